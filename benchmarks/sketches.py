@@ -35,9 +35,8 @@ from coterie.math import similarity
 from coterie.math.clustering import kmeans
 from coterie.math.distances import l2
 from coterie.math.sketch import largest_error, project
-from coterie.rules.large_federations import MOST, SKETCH, LargeFederation
 from coterie.rules.one_shot import OneShot
-from coterie.rules.signatures import TrainedUpdate
+from coterie.rules.signatures import MOST, SKETCH, LargeFederation, TrainedUpdate
 
 D = 7850
 GROUPS = 5

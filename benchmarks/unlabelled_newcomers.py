@@ -27,7 +27,7 @@ from coterie.core.describe import Describe
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.local.describe import describe, describe_inputs
-from coterie.rules.unlabelled import PlacesUnlabelled, unlabelled_rule
+from coterie.rules.newcomers import PlacesUnlabelled, unlabelled_rule
 
 ROUNDS = 10
 # PM2.5 in ug/m3 where a day's air is called good, lightly polluted, and so on (HJ 633-2012), so that the

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 
 import coterie as ct
-from coterie.algorithms.cfl import Bipartition
+from coterie.algorithms.cfl import Bipartition, SplitMemory, bipartition
 from coterie.clients.clients import Clients
 from coterie.clients.model_shape import ModelShape
 from coterie.clients.round import Round
@@ -30,7 +31,6 @@ from coterie.methods.override import override
 from coterie.objectives import proximal
 from coterie.rules.combining import any_weight, weighted_mean
 from coterie.rules.server import yogi
-from coterie.rules.split_tree import SplitMemory
 from coterie.runs.loop import RoundResult, StartingPoint
 from tests.conftest import blobs, remembered, round_of
 from tests.simulations import KEY, covering, serial_engine, simulated
@@ -330,3 +330,21 @@ def test_an_objective_is_that_of_the_newcomers_too() -> None:
     assert (after.member >= 0).all()
     assert trained == [("newcomers", 0.5), ("train", 0.5)]
     assert method.local.objective.mu == 0.5
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_single_linkage_is_the_best_bipartition(seed: int) -> None:
+    rows = torch.randn(7, 4, generator=torch.Generator().manual_seed(seed))
+    s = cosine(rows, rows)
+    half, cross = bipartition(s)
+    halves = [list(c) for n in range(1, 7) for c in combinations(range(7), n)]
+    best = min(s[np.ix_(c, np.setdiff1d(range(7), c))].max() for c in halves)
+    assert cross == pytest.approx(best)
+    assert cross == s[~half][:, half].max()
+    assert bipartition(s, "complete")[1] >= cross - 1e-12
+
+
+def test_two_halves_even_where_all_are_equally_alike() -> None:
+    half, cross = bipartition(np.ones((5, 5)))
+    assert 0 < half.sum() < 5
+    assert cross == 1.0

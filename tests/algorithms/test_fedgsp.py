@@ -18,9 +18,9 @@ from coterie.engines import Faults, SerialEngine
 from coterie.local import LocalRunner
 from coterie.math.balanced import groups_sampled
 from coterie.models import initial_models
+from coterie.rules.assigning import everyone
 from coterie.rules.chains import HistogramMemory
 from coterie.rules.migration import Migration
-from coterie.rules.single_group import everyone
 from coterie.rules.weighing import evenly
 from tests.conftest import blobs, remembered, small_net
 from tests.simulations import ONE_EPOCH, plans, play, simulated

@@ -17,7 +17,7 @@ from coterie.algorithms.fedgwc import (
     gaussian_rewards,
 )
 from coterie.core.keys import Key
-from coterie.math.spectral import best_partition
+from coterie.math.clustering import best_partition
 from tests.conftest import blobs, no_round, small_net
 
 

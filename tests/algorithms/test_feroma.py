@@ -13,7 +13,7 @@ from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.local.latent import LatentMoments
 from coterie.models import build_model
-from coterie.rules.unlabelled import unlabelled_rule
+from coterie.rules.newcomers import unlabelled_rule
 from tests.conftest import blobs, two_classes_each
 from tests.rules.one_shot_runs import Run
 

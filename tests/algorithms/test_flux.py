@@ -16,7 +16,7 @@ from coterie.core.keys import Key
 from coterie.errors import ConfigError
 from coterie.local.latent import LatentMoments, latent_layer, moments, projection
 from coterie.math.clustering import agglomerate
-from coterie.math.density import adaptive_radius, knee
+from coterie.math.cuts import adaptive_radius, knee
 from coterie.models import build_model
 from coterie.rules.descriptors import centroid_distances, scaled
 from coterie.rules.signatures import SignatureMemory

@@ -30,8 +30,7 @@ from coterie.core.updates import Updates
 from coterie.core.work import Evaluate, Work
 from coterie.engines import Faults, SerialEngine
 from coterie.local import LocalRunner
-from coterie.math.ccs import adaptive_threshold
-from coterie.math.imbalance import reciprocal
+from coterie.math.imbalance import adaptive_threshold, reciprocal
 from coterie.rules.cluster_queries import ClusterMemory
 from coterie.runs.loop import RoundResult
 from tests.conftest import blobs, remembered, small_net

@@ -12,7 +12,7 @@ from coterie.algorithms.sr_fca import (
 )
 from coterie.core.keys import Key
 from coterie.data.shifts import SHIFTS
-from coterie.math.correlation import pivot_clusters
+from coterie.math.clustering import pivot_clusters
 from coterie.rules.model_distances import group_distances, to_groups
 from coterie.rules.weighing import evenly
 from tests.conftest import blobs

@@ -37,9 +37,9 @@ from coterie.methods.fit_to_model import fit_to_model
 from coterie.methods.override import override
 from coterie.models import initial_models
 from coterie.objectives import proximal
+from coterie.rules.assigning import by_group
 from coterie.rules.combining import any_weight, weighted_mean
 from coterie.rules.server import Server, yogi
-from coterie.rules.serving import by_group
 from coterie.runs.cohort import Sampler
 from coterie.runs.loop import StartingPoint, simulate
 from coterie.runs.schedule import Schedule

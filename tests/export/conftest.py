@@ -13,7 +13,7 @@ from torch import nn
 
 from coterie.config import check
 from coterie.core.vectors import Layout, state_dict
-from coterie.rules.serving import by_group
+from coterie.rules.assigning import by_group
 from coterie.runs.prepare import prepare
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder

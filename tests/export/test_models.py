@@ -15,7 +15,7 @@ from coterie.core.groups import Groups
 from coterie.core.served import Served
 from coterie.export import export_run
 from coterie.export.models import ExportedModels
-from coterie.rules.serving import by_group
+from coterie.rules.assigning import by_group
 from coterie.runs.run import run_config
 from tests.export.conftest import CLIENTS, tables
 

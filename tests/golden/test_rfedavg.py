@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from coterie.math.ccs import adaptive_threshold, ccs
-from coterie.math.imbalance import balancing, class_shares, cluster_imbalance, reciprocal
+from coterie.math.imbalance import (
+    adaptive_threshold,
+    balancing,
+    ccs,
+    class_shares,
+    cluster_imbalance,
+    reciprocal,
+)
 from coterie.math.similarity import cosine
 
 HISTOGRAMS = np.array([[30, 0, 0], [20, 5, 0], [0, 40, 0], [0, 0, 10]], float)

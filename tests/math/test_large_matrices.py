@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from coterie.math import blocks, similarity
+from coterie.math import similarity
 from coterie.math.distances import cosine_distance, l2
 
 
@@ -24,9 +24,9 @@ def test_blocks_make_the_same_distances(measure: Any, monkeypatch: pytest.Monkey
     updates[5] = updates[8]
     updates[9] = 0
     whole = measure(updates)
-    monkeypatch.setattr(blocks, "MANY", 16)
-    monkeypatch.setattr(blocks, "TILE", 9)
-    monkeypatch.setattr(blocks, "STRIP", 11)
+    monkeypatch.setattr(similarity, "MANY", 16)
+    monkeypatch.setattr(similarity, "TILE", 9)
+    monkeypatch.setattr(similarity, "STRIP", 11)
     in_blocks = measure(updates)
     assert np.abs(in_blocks - whole).max() < 1e-12
     assert np.abs(in_blocks - in_blocks.T).max() < 1e-14
@@ -40,7 +40,7 @@ def test_directions_of_many_updates_are_the_same(
 ) -> None:
     updates = clustered_updates(*shape)
     whole = similarity.directions(updates, 3)
-    monkeypatch.setattr(blocks, "MANY", 16)
+    monkeypatch.setattr(similarity, "MANY", 16)
     found = similarity.directions(updates, 3)
     signs = (whole * found).sum(dim=1).sign()
     assert float((whole - signs[:, None] * found).abs().max()) < 1e-5
@@ -50,7 +50,7 @@ def test_directions_of_many_updates_are_the_same(
 
 
 def test_directions_that_are_not_there_are_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "MANY", 4)
+    monkeypatch.setattr(similarity, "MANY", 4)
     for n, d in ((8, 8), (9, 3)):
         one = torch.zeros(n, d)
         one[:, 0] = torch.arange(n) + 1.0

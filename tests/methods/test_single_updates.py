@@ -226,6 +226,6 @@ def test_a_robust_rule_reads_single_updates() -> None:
 
 
 def test_a_method_that_says_nothing_is_taken_to_read_updates() -> None:
-    from coterie.rules.single_group import everyone
+    from coterie.rules.assigning import everyone
 
     assert single_updates(Method(everyone)) == ("start", "newcomers")

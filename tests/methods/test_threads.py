@@ -13,8 +13,8 @@ from torch import Tensor
 import coterie as ct
 from coterie.core.groups import Groups
 from coterie.core.served import Served
+from coterie.rules.assigning import by_group
 from coterie.rules.server import sgd
-from coterie.rules.serving import by_group
 from tests.conftest import blobs, small_net
 
 

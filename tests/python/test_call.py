@@ -15,8 +15,8 @@ from coterie.core.keep import keep_layers
 from coterie.core.vectors import flatten
 from coterie.data.shifts import swap_all
 from coterie.objectives import plain
+from coterie.rules.assigning import model_for
 from coterie.rules.migration import Migration
-from coterie.rules.serving import model_for
 from tests.conftest import blobs, small_net
 
 

@@ -18,7 +18,7 @@ from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.core.process import one_thread
 from coterie.math.clustering import kmeans
-from coterie.math.numbering import numbered_as_before
+from coterie.math.labellings import numbered_as_before
 from coterie.math.similarity import Matrix
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients

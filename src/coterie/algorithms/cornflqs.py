@@ -19,12 +19,11 @@ from coterie.core.plan import Plan
 from coterie.core.updates import Updates
 from coterie.math.clustering import agglomerate
 from coterie.math.distances import l2
-from coterie.math.numbering import numbered_as_before
+from coterie.math.labellings import numbered_as_before
 from coterie.math.similarity import Matrix
 from coterie.methods.method import Method
-from coterie.rules.assigning import PlacesClients
+from coterie.rules.assigning import PlacesClients, everyone
 from coterie.rules.newcomers import least_loss_groups
-from coterie.rules.single_group import everyone
 from coterie.rules.weighing import by_size, evenly
 
 # Who decides the groups: the server by models and the clients by losses, the clients alone, nobody.

@@ -18,7 +18,7 @@ from coterie.core.training import WithOwnModel
 from coterie.core.work import Train
 from coterie.methods.method import Method
 from coterie.objectives import plain
-from coterie.rules.single_group import everyone
+from coterie.rules.assigning import everyone
 
 Layers = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, le=1)]

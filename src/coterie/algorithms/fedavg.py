@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from coterie.methods.method import Method
-from coterie.rules.single_group import everyone
+from coterie.rules.assigning import everyone
 
 
 def fedavg() -> Method:

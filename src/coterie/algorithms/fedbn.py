@@ -8,7 +8,7 @@ from coterie.core.keep import KeepLayers
 from coterie.core.work import Train
 from coterie.methods.method import Method
 from coterie.objectives import plain
-from coterie.rules.single_group import everyone
+from coterie.rules.assigning import everyone
 from coterie.rules.weighing import evenly
 
 

@@ -11,11 +11,9 @@ from coterie.config.tables import Detector
 from coterie.math.group_count import GroupCount
 from coterie.methods.method import Method
 from coterie.rules.cold_start import Outliers
-from coterie.rules.group_count import fixed_groups
-from coterie.rules.large_federations import Ask, LargeFederation, SampleSize, SketchSize
 from coterie.rules.migration import Migration, migrating
-from coterie.rules.one_shot import OneShot, Threshold
-from coterie.rules.signatures import TrainedUpdate
+from coterie.rules.one_shot import OneShot, Threshold, fixed_groups
+from coterie.rules.signatures import Ask, LargeFederation, SampleSize, SketchSize, TrainedUpdate
 
 
 @validated

@@ -12,7 +12,7 @@ from coterie.core.work import Train
 from coterie.methods.method import Method
 from coterie.objectives import fusion
 from coterie.objectives.fusion import Operator
-from coterie.rules.single_group import everyone
+from coterie.rules.assigning import everyone
 
 
 @validated

@@ -15,8 +15,8 @@ from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.core.work import Evaluate
+from coterie.math.clustering import best_partition
 from coterie.math.similarity import Matrix
-from coterie.math.spectral import best_partition
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.newcomers import least_loss_groups

@@ -10,7 +10,7 @@ from coterie.config.arguments import validated
 from coterie.core.work import Train
 from coterie.methods.method import Method
 from coterie.objectives import mmd
-from coterie.rules.single_group import everyone
+from coterie.rules.assigning import everyone
 
 
 @validated

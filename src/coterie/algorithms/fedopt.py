@@ -6,8 +6,8 @@ from __future__ import annotations
 from coterie.config.arguments import validated
 from coterie.methods.method import Method
 from coterie.rules import server
+from coterie.rules.assigning import everyone
 from coterie.rules.server import Decay, Rate
-from coterie.rules.single_group import everyone
 
 
 @validated

@@ -10,7 +10,7 @@ from coterie.config.arguments import validated
 from coterie.core.work import Train
 from coterie.methods.method import Method
 from coterie.objectives import proximal
-from coterie.rules.single_group import everyone
+from coterie.rules.assigning import everyone
 
 
 # FedProx finds 1 to be best for Synthetic, MNIST and FEMNIST (sec. 5), and 0.01 for Sent140.

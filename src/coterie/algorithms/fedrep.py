@@ -13,7 +13,7 @@ from coterie.core.training import Phase, Phases
 from coterie.core.work import Train
 from coterie.methods.method import Method
 from coterie.objectives import plain
-from coterie.rules.single_group import everyone
+from coterie.rules.assigning import everyone
 
 Epochs = Annotated[int, Field(ge=1)]
 

@@ -18,7 +18,7 @@ from coterie.core.work import Train
 from coterie.errors import ConfigError
 from coterie.methods.method import Method
 from coterie.objectives import Balanced, class_prior, plain
-from coterie.rules.single_group import everyone
+from coterie.rules.assigning import everyone
 
 Power = Annotated[float, Field(ge=0)]
 Predictor = Literal["personal", "generic"]

@@ -17,8 +17,7 @@ from coterie.core.plan import Plan
 from coterie.core.work import Evaluate, Train
 from coterie.methods.method import Method, Reading
 from coterie.objectives import proximal
-from coterie.rules.assigning import PlacesClients
-from coterie.rules.single_group import everyone
+from coterie.rules.assigning import PlacesClients, everyone
 from coterie.rules.soft_groups import (
     by_mixture,
     by_share,

@@ -22,8 +22,8 @@ from coterie.core.updates import Updates
 from coterie.math.distances import l2
 from coterie.math.similarity import Matrix
 from coterie.methods.method import Method
+from coterie.rules.assigning import everyone
 from coterie.rules.descriptors import ask_descriptors, scaled
-from coterie.rules.single_group import everyone
 
 # So that a model whose profile is the client's own counts much, and not infinitely much.
 NEAREST = 1e-8

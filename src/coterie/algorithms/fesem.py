@@ -19,8 +19,8 @@ from coterie.core.updates import Updates
 from coterie.math.group_count import GroupCount, Most
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
-from coterie.rules.group_count import count_if_auto
 from coterie.rules.migration import Migration, migrating, previous_group
+from coterie.rules.starts import count_if_auto
 from coterie.rules.weighing import evenly
 
 Order = Literal["train_then_assign", "flexcfl"]

@@ -18,8 +18,7 @@ from coterie.core.updates import Updates
 from coterie.core.work import Evaluate
 from coterie.math.similarity import Matrix
 from coterie.methods.method import Method, Reading
-from coterie.rules.assigning import Assign
-from coterie.rules.single_group import everyone
+from coterie.rules.assigning import Assign, everyone
 from coterie.rules.weighing import shares
 
 

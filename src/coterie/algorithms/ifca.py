@@ -20,9 +20,8 @@ from coterie.methods.method import Method, Reading
 from coterie.objectives import plain
 from coterie.rules.assigning import Assign, PlacesClients
 from coterie.rules.cold_start import GroupColdStart, Outliers
-from coterie.rules.group_count import count_if_auto
 from coterie.rules.migration import DriftMemory, Migration, migrating, previous_group
-from coterie.rules.starts import BestOfStarts, StartsFromClusters
+from coterie.rules.starts import BestOfStarts, StartsFromClusters, count_if_auto
 from coterie.rules.weighing import evenly
 
 Init = Literal["random", "cold_start", "robust_cold_start"]

@@ -25,8 +25,7 @@ from coterie.math.clustering import kmeans
 from coterie.math.similarity import cosine
 from coterie.methods.method import Method
 from coterie.objectives import plain
-from coterie.rules.assigning import PlacesClients
-from coterie.rules.single_group import everyone
+from coterie.rules.assigning import PlacesClients, everyone
 
 Weight = Annotated[float, Field(ge=0)]
 

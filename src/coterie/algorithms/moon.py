@@ -19,7 +19,7 @@ from coterie.core.vectors import classifier_name
 from coterie.core.work import Train
 from coterie.methods.method import Method
 from coterie.objectives import plain
-from coterie.rules.single_group import everyone
+from coterie.rules.assigning import everyone
 
 Weight = Annotated[float, Field(ge=0)]
 Above = Annotated[float, Field(gt=0)]

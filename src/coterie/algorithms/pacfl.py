@@ -12,9 +12,8 @@ from coterie.config.tables import Detector
 from coterie.math.clustering import Automatic
 from coterie.math.group_count import GroupCount
 from coterie.methods.method import Method
-from coterie.rules.group_count import fixed_groups
 from coterie.rules.migration import Migration, migrating
-from coterie.rules.one_shot import OneShot
+from coterie.rules.one_shot import OneShot, fixed_groups
 from coterie.rules.signatures import Angle, Subspace
 
 

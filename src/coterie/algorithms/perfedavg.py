@@ -16,7 +16,7 @@ from coterie.core.training import WithOwnModel
 from coterie.core.work import Train
 from coterie.methods.method import Method
 from coterie.objectives import plain
-from coterie.rules.single_group import everyone
+from coterie.rules.assigning import everyone
 
 Rate = Annotated[float, Field(ge=0)]
 Above = Annotated[float, Field(gt=0)]

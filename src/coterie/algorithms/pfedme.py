@@ -15,7 +15,7 @@ from coterie.core.training import WithOwnModel
 from coterie.core.work import Train
 from coterie.methods.method import Method
 from coterie.objectives import plain
-from coterie.rules.single_group import everyone
+from coterie.rules.assigning import everyone
 from coterie.rules.weighing import evenly
 
 Above = Annotated[float, Field(gt=0)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coterie.methods.method import Method
-from coterie.rules.single_group import everyone
+from coterie.rules.assigning import everyone
 
 
 def pooled() -> Method:

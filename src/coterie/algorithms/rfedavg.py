@@ -2,7 +2,7 @@
 
 Wang, Zhang and Tao, "Adaptive Clustering-Based Model Aggregation for Federated Learning with
 Imbalanced Data" (2021). There is one model. Clusters set no groups: the clusters of a round's
-updates only say how much each update counts. Adaptive CCS is in ``coterie.math.ccs``, the weights
+updates only say how much each update counts. Adaptive CCS is in ``coterie.math.imbalance``, the weights
 are in ``coterie.math.imbalance``, what clients are asked for is in
 ``coterie.rules.cluster_queries``.
 """
@@ -26,10 +26,10 @@ from coterie.core.keys import Key
 from coterie.core.training import Epochs, FullGradient
 from coterie.core.updates import Updates
 from coterie.core.work import Train
-from coterie.math.ccs import ccs
 from coterie.math.clustering import kmeans
 from coterie.math.imbalance import (
     balancing,
+    ccs,
     class_shares,
     reciprocal,
 )

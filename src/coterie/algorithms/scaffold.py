@@ -18,7 +18,7 @@ from coterie.core.updates import Updates
 from coterie.core.work import Train
 from coterie.methods.method import Method
 from coterie.objectives import plain
-from coterie.rules.single_group import everyone
+from coterie.rules.assigning import everyone
 from coterie.rules.weighing import evenly
 
 

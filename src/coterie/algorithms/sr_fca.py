@@ -17,14 +17,13 @@ from coterie.config.tables import Count
 from coterie.core.arrays import IntArray
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.plan import Plan
-from coterie.math.correlation import pivot_clusters
+from coterie.math.clustering import pivot_clusters
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.cold_start import Outliers
 from coterie.rules.migration import previous_group
-from coterie.rules.model_distances import group_distances, mean_losses, to_groups
+from coterie.rules.model_distances import group_distances, mean_losses, near_clusters, to_groups
 from coterie.rules.model_means import keep_groups, merge_groups
-from coterie.rules.near_clusters import left_out, near_clusters
 from coterie.rules.newcomers import least_loss_groups
 from coterie.rules.robust import Share, trimmed_mean
 from coterie.rules.weighing import evenly
@@ -100,8 +99,9 @@ class SuccessiveRefinement(PlacesClients):
         own = own[torch.from_numpy(scored)]
         loss = of_own[:, scored].T
         distance = (loss + loss.T) / 2
-        far = left_out(distance, max(1, len(ids) // self.least), self.outliers)
-        label, threshold = near_clusters(distance, self.threshold, far, round.key.of("pivots"))
+        clusters = max(1, len(ids) // self.least)
+        key = round.key.of("pivots")
+        label, threshold = near_clusters(distance, self.threshold, self.outliers, clusters, key)
         label = self._without_small(label)
         count = int(label.max()) + 1
         models = torch.stack([_mean(own[torch.from_numpy(label == j)]) for j in range(count)])

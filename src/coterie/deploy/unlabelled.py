@@ -14,7 +14,7 @@ from coterie.core.work import Deliver
 from coterie.engines.flower import FlowerEngine
 from coterie.methods.override import method_of
 from coterie.methods.placing import rule_without_labels
-from coterie.rules.unlabelled import BY_INPUTS, ONE_MODEL, WITHOUT_LABELS, unlabelled_rule
+from coterie.rules.newcomers import BY_INPUTS, ONE_MODEL, WITHOUT_LABELS, unlabelled_rule
 from coterie.runs.configured import make_method
 from coterie.runs.run import Run
 

@@ -19,8 +19,8 @@ from coterie.export.source import ExportSource
 from coterie.export.table_outputs import TaskRecord, nearest_group, placed_by_labels
 from coterie.local.describe import describe_inputs
 from coterie.methods.placing import rule_without_labels
-from coterie.rules.serving import Serve
-from coterie.rules.unlabelled import BY_INPUTS, ONE_MODEL, WITHOUT_LABELS
+from coterie.rules.assigning import Serve
+from coterie.rules.newcomers import BY_INPUTS, ONE_MODEL, WITHOUT_LABELS
 from coterie.runs.outputs import outputs_of
 from coterie.terminal import counted
 

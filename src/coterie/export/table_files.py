@@ -27,7 +27,7 @@ from coterie.export.calibration import calibration_of
 from coterie.export.new_rows import NEW_CLIENT
 from coterie.export.source import ExportSource
 from coterie.files import FORMULA
-from coterie.rules.unlabelled import ONE_MODEL, WITHOUT_LABELS
+from coterie.rules.newcomers import ONE_MODEL, WITHOUT_LABELS
 from coterie.runs.prepare import Prepared
 from coterie.tasks import Binary, Classification, Multilabel, Regression
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.arrays import BoolArray, FloatArray, IntArray
 from coterie.core.keys import Key
 from coterie.core.process import one_library_thread
 from coterie.math.cuts import (
@@ -254,3 +254,141 @@ def _fill_empty(labels: IntArray, distance: Matrix, m: int) -> IntArray:
         has_company = np.bincount(labels, minlength=m)[labels] > 1
         labels[np.argmax(np.where(has_company, distance, -1.0))] = empty
     return labels
+
+
+# --- spectral -------------------------------------------------------------------------------------
+
+
+def best_partition(alike: Matrix, most: int, key: Key) -> IntArray | None:
+    """Spectral clusters with the least Davies-Bouldin index, ``None`` if none is below 1.
+
+    Args:
+        alike: float64 ``[n, n]``, the affinity.
+        most: clusters there may be.
+        key: the stream of the eigenvectors' start.
+
+    Returns:
+        int64 ``[n]``.
+
+    Source: Davies, Bouldin, A Cluster Separation Measure (1979).
+
+    Example:
+        >>> two = np.kron(np.eye(2), np.ones((4, 4))) + 0.01
+        >>> best_partition(two, 3, Key(0)).tolist() in ([0] * 4 + [1] * 4, [1] * 4 + [0] * 4)
+        True
+    """
+    from sklearn.cluster import SpectralClustering
+    from sklearn.manifold import SpectralEmbedding
+    from sklearn.metrics import davies_bouldin_score
+
+    least = 1.0
+    best = None
+    seed = key.seed32()
+    with warnings.catch_warnings(), one_library_thread():
+        # An affinity in several parts is what is looked for.
+        warnings.simplefilter("ignore", UserWarning)
+        for m in range(2, most + 1):
+            options = {"n_components": m, "affinity": "precomputed", "random_state": seed}
+            points = SpectralEmbedding(**options).fit_transform(alike)
+            split = SpectralClustering(m, assign_labels="cluster_qr", **options)
+            labels = split.fit_predict(alike)
+            if len(np.unique(labels)) < m:
+                continue
+            index = float(davies_bouldin_score(points, labels))
+            if index < least:
+                least = index
+                best = labels.astype(np.int64)
+    return best
+
+
+# --- who is near whom -----------------------------------------------------------------------------
+
+
+def pivot_clusters(near: BoolArray, key: Key) -> IntArray:
+    """Correlation clustering: a random point and all that are near it and still free are a cluster.
+
+    Args:
+        near: bool ``[n, n]``, symmetric.
+        key: the stream that draws the points.
+
+    Returns:
+        int64 ``[n]``, numbered by first appearance.
+
+    Source: Bansal, Blum, Chawla, Correlation Clustering (2004).
+
+    Example:
+        >>> near = np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1]], bool)
+        >>> pivot_clusters(near, Key(0)).tolist()
+        [0, 0, 1]
+    """
+    labels = np.full(len(near), -1)
+    for pivot in key.generator().permutation(len(near)):
+        if labels[pivot] < 0:
+            free = labels < 0
+            labels[free & near[pivot]] = pivot
+            labels[pivot] = pivot
+    return by_first_appearance(labels)
+
+
+# --- far points -----------------------------------------------------------------------------------
+
+
+# A cluster with at most this share of the points, or a single one, is a few points.
+FEW = 0.05
+# The share of the points that can be set aside.
+MOST_ASIDE = 0.25
+
+
+def cut_without_few(
+    distance: Matrix, method: Linkage, threshold: Automatic, tolerated: float = 0.0
+) -> tuple[Clusters, BoolArray]:
+    """Agglomerative clustering with an automatic cut, in which far points do not hide clusters.
+
+    The merges of far points are the last ones, so the largest gap of a tree can be the one before
+    them. All others are then one cluster, whatever is in it. Where a cut gives one cluster and
+    besides it only a few points (clusters of at most 5 % of all), these are set aside, and the
+    others are clustered again, until there are two clusters of more than a few points. If there
+    never are, or a quarter of the points would have to go, the first cut stands.
+
+    Args:
+        distance: ``[n, n]``, symmetric.
+        method: how clusters are merged.
+        threshold: ``auto`` or ``gap``, see `agglomerate`.
+        tolerated: see there.
+
+    Returns:
+        The clusters of the points that were not set aside, and those that were, bool ``[n]``.
+
+    Example:
+        >>> at = np.array([0.0, 0.1, 0.2, 3.0, 3.1, 3.2, 90.0])
+        >>> distance = np.abs(at[:, None] - at)
+        >>> agglomerate(distance).labels.tolist()
+        [0, 0, 0, 0, 0, 0, 1]
+        >>> found, aside = cut_without_few(distance, "average", "auto")
+        >>> found.labels.tolist(), aside.nonzero()[0].tolist()
+        ([0, 0, 0, 1, 1, 1], [6])
+    """
+    n = len(distance)
+    nothing_apart = np.zeros(n, bool)
+    first = agglomerate(distance, method, threshold, tolerated=tolerated)
+    found = first
+    kept = np.arange(n)
+    while True:
+        few = _of_few(found.labels, n)
+        large = len(np.unique(found.labels[~few]))
+        if large >= 2:
+            aside = np.ones(n, bool)
+            aside[kept] = False
+            return found, aside
+        kept = kept[~few]
+        if not few.any() or n - len(kept) > MOST_ASIDE * n:
+            return first, nothing_apart
+        among_kept = distance[np.ix_(kept, kept)]
+        found = agglomerate(among_kept, method, threshold, tolerated=tolerated)
+
+
+def _of_few(labels: IntArray, n: int) -> BoolArray:
+    """The points of small clusters, of ``n`` points in all."""
+    sizes = np.bincount(labels)
+    few: BoolArray = sizes[labels] <= max(1.0, FEW * n)
+    return few

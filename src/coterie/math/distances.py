@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from coterie.core.process import one_library_thread
-from coterie.math import blocks
+from coterie.math import similarity
 from coterie.math.similarity import Matrix, cosine
 
 # A squared distance under this share of the squared norms is the product's rounding error.
@@ -40,12 +40,14 @@ def l2(a: Tensor, b: Tensor | None = None) -> Matrix:
     y_squares = (y**2).sum(axis=1)
     # |x - y|^2 = |x|^2 + |y|^2 - 2 <x, y>: a product is many times as fast as differences, and
     # what it loses to cancellation is cut off as noise.
-    for at in range(0, len(x), blocks.MANY):
+    for at in range(0, len(x), similarity.MANY):
         with one_library_thread():
-            product = x[at : at + blocks.MANY] @ y.T
-        squares = x_squares[at : at + blocks.MANY, None] + y_squares
+            product = x[at : at + similarity.MANY] @ y.T
+        squares = x_squares[at : at + similarity.MANY, None] + y_squares
         square = squares - 2 * product
-        distance[at : at + blocks.MANY] = np.sqrt(np.where(square > _NOISE * squares, square, 0.0))
+        distance[at : at + similarity.MANY] = np.sqrt(
+            np.where(square > _NOISE * squares, square, 0.0)
+        )
     if b is not None:
         return distance
     return symmetrise(distance)
@@ -106,10 +108,10 @@ def snap_to_one(cosines: Matrix) -> Matrix:
 def symmetrise(distance: Matrix) -> Matrix:
     """The mean of a square matrix and its transpose, in its own memory, with a zero diagonal."""
     n = len(distance)
-    for i in range(0, n, blocks.MANY):
-        for j in range(i, n, blocks.MANY):
-            upper = distance[i : i + blocks.MANY, j : j + blocks.MANY]
-            lower = distance[j : j + blocks.MANY, i : i + blocks.MANY]
+    for i in range(0, n, similarity.MANY):
+        for j in range(i, n, similarity.MANY):
+            upper = distance[i : i + similarity.MANY, j : j + similarity.MANY]
+            lower = distance[j : j + similarity.MANY, i : i + similarity.MANY]
             upper[...] = (upper + lower.T) / 2
             lower[...] = upper.T
     np.fill_diagonal(distance, 0)

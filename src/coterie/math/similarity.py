@@ -11,9 +11,15 @@ from torch import Tensor
 
 from coterie.core.arrays import IntArray
 from coterie.core.process import one_torch_thread
-from coterie.math import blocks
 
 Matrix = NDArray[np.float64]
+
+# Rows of a matrix that is made in one piece. Beyond, it is made in blocks, so that memory is that of
+# the result and of the updates themselves; the values are the same up to rounding.
+MANY = 2048
+# Rows and columns of a tile whose distances are summed up in the processor's cache.
+TILE = 128
+STRIP = 512
 
 # Eigenvalues under this share of the largest are rounding errors of zero.
 _TINY = 1e-12
@@ -37,8 +43,8 @@ def cosine(a: Tensor, b: Tensor) -> Matrix:
         >>> cosine(a, torch.tensor([[2.0, 0.0], [0.0, 3.0]])).tolist()
         [[1.0, 0.0], [0.0, 0.0]]
     """
-    if len(a) > blocks.MANY:
-        return np.concatenate([cosine(rows, b) for rows in a.split(blocks.MANY)])
+    if len(a) > MANY:
+        return np.concatenate([cosine(rows, b) for rows in a.split(MANY)])
     # Updates of nearby clients differ in few bits of their cosine; float32 would lose them.
     a = a.to(torch.float64)
     b = b.to(torch.float64)
@@ -99,7 +105,7 @@ def madc(updates: Tensor) -> Matrix:
     if n < 3:
         raise ValueError(f"madc: needs updates of at least 3 clients, got {n}")
     s = cosine(updates, updates)
-    if n > blocks.MANY:
+    if n > MANY:
         total = _absolute_differences(s)
     else:
         total = np.stack([np.abs(s - row).sum(axis=1) for row in s])
@@ -123,9 +129,9 @@ def _absolute_differences(s: Matrix) -> Matrix:
     from scipy.spatial.distance import cdist
 
     n = len(s)
-    tile = blocks.TILE
+    tile = TILE
     total = np.zeros_like(s)
-    strips = [np.ascontiguousarray(s[:, z : z + blocks.STRIP]) for z in range(0, n, blocks.STRIP)]
+    strips = [np.ascontiguousarray(s[:, z : z + STRIP]) for z in range(0, n, STRIP)]
 
     def tiles_of_row(i: int) -> None:
         for j in range(i, n, tile):
@@ -159,10 +165,10 @@ def directions(updates: Tensor, m: int) -> Tensor:
     Returns:
         float64 ``[m, d]``, orthonormal rows (or zero rows), each up to its sign.
     """
-    if min(updates.shape) > blocks.MANY:
+    if min(updates.shape) > MANY:
         return _randomised_directions(updates, m)
     rows = updates.to(torch.float64)
-    if len(rows) > blocks.MANY:
+    if len(rows) > MANY:
         return _directions_from_columns(rows, m)
     # torch's eigenvalues ascend.
     values, vectors = torch.linalg.eigh(rows @ rows.T)

@@ -13,7 +13,7 @@ from coterie.core.served import Served
 from coterie.errors import ConfigError
 from coterie.methods.method import InitialModels, Method
 from coterie.methods.step import Clustered
-from coterie.rules.serving import by_group
+from coterie.rules.assigning import by_group
 
 
 @runtime_checkable

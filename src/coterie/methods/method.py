@@ -13,12 +13,11 @@ from coterie.core.groups import Groups
 from coterie.core.updates import Updates
 from coterie.core.work import Train
 from coterie.objectives import plain
-from coterie.rules.assigning import Assign
+from coterie.rules.assigning import Assign, Serve, by_group
 from coterie.rules.buffering import Buffering
 from coterie.rules.combining import Aggregate, mean
 from coterie.rules.inter_group import InterGroup
 from coterie.rules.server import Server, sgd
-from coterie.rules.serving import Serve, by_group
 from coterie.rules.weighing import Weigh, by_size
 
 # What an assign rule reads of single clients: the updates of a training of its own, before the first
@@ -60,7 +59,7 @@ class Method:
     ``made_by`` is the table ``[algorithm]`` of the same method, where a factory of Coterie made it.
 
     Example:
-        >>> from coterie.rules.single_group import everyone
+        >>> from coterie.rules.assigning import everyone
         >>> fedavg = Method(assign=everyone)
     """
 

@@ -11,8 +11,8 @@ from coterie.clients.round import Round
 from coterie.core.groups import Groups
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.override import method_of
+from coterie.rules.newcomers import PlacesUnlabelled, unlabelled_rule
 from coterie.rules.training import train
-from coterie.rules.unlabelled import PlacesUnlabelled, unlabelled_rule
 
 
 def place(algorithm: Algorithm, state: Groups, round: Round) -> Groups:

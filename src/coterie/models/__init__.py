@@ -15,17 +15,23 @@ from torch import nn
 from coterie.config import registry
 from coterie.core.keys import Key, keyed_torch
 from coterie.errors import ConfigError
-from coterie.models.cnn import cnn_fashion, cnn_femnist, cnn_leaf, cnn_mnist, cnn_rfedavg, cnn_small
+from coterie.models.cnn import (
+    cnn_fashion,
+    cnn_femnist,
+    cnn_leaf,
+    cnn_mnist,
+    cnn_rfedavg,
+    cnn_small,
+    lenet5,
+    vgg16,
+)
 from coterie.models.custom import check_outputs, check_trained, custom_model
 from coterie.models.dense import mclr, mlp, mlp512
-from coterie.models.forecaster import forecaster
 from coterie.models.initial import initial_models, initialise
-from coterie.models.lenet import lenet5
-from coterie.models.recurrent import bigru, bilstm, stacked_lstm
+from coterie.models.recurrent import bigru, bilstm, forecaster, stacked_lstm
 from coterie.models.residual import resnet8, resnet18
 from coterie.models.spec import ModelSpec, Shape, kernels
 from coterie.models.transformer import transformer
-from coterie.models.vgg import vgg16
 
 __all__ = [
     "MODELS",

@@ -204,3 +204,80 @@ def _same_side(side: int, kernel: int, stride: int) -> tuple[int, int]:
     outputs = -(-side // stride)
     total = max((outputs - 1) * stride + kernel - side, 0)
     return total // 2, total - total // 2
+
+
+def lenet5(padding: Annotated[int, Field(ge=0, le=4)] = 0) -> ModelSpec:
+    """LeNet-5: conv5(6) pool conv5(16) pool 120 84 -> classes, with relu and max pooling.
+
+    Args:
+        padding: of the first convolution; 2 gives 28x28 images the original's 32x32.
+
+    Source: PACFL's "simple-cnn" has these sizes, for 32x32 images.
+
+    Example:
+        >>> lenet5().parameters, lenet5().count((1, 28, 28), 10)
+        (62006, 44426)
+        >>> lenet5(padding=2).count((1, 28, 28), 10)
+        61706
+    """
+
+    def side_after(side: int) -> int:
+        # A convolution of 5 takes 4 pixels off, a pooling layer halves.
+        return ((side + 2 * padding - 4) // 2 - 4) // 2
+
+    def build(shape: Shape, classes: int) -> nn.Module:
+        channels, height, width = image(shape, "lenet5")
+        height = side_after(height)
+        width = side_after(width)
+        large_enough(height, width, shape, "lenet5")
+        return nn.Sequential(
+            *(nn.Conv2d(channels, 6, 5, padding=padding), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Flatten(), nn.Linear(16 * height * width, 120), nn.ReLU()),
+            *(nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, classes)),
+        )
+
+    return ModelSpec(build, (), "LeNet-5", shape=(3, 32, 32))
+
+
+# Channels of each block, and convolutions before its pooling layer.
+BLOCKS = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
+
+
+def vgg16(hidden: Annotated[int, Field(ge=1)] = 512) -> ModelSpec:
+    """VGG-16: 13 conv3 with relu in 5 max-pooled blocks, two dense layers of 512 -> classes.
+
+    Sixteen layers with weights, as the name says. The published network has dense layers of 4,096
+    for images of 224x224; for 32x32 a dense layer sees 512 values, and 512 is what is used here. No
+    dropout, no normalisation.
+
+    Args:
+        hidden: units of the two dense layers before the last.
+
+    Source: Simonyan, Zisserman, "Very deep convolutional networks for large-scale image
+    recognition", 2014, column D.
+
+    Example:
+        >>> vgg16().parameters, vgg16(hidden=4096).count((3, 224, 224), 1000)
+        (15245130, 138357544)
+    """
+
+    def build(shape: Shape, classes: int) -> nn.Module:
+        channels, height, width = image(shape, "vgg16")
+        # The convolutions are padded, so only the poolings shrink an image.
+        height = height // 2 ** len(BLOCKS)
+        width = width // 2 ** len(BLOCKS)
+        large_enough(height, width, shape, "vgg16")
+        layers: list[nn.Module] = []
+        for wide, count in BLOCKS:
+            for _ in range(count):
+                layers += [nn.Conv2d(channels, wide, 3, padding=1), nn.ReLU()]
+                channels = wide
+            layers.append(nn.MaxPool2d(2))
+        return nn.Sequential(
+            *layers,
+            *(nn.Flatten(), nn.Linear(channels * height * width, hidden), nn.ReLU()),
+            *(nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, classes)),
+        )
+
+    return ModelSpec(build, (), "VGG-16", shape=(3, 32, 32))

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from coterie.algorithms.cfl import SplitMemory
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import Groups, Memory
 from coterie.core.keys import Key
@@ -26,7 +27,6 @@ from coterie.models import MODELS, build_model
 from coterie.objectives import plain
 from coterie.rules.cold_start import DirectionMemory
 from coterie.rules.signatures import SignatureMemory
-from coterie.rules.split_tree import SplitMemory
 
 DENSE = ("mclr", "mlp")  # networks whose steps take microseconds
 PRETRAIN_STEPS = 50  # of an update that is made again for the map

@@ -1,14 +1,22 @@
-"""The first slot of a method: who trains from which model, and after whom?"""
+"""The first and the last slot of a method: who trains from which model and after whom, and what
+serves whom."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
+from coterie.core.served import Served
 
 Assign = Callable[[Groups, Round], tuple[Groups, Plan]]
+Serve = Callable[[Groups], Served]
 
 
 class PlacesClients:
@@ -17,3 +25,34 @@ class PlacesClients:
     Newcomers are such clients. Clients whose data drifted become such clients when they lose their
     group, so migration needs a rule with this mark.
     """
+
+
+def everyone(groups: Groups, round: Round) -> tuple[Groups, Plan]:
+    """Assign rule of FedAvg: all clients, known or new, belong to group 0."""
+    # All clients and not only the cohort: the one model serves, and is scored on, everybody.
+    if groups.k > 1 or groups.assigned < len(groups.member):
+        groups = replace(groups, member=np.zeros_like(groups.member))
+    return groups, Plan(round.cohort, np.zeros(len(round.cohort), np.int64))
+
+
+def by_group(groups: Groups) -> Served:
+    """Each client is served by the model of its group, one without a group by the auxiliary model.
+
+    The auxiliary model is the mean of the groups that have members, as in FlexCFL's code. It is the
+    last row of the models, ``[k + 1, d]``.
+
+    Example:
+        >>> groups = Groups(torch.tensor([[1.0], [3.0]]), np.array([1, -1, 0]))
+        >>> [by_group(groups).vector(client).item() for client in range(3)]
+        [3.0, 2.0, 1.0]
+    """
+    row = groups.member
+    if groups.assigned < len(row):
+        row = np.where(groups.has_group, row, groups.k)
+    models = torch.cat([groups.models, groups.auxiliary(filled=True)[None]])
+    return Served(models, row)
+
+
+def model_for(groups: Groups, client: int) -> Tensor:
+    """The flat vector ``[d]`` that serves a client of hard groups."""
+    return by_group(groups).vector(client)

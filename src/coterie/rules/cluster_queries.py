@@ -18,9 +18,8 @@ from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.core.updates import Updates
 from coterie.core.work import Evaluate
-from coterie.math.ccs import adaptive_threshold
-from coterie.math.imbalance import cluster_imbalance, imbalance_floor
-from coterie.rules.single_group import everyone
+from coterie.math.imbalance import adaptive_threshold, cluster_imbalance, imbalance_floor
+from coterie.rules.assigning import everyone
 
 Scope = Literal["all", "scheduled"]
 Privacy = Literal["none", "discrete_laplace"]

@@ -27,7 +27,6 @@ from coterie.math.distances import cosine_distance
 from coterie.math.group_count import Auto, estimate_groups
 from coterie.math.outliers import outliers
 from coterie.math.similarity import edc_embedding, madc
-from coterie.rules.group_count import enough_to_count
 
 Measure = Literal["edc", "madc"]
 Pretrain = Literal["steps", "epochs", "continue"]
@@ -38,6 +37,16 @@ Outliers = Literal["keep", "leave_out"]
 
 class ColdStartError(QuorumError):
     """Fewer distinct update directions were received than there are groups."""
+
+
+# A number of groups that fewer clients than this show says nothing.
+LEAST_REPLIES = 4
+
+
+def enough_to_count(round: Round, trainable: IntArray) -> int:
+    """The replies without which groups are not counted: four, or all clients where there are fewer,
+    and never less than the quorum."""
+    return max(round.least_replies, min(LEAST_REPLIES, len(trainable)))
 
 
 @dataclass(frozen=True, slots=True)

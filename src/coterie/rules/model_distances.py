@@ -1,15 +1,23 @@
-"""How far models are apart, and clients from models: by the losses of clients under models."""
+"""How far models are apart, and clients from models, by the losses of clients under models; and which
+clients are near each other by such distances."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 import numpy as np
 from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.arrays import BoolArray, FloatArray, IntArray
+from coterie.core.groups import NO_GROUP
+from coterie.core.keys import Key
 from coterie.core.work import Evaluate
-from coterie.math.clustering import agglomerate
+from coterie.math.clustering import agglomerate, pivot_clusters
 from coterie.math.cuts import by_first_appearance
+from coterie.math.outliers import far_from_neighbours
+from coterie.math.similarity import Matrix
+from coterie.rules.cold_start import Outliers
 
 
 def mean_losses(
@@ -133,3 +141,54 @@ def models_alike(loss: FloatArray, size: FloatArray, chosen: IntArray, farthest:
         _, first = np.unique(clusters, return_index=True)
         number[in_use] = in_use[first[clusters]]
     return by_first_appearance(number)
+
+
+def left_out(distance: Matrix, clusters: int, outliers: Outliers) -> BoolArray:
+    """The clients that are far from all others and have no part in the clusters, bool ``[n]``.
+
+    Args:
+        distance: ``[n, n]``, symmetric.
+        clusters: how many there are, at least about.
+        outliers: ``keep``: all clients take part.
+
+    Example:
+        >>> at = np.array([0.0, 0.1, 0.2, 0.3, 90.0])
+        >>> left_out(np.abs(at[:, None] - at), 1, "leave_out").nonzero()[0].tolist()
+        [4]
+    """
+    if outliers == "keep":
+        return np.zeros(len(distance), bool)
+    return far_from_neighbours(distance, clusters)
+
+
+def near_clusters(
+    distance: Matrix,
+    threshold: float | Literal["auto"],
+    outliers: Outliers,
+    clusters: int,
+    key: Key,
+) -> tuple[IntArray, float]:
+    """Correlation clustering of the clients whose distance is at most a threshold.
+
+    Args:
+        distance: ``[n, n]``, symmetric.
+        threshold: ``auto``: by the largest gap between merges of average linkage.
+        outliers: ``leave_out``: those far from all others have no part in it, nor in the threshold.
+        clusters: how many there are, at least about; outliers are told by it.
+        key: the stream that draws the pivots.
+
+    Returns:
+        int64 ``[n]``, the cluster of each client, -1 for those that have none; and the threshold.
+
+    Example:
+        >>> at = np.array([0.0, 0.1, 5.0, 5.1, 90.0])
+        >>> near_clusters(np.abs(at[:, None] - at), 1.0, "leave_out", 2, Key(0))[0].tolist()
+        [0, 0, 1, 1, -1]
+    """
+    far = left_out(distance, clusters, outliers)
+    among = distance[np.ix_(~far, ~far)]
+    if threshold == "auto":
+        threshold = float(agglomerate(among, "average").threshold)
+    label = np.full(len(distance), NO_GROUP)
+    label[~far] = pivot_clusters(among <= threshold, key)
+    return label, threshold

@@ -1,4 +1,5 @@
-"""Client cold start: a client without a group joins the group whose direction is nearest.
+"""Client cold start: a client without a group joins the one whose direction is nearest, or whose model
+has the least loss, or a random one. A client without labels joins by its inputs.
 
 Source: Duan et al., FedGroup (2021), eq. 9; with frozen directions FlexCFL (2022), Alg. 3.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -15,11 +16,13 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.core.arrays import BoolArray, IntArray
+from coterie.core.describe import Describe
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.work import Evaluate, SelectGroup, Train
 from coterie.math.similarity import nearest_direction
+from coterie.rules.assigning import Assign
 from coterie.rules.cold_start import DirectionMemory, Pretraining, has_direction
-from coterie.rules.migration import previous_group
+from coterie.rules.migration import Migrating, previous_group
 
 Newcomer = Literal["aux_latest", "w0_frozen"]
 Ablation = Literal["none", "rcc", "rac", "rac_redraw"]
@@ -193,3 +196,45 @@ def follow_models(groups: Groups) -> Groups:
     # GrouProx averages all groups, empty ones among them; FlexCFL only those with members.
     auxiliary = groups.auxiliary(filled=False)
     return groups.remember(replace(memory, latest=latest, auxiliary=auxiliary))
+
+
+# How a client without labels came to its model, in words.
+BY_INPUTS = "its inputs"
+ONE_MODEL = "one model"
+WITHOUT_LABELS = "no labels: the model for clients without a group"
+
+
+@runtime_checkable
+class PlacesUnlabelled(Protocol):
+    """An assign rule that can place a client by its inputs alone."""
+
+    @property
+    def places_by_inputs(self) -> bool:
+        """Whether it can, with the options that it was made with."""
+        ...
+
+    def ask_unlabelled(self, groups: Groups) -> tuple[Describe, Tensor] | None:
+        """What a client without labels is asked for, and the model ``[d]`` that it is sent with;
+        ``None`` before the rule has found groups."""
+        ...
+
+    def place_unlabelled(self, groups: Groups, rows: Tensor) -> IntArray:
+        """The group of each client, int64 ``[n]``, by what they reported, ``[n, ...]``."""
+        ...
+
+
+def unlabelled_rule(assign: Assign) -> PlacesUnlabelled | None:
+    """The rule that places clients without labels; ``None`` where a method has none.
+
+    Args:
+        assign: the assign rule of a method.
+
+    Example:
+        >>> from coterie.algorithms import fedclust, pacfl
+        >>> unlabelled_rule(pacfl().assign) is None, unlabelled_rule(fedclust().assign) is None
+        (False, True)
+    """
+    inner = assign.assign if isinstance(assign, Migrating) else assign
+    if isinstance(inner, PlacesUnlabelled) and inner.places_by_inputs:
+        return inner
+    return None

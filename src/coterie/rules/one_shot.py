@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.core.arrays import BoolArray, IntArray
+from coterie.core.arrays import BoolArray, FloatArray, IntArray
 from coterie.core.describe import Describe
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.plan import Plan
@@ -23,18 +23,24 @@ from coterie.math.clustering import (
     Clusters,
     Linkage,
     agglomerate,
+    cut_without_few,
 )
-from coterie.math.few_points import cut_without_few
+from coterie.math.cuts import GAP, largest_gap, widest_gap
+from coterie.math.group_count import GroupCount
 from coterie.math.outliers import outliers
 from coterie.math.similarity import Matrix
-from coterie.rules.assigning import PlacesClients
-from coterie.rules.cold_start import Outliers
-from coterie.rules.cut_notes import cut_notes
-from coterie.rules.group_count import enough_to_count
-from coterie.rules.large_federations import LargeFederation
-from coterie.rules.signature_requests import ask_shortened, ask_signatures, blocks_of
-from coterie.rules.signatures import Signature, SignatureMemory, Subspace, signature_distances
-from coterie.rules.single_group import everyone
+from coterie.rules.assigning import PlacesClients, everyone
+from coterie.rules.cold_start import Outliers, enough_to_count
+from coterie.rules.signatures import (
+    LargeFederation,
+    Signature,
+    SignatureMemory,
+    Subspace,
+    ask_shortened,
+    ask_signatures,
+    blocks_of,
+    signature_distances,
+)
 
 Threshold = Annotated[float, Field(gt=0)] | Automatic
 # The share of the clients that need not fit where outliers are left out: attackers that flip labels
@@ -295,3 +301,76 @@ def _finite(value: float) -> float | None:
     if np.isfinite(value):
         return value
     return None
+
+
+def fixed_groups(groups: GroupCount | None) -> int | None:
+    """The number of groups that was asked for; ``auto`` is none: the threshold decides.
+
+    Example:
+        >>> fixed_groups(3), fixed_groups("auto")
+        (3, None)
+    """
+    if groups == "auto":
+        return None
+    return groups
+
+
+# --- notes of an automatic cut --------------------------------------------------------------------
+
+
+# Fewer clients have no gap to judge by.
+_LEAST_TO_CUT = 4
+
+
+def cut_notes(heights: FloatArray, groups: int, aside: int = 0) -> dict[str, str]:
+    """The line of a round's notes that explains why no gap was cut, and who had no part in the cut;
+    empty where a gap of all clients was.
+
+    Args:
+        heights: float64 ``[n-1]``, the distances of the merges, ascending.
+        groups: how many groups were found.
+        aside: clients that were set aside before.
+
+    Example:
+        >>> import numpy as np
+        >>> heights = np.array([1.0, 1.5, 6.0, 7.0, 7.5])
+        >>> cut_notes(heights, 3)
+        {}
+        >>> cut_notes(heights, 3, aside=1)["grouping"]
+        '3 groups found without 1 client that is far from all others'
+        >>> cut_notes(np.array([7.0, 7.1, 7.2, 7.3, 7.4]), 2)["grouping"]
+        '2 groups found by silhouettes: no gap between merges is 10 % of the last, 7.4 (largest: 1.4 %)'
+    """
+    lines = []
+    if aside:
+        clients = "1 client that is" if aside == 1 else f"{aside} clients that are"
+        found = "one group" if groups == 1 else f"{groups} groups"
+        lines.append(f"{found} found without {clients} far from all others")
+    last = float(heights.max(initial=0))
+    if groups == 1 or largest_gap(heights) >= last:
+        lines.append(_without_gap(heights, groups, last))
+    if not lines:
+        return {}
+    return {"grouping": "; ".join(lines)}
+
+
+def _without_gap(heights: FloatArray, groups: int, last: float) -> str:
+    gap = widest_gap(heights)
+    if groups > 1:
+        return (
+            f"{groups} groups found by silhouettes: no gap between merges is "
+            f"{100 * GAP:.0f} % of the last, {last:.4g} (largest: {100 * gap:.1f} %)"
+        )
+    return f"one group found: {_why_one(heights, last, gap)}"
+
+
+def _why_one(heights: FloatArray, last: float, gap: float) -> str:
+    if last == 0:
+        return "all clients sent the same"
+    expected = f"if you expect groups, set groups, or a threshold below {last:.4g}"
+    if len(heights) + 1 < _LEAST_TO_CUT:
+        return f"an automatic threshold needs {_LEAST_TO_CUT} clients; {expected}"
+    return (
+        f"the largest gap between merges is {100 * gap:.1f} % of the last, {last:.4g}, and "
+        f"{100 * GAP:.0f} % is needed; {expected}"
+    )

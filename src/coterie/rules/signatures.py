@@ -1,26 +1,30 @@
-"""Signatures of one-shot grouping: what clients are asked for, how far apart two answers are, and
-what the server keeps of them."""
+"""Signatures of one-shot grouping: what clients are asked for and how, how far apart two answers are,
+and what the server keeps of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import ClassVar, Literal, Protocol
+from typing import Annotated, ClassVar, Literal, Protocol
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.core.arrays import BoolArray, FloatArray, IntArray
 from coterie.core.describe import Describe
+from coterie.core.keys import Key
 from coterie.core.vectors import Layout
 from coterie.core.work import Train
 from coterie.errors import ConfigError
 from coterie.math.clustering import Linkage, linkage_distance
 from coterie.math.distances import cosine_distance, l1, l2
 from coterie.math.similarity import Matrix
+from coterie.math.sketch import project
 from coterie.math.subspaces import entry_min, principal_angles
 
 Metric = Literal["l1", "l2", "cosine"]
@@ -156,6 +160,9 @@ def span(layout: Layout, layer: str, bias: bool) -> tuple[int, int]:
     return spans[0].start, spans[-1].stop
 
 
+# --- what the server keeps ------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class SignatureMemory:
     """What one-shot grouping remembers: for newcomers, and for the report.
@@ -248,3 +255,146 @@ def signature_distances(
         inside = signature.distance(stored)
     to_stored = signature.distance(rows, stored)
     return linkage_distance(to_stored, inside, cluster, k, linkage)
+
+
+# --- many clients ---------------------------------------------------------------------------------
+
+
+# All distances of a million clients are 10^12 numbers. Up to 10,000 clients nothing here changes
+# anything.
+
+# Of more clients a sample makes the tree: the distances of 10,000 clients take 0.8 GB.
+MOST = 10_000
+SAMPLE = 4096
+# A distance of so many projected values has a standard error of 3 %.
+SKETCH = 512
+
+Ask = Literal["all", "sample"]
+SampleSize = Annotated[int, Field(ge=16)] | None
+SketchSize = Annotated[int, Field(ge=16)] | None
+
+
+@dataclass(frozen=True, slots=True)
+class LargeFederation:
+    """How many clients are clustered, and what becomes of the others.
+
+    Args:
+        sample: clients that make the tree. The others join the nearest cluster by the distance of
+            the linkage, or open one beyond the threshold. ``None``: all of up to 10,000 clients, of
+            more 4,096.
+        sketch: values that a longer signature is projected to at random where a sample makes the
+            tree (``coterie.math.sketch``); ``None``: 512.
+        ask: ``all`` clients send their signature before the first round, or the ``sample`` alone:
+            each other client does when it is first selected.
+    """
+
+    sample: int | None = None
+    sketch: int | None = None
+    ask: Ask = "all"
+
+    def tree_size(self, clients: int) -> int:
+        """How many of so many clients make the tree."""
+        size = self.sample
+        if size is None:
+            size = clients if clients <= MOST else SAMPLE
+        return min(size, clients)
+
+    def draw(self, clients: IntArray, round: Round) -> IntArray:
+        """The clients that make the tree, ascending."""
+        size = self.tree_size(len(clients))
+        if size == len(clients):
+            return clients
+        rng = round.key.of("tree").generator()
+        return np.sort(rng.choice(clients, size, replace=False))
+
+    def shortened(self, rows: Tensor, round: Round) -> Tensor:
+        """Signatures ``[n, d]`` as ``[n, q]``; the same projection in every round of a run."""
+        values = self.sketch or SKETCH
+        # A projection to half as many values or more would save nothing that its error is worth.
+        if rows.shape[1] <= 2 * values:
+            return rows
+        return project(rows, values, Key(round.key.seed).of("sketch"))
+
+
+# --- requests -------------------------------------------------------------------------------------
+
+
+# Bytes of signatures, and clients, that are handled at once: so many clients' distances to 4,096
+# others take 0.3 GB.
+_BLOCK_BYTES = 2**27
+_BLOCK_CLIENTS = 8192
+
+
+def ask_signatures(
+    signature: Signature, origin: Tensor, ids: IntArray, round: Round, notes: Counter[str]
+) -> tuple[IntArray, Tensor]:
+    """The signatures that were received and are not zero.
+
+    Args:
+        signature: what is asked for.
+        origin: float32 ``[d]``, the model that they are made with.
+        ids: int64, who is asked.
+        round: its stream.
+        notes: counts ``unsigned``, those who sent none that is usable.
+
+    Returns:
+        int64 ``[n]`` and float32 ``[n, ...]``.
+    """
+    work = signature.work(round)
+    if isinstance(work, Train):
+        name = "delta"
+        which = np.zeros(len(ids), np.int64)
+    else:
+        name = work.statistic
+        # No model is sent for a statistic of a client's data.
+        which = np.zeros((len(ids), 0), np.int64)
+    reply = round.clients.run(work, ids, origin[None], which, key=round.key)
+    rows = torch.from_numpy(reply.fields[name]).to(torch.float32)
+    # A zero signature would be equally near to all, and a zero vector has no angle.
+    usable = rows.flatten(1).any(dim=1)
+    if len(ids) > int(usable.sum()):
+        notes["unsigned"] += len(ids) - int(usable.sum())
+    return reply.ids[usable.numpy()], rows[usable]
+
+
+def ask_shortened(
+    signature: Signature,
+    large: LargeFederation,
+    origin: Tensor,
+    ids: IntArray,
+    round: Round,
+    notes: Counter[str],
+) -> tuple[IntArray, Tensor]:
+    """The same, each block of clients shortened before the next one is asked.
+
+    Args:
+        signature: what is asked for.
+        large: how it is shortened.
+        origin: float32 ``[d]``, the model that signatures are made with.
+        ids: int64, who is asked, at least one.
+        round: its stream.
+        notes: counts ``unsigned``.
+    """
+    answered = []
+    shortened = []
+    for block in blocks_of(ids, signature.work(round), len(origin)):
+        some, rows = ask_signatures(signature, origin, block, round, notes)
+        answered.append(some)
+        shortened.append(large.shortened(rows, round))
+    return np.concatenate(answered), torch.cat(shortened)
+
+
+def blocks_of(ids: IntArray, work: Train | Describe, d: int) -> Iterator[IntArray]:
+    """The clients in blocks whose answers fit into memory.
+
+    Args:
+        ids: int64 ``[n]``.
+        work: what they are asked.
+        d: values of a model.
+    """
+    width = d
+    if isinstance(work, Train) and work.upload is not None:
+        width = work.upload[1] - work.upload[0]
+    block = min(_BLOCK_CLIENTS, max(1, _BLOCK_BYTES // (4 * width)))
+    for at in range(0, len(ids), block):
+        yield ids[at : at + block]

@@ -19,7 +19,7 @@ from coterie.core.plan import Plan
 from coterie.core.served import Served
 from coterie.core.updates import Updates
 from coterie.math.similarity import Matrix
-from coterie.rules.serving import by_group
+from coterie.rules.assigning import by_group
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
-"""First models other than one random draw, for methods whose clients choose a group by its loss.
-
-Used by `coterie.algorithms.ifca`, for its options ``init`` and ``restarts``.
+"""What happens before the first round of a method whose clients choose a group: groups are counted
+(``groups = "auto"``), and first models are made otherwise than by one random draw.
 
 Random models can lose groups: where one of them is a little better for everybody at the start, it
 is trained by everybody, and the others stay behind.
@@ -21,12 +20,94 @@ from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.core.work import Evaluate
-from coterie.math.group_count import estimate_notes
+from coterie.math.group_count import GroupCount, estimate_groups, estimate_notes
 from coterie.rules.assigning import Assign, PlacesClients
-from coterie.rules.cold_start import DirectionMemory, GroupColdStart
+from coterie.rules.cold_start import DirectionMemory, GroupColdStart, enough_to_count
 
 # Multiple of the median loss of a sample that a client can report.
 _MOST_LOSS = 20.0
+
+
+# --- how many groups ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CountMemory:
+    """That the groups were counted.
+
+    Args:
+        counted: the number found.
+    """
+
+    record_name: ClassVar[str] = "group_count"
+    newcomer: ClassVar[Mapping[str, float]] = {}
+    counted: int
+
+
+@dataclass(frozen=True)
+class CountsGroups(PlacesClients):
+    """An assign rule that starts with ``most`` models and keeps as many as there are groups.
+
+    Before the first round ``alpha * most`` clients train a few steps from the first model, the
+    groups among their updates are counted, and the models beyond that number are dropped. While
+    fewer than four of these clients answer, rounds are skipped.
+
+    Args:
+        assign: the rule inside.
+        most: models at the start.
+        alpha: clients asked for each model.
+        steps: mini-batch steps.
+    """
+
+    assign: Assign
+    most: int
+    alpha: int = 20
+    steps: int = 50
+
+    def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
+        if groups.memory.get(CountMemory) is not None:
+            return self.assign(groups, round)
+        found = self._count(groups, round.of("cold_start"))
+        if not found:
+            # The rule inside makes the plan of nobody, since plans of different rules have
+            # different shapes.
+            groups, plan = self.assign(groups, round.with_cohort(round.cohort[:0]))
+            return groups, replace(plan, notes={**plan.notes, "uncounted": 1})
+        # The first models and not those of the count: this training only showed directions.
+        groups = groups.select(range(found)).remember(CountMemory(found))
+        groups, plan = self.assign(groups, round)
+        return groups, replace(
+            plan, notes={**plan.notes, **estimate_notes(found, len(groups.member))}
+        )
+
+    def _count(self, groups: Groups, round: Round) -> int:
+        """The number of groups, 0 while too few clients answered."""
+        trainable = round.trainable(len(groups.member))
+        order = round.key.of("sample").generator().permutation(trainable)
+        asked = np.sort(order[: self.alpha * self.most])
+        work = round.trial(steps=self.steps)
+        first_model = groups.first_model[None]
+        reply = round.clients.run(work, asked, first_model, np.zeros_like(asked), key=round.key)
+        if len(reply) < enough_to_count(round, trainable):
+            return 0
+        updates = torch.from_numpy(reply.fields["delta"])
+        return estimate_groups(updates, self.most, round.key.of("count"))
+
+
+def count_if_auto(assign: Assign, groups: GroupCount, most: int) -> tuple[Assign, int]:
+    """The rule, and the number of models that it starts with.
+
+    Args:
+        assign: the rule.
+        groups: a number, or ``auto``: the clients are asked.
+        most: the largest number that ``auto`` finds.
+    """
+    if groups == "auto":
+        return CountsGroups(assign, most), most
+    return assign, groups
+
+
+# --- first models ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from coterie.data.shifts import FederationSnapshot
 from coterie.errors import QuorumError
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import InitialModels
-from coterie.rules.serving import Serve
+from coterie.rules.assigning import Serve
 from coterie.runs.round_evaluation import RoundEvaluation
 from coterie.runs.round_row import (
     attack_columns,

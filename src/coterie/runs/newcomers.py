@@ -16,11 +16,10 @@ from coterie.data.partitions import partition_bytes
 from coterie.errors import ConfigError, DataError
 from coterie.rules.buffering import InFlight
 from coterie.rules.cold_start import DirectionMemory
-from coterie.rules.group_count import CountMemory
 from coterie.rules.migration import DriftMemory
 from coterie.rules.signatures import SignatureMemory
 from coterie.rules.soft_groups import LabelPriorMemory, ShareMemory
-from coterie.rules.starts import StartMemory
+from coterie.rules.starts import CountMemory, StartMemory
 from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.digests import NEWCOMERS, PARTITION
 from coterie.runs.joined import newcomers_bytes, read_newcomers

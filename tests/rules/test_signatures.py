@@ -13,10 +13,8 @@ from coterie.clients.clients import Clients
 from coterie.core.engine import Reply
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
-from coterie.rules import large_federations
-from coterie.rules.large_federations import LargeFederation
 from coterie.rules.one_shot import OneShot
-from coterie.rules.signatures import SignatureMemory, TrainedUpdate
+from coterie.rules.signatures import LargeFederation, SignatureMemory, TrainedUpdate
 from tests.conftest import round_of, same_partition, two_classes_each
 from tests.rules.one_shot_runs import Run, signatures
 
@@ -99,9 +97,9 @@ def test_only_the_sample_is_asked_and_others_come_when_they_are_selected() -> No
 
 
 def test_many_clients_are_sampled_and_asked_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_federations, "MOST", 40)
-    monkeypatch.setattr(large_federations, "SAMPLE", 20)
-    monkeypatch.setattr("coterie.rules.signature_requests._MOST", 32)
+    monkeypatch.setattr("coterie.rules.signatures.MOST", 40)
+    monkeypatch.setattr("coterie.rules.signatures.SAMPLE", 20)
+    monkeypatch.setattr("coterie.rules.signatures._BLOCK_CLIENTS", 32)
     for clients, tree in ((40, 40), (41, 20)):
         engine = Planted()
         groups = assigned(OneShot(TrainedUpdate()), engine, clients, [])
