@@ -29,11 +29,12 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 import coterie as ct
+from coterie.core.arrays import aligned_copy
 from coterie.core.process import keep_freed_memory
 from coterie.core.vectors import flatten
 from coterie.core.work import Train
-from coterie.local import LocalRunner, aligned
-from coterie.local.stack import Stack
+from coterie.local import LocalRunner
+from coterie.local.training.stack import Stack
 from coterie.models import build_model
 from coterie.objectives import plain
 
@@ -87,9 +88,9 @@ def dense_products(stack: Stack, repeat: int) -> float:
     from coterie.local.kernels.dense import accumulate, multiply
 
     # In memory as in a step, where arrays begin a line of the cache.
-    layers = [aligned.copy(np.zeros((o, i), np.float32)) for i, o in pairwise(stack.widths)]
-    acts = [aligned.copy(np.ones((BATCH, i), np.float32)) for i in stack.widths]
-    deltas = [aligned.copy(np.ones((BATCH, o), np.float32)) for o in stack.widths[1:]]
+    layers = [aligned_copy(np.zeros((o, i), np.float32)) for i, o in pairwise(stack.widths)]
+    acts = [aligned_copy(np.ones((BATCH, i), np.float32)) for i in stack.widths]
+    deltas = [aligned_copy(np.ones((BATCH, o), np.float32)) for o in stack.widths[1:]]
     biases = [np.zeros(o, np.float32) for o in stack.widths[1:]]
     times = 500
 

@@ -42,7 +42,7 @@ from benchmarks.memory import processor
 from coterie.core.vectors import flatten
 from coterie.engines import make_clients
 from coterie.local import LocalRunner
-from coterie.local.batches import batches
+from coterie.local.training.batches import batches
 from coterie.methods.algorithm import as_algorithm
 from coterie.models import build_model
 from coterie.runs.cohort import Sampler

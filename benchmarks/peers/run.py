@@ -37,7 +37,7 @@ import coterie as ct
 from benchmarks.local_sgd import SGD, population
 from benchmarks.memory import processor, proportional
 from coterie.core.vectors import flatten
-from coterie.local.batches import batches
+from coterie.local.training.batches import batches
 from coterie.models import build_model
 
 HERE = Path(__file__).parent

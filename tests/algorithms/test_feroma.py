@@ -11,7 +11,7 @@ from coterie.algorithms.feroma import MapsProfiles, Profiles, shares_by_distance
 from coterie.core.describe import Describe
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
-from coterie.local.latent import LatentMoments
+from coterie.local.statistics import LatentMoments
 from coterie.models import build_model
 from coterie.rules.newcomers import unlabelled_rule
 from tests.conftest import blobs, two_classes_each

@@ -14,7 +14,7 @@ import coterie as ct
 from coterie.core.describe import Describe
 from coterie.core.keys import Key
 from coterie.errors import ConfigError
-from coterie.local.latent import LatentMoments, latent_layer, moments, projection
+from coterie.local.statistics import LatentMoments, latent_layer, moments, projection
 from coterie.math.clustering import agglomerate
 from coterie.math.cuts import adaptive_radius, knee
 from coterie.models import build_model

@@ -10,7 +10,7 @@ import coterie as ct
 from coterie.algorithms.k_fed import ClusterMeans, farthest_first, most_samples
 from coterie.core.keys import Key
 from coterie.data.population import Population
-from coterie.local.centres import centres
+from coterie.local.statistics import centres
 from tests.conftest import config_errors
 
 CORNERS = [[0.0, 0.0], [8.0, 0.0], [0.0, 9.0]]

@@ -17,9 +17,9 @@ from coterie.core.keys import Key
 from coterie.core.training import WithOwnModel
 from coterie.core.updates import Updates
 from coterie.core.work import Train
-from coterie.local.batches import TrainingSamples
-from coterie.local.own_training import OwnTraining
-from coterie.local.trainers import Trainers
+from coterie.local.training.batches import TrainingSamples
+from coterie.local.training.client import OwnTraining
+from coterie.local.training.trainers import Trainers
 from tests.conftest import blobs, no_round, small_net
 
 

@@ -12,7 +12,7 @@ import coterie as ct
 from coterie.core.keys import Key
 from coterie.data import load_samples, make_partition, populate
 from coterie.data.samples import Samples
-from coterie.local.subspace import subspaces
+from coterie.local.statistics import subspaces
 from coterie.math.clustering import agglomerate
 from coterie.math.subspaces import entry_min, principal_angles
 from tests.conftest import (

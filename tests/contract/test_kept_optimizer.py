@@ -17,7 +17,7 @@ from coterie.config import check
 from coterie.config.identity import config_hash
 from coterie.config.local_problems import optimizer_classes
 from coterie.core.vectors import Layout
-from coterie.local.optimizer_memory import memory_size
+from coterie.local.training.optimizers import memory_size
 from coterie.runs.kept import OWN_MODELS, kept_state
 from coterie.runs.prepare import prepare
 from coterie.runs.run import Stopped, execute, make_folder, run_config

@@ -38,9 +38,9 @@ from coterie.engines import (
     make_clients,
 )
 from coterie.local import LocalRunner
-from coterie.local.batches import TrainingSamples
-from coterie.local.own_training import train_own_model
-from coterie.local.trainers import Trainers
+from coterie.local.training.batches import TrainingSamples
+from coterie.local.training.client import train_own_model
+from coterie.local.training.trainers import Trainers
 from coterie.methods.algorithm import as_algorithm
 from coterie.methods.fit_to_model import fit_to_model
 from coterie.methods.override import override

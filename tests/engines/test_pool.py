@@ -258,7 +258,7 @@ def test_workers_score_what_clients_hold_now(
     population = population.with_parts(population.train, (none, *population.test[1:]))
     models = torch.stack([flatten(net), -flatten(net), 2 * flatten(net)])
     pool = PoolEngine(LocalRunner(population, net, SOLVER), 2)
-    with mock.patch("coterie.local.scored_rows.KEEP", keep), Clients(pool) as clients:
+    with mock.patch("coterie.local.scoring.samples.KEEP", keep), Clients(pool) as clients:
         clients.run(Train(plain), np.arange(12), models, np.arange(12) % 2, key=Key(0))
         for a, b, score in moves:
             test = list(population.test)

@@ -20,7 +20,7 @@ from coterie.core.vectors import flatten
 from coterie.core.work import Evaluate, Train
 from coterie.engines import PoolEngine, SerialEngine
 from coterie.local import LocalRunner
-from coterie.local.network_scoring import NetworkScorer
+from coterie.local.scoring.network import NetworkScorer
 from coterie.objectives import plain
 from coterie.tasks import CLASSIFICATION
 from coterie.tasks.binary import Binary

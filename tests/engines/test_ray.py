@@ -167,7 +167,7 @@ class Tuned(nn.Module):
 
 def actors_score_for_the_main_process(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     """A network without compiled code, whose test samples the actors score."""
-    from coterie.local.network_scoring import NetworkScorer
+    from coterie.local.scoring.network import NetworkScorer
     from tests.engines.test_pool_parts import CLIENTS, Residual, population, scores, serial
 
     torch.manual_seed(0)

@@ -29,10 +29,10 @@ from coterie.core.work import Evaluate, Train
 from coterie.engines import SerialEngine
 from coterie.engines.vmap import VmapEngine
 from coterie.local import LocalRunner
-from coterie.local.batched import BatchedTrainer
-from coterie.local.cuda_graphs import CudaGraphCache
 from coterie.local.device import Device, find_device
-from coterie.local.probe import draws
+from coterie.local.training.batched import BatchedTrainer
+from coterie.local.training.buffers import CudaGraphCache
+from coterie.local.training.probe import draws
 from coterie.methods.algorithm import as_algorithm
 from coterie.models import MODELS, build_model
 from coterie.objectives import fuse, fusion, mmd, plain, proximal

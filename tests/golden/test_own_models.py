@@ -30,9 +30,9 @@ from coterie.core.own_model import OwnModel
 from coterie.core.training import WithOwnModel
 from coterie.core.updates import Updates
 from coterie.core.work import Train
-from coterie.local.batches import TrainingSamples
-from coterie.local.own_training import OwnTraining
-from coterie.local.trainers import Trainers
+from coterie.local.training.batches import TrainingSamples
+from coterie.local.training.client import OwnTraining
+from coterie.local.training.trainers import Trainers
 from coterie.objectives import plain
 from tests.conftest import no_round
 

@@ -2,7 +2,7 @@
 
 Every client takes one step on all its samples in each of two rounds. What it keeps is its own from then
 on; the rest is the mean, by samples, of what the clients send. FedRep's rule, which trains its parts
-one after another, is in ``tests/local/test_phases.py``.
+one after another, is in ``tests/local/training/test_phases.py``.
 """
 
 from __future__ import annotations

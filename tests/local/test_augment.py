@@ -18,7 +18,7 @@ from coterie.core.augment import Augment, augmented, check_augment
 from coterie.core.keys import Key, keyed_torch
 from coterie.core.solver import solver_of
 from coterie.errors import ConfigError
-from coterie.local.compiled import compiles
+from coterie.local.training.compiled import compiles
 from coterie.python.tables import _local_table
 
 OWN = "tests.local.test_augment:noise"

@@ -12,8 +12,8 @@ from coterie.core.keys import Key
 from coterie.core.solver import Solver
 from coterie.core.vectors import Layout, bind, flatten
 from coterie.errors import ConfigError
-from coterie.local.batches import TrainingSamples
-from coterie.local.sgd import Autograd
+from coterie.local.training.batches import TrainingSamples
+from coterie.local.training.sgd import Autograd
 from coterie.models import build_model, spec
 from coterie.models.recurrent import AgainstZero, OneBiasLSTM
 from coterie.objectives import plain

@@ -19,8 +19,8 @@ from coterie.core.objective import Objective, Reshaping
 from coterie.core.solver import Solver
 from coterie.core.vectors import Layout, flatten
 from coterie.errors import ConfigError
-from coterie.local.batches import TrainingSamples
-from coterie.local.sgd import Autograd
+from coterie.local.training.batches import TrainingSamples
+from coterie.local.training.sgd import Autograd
 from coterie.methods.fit_to_model import fit_to_model
 from coterie.models import MODELS, build_model, initial_models
 from coterie.objectives import Fused, Fusion, Mmd, fuse, mmd, plain, proximal, squared_mmd

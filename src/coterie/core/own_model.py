@@ -4,7 +4,7 @@ trains, a control variate, or the network of its last training.
 An `OwnModel` is a rule of a client's work, with its hyper-parameters as fields. The methods of
 `coterie.algorithms` that need one have it in their own file, as `coterie.algorithms.ditto`. The
 engine that stores the vectors is `coterie.engines.own_models`, and the training that a rule is
-handed is `coterie.local.own_training`.
+handed is `coterie.local.training.client`.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class LocalTraining(Protocol):
 
         Args:
             start: float32 ``[d]``, where it begins.
-            memory: float32 ``[m]``, see ``coterie.local.optimizer_memory``; zeros: it begins anew.
+            memory: float32 ``[m]``, see ``coterie.local.training.optimizers``; zeros: it begins anew.
 
         Returns:
             The update ``w - start``, the mean loss of the last pass, and what the optimiser remembers

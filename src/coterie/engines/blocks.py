@@ -19,11 +19,11 @@ from coterie.core.solver import Solver
 from coterie.core.work import Train
 from coterie.engines.failures import ClientError
 from coterie.errors import ConfigError, CoterieError
-from coterie.local.batched import BatchedTrainer
-from coterie.local.batches import TrainingSamples
 from coterie.local.device import Device
-from coterie.local.optimizer_step import refuse_alone
-from coterie.local.probe import has_running_statistics
+from coterie.local.training.batched import BatchedTrainer
+from coterie.local.training.batches import TrainingSamples
+from coterie.local.training.optimizers import refuse_alone
+from coterie.local.training.probe import has_running_statistics
 
 _CPU_MEMORY = 0.25  # GiB; a CPU gains nothing from larger blocks
 # Of the memory that is free on an accelerator; the rest is for what torch itself needs.

@@ -2,7 +2,7 @@
 
 A real client has its own disk. In a simulation this wrapper plays that part around any engine. It
 puts what a client stored behind the model that it is sent, in one row, and takes what it stores
-from now on out of the reply. The engine inside hands rows to `coterie.local.own_training` and knows
+from now on out of the reply. The engine inside hands rows to `coterie.local.training.client` and knows
 nothing of it; nothing of what is stored is in the reply that goes on.
 """
 

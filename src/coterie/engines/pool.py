@@ -41,8 +41,8 @@ from coterie.engines.worker_pool import WorkerPool, start_method
 from coterie.errors import ConfigError, CoterieError
 from coterie.local import LocalRunner
 from coterie.local.moves import Moves
-from coterie.local.network_scoring import Scored, joined_parts
-from coterie.local.sample_sums import PerSample
+from coterie.local.scoring.network import Scored, joined_parts
+from coterie.local.scoring.samples import PerSample
 
 _MOST_TASKS = 8192  # clients of a block, so that their numbers fit the pipe of tasks
 _MOST_BYTES = 2**29  # of the updates of a block, and of the models that are scored at once
@@ -174,7 +174,7 @@ class PoolEngine(SimulationEngine):
         self, passes: Sequence[Scored], work: Evaluate
     ) -> list[dict[str, PerSample]] | None:
         """What each sample adds to each sum, found by the workers; see
-        ``coterie.local.network_scoring.Helpers``."""
+        ``coterie.local.scoring.network.Helpers``."""
         width = self.runner.layout.d
         # Each worker would make samples again that are made when they are asked for.
         if self.runner.population.lazy or not self.pool.running:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from coterie.core.arrays import CACHE_LINE
 from coterie.errors import ConfigError, first_line
-from coterie.local import aligned
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def share(models: int, tasks: int, width: int, *, fork: bool) -> Shared:
         torch.Size([2, 2])
     """
     # Whole lines of the cache, so that every model begins one.
-    values = aligned.LINE // torch.float32.itemsize
+    values = CACHE_LINE // torch.float32.itemsize
     row = math.ceil(width / values) * values
     try:
         return Shared(

@@ -22,8 +22,8 @@ from coterie.core.training import Mixture, Weighted
 from coterie.core.work import Deliver, Evaluate, SelectGroup, Train, Work, work_for_task
 from coterie.data.population import Population
 from coterie.local import LocalRunner
-from coterie.local.choose import least_loss
-from coterie.local.network_scoring import Helpers
+from coterie.local.scoring.by_loss import least_loss
+from coterie.local.scoring.network import Helpers
 
 
 class SimulationEngine(ABC):

@@ -29,8 +29,9 @@ from coterie.core.work import Train
 from coterie.engines.failures import ClientError, failure_line
 from coterie.local import LocalRunner
 from coterie.local.device import Device
-from coterie.local.probe import draws
-from coterie.local.trainers import Trainers
+from coterie.local.training.client import train_client
+from coterie.local.training.probe import draws
+from coterie.local.training.trainers import Trainers
 
 STREAMS = 4  # on a GPU; a guess, as none was at hand
 
@@ -129,7 +130,9 @@ class StreamedClients:
         try:
             with self._gathering:
                 samples = self.runner.training_samples(client)
-            trained = lane.trainers.train(work, self.runner.solver, samples, start, out, key)
+            trained = train_client(
+                lane.trainers, work, self.runner.solver, samples, start, out, key
+            )
         except torch.OutOfMemoryError as error:
             what = f"{len(self._lanes)} clients at a time do not fit {self.device.name}"
             raise ClientError(

@@ -25,8 +25,8 @@ from coterie.engines.serial import SerialEngine
 from coterie.engines.simulation import SimulationEngine
 from coterie.engines.streams import StreamedClients, StreamRequest
 from coterie.local import LocalRunner
-from coterie.local.batches import TrainingSamples
 from coterie.local.device import Device, Precision, find_device
+from coterie.local.training.batches import TrainingSamples
 
 
 class VmapEngine(SimulationEngine):

@@ -24,8 +24,8 @@ from coterie.engines.packing import unpack_arguments
 from coterie.engines.shared_memory import Shared
 from coterie.local import LocalRunner
 from coterie.local.moves import Moves
-from coterie.local.network_scoring import Scored, part_of
-from coterie.local.sample_sums import PerSample
+from coterie.local.scoring.network import Scored, part_of
+from coterie.local.scoring.samples import PerSample
 
 TASK = struct.Struct("i")  # how a task's number is written into the pipe of tasks
 END = -1  # the number that ends a worker's job

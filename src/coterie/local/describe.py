@@ -14,9 +14,7 @@ from coterie.core.describe import Describe
 from coterie.core.keys import Key
 from coterie.core.process import one_library_thread
 from coterie.data.population import Population
-from coterie.local.centres import centres, centres_of
-from coterie.local.latent import LatentMoments
-from coterie.local.subspace import leading, subspaces
+from coterie.local.statistics import LatentMoments, centres, centres_of, leading, subspaces
 
 Draw = Callable[[float, int, np.random.Generator], IntArray]
 

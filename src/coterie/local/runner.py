@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 
 import numpy as np
@@ -21,17 +23,16 @@ from coterie.core.task import Task, has_squared_error, is_classes, with_smoothin
 from coterie.core.vectors import Layout
 from coterie.core.work import Deliver, Evaluate, SelectGroup, Train
 from coterie.data.population import Population, Split
-from coterie.local.batches import TrainingSamples
-from coterie.local.choose import least_loss
 from coterie.local.describe import describe, reported_sizes
-from coterie.local.fused_recurrent import compile_gru
-from coterie.local.meanwhile import meanwhile
 from coterie.local.moves import Moves
-from coterie.local.network_scoring import Helpers
-from coterie.local.responsibilities import responsibilities
-from coterie.local.scoring import Scorer
-from coterie.local.sgd import Trained
-from coterie.local.trainers import Trainers
+from coterie.local.scoring.by_loss import least_loss, responsibilities
+from coterie.local.scoring.network import Helpers
+from coterie.local.scoring.scorer import Scorer
+from coterie.local.training.batches import TrainingSamples
+from coterie.local.training.client import train_client
+from coterie.local.training.gru import compile_gru
+from coterie.local.training.sgd import Trained
+from coterie.local.training.trainers import Trainers
 from coterie.math.similarity import nearest_direction
 from coterie.tasks import CLASSIFICATION
 
@@ -143,7 +144,9 @@ class LocalRunner:
     def train(self, work: Train, client: int, start: Tensor, out: Tensor, key: Key) -> Trained:
         """Train a client from ``start [d]`` and write its update into ``out [d]``."""
         samples = self.training_samples(client)
-        return self._trainers.train(work, self.solver, samples, start, out, key.client(client))
+        return train_client(
+            self._trainers, work, self.solver, samples, start, out, key.client(client)
+        )
 
     def training_samples(self, client: int) -> TrainingSamples:
         """The training samples of a client, gathered once where all of them are few."""
@@ -328,3 +331,49 @@ class LocalRunner:
         if not torch.isfinite(delta).all() or not (delta != 0).any():
             return -1.0
         return float(nearest_direction(delta, models[1:])[0])
+
+
+_LONGEST_WAIT = 120  # seconds
+
+
+@contextmanager
+def meanwhile(action: Callable[[], None]) -> Iterator[None]:
+    """Do something in a forked process while this one does what is inside; leaving waits for it, two
+    minutes at most.
+
+    What it leaves on disk is there then, as compiled code is. If it fails, nothing is said: this
+    process does it again, and sees why.
+
+    Args:
+        action: what to do.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> with meanwhile((folder / "other").touch):
+        ...     (folder / "mine").touch()
+        >>> sorted(file.name for file in folder.iterdir())
+        ['mine', 'other']
+    """
+    # A daemon: it ends with this process, whatever happens here.
+    process = multiprocessing.get_context("fork").Process(
+        target=_quietly, args=(action,), daemon=True
+    )
+    process.start()
+    try:
+        yield
+        # A fork may find a lock taken by a thread that it does not have.
+        process.join(_LONGEST_WAIT)
+    finally:
+        process.kill()
+        process.join()
+
+
+def _quietly(action: Callable[[], None]) -> None:
+    # An interrupt from the terminal goes to all processes; the parent decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A fork inherits the parent's handler, which is about what only the parent can save.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    with suppress(Exception):
+        action()

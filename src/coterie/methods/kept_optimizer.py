@@ -13,7 +13,7 @@ from coterie.core.solver import Solver
 from coterie.core.training import FullGradient, Phases
 from coterie.core.vectors import Layout
 from coterie.errors import ConfigError
-from coterie.local.optimizer_memory import memory_size
+from coterie.local.training.optimizers import memory_size
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
 from coterie.methods.override import method_of
@@ -28,7 +28,7 @@ class KeptOptimizer:
     (``coterie.core.own_model``). Clients predict by the models that they are sent.
 
     Args:
-        size: how many values a client stores, see ``coterie.local.optimizer_memory``.
+        size: how many values a client stores, see ``coterie.local.training.optimizers``.
     """
 
     size: int

@@ -22,9 +22,10 @@ from filelock import FileLock
 import coterie as ct
 from coterie.core.vectors import flatten
 from coterie.local import Stack, kernels
-from coterie.local.batches import TrainingSamples
-from coterie.local.compiled import CompiledTrainer
 from coterie.local.kernels import compilation
+from coterie.local.scoring.compiled import scored_samples
+from coterie.local.training.batches import TrainingSamples
+from coterie.local.training.compiled import CompiledTrainer
 
 CALLED = """
 from kept_kernels.compilation import compiled
@@ -207,7 +208,7 @@ def test_code_without_convolutions_gives_the_same_bits(optimizer: str) -> None:
             _take_code_of_convolutions(trainer)
         out = torch.empty_like(start)
         trained = trainer.train(TrainingSamples(x, y), start, out, solver, ct.Key(0))
-        scored = trainer.samples(x, y, np.arange(43))
+        scored = scored_samples(trainer, x, y, np.arange(43))
         scored.score(start + out)
         of_samples = (scored.best.tolist(), scored.loss.tobytes())
         found.append((out.numpy().tobytes(), trained.loss, *of_samples))
@@ -216,6 +217,6 @@ def test_code_without_convolutions_gives_the_same_bits(optimizer: str) -> None:
 
 def _take_code_of_convolutions(trainer: CompiledTrainer) -> None:
     """Train a dense network by the code for convolutions, of which it has none."""
-    trainer._kernel = lambda name: getattr(kernels, name).of(kernels.CONV_LAYERS)
-    dense = trainer._layers((61,))
+    trainer.kernel = lambda name: getattr(kernels, name).of(kernels.CONV_LAYERS)
+    dense = trainer.layers((61,))
     trainer._layers_of[61,] = dense._replace(convs=np.empty((0, 7), np.int64))

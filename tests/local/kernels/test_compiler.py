@@ -18,9 +18,11 @@ import pytest
 import torch
 from torch import nn
 
-from coterie.local import Stack, aligned
-from coterie.local.compiled import CompiledTrainer
-from coterie.local.kernels import network, room
+from coterie.core.arrays import aligned_copy, aligned_empty, is_aligned
+from coterie.local import Stack
+from coterie.local.kernels import inner_loops, network
+from coterie.local.scoring.compiled import scored_samples
+from coterie.local.training.compiled import CompiledTrainer
 
 HAS_AVX512 = llvm.get_host_cpu_features().get("avx512f", False)
 # A process of its own, without a folder of machine code: what was read from there has no source.
@@ -104,19 +106,23 @@ def test_what_layers_read_and_write_begins_a_line(samples: int) -> None:
     net = nn.Sequential(nn.Flatten(), nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 3))
     stack = Stack.of(net, ())
     assert stack is not None
-    layers = CompiledTrainer(stack)._layers((20,))
+    layers = CompiledTrainer(stack).layers((20,))
     buffers = network.make_buffers(layers, samples)
     assert [one.shape for one in buffers.given] == [(samples, 20), (samples, 32), (samples, 3)]
-    assert all(aligned.is_aligned(one) for one in buffers.given)
+    assert all(is_aligned(one) for one in buffers.given)
     assert not any(one.any() for one in buffers.given)
 
 
 @pytest.mark.parametrize("n", [0, 1, 16, 1000])
 def test_arrays_of_both_kinds_begin_a_line(n: int) -> None:
-    for array in (room.zeros(n), aligned.empty(n), aligned.copy(np.arange(n, dtype=np.float32))):
+    for array in (
+        inner_loops.zeros(n),
+        aligned_empty(n),
+        aligned_copy(np.arange(n, dtype=np.float32)),
+    ):
         assert array.shape == (n,)
         assert array.flags.c_contiguous
-        assert not n or aligned.is_aligned(array)
+        assert not n or is_aligned(array)
 
 
 def test_a_model_anywhere_in_memory_scores_the_same() -> None:
@@ -126,7 +132,7 @@ def test_a_model_anywhere_in_memory_scores_the_same() -> None:
     trainer = CompiledTrainer(stack)
     x = torch.randn(200, 20)
     rows = np.arange(200)
-    samples = trainer.samples(x, torch.zeros(200, dtype=torch.int64), rows)
+    samples = scored_samples(trainer, x, torch.zeros(200, dtype=torch.int64), rows)
     room_for_model = torch.zeros(84 + 16)
     values = torch.randn(84)
     losses = []

@@ -32,12 +32,12 @@ from coterie.core.work import Evaluate, Train
 from coterie.engines.blocks import Blocks, Cohort, make_blocks
 from coterie.engines.failures import ClientError, failure_line
 from coterie.errors import CoterieError
-from coterie.local.batches import TrainingSamples
 from coterie.local.device import Device, find_device
-from coterie.local.network_scoring import NetworkScorer
-from coterie.local.sample_sums import PerSample
-from coterie.local.scored_rows import ClientSamples
-from coterie.local.trainers import Trainers
+from coterie.local.scoring.network import NetworkScorer
+from coterie.local.scoring.samples import ClientSamples, PerSample
+from coterie.local.training.batches import TrainingSamples
+from coterie.local.training.client import train_client
+from coterie.local.training.trainers import Trainers
 
 Each = Literal["serial", "vmap"]
 Load = Callable[[], Tensor]
@@ -260,7 +260,7 @@ class Actor:
         for at, key in enumerate(job.keys):
             self.at = key.id
             samples = self._samples(job, at)
-            trained = trainers.train(job.work, solver, samples, starts[at], delta[at], key)
+            trained = train_client(trainers, job.work, solver, samples, starts[at], delta[at], key)
             size[at] = trained.size
             loss[at] = trained.loss
         return delta.numpy(), size, loss

@@ -24,8 +24,8 @@ from coterie.data.population import Population
 from coterie.engines.ray.actor import ScoreJob
 from coterie.engines.ray.members import Members
 from coterie.local import LocalRunner
-from coterie.local.network_scoring import Scored, joined_parts, part_of
-from coterie.local.sample_sums import PerSample
+from coterie.local.scoring.network import Scored, joined_parts, part_of
+from coterie.local.scoring.samples import PerSample
 
 
 class EvaluationSamples:
@@ -87,7 +87,7 @@ def _held(population: Population) -> IntArray:
 
 
 class ActorScoring:
-    """Has the actors score; it is one of ``coterie.local.network_scoring.Helpers``.
+    """Has the actors score; it is one of ``coterie.local.scoring.network.Helpers``.
 
     Args:
         runner: whose network scores.

@@ -3,8 +3,8 @@
 With ten samples in a batch, what a library call costs is more than its arithmetic, and matrix
 products of ten rows, or convolutions of a few channels, run at a quarter of the processor's rate.
 Here sums of five inputs for two outputs at a time stay in registers (`inner_loops`). The layers are
-made of them (`dense`, `convolutions`, `pooling`), networks of layers (`network`), and a client's
-work of networks (`losses`, `sgd`, `gradient`, `rules`, `training`, `scoring`). How all of it is compiled, and where the
+made of them (`dense`, `convolutions`), networks of layers (`network`), and a client's work of
+networks (`sgd`, `gradient`, `rules`, `training`, `scoring`). How all of it is compiled, and where the
 machine code is kept, is in `compilation`. Kernels that Python calls are compiled when they are first
 needed, for networks without convolutions apart.
 

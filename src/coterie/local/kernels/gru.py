@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from coterie.local.kernels.compilation import F32, I64, ONE, compile_together, compiled, inlined
 from coterie.local.kernels.dense import accumulate, add_bias, multiply
-from coterie.local.kernels.inner_loops import copy_row
-from coterie.local.kernels.room import rows_of_zeros, zeros
+from coterie.local.kernels.inner_loops import copy_row, rows_of_zeros, zeros
 
 _F4 = numba.float32
 _I8 = numba.int64

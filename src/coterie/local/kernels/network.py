@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from coterie.local.kernels.compilation import F32, I64, ZERO, compiled
 from coterie.local.kernels.convolutions import conv_forward, frame
 from coterie.local.kernels.dense import multiply, multiply_wide
-from coterie.local.kernels.room import rows_of_zeros
+from coterie.local.kernels.inner_loops import rows_of_zeros
 
 
 class Layers(NamedTuple):

@@ -15,7 +15,7 @@ ADAM_RULE = 1
 
 
 class Rule(NamedTuple):
-    """An optimiser, see `coterie.local.optimizer_step.TorchStep`; float32 but for the two factors
+    """An optimiser, see `coterie.local.training.optimizers.TorchStep`; float32 but for the two factors
     of averages, whose distances from 1 have too few digits there.
 
     Args:

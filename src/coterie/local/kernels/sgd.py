@@ -14,7 +14,7 @@ from coterie.local.kernels.network import Buffers, Layers, conv_count
 
 
 class Sgd(NamedTuple):
-    """The rule of a step, float32 each, see `coterie.local.step.SgdStep`.
+    """The rule of a step, float32 each, see `coterie.local.training.optimizers.SgdStep`.
 
     Args:
         lr: learning rate.

@@ -12,15 +12,56 @@ from coterie.local.kernels.compilation import F32, I64, ONE, ZERO, Real, compile
 from coterie.local.kernels.convolutions import conv_backward
 from coterie.local.kernels.dense import WIDE
 from coterie.local.kernels.gradient import gradients, penalise
-from coterie.local.kernels.inner_loops import copy_row
-from coterie.local.kernels.losses import errors, squared_errors
+from coterie.local.kernels.inner_loops import copy_row, rows_of_zeros, zeros
 from coterie.local.kernels.network import DENSE_LAYERS, Layers, forward, make_buffers
-from coterie.local.kernels.room import rows_of_zeros, zeros
 from coterie.local.kernels.rules import ADAM_RULE, RULE, TRAINING, Rule, Training, update
 from coterie.local.kernels.sgd import SGD, Descent, Sgd, backward, dense_step
 
 _F4 = numba.float32
 _I8 = numba.int64
+
+
+@compiled("f4(f4[:, ::1], i8[::1], b1)", in_order=True)
+def errors(z: F32, y: I64, record: bool) -> Real:
+    """``z <- softmax(z) - onehot(y)``, the gradient of the cross-entropy; returns the summed
+    cross-entropy of the logits where it is to be recorded, else 0."""
+    # Sums are taken in order: this one is compiled into its callers too, and reordered sums there
+    # need not be reordered as they are here, so that a loss would depend on the caller.
+    loss = ZERO
+    for s in range(len(z)):
+        row = z[s]
+        # The largest logit is taken off first, since the exponential of 89 is beyond float32.
+        top = row[0]
+        for o in range(1, len(row)):
+            top = max(top, row[o])
+        label = row[y[s]] - top
+        total = ZERO
+        for o in range(len(row)):
+            row[o] = np.exp(row[o] - top)
+            total += row[o]
+        for o in range(len(row)):
+            row[o] /= total
+        if record:
+            loss += np.log(total) - label
+        row[y[s]] -= ONE
+    return loss
+
+
+@compiled(in_order=True)
+def squared_errors(z: F32, y: F32, record: bool) -> Real:
+    """``z <- 2 (z - y) / t``, the gradient of the mean squared error of each sample's ``t`` targets;
+    returns its sum over samples where it is to be recorded, else 0."""
+    loss = ZERO
+    targets = np.float32(y.shape[1])
+    for s in range(len(z)):
+        squares = ZERO
+        for o in range(z.shape[1]):
+            error = z[s, o] - y[s, o]
+            squares += error * error
+            z[s, o] = 2 * error / targets
+        if record:
+            loss += squares / targets
+    return loss
 
 
 class Batches(NamedTuple):

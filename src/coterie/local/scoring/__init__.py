@@ -1,0 +1,1 @@
+"""Scoring models on clients' own samples."""

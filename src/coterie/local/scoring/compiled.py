@@ -1,0 +1,220 @@
+"""Scoring by compiled code: many models, each on its own clients, added up together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coterie.core.arrays import FloatArray, IntArray, aligned_copy, is_aligned
+from coterie.core.task import CORRECT, CountsClasses, Task
+from coterie.core.work import Evaluate
+from coterie.local.scoring.kept import KeptScores
+from coterie.local.scoring.samples import (
+    ClientSamples,
+    PerSample,
+    on_cpu,
+    places_of_samples,
+    summed,
+)
+from coterie.local.training.compiled import CompiledTrainer, flat_rows, flat_values
+
+MANY = 500  # samples from which on scoring takes threads
+_BLOCK = 60  # samples that pass a network together: what layers put out stays in the cache
+
+
+class ScoredSamples:
+    """What models predict for some samples, and their cross-entropy.
+
+    Args:
+        kernel: scores.
+        layers: the network as kernels know it.
+        x: pooled inputs ``[S, i]``.
+        y: int64 ``[S]``, their labels.
+        rows: int64 ``[n]``, which of them to score.
+        labels: int64 ``[n]``, the labels of these.
+
+    Attributes:
+        best: int64 ``[n]``, the class with the largest output under the model that a sample was
+            scored on last.
+        loss: float32 ``[n]``, its cross-entropy.
+    """
+
+    def __init__(
+        self,
+        kernel: Any,
+        layers: Any,
+        x: NDArray[np.float32],
+        y: IntArray,
+        rows: IntArray,
+        labels: IntArray,
+    ) -> None:
+        self._kernel = kernel
+        self._layers = layers
+        self._x = x
+        self._y = y
+        self._rows = rows
+        self.labels = labels
+        self.best = np.zeros(len(rows), np.int64)
+        self.loss = np.zeros(len(rows), np.float32)
+
+    def score(self, vector: Tensor, places: IntArray | None = None) -> None:
+        """Score a model.
+
+        A sample's figures have the same bits whatever samples are scored beside it.
+
+        Args:
+            vector: float32 ``[d]``, the model.
+            places: int64, which of the ``n`` samples; ``None``: all of them.
+        """
+        rows = self._rows if places is None else self._rows[places]
+        best = np.empty(len(rows), np.int64)
+        loss = np.empty(len(rows), np.float32)
+        weights = flat_values(vector)
+        # Of few samples the copy would take longer than it saves.
+        if len(rows) > _BLOCK and not is_aligned(weights):
+            weights = aligned_copy(weights)
+
+        def part(at: slice) -> None:
+            pooled = (self._x, self._y)
+            self._kernel(weights, self._layers, *pooled, rows[at], best[at], loss[at], _BLOCK)
+
+        threads = 1
+        if len(rows) > MANY:
+            threads = torch.get_num_threads()
+        if threads == 1:
+            part(slice(None))
+        else:
+            ends = np.linspace(0, len(rows), threads + 1).astype(int).tolist()
+            parts = [slice(first, last) for first, last in pairwise(ends)]
+            # Compiled code runs without the interpreter's lock, so threads do run side by side.
+            # A list, since what a thread raised is raised only where its result is taken.
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(part, parts))
+        if places is None:
+            self.best = best
+            self.loss = loss
+        else:
+            self.best[places] = best
+            self.loss[places] = loss
+
+
+def scored_samples(trainer: CompiledTrainer, x: Tensor, y: Tensor, rows: IntArray) -> ScoredSamples:
+    """Samples that models are scored on, one after another.
+
+    Args:
+        trainer: of the network.
+        x: pooled inputs ``[S, ...]``.
+        y: their labels ``[S]``.
+        rows: int64 ``[n]``, which of them to score.
+    """
+    pooled = y.numpy()
+    labels = pooled[rows]
+    trainer.check_labels(labels)
+    layers = trainer.layers(x.shape[1:])
+    return ScoredSamples(trainer.kernel("score"), layers, flat_rows(x), pooled, rows, labels)
+
+
+class CompiledScorer:
+    """The sums of a task of classes, by compiled code.
+
+    Args:
+        trainer: of the network.
+        task: what is counted.
+        kept: scores of models that did not change.
+    """
+
+    def __init__(self, trainer: CompiledTrainer, task: Task, kept: KeptScores) -> None:
+        self.trainer = trainer
+        self._task = task
+        # Asked once: of a protocol it takes as long as to score a client.
+        self._counts_classes = isinstance(task, CountsClasses)
+        self._kept = kept
+
+    def per_sample(
+        self, vector: Tensor, rows: ClientSamples, work: Evaluate
+    ) -> dict[str, PerSample]:
+        """What each sample adds to each sum under a model.
+
+        Args:
+            vector: float32 ``[d]``.
+            rows: the samples.
+            work: which sums, and whether the loss is asked for.
+        """
+        samples = scored_samples(self.trainer, rows.x, rows.y, rows.index)
+        samples.score(vector)
+        return self._added(samples, work)
+
+    def sums(
+        self,
+        models: Tensor,
+        ids: IntArray,
+        models_of: IntArray,
+        work: Evaluate,
+        rows: ClientSamples,
+    ) -> dict[str, FloatArray]:
+        """The sums of each client under one model, ``[n, *shape]``.
+
+        Samples are scored model by model, and then added up for all clients at once: where each
+        client has a model of its own, adding up took longer than scoring. A sample's score and a
+        client's sum have the same bits whatever is beside them.
+
+        Args:
+            models: float32 ``[k, d]``.
+            ids: int64 ``[n]``, the clients.
+            models_of: int64 ``[n]``, the model of each.
+            work: which sums, and whether the loss is asked for.
+            rows: the samples of all of them, in their order.
+        """
+        samples = scored_samples(self.trainer, rows.x, rows.y, rows.index)
+        known: list[tuple[IntArray, Mapping[str, FloatArray]]] = []
+        new: list[tuple[Tensor, IntArray]] = []
+        for row in np.unique(models_of).tolist():
+            # One pass for all clients that are scored on this model.
+            mine = np.flatnonzero(models_of == row)
+            vector = models[row]
+            kept = self._kept.find(vector, ids[mine], work)
+            if kept is not None:
+                known.append((mine, kept))
+                continue
+            samples.score(vector, places_of_samples(rows.bounds, mine))
+            new.append((vector, mine))
+        found = self._of_clients(samples, rows, work)
+        for vector, mine in new:
+            self._kept.keep(vector, ids[mine], work, {n: v[mine] for n, v in found.items()})
+        for mine, kept in known:
+            for name, values in kept.items():
+                found[name][mine] = values
+        return found
+
+    def _of_clients(
+        self, samples: ScoredSamples, rows: ClientSamples, work: Evaluate
+    ) -> dict[str, FloatArray]:
+        """The sums of each client that are asked for, by what compiled code found."""
+        added = self._added(samples, work)
+        names = {name for name, _ in work.sums}
+        if work.loss:
+            names.add("loss")
+        return {name: summed(values, rows) for name, values in added.items() if name in names}
+
+    def _added(self, samples: ScoredSamples, work: Evaluate) -> dict[str, PerSample]:
+        """What each sample adds to each sum, by what compiled code found."""
+        found: dict[str, PerSample] = {}
+        if work.loss:
+            found["loss"] = samples.loss.astype(np.float64)
+        if not work.sums:
+            return found
+        # A method that compares models asks for right answers alone, which cost the least.
+        if work.sums == CORRECT or not self._counts_classes:
+            correct = samples.best == samples.labels
+            return {"correct": correct.astype(np.float64), **found}
+        assert isinstance(self._task, CountsClasses)
+        labels = torch.from_numpy(samples.labels)
+        counted = self._task.counted(torch.from_numpy(samples.best), labels)
+        return {name: on_cpu(values) for name, values in counted.items()} | found

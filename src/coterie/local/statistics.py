@@ -1,0 +1,323 @@
+"""Statistics of clients' inputs: k-means centres (k-FED), subspaces (PACFL), and moments of what a
+network makes of them (FLUX).
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.describe import Describe
+from coterie.core.keys import Key
+from coterie.core.process import one_library_thread
+from coterie.core.vectors import Layout, state_dict
+from coterie.data.population import Population
+from coterie.errors import ConfigError
+from coterie.local.training.batches import convolves
+from coterie.math.clustering import kmeans
+
+
+def centres(population: Population, ids: IntArray, count: int, key: Key) -> NDArray[np.float32]:
+    """The k-means centres of some clients' inputs, and the share of its samples that each stands for.
+
+    Args:
+        population: who holds what; inputs are taken as they are, flattened and not scaled.
+        ids: int64 ``[n]``, the clients.
+        count: centres of each client, ``k'``.
+        key: of the request; each client has a stream of its own.
+
+    Returns:
+        float32 ``[n, k', features + 1]``. The last column has the shares, which add up to 1. Rows of
+        centres that a client has too few samples for are zero.
+
+    Source: Dennis, Li, Smith, Heterogeneity for the Win (2021), Alg. 1.
+    """
+    features = math.prod(population.shape)
+    found = np.zeros((len(ids), count, features + 1), np.float32)
+    for out, client in zip(found, ids.tolist(), strict=True):
+        held = torch.from_numpy(population.train[client])
+        x = population.x[held].reshape(len(held), features).numpy()
+        out[:] = centres_of(x, count, key.client(client))
+    return found
+
+
+def centres_of(samples: NDArray[np.float32], count: int, key: Key) -> NDArray[np.float32]:
+    """The centres of some samples, see `centres`.
+
+    Args:
+        samples: ``[n, features]``.
+        count: ``k'``.
+        key: of the client.
+
+    Returns:
+        float32 ``[k', features + 1]``.
+
+    Example:
+        >>> centres_of(np.array([[1.0, 4.0], [3.0, 0.0]], np.float32), 1, Key(0)).tolist()
+        [[2.0, 2.0, 1.0]]
+    """
+    x = samples.astype(np.float64)
+    features = x.shape[1]
+    found = np.zeros((count, features + 1), np.float32)
+    m = min(count, len(x))
+    labels = np.zeros(len(x), np.int64)
+    if m > 1:
+        labels = kmeans(x, m, key)
+    for j in range(m):
+        found[j, :features] = x[labels == j].mean(axis=0)
+        found[j, features] = (labels == j).mean()
+    return found
+
+
+_RANK = 1e-10  # of the largest eigenvalue; below it an eigenvalue is rounding
+
+
+def leading(samples: FloatArray, p: int) -> FloatArray:
+    """The first ``p`` left singular vectors of ``D = samples^T``, from the smaller of its two Gram
+    matrices.
+
+    With ``n < features``: ``D^T D = V S^2 V^T`` and ``U = D V S^{-1}``. LAPACK leaves the sign of a
+    singular vector open; here the components of each add up to a positive number. Beyond the rank
+    the columns are zero.
+
+    Args:
+        samples: ``[n, features]``, one row per sample, not centred.
+        p: number of vectors.
+
+    Returns:
+        float64 ``[features, p]``.
+
+    Example:
+        >>> np.abs(leading(np.array([[2.0, 0.0, 0.0], [0.0, -1.0, 0.0]]), 3)).tolist()
+        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
+    """
+    from scipy.linalg import eigh
+
+    # A Gram matrix has the squares of the singular values: in float32 those below 3e-4 of the
+    # largest would be rounding.
+    rows = np.asarray(samples, np.float64)
+    n, features = rows.shape
+    found = np.zeros((features, p))
+    tall = n < features
+    # The smaller Gram matrix has the same eigenvalues but for zeros, and costs less.
+    if tall:
+        gram = rows @ rows.T
+    else:
+        gram = rows.T @ rows
+    size = len(gram)
+    keep = min(p, n, features)
+    if keep == 0:
+        return found
+    values, vectors = eigh(gram, subset_by_index=[size - keep, size - 1])
+    # Eigenvalues come in ascending order, singular vectors are wanted with the largest first.
+    values = values[::-1]
+    vectors = vectors[:, ::-1]
+    rank = int((values > _RANK * max(values[0], np.finfo(np.float64).tiny)).sum())
+    basis = vectors[:, :rank]
+    if tall:  # the eigenvectors are V then, and U = D V S^{-1}
+        basis = rows.T @ basis / np.sqrt(values[:rank])
+    # One sign for all machines: a principal angle does not depend on it, a checkpoint does.
+    found[:, :rank] = basis * np.where(basis.sum(axis=0) < 0, -1.0, 1.0)
+    return found
+
+
+def subspaces(population: Population, ids: IntArray, vectors: int) -> NDArray[np.float32]:
+    """The data subspaces of some clients, class by class.
+
+    Args:
+        population: who holds what; inputs are taken as they are, flattened and not centred.
+        ids: int64 ``[n]``, the clients.
+        vectors: singular vectors per class, ``p``.
+
+    Returns:
+        float32 ``[n, features, p * c]``; the columns of class ``j`` are ``j p .. (j + 1) p - 1``,
+        zero where the client holds none of it, or fewer than ``p`` independent samples.
+
+    Source: Vahidian et al., PACFL (2023), Alg. 1.
+    """
+    features = math.prod(population.shape)
+    found = np.zeros((len(ids), features, vectors * population.classes), np.float32)
+    with one_library_thread():
+        for out, client in zip(found, ids.tolist(), strict=True):
+            held = torch.from_numpy(population.train[client])
+            x = population.x[held].reshape(len(held), features).numpy()
+            labels = population.y[held].numpy()
+            for j in np.unique(labels):
+                out[:, j * vectors : (j + 1) * vectors] = leading(x[labels == j], vectors)
+    return found
+
+
+# Samples that pass through the network at once.
+_CHUNK = 1024
+# What stands for the moments of a class of which a client has no two samples.
+MISSING = -1.0
+
+
+def latent_layer(module: nn.Module) -> nn.Linear:
+    """The layer whose inputs are the latent representation of a sample.
+
+    The first dense layer of a convolutional network, else the last one. A network of one dense
+    layer has its inputs there.
+
+    Raises:
+        ConfigError: for a network without a dense layer.
+
+    Example:
+        >>> latent_layer(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))).in_features
+        3
+    """
+    dense = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
+    if not dense:
+        raise ConfigError(
+            "model.name: a latent representation is what enters a dense layer, got a network "
+            "without one; expected a network such as mlp, lenet5 or cnn_mnist"
+        )
+    if convolves(module):
+        return dense[0]
+    return dense[-1]
+
+
+@torch.no_grad()
+def latents(module: nn.Module, x: Tensor) -> FloatArray:
+    """What enters the latent layer, float64 ``[n, features]``.
+
+    Args:
+        module: the network with the parameters that count, in evaluation mode.
+        x: ``[n, ...]``, the inputs.
+    """
+    entered: list[Tensor] = []
+    hook = latent_layer(module).register_forward_pre_hook(
+        lambda _, inputs: entered.append(inputs[0].flatten(1))
+    )
+    try:
+        for part in x.split(_CHUNK):
+            module(part)
+    finally:
+        hook.remove()
+    return torch.cat(entered).to(torch.float64).numpy()
+
+
+def projection(features: int, dimensions: int, key: Key) -> FloatArray:
+    """Random orthonormal directions ``[features, dimensions]``, the same for every client.
+
+    Args:
+        features: of the latent representation.
+        dimensions: of the projection; those beyond ``features`` are zero.
+        key: only its seed counts.
+    """
+    found = np.zeros((features, dimensions))
+    width = min(features, dimensions)
+    stream = Key(key.seed).of("latent")
+    gaussian = stream.generator().normal(size=(features, width))
+    found[:, :width] = np.linalg.qr(gaussian)[0]
+    return found
+
+
+def moments(points: FloatArray, labels: IntArray, classes: int) -> FloatArray:
+    """Means and standard deviations of points, of all and of each class.
+
+    Args:
+        points: ``[n, l]``, at least one.
+        labels: int64 ``[n]``; not read for no classes.
+        classes: ``c``; 0 for points without labels.
+
+    Returns:
+        float64 ``[2 + 2c, l]``: the mean, the standard deviation, the means of the classes, their
+        standard deviations. A class with fewer than two samples has -1 for all of them.
+
+    Source: Fenoglio et al., FLUX (2025), and its reference code.
+
+    Example:
+        >>> moments(np.array([[0.0], [2.0], [7.0]]), np.array([0, 0, 1]), 2).ravel().round(1).tolist()
+        [3.0, 2.9, 1.0, -1.0, 1.0, -1.0]
+    """
+    found = np.full((2 + 2 * classes, points.shape[1]), MISSING)
+    found[0], found[1] = _mean_and_deviation(points)
+    for label in range(classes):
+        own = points[labels == label]
+        if len(own) > 1:
+            found[2 + label], found[2 + classes + label] = _mean_and_deviation(own)
+    return found
+
+
+def _mean_and_deviation(points: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """``points.mean(axis=0)`` and ``points.std(axis=0)``, to the bit.
+
+    Of the few samples of a class these two take ten times as long as their arithmetic, and a
+    client has twenty of them.
+    """
+    n = len(points)
+    mean = np.add.reduce(points, axis=0) / n
+    centred = points - mean
+    variance = np.add.reduce(centred * centred, axis=0) / n
+    return mean, np.sqrt(variance)
+
+
+class LatentMoments:
+    """Reports the moments of clients' samples in the latent space of a model.
+
+    Args:
+        work: how many classes and dimensions.
+        module: the network; it is copied.
+        key: of the request; its seed names the projection.
+    """
+
+    def __init__(self, work: Describe, module: nn.Module, key: Key) -> None:
+        self._work = work
+        self._key = key
+        self._layout = Layout.of(module)
+        self._network = copy.deepcopy(module).eval()
+        features = latent_layer(module).in_features
+        self._projection = projection(features, work.vectors, key)
+        self._loaded: Tensor | None = None
+
+    def of(self, vector: Tensor, x: Tensor, y: Tensor) -> FloatArray:
+        """The moments ``[2 + 2c, l]`` of some samples.
+
+        Args:
+            vector: float32 ``[d]``, the model.
+            x: ``[n, ...]``, the inputs, at least one.
+            y: int64 ``[n]``, their labels.
+        """
+        # All clients of a request are sent the same model more often than not.
+        if self._loaded is None or not torch.equal(self._loaded, vector):
+            self._network.load_state_dict(state_dict(self._layout, vector), strict=False)
+            self._loaded = vector.clone()
+        with one_library_thread():
+            points = latents(self._network, x) @ self._projection
+        return moments(points, y.numpy(), self._work.classes)
+
+    def of_clients(
+        self, population: Population, ids: IntArray, models: Tensor, which: IntArray
+    ) -> NDArray[np.float32]:
+        """The moments of clients' training samples, float32 ``[n, 2 + 2c, l]``.
+
+        Args:
+            population: who holds what.
+            ids: int64 ``[n]``, the clients.
+            models: float32 ``[k, d]``.
+            which: int64 ``[n]`` or ``[n, 1]``, the model of each client.
+        """
+        shape = (2 + 2 * self._work.classes, self._work.vectors)
+        found = np.zeros((len(ids), *shape), np.float32)
+        for out, client, row in zip(found, ids.tolist(), which.reshape(len(ids)), strict=True):
+            held = torch.from_numpy(self._drawn(population.train[client], client))
+            out[:] = self.of(models[int(row)], population.x[held], population.y[held])
+        return found
+
+    def _drawn(self, held: IntArray, client: int) -> IntArray:
+        """The samples that are described: all of them, or random halves, one after another."""
+        if not self._work.draws:
+            return held
+        rng = self._key.of("halves").client(client).generator()
+        half = (len(held) + 1) // 2
+        drawn: IntArray = np.concatenate(
+            [rng.permutation(held)[:half] for _ in range(self._work.draws)]
+        )
+        return drawn

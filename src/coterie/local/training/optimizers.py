@@ -1,0 +1,422 @@
+"""What a gradient does to the parameters: SGD, torch's optimisers, and everything that is more than
+plain SGD; and what an optimiser remembers from one training to the next.
+
+The rules stand here once, for one client (`coterie.local.training.sgd.Autograd`) and for many at
+once (`coterie.local.training.batched.BatchedTrainer`): both call them with lists of tensors, whose
+first dimension is the client's in the second case. Compiled code cannot call torch;
+`coterie.local.kernels` has the same rules over a flat vector, and tests compare the two.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from coterie.config.local_problems import has_momentum, optimizer_classes
+from coterie.core.solver import Solver
+from coterie.errors import ConfigError
+
+
+class UpdateRule(Protocol):
+    """What a gradient does to the parameters.
+
+    ``mu`` is the weight of the proximal term. ``decayed`` says which of the parameters carry L2, by
+    their place in the lists. ``repeats`` says that every step is the same work on the same memory,
+    so that one can be recorded and replayed.
+    """
+
+    @property
+    def solver(self) -> Solver: ...
+
+    @property
+    def mu(self) -> float: ...
+
+    @property
+    def decayed(self) -> tuple[int, ...]: ...
+
+    @property
+    def repeats(self) -> bool: ...
+
+    def apply(
+        self,
+        params: list[Tensor],
+        gradients: list[Tensor],
+        anchor: list[Tensor],
+        velocity: list[Tensor],
+    ) -> None:
+        """Change the parameters in place; the gradients are used up.
+
+        Args:
+            params: ``w``.
+            gradients: of the batch loss, shaped as the parameters.
+            anchor: ``w_start``; read only where ``mu`` is not 0.
+            velocity: ``v``, changed in place; used only by SGD with momentum.
+        """
+        ...
+
+    def remembered(
+        self, params: list[Tensor], velocity: list[Tensor]
+    ) -> list[Mapping[str, Tensor]]:
+        """What is remembered of each parameter after the steps so far, by name; nothing before the
+        first step.
+
+        Args:
+            params: ``w``, those of the steps.
+            velocity: ``v``.
+        """
+        ...
+
+    def recall(
+        self, params: list[Tensor], velocity: list[Tensor], state: Sequence[Mapping[str, Tensor]]
+    ) -> None:
+        """Go on from what was `remembered`, before the first step.
+
+        Args:
+            params: ``w``, of which it was.
+            velocity: ``v``, changed in place.
+            state: is taken over.
+        """
+        ...
+
+
+def add_penalties(
+    rule: UpdateRule, params: list[Tensor], gradients: list[Tensor], anchor: list[Tensor]
+) -> None:
+    """``g <- g + 2 l2 w + mu (w - w_start)``, in place."""
+    # Each term is left out where its weight is 0: at ten samples a batch, a call costs as much as
+    # its arithmetic. `torch._foreach_*` takes all tensors in one call for the same reason.
+    if rule.solver.l2:
+        for place in rule.decayed:
+            gradients[place].add_(params[place], alpha=2 * rule.solver.l2)
+    if rule.mu:
+        torch._foreach_add_(gradients, params, alpha=rule.mu)
+        torch._foreach_sub_(gradients, anchor, alpha=rule.mu)
+
+
+@dataclass(frozen=True, slots=True)
+class SgdStep:
+    """The update rule of local SGD.
+
+        g <- g + 2 l2 w + mu (w - w_start)
+        v <- momentum v + g
+        w <- w - lr v
+
+    Args:
+        solver: learning rate, momentum and ``l2``.
+        mu: weight of the proximal term.
+        decayed: which of the parameters carry L2, by their place in the lists below.
+    """
+
+    solver: Solver
+    mu: float
+    decayed: tuple[int, ...]
+
+    @property
+    def repeats(self) -> bool:
+        return True
+
+    @torch.no_grad()
+    def apply(
+        self,
+        params: list[Tensor],
+        gradients: list[Tensor],
+        anchor: list[Tensor],
+        velocity: list[Tensor],
+    ) -> None:
+        """See `UpdateRule`."""
+        solver = self.solver
+        add_penalties(self, params, gradients, anchor)
+        if solver.momentum:
+            torch._foreach_mul_(velocity, solver.momentum)
+            torch._foreach_add_(velocity, gradients)
+            gradients = velocity
+        torch._foreach_add_(params, gradients, alpha=-solver.lr)
+
+    def remembered(
+        self, params: list[Tensor], velocity: list[Tensor]
+    ) -> list[Mapping[str, Tensor]]:
+        """See `UpdateRule`."""
+        return [{"velocity": one} for one in velocity]
+
+    def recall(
+        self, params: list[Tensor], velocity: list[Tensor], state: Sequence[Mapping[str, Tensor]]
+    ) -> None:
+        """See `UpdateRule`."""
+        for one, of_one in zip(velocity, state, strict=True):
+            one.copy_(of_one["velocity"])
+
+
+# This optimiser uses sums over the rows and columns of a matrix. The others work value by value, so
+# they do not notice that the first dimension is that of clients.
+_BY_MATRIX = "adafactor"
+
+
+def make_rule(
+    solver: Solver, mu: float, decayed: tuple[int, ...], steps: int, many: bool = False
+) -> UpdateRule:
+    """The update rule of a local training.
+
+    Args:
+        solver: how to train.
+        mu: weight of the proximal term.
+        decayed: which of the parameters carry L2, by their place in the lists.
+        steps: of the training.
+        many: whether the first dimension of every parameter is that of clients.
+    """
+    if solver.is_plain_sgd:
+        return SgdStep(solver, mu, decayed)
+    return TorchStep(solver, mu, decayed, steps, many)
+
+
+def remembered(solver: Solver) -> int:
+    """How many values an optimiser remembers of each parameter: the velocity of SGD, two moments of
+    most others."""
+    if solver.is_plain_sgd:
+        return int(solver.momentum > 0)
+    return 2
+
+
+def refuse_alone(solver: Solver) -> None:
+    """Refuse options with which a client can only be trained alone.
+
+    Elsewhere clients are trained together, each as a row of the same tensors.
+
+    Raises:
+        ConfigError: naming the option.
+    """
+    if solver.optimizer == _BY_MATRIX:
+        raise ConfigError(
+            "local.optimizer: vmap trains clients in one tensor, got 'adafactor', which looks at "
+            "whole matrices; expected another, or engine pool or serial"
+        )
+    schedule = solver.step_schedule
+    # Each client of a block would have another rate.
+    if schedule is not None and schedule.kind == "cosine" and schedule.over is None:
+        raise ConfigError(
+            "local.step_schedule.over: vmap has one learning rate for all clients, got nothing; "
+            "expected a number of steps, or engine pool or serial"
+        )
+
+
+class TorchStep:
+    """The update rule of an optimiser of torch, for one training; with ``eta_t = lr factor(t)``:
+
+        g <- clip(g + 2 l2 w + mu (w - w_start))
+        w <- (1 - eta_t weight_decay) w
+        w <- optimizer(w, g, eta_t)
+
+    Args:
+        solver: the optimiser and its options.
+        mu: weight of the proximal term.
+        decayed: which of the parameters carry L2, by their place in the lists.
+        steps: of the training.
+        many: whether the first dimension of every parameter is that of clients, which then may
+            become fewer from step to step, the last ones first.
+    """
+
+    def __init__(
+        self,
+        solver: Solver,
+        mu: float,
+        decayed: tuple[int, ...],
+        steps: int,
+        many: bool = False,
+    ) -> None:
+        self.solver = solver
+        self.mu = mu
+        self.decayed = decayed
+        self.steps = steps
+        self.many = many
+        self.taken = 0
+        self.optimizer: torch.optim.Optimizer | None = None
+        # What the optimiser has taken over; its state belongs to these tensors.
+        self.params: list[Tensor] = []
+
+    @property
+    def repeats(self) -> bool:
+        # A recorded step would repeat its learning rate and the optimiser's count of steps.
+        return False
+
+    @torch.no_grad()
+    def apply(
+        self,
+        params: list[Tensor],
+        gradients: list[Tensor],
+        anchor: list[Tensor],
+        velocity: list[Tensor],
+    ) -> None:
+        """See `UpdateRule`."""
+        add_penalties(self, params, gradients, anchor)
+        self._clip(gradients)
+        lr = self.solver.lr
+        if self.solver.step_schedule is not None:
+            lr *= self.solver.step_schedule.factor(self.taken, self.steps)
+        if self.solver.decoupled_decay:
+            torch._foreach_mul_(params, 1 - lr * self.solver.decoupled_decay)
+        optimizer = self._optimizer_of(params)
+        optimizer.param_groups[0]["lr"] = lr
+        for param, gradient in zip(self.params, gradients, strict=True):
+            # Fused code walks through memory: a gradient must lie there as its parameter does.
+            param.grad = gradient.contiguous()
+        optimizer.step()
+        self.taken += 1
+
+    def remembered(
+        self, params: list[Tensor], velocity: list[Tensor]
+    ) -> list[Mapping[str, Tensor]]:
+        """See `UpdateRule`."""
+        if self.optimizer is None:
+            return []
+        return [self.optimizer.state[param] for param in self.params]
+
+    def recall(
+        self, params: list[Tensor], velocity: list[Tensor], state: Sequence[Mapping[str, Tensor]]
+    ) -> None:
+        """See `UpdateRule`."""
+        optimizer = self._optimizer_of(params)
+        for param, of_one in zip(params, state, strict=True):
+            optimizer.state[param] = dict(of_one)
+
+    def _clip(self, gradients: list[Tensor]) -> None:
+        """Shorten the gradient, of each client by itself."""
+        solver = self.solver
+        if solver.clip_value is not None:
+            torch._foreach_clamp_min_(gradients, -solver.clip_value)
+            torch._foreach_clamp_max_(gradients, solver.clip_value)
+        if solver.clip_norm is None:
+            return
+        rows = 1
+        if self.many:
+            rows = len(gradients[0])
+        squares = [gradient.reshape(rows, -1).square().sum(dim=1) for gradient in gradients]
+        norm = torch.stack(squares).sum(dim=0).sqrt()
+        # A gradient that is not finite stays so: a client that diverged must be seen.
+        factor = (solver.clip_norm / norm).clamp(max=1.0)
+        for gradient in gradients:
+            gradient.mul_(factor.view(rows, *[1] * (gradient.dim() - 1)))
+
+    def _optimizer_of(self, params: list[Tensor]) -> torch.optim.Optimizer:
+        """The optimiser of these parameters: that of the steps before, for fewer clients where some
+        have no steps left."""
+        before = self.optimizer
+        if before is not None and self.params[0].shape == params[0].shape:
+            return before
+        made = _make_optimizer(self.solver, params)
+        if before is not None:
+            n = len(params[0])
+            for old, new in zip(self.params, params, strict=True):
+                state = before.state[old]
+                made.state[new] = {key: _of_first(state[key], old, n) for key in state}
+        self.optimizer = made
+        self.params = params
+        return made
+
+
+def _of_first(value: Any, param: Tensor, n: int) -> Any:
+    """What an optimiser remembers, of the first clients; a count of steps is that of all."""
+    if isinstance(value, Tensor) and value.shape == param.shape:
+        return value[:n]
+    return value
+
+
+def _make_optimizer(solver: Solver, params: list[Tensor]) -> torch.optim.Optimizer:
+    kind = optimizer_classes()[solver.optimizer]
+    options = dict(solver.options)
+    if has_momentum(solver.optimizer):
+        options["momentum"] = solver.momentum
+    parameters = inspect.signature(kind).parameters
+    # Decay is decoupled, and done by the rule, which also knows it for optimisers that do not.
+    if "weight_decay" in parameters:
+        options["weight_decay"] = 0.0
+    # One pass over all tensors where torch has it, else one call for each operation: on small
+    # networks a call costs as much as its arithmetic.
+    if "fused" in parameters:
+        options["fused"] = True
+    elif "foreach" in parameters:
+        options["foreach"] = True
+    return kind(params, lr=solver.lr, **options)
+
+
+Shape = tuple[int, ...]
+# Of each parameter, the names of what is remembered, and their shapes.
+Form = tuple[tuple[tuple[str, Shape], ...], ...]
+
+
+def memory_size(solver: Solver, shapes: Sequence[Shape]) -> int:
+    """How many values an optimiser remembers, with the one that says whether it took a step.
+
+    Args:
+        solver: whose optimiser.
+        shapes: of the parameters that it moves.
+
+    Example:
+        >>> adam = Solver(optimizer="adam")
+        >>> memory_size(adam, [(3, 2), (2,)])  # two moments of 8 values, and a count of steps for each
+        19
+        >>> memory_size(Solver(momentum=0.9), [(3, 2), (2,)])
+        9
+    """
+    form = _form(solver, tuple(shapes))
+    return 1 + sum(math.prod(shape) for of_one in form for _, shape in of_one)
+
+
+def load_memory(
+    rule: UpdateRule, params: list[Tensor], velocity: list[Tensor], memory: Tensor
+) -> None:
+    """Let an optimiser that took no step yet go on from what it remembered.
+
+    Args:
+        rule: of the training.
+        params: that it moves.
+        velocity: of the momentum, changed in place; empty without one.
+        memory: float32 ``[m]``.
+    """
+    if not memory[0]:
+        return
+    form = _form(rule.solver, tuple(tuple(param.shape) for param in params))
+    sizes = [math.prod(shape) for of_one in form for _, shape in of_one]
+    # Copies: the optimiser changes them in place, and the vector is the caller's.
+    values = iter(part.clone() for part in memory[1:].split(sizes))
+    state = [{name: next(values).reshape(shape) for name, shape in of_one} for of_one in form]
+    rule.recall(params, velocity, state)
+
+
+def store_memory(
+    rule: UpdateRule, params: list[Tensor], velocity: list[Tensor], memory: Tensor
+) -> None:
+    """Write what an optimiser remembers into a vector; nothing where it took no step.
+
+    Args:
+        rule: of the training that is over.
+        params: that it moved.
+        velocity: of the momentum; empty without one.
+        memory: float32 ``[m]``, changed in place.
+    """
+    state = rule.remembered(params, velocity)
+    values = [value.reshape(-1) for of_one in state for value in of_one.values()]
+    if values:
+        memory[0] = 1
+        torch.cat(values, out=memory[1:])
+
+
+@lru_cache(maxsize=64)
+def _form(solver: Solver, shapes: tuple[Shape, ...]) -> Form:
+    """What is remembered of parameters of these shapes.
+
+    Torch says it nowhere, so a step is taken.
+    """
+    params = [torch.zeros(shape) for shape in shapes]
+    velocity = [torch.zeros(shape) for shape in shapes]
+    rule = make_rule(solver, 0.0, (), 1)
+    rule.apply(params, [torch.zeros(shape) for shape in shapes], [], velocity)
+    state = rule.remembered(params, velocity)
+    return tuple(
+        tuple((name, tuple(value.shape)) for name, value in of_one.items()) for of_one in state
+    )
