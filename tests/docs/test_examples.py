@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -13,10 +14,13 @@ import tomllib
 import types
 
 import pytest
+import torch
 
+import coterie as ct
 from coterie.cli import compare
 from coterie.cli.main import invoke
 from coterie.config import check
+from coterie.models import build_model
 from tests.docs.pages import NAMED, ROOT, blocks
 
 
@@ -42,6 +46,34 @@ def test_configuration_is_accepted():
     page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
     (text,) = blocks("toml", page)
     assert check(tomllib.loads(text)).shift.kind == "swap_all"
+
+
+def test_fedavg_by_hand_has_the_bits_of_fedavg(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    by_hand = importlib.import_module("fedavg_by_hand").fedavg
+    partition = {"kind": "dirichlet", "clients": 30, "beta": 0.3}
+    data = ct.load("digits", partition=partition, seed=1)
+    local = ct.Solver(epochs=2, batch_size=8, lr=0.05)
+    net = build_model("mlp", data.shape, data.classes, ct.Key(5).of("model"), hidden=16)
+    found = list(by_hand(data, net, local, rounds=6, per_round=7, seed=5))
+    models = []
+    result = ct.run(
+        ct.fedavg(),
+        data=data,
+        model={"name": "mlp", "hidden": 16},
+        local=local,
+        rounds=6,
+        clients_per_round=7,
+        sampler="uniform",
+        seed=5,
+        engine="serial",
+        on_round=lambda after: models.append(after.groups.models[0]),
+    )
+    assert len(models) == 6
+    for (model, accuracy), expected, row in zip(found, models, result.rows, strict=True):
+        assert torch.equal(model, expected)
+        assert accuracy == row["accuracy"]
+    assert not torch.equal(models[0], models[-1])
 
 
 # Pages whose snippets run, in order, in one folder.
