@@ -130,7 +130,7 @@ def replies(factories: Factories, pages: Mapping[str, Sent]) -> str:
 def needed(factories: Factories, pages: Mapping[str, Sent]) -> str:
     """The table of what a server needs of single clients, in docs/privacy.md."""
     from coterie.methods.method import Method
-    from coterie.methods.single_updates import IN_ROUNDS, WORDS, single_updates
+    from coterie.methods.traits import IN_ROUNDS, WORDS, single_updates
 
     rows = [("method", "single updates are needed", "and what clients say of their data")]
     for name, factory in factories.items():

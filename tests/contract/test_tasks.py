@@ -15,8 +15,8 @@ import coterie as ct
 from coterie.data.shifts import rotate_labels, swap_all, swap_part
 from coterie.engines.attacks import label_flip, sign_flip
 from coterie.measures.optional import make_measures
+from coterie.methods.algorithm import method_of
 from coterie.methods.fit_to_model import check_task
-from coterie.methods.override import method_of
 from coterie.rules.migration import Migrating
 from coterie.tasks import TASKS, fit_task
 from tests.contract.cases import Make, contract_cases

@@ -27,8 +27,8 @@ from coterie.core.updates import Updates
 from coterie.core.work import Work
 from coterie.errors import ConfigError
 from coterie.methods.algorithm import as_algorithm
-from coterie.methods.asynchronous import make_asynchronous
-from coterie.rules.buffering import Buffering, InFlight
+from coterie.methods.buffered import Buffering, InFlight
+from coterie.methods.override import with_buffer
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
 
@@ -73,7 +73,7 @@ def test_three_steps_by_hand() -> None:
     | 2 | 2, 1 | 1 - 5.0355339, 3 - 2 | 1, 1 / sqrt(2) | 5.0355339 - 1.6642136 = 3.3713203 |
     """
     rule = Buffering(buffer=2, concurrency=3, times=FixedTimes())
-    algorithm = as_algorithm(make_asynchronous(ALGORITHMS["fedavg"](), rule))
+    algorithm = as_algorithm(with_buffer(ALGORITHMS["fedavg"](), rule))
     clients = Clients(Targets(), bounds=Bounds(enabled=False))
     groups = algorithm.init(lambda j: torch.zeros(1), 3)
     seen = []
@@ -172,7 +172,7 @@ def test_methods_that_need_a_round_together_say_so() -> None:
     able = []
     for name, factory in ALGORITHMS.items():
         with suppress(ConfigError):
-            make_asynchronous(as_algorithm(factory()), Buffering(), name)
+            with_buffer(as_algorithm(factory()), Buffering(), name)
             able.append(name)
     assert {"fedavg", "fedgroup", "flexcfl", "ifca", "fedclust", "pacfl", "ditto"} <= set(able)
     assert not {"cfl", "fesem", "fedem", "rfedavg", "fedgsp", "scaffold", "pooled"} & set(able)
@@ -198,7 +198,7 @@ def test_what_does_not_go_together_is_refused(
 
 def test_a_round_in_which_no_buffer_is_full_moves_no_model() -> None:
     rule = Buffering(buffer=4, concurrency=4, times=FixedTimes())
-    algorithm = as_algorithm(make_asynchronous(ALGORITHMS["fedavg"](), rule))
+    algorithm = as_algorithm(with_buffer(ALGORITHMS["fedavg"](), rule))
     clients = Clients(Targets(), bounds=Bounds(enabled=False))
     before = algorithm.init(lambda j: torch.zeros(1), 3)
     key = Key(0)

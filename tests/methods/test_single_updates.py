@@ -25,7 +25,7 @@ from coterie.local import LocalRunner
 from coterie.methods.algorithm import as_algorithm
 from coterie.methods.fit_to_model import fit_to_model
 from coterie.methods.method import Method
-from coterie.methods.single_updates import single_updates
+from coterie.methods.traits import single_updates
 from coterie.models import initial_models
 from coterie.rules import combining
 from coterie.rules.robust import coordinate_median

@@ -16,7 +16,8 @@ from coterie.core.plan import Plan
 from coterie.core.updates import Updates
 from coterie.engines.attacks import sign_flip
 from coterie.errors import ConfigError
-from coterie.methods.override import method_of, override
+from coterie.methods.algorithm import method_of
+from coterie.methods.override import override
 from coterie.rules.combining import Aggregate, mean, weighted_mean
 from coterie.rules.robust import (
     WEIGHS,

@@ -19,8 +19,8 @@ from coterie.deploy.data_form import DataForm
 from coterie.deploy.federation_spec import FederationSpec
 from coterie.errors import ConfigError
 from coterie.math.secure_sums import neighbourhoods, quantise, recoverable
-from coterie.methods.asynchronous import make_asynchronous
-from coterie.rules.buffering import Buffering
+from coterie.methods.buffered import Buffering
+from coterie.methods.override import with_buffer
 from coterie.rules.secure_sums import SecureSums
 from coterie.rules.weighing import by_size, evenly
 
@@ -169,7 +169,7 @@ def test_a_run_with_a_folder_is_the_same(tmp_path: Path) -> None:
         ({"method": ALGORITHMS["local"]()}, "algorithm.name: its clients keep a part"),
         ({"bounds": True}, "bounds: compare single updates"),
         (
-            {"method": make_asynchronous(ct.fedavg(), Buffering(buffer=3))},
+            {"method": with_buffer(ct.fedavg(), Buffering(buffer=3))},
             "asynchronous: updates move models in later rounds",
         ),
         ({"privacy": ct.Privacy(noise=1.0, accountant="rdp")}, "privacy: adds noise"),

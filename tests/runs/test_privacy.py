@@ -14,8 +14,8 @@ import coterie as ct
 from coterie.config import check
 from coterie.errors import ConfigError, PrivacyError
 from coterie.math import accounting
-from coterie.methods.asynchronous import make_asynchronous
-from coterie.rules.buffering import Buffering
+from coterie.methods.buffered import Buffering
+from coterie.methods.override import with_buffer
 from coterie.runs.availability import Availability
 from coterie.runs.prepare import prepare
 from coterie.runs.run import execute, make_folder, run_config
@@ -119,7 +119,7 @@ def test_a_round_without_clients_has_noise_and_is_spent():
             "availability: .* drawn from fewer clients",
         ),
         (
-            {"method": make_asynchronous(ct.fedavg(), Buffering(buffer=3))},
+            {"method": with_buffer(ct.fedavg(), Buffering(buffer=3))},
             "asynchronous: updates move models in later rounds",
         ),
         ({"method": ct.fedgsp()}, "algorithm.name: .*single updates"),

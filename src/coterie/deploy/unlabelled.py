@@ -12,7 +12,7 @@ from coterie.core.groups import Groups
 from coterie.core.served import Served
 from coterie.core.work import Deliver
 from coterie.engines.flower import FlowerEngine
-from coterie.methods.override import method_of
+from coterie.methods.algorithm import method_of
 from coterie.methods.placing import rule_without_labels
 from coterie.rules.newcomers import BY_INPUTS, ONE_MODEL, WITHOUT_LABELS, unlabelled_rule
 from coterie.runs.configured import make_method

@@ -23,7 +23,7 @@ from coterie.data.tabular.encoder import MISSING, CategoryRule, Encoder, Rule
 from coterie.data.tabular.inputs import TableInputs
 from coterie.data.tabular.raw import Column, Encode, Origin, RawTable
 from coterie.errors import CheckpointError, ConfigError
-from coterie.methods.override import method_of
+from coterie.methods.algorithm import method_of
 from coterie.runs.check_folder import check_folder
 from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.digests import COLUMNS, NODES

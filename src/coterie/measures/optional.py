@@ -23,9 +23,8 @@ from coterie.math.similarity import Matrix
 from coterie.measures.groups import common_gamma, cpd_label, cpd_vector, divergence, median, totals
 from coterie.measures.theory import Constants, bound, gradient_divergence
 from coterie.measures.view import Measure, RoundView
-from coterie.methods.algorithm import Algorithm
+from coterie.methods.algorithm import Algorithm, method_of
 from coterie.methods.method import Method
-from coterie.methods.override import method_of
 from coterie.rules.cluster_queries import ClusterMemory
 from coterie.rules.inter_group import InterGroup, InterGroupStep
 from coterie.tasks import CLASSIFICATION

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 from coterie.clients.round import Round
 from coterie.core.groups import Groups
 from coterie.core.served import Served
 from coterie.errors import ConfigError
+from coterie.methods.buffered import Buffered
 from coterie.methods.method import InitialModels, Method
 from coterie.methods.step import Clustered
 from coterie.rules.assigning import by_group
@@ -85,6 +86,22 @@ def as_algorithm(method: Method | Algorithm | Steps) -> Algorithm:
     if isinstance(method, Algorithm):
         return method
     return ServedByGroup(method)
+
+
+def method_of(made: Method | Algorithm) -> Method | None:
+    """The slots of a method, or of what runs it; ``None`` for an algorithm with a step of its own."""
+    if isinstance(made, Clustered | Buffered):
+        return made.method
+    if isinstance(made, Method):
+        return made
+    return None
+
+
+def with_method(made: Method | Algorithm, method: Method) -> Method | Algorithm:
+    """Another method in place of one that was made; asynchronous rounds stay so."""
+    if isinstance(made, Buffered):
+        return replace(made, method=method)
+    return method
 
 
 def _check_arguments(slot: str, rule: Callable[..., Any], names: Sequence[str]) -> None:

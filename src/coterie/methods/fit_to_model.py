@@ -17,11 +17,10 @@ from coterie.core.training import Phases
 from coterie.core.vectors import Layout
 from coterie.core.work import Train
 from coterie.errors import ConfigError
-from coterie.methods.algorithm import Algorithm
+from coterie.methods.algorithm import Algorithm, method_of, with_method
 from coterie.methods.method import Method
-from coterie.methods.override import method_of
+from coterie.methods.traits import Feature, traits_of
 from coterie.objectives.weighted import weighted
-from coterie.rules.migration import Migrating
 from coterie.rules.server import on_parameters, paced
 
 
@@ -91,7 +90,7 @@ def fit_to_model(
             speed[layout.span(name)] = value
         server = paced(server, speed)
     local = _with_coordinates(method.local, module)
-    return replace(method, local=local, server=server), module
+    return with_method(made, replace(method, local=local, server=server)), module
 
 
 def _with_coordinates(local: Train, module: nn.Module) -> Train:
@@ -106,6 +105,16 @@ def _with_coordinates(local: Train, module: nn.Module) -> Train:
             phase = replace(phase, only=phase.only.of(module))
         phases.append(phase)
     return replace(local, how=Phases(tuple(phases)))
+
+
+_NO_CLASSES = Feature(
+    "task.kind",
+    "classification or binary, another algorithm, or migration.detector 'none'",
+    {
+        "counts_classes": "the method counts the classes of its clients' samples",
+        "migrates": "migration compares the classes of its clients' samples",
+    },
+)
 
 
 def check_task(made: Method | Algorithm, task: Task) -> None:
@@ -128,19 +137,8 @@ def check_task(made: Method | Algorithm, task: Task) -> None:
         return
     if method.local.mixture:
         _check_mixture(method, task)
-    if task.class_labels:
-        return
-    got = f"got {task.name!r}, whose targets are no classes"
-    if method.counts_classes:
-        raise ConfigError(
-            f"task.kind: the method counts the classes of its clients' samples, {got}; "
-            "expected classification or binary, or another algorithm"
-        )
-    if isinstance(method.assign, Migrating):
-        raise ConfigError(
-            f"task.kind: migration compares the classes of its clients' samples, {got}; "
-            "expected classification or binary, or migration.detector 'none'"
-        )
+    if not task.class_labels:
+        _NO_CLASSES.check(traits_of(method), task.name)
 
 
 def _check_mixture(method: Method, task: Task) -> None:
@@ -156,3 +154,40 @@ def _check_mixture(method: Method, task: Task) -> None:
         )
     # The task's own loss is put into the objective later.
     weighted(method.local.objective)
+
+
+def check_records(made: Method | Algorithm) -> None:
+    """Refuse an objective, or a rule for models of the clients' own, that lacks a part.
+
+    Args:
+        made: a method; an algorithm with a step of its own is not asked.
+
+    Raises:
+        ConfigError: naming what is missing.
+
+    Example:
+        >>> from coterie.algorithms import fedavg
+        >>> from coterie.core.work import Train
+        >>> from coterie.objectives import CrossEntropy
+        >>> check_records(Method(assign=fedavg().assign, local=Train(CrossEntropy)))
+        Traceback (most recent call last):
+        coterie.errors.ConfigError: objective: a class, got CrossEntropy; expected CrossEntropy()
+    """
+    method = method_of(made)
+    if method is None:
+        return
+    _check_has("objective", method.local.objective, ("mu", "loss"))
+    rule = method.local.own_model
+    if rule is not None:
+        _check_has("own_model", rule, ("plain_sgd", "lengths", "first", "train"))
+
+
+def _check_has(argument: str, record: object, names: tuple[str, ...]) -> None:
+    """Refuse a record that lacks one of some attributes, and a class in the place of its record."""
+    if isinstance(record, type):
+        name = record.__name__
+        raise ConfigError(f"{argument}: a class, got {name}; expected {name}()")
+    missing = [name for name in names if not hasattr(record, name)]
+    if missing:
+        what = f"without {', '.join(missing)}, got a {type(record).__name__}"
+        raise ConfigError(f"{argument}: {what}; expected a record with {', '.join(names)}")

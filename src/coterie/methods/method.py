@@ -14,7 +14,6 @@ from coterie.core.updates import Updates
 from coterie.core.work import Train
 from coterie.objectives import plain
 from coterie.rules.assigning import Assign, Serve, by_group
-from coterie.rules.buffering import Buffering
 from coterie.rules.combining import Aggregate, mean
 from coterie.rules.inter_group import InterGroup
 from coterie.rules.server import Server, sgd
@@ -53,8 +52,7 @@ class Method:
             so the targets of the task must be classes.
         reads: what the assign rule reads of single clients beside the sums of their updates, ``()``
             for nothing; ``None``: it does not say. What the other rules read follows from them, see
-            ``coterie.methods.single_updates``.
-        asynchronous: asynchronous rounds; ``None``: each waits for its clients.
+            ``coterie.methods.traits``.
 
     ``made_by`` is the table ``[algorithm]`` of the same method, where a factory of Coterie made it.
 
@@ -78,6 +76,5 @@ class Method:
     pools_data: bool = False
     counts_classes: bool = False
     reads: tuple[Reading, ...] | None = None
-    asynchronous: Buffering | None = None
     # Not copied by `replace`: a method that was changed is not the one that a factory made.
     made_by: Mapping[str, Any] | None = field(default=None, init=False, compare=False, repr=False)

@@ -1,19 +1,26 @@
-"""A method with another server, objective, migration or weighing."""
+"""A method with something that a run puts in or adds: another server, objective, migration or
+weighing, layers or models of the clients' own, optimisers that go on, asynchronous rounds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+
+from coterie.config.problems import Problem, refuse
 from coterie.core.keep import KeepLayers
 from coterie.core.objective import Objective
-from coterie.core.own_model import OwnModel
-from coterie.core.training import FullGradient, Phases
-from coterie.errors import ConfigError
-from coterie.methods.algorithm import Algorithm
+from coterie.core.own_model import LocalTraining, Own, OwnModel, OwnTrained
+from coterie.core.solver import Solver
+from coterie.core.vectors import Layout
+from coterie.local.training.optimizers import memory_size
+from coterie.methods.algorithm import Algorithm, method_of, with_method
+from coterie.methods.buffered import Buffered, Buffering
 from coterie.methods.method import Method
-from coterie.methods.step import Clustered
+from coterie.methods.traits import Feature, traits_of
 from coterie.rules.combining import Aggregate, mean
 from coterie.rules.migration import Migration, migrating
 from coterie.rules.server import Server
@@ -74,10 +81,9 @@ def override(
         return made
     method = method_of(made)
     if method is None:
-        raise ConfigError(
-            f"{wanted[0]}: the algorithm has a step of its own, got {name!r}; expected one made "
-            f"of the slots of a Method, or no {wanted[0]}"
-        )
+        what = "the algorithm has a step of its own"
+        expected = f"one made of the slots of a Method, or no {wanted[0]}"
+        refuse(Problem(wanted[0], what, name, expected))
     if objective is not None:
         method = replace(method, local=replace(method.local, objective=objective))
     if server is not None:
@@ -93,7 +99,58 @@ def override(
         method = with_personal_layers(method, tuple(personal), name)
     if own_model is not None:
         method = with_own_model(method, own_model, name)
-    return method
+    return with_method(made, method)
+
+
+_OTHER = "another algorithm, or no"
+_PERSONAL = Feature(
+    "personal.layers",
+    f"{_OTHER} [personal]",
+    {
+        "pools_data": "all data are in one place, where no client could keep a layer",
+        "mixture": "its clients train several models, of which no layer could be theirs",
+        "keeps_layers": "the method says itself what stays with its clients",
+        "own_model": "the method says itself what stays with its clients",
+        "uploads_a_part": "the method says itself which part of an update is sent",
+        "full_gradient": "clients send a gradient and train nothing that they could keep",
+    },
+)
+_OWN_MODEL = Feature(
+    "own_model",
+    f"{_OTHER} [own_model]",
+    {
+        "pools_data": "all data are in one place, where no client could have a model of its own",
+        "mixture": "its clients train several models",
+        "keeps_layers": "something stays with the clients already",
+        "own_model": "something stays with the clients already",
+        "full_gradient": "clients send a gradient and train nothing",
+        "phases": "its clients train in phases",
+    },
+)
+_KEPT_OPTIMIZER = Feature(
+    "local.keep_state",
+    "false, or another algorithm",
+    {
+        "own_step": "the algorithm has a step of its own, in which nothing is known of optimisers",
+        "mixture": "clients train several models, each of which needs an optimiser of its own",
+        "own_model": "clients train by a rule of their own, which begins an optimiser anew",
+        "phases": "clients train in phases, each of which moves other layers",
+        "full_gradient": "clients send a gradient and take no step",
+    },
+)
+_ASYNCHRONOUS = Feature(
+    "algorithm.name",
+    "one that does without, as fedavg, fedgroup or ifca, or no [asynchronous]",
+    {
+        "own_step": "has a step of its own",
+        "regroups": "regroups the replies of a round",
+        "mixture": "its clients train several models",
+        "moves_beside": "moves a vector beside the model by the replies of a round",
+        "samples_cohort": "samples its clients itself",
+        "pools_data": "all data are in one place",
+        "sums_of_a_round": "its server sees sums of a round alone",
+    },
+)
 
 
 def with_personal_layers(method: Method, names: tuple[str, ...], name: str = "method") -> Method:
@@ -105,35 +162,20 @@ def with_personal_layers(method: Method, names: tuple[str, ...], name: str = "me
         name: what to call the method in an error.
 
     Raises:
-        ConfigError: for a method whose clients keep something already, whose clients send no
-            training, or that brings their data to one place.
+        ConfigError: for a method that cannot leave any with its clients.
 
     Example:
         >>> from coterie.algorithms import fedgroup
         >>> with_personal_layers(fedgroup(), ("head",)).local.keep.names
         ('head',)
     """
-    why = None
-    if method.pools_data:
-        why = "all data are in one place, where no client could keep a layer"
-    elif method.local.mixture:
-        why = "its clients train several models, of which no layer could be theirs"
-    elif method.local.keep is not None or method.local.own_model is not None:
-        why = "the method says itself what stays with its clients"
-    elif method.local.upload is not None:
-        why = "the method says itself which part of an update is sent"
-    elif isinstance(method.local.how, FullGradient):
-        why = "clients send a gradient and train nothing that they could keep"
-    if why is not None:
-        raise ConfigError(
-            f"personal.layers: {why}, got {name!r}; expected another algorithm, or no [personal]"
-        )
+    _PERSONAL.check(traits_of(method), name)
     keep = KeepLayers(names, "personal.layers")
     return replace(method, local=replace(method.local, keep=keep))
 
 
 def with_own_model(method: Method, rule: OwnModel, name: str = "method") -> Method:
-    """The method whose clients have a model of their own beside those of the method.
+    """The method whose clients have a model of their own in addition to those of the method.
 
     Args:
         method: of slots.
@@ -141,8 +183,7 @@ def with_own_model(method: Method, rule: OwnModel, name: str = "method") -> Meth
         name: what to call the method in an error.
 
     Raises:
-        ConfigError: for a method whose clients keep something already, or that has no training
-            which the rule could be.
+        ConfigError: for a method that has no training which the rule could be.
 
     Example:
         >>> from coterie.algorithms import ifca
@@ -150,32 +191,95 @@ def with_own_model(method: Method, rule: OwnModel, name: str = "method") -> Meth
         >>> with_own_model(ifca(), Ditto(lam=0.5)).local.own_model
         Ditto(lam=0.5)
     """
-    why = None
-    if method.pools_data:
-        why = "all data are in one place, where no client could have a model of its own"
-    elif method.local.mixture:
-        why = "its clients train several models"
-    elif method.local.keep is not None or method.local.own_model is not None:
-        why = "something stays with the clients already"
-    elif isinstance(method.local.how, FullGradient):
-        why = "clients send a gradient and train nothing"
-    elif isinstance(method.local.how, Phases):
-        why = "its clients train in phases"
-    if why is not None:
-        raise ConfigError(
-            f"own_model: {why}, got {name!r}; expected another algorithm, or no [own_model]"
-        )
+    _OWN_MODEL.check(traits_of(method), name)
     return replace(method, local=method.local.by_rule(rule))
 
 
-def method_of(made: Method | Algorithm) -> Method | None:
-    """The slots of a method; ``None`` for an algorithm with a step of its own.
+def with_buffer(made: Method | Algorithm, rule: Buffering, name: str = "method") -> Buffered:
+    """The method with asynchronous rounds.
 
     Args:
-        made: a method, or what runs it.
+        made: a method.
+        rule: when models move, and how much old updates count.
+        name: what to call the method in an error.
+
+    Raises:
+        ConfigError: for a method whose rules need all replies of a round together.
+
+    Example:
+        >>> from coterie.algorithms import fedgroup
+        >>> with_buffer(fedgroup(), Buffering(buffer=5)).rule.buffer
+        5
     """
-    if isinstance(made, Clustered):
-        return made.method
-    if isinstance(made, Method):
+    _ASYNCHRONOUS.check(traits_of(made), name)
+    method = method_of(made)
+    assert method is not None
+    return Buffered(method, rule)
+
+
+# --- optimisers that go on ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class KeptOptimizer:
+    """Clients train the model that they are sent as ever, by an optimiser that goes on from what it
+    remembered at the end of the client's training before.
+
+    What it remembers is stored by the client and never sent, as models of the clients' own are
+    (``coterie.core.own_model``). Clients predict by the models that they are sent.
+
+    Args:
+        size: how many values a client stores, see ``coterie.local.training.optimizers``.
+    """
+
+    size: int
+    plain_sgd = False
+    trains_as_sent = True
+
+    def lengths(self, d: int) -> Mapping[str, int]:
+        return {"optimizer": self.size}
+
+    def first(self, sent: Tensor) -> Own:
+        return {"optimizer": torch.zeros(self.size)}
+
+    def train(self, training: LocalTraining, own: Own) -> OwnTrained:
+        update, loss, memory = training.go_on(training.start, own["optimizer"])
+        return OwnTrained(update, loss, {"optimizer": memory})
+
+
+def with_kept_optimizer(
+    made: Method | Algorithm, solver: Solver, module: nn.Module
+) -> Method | Algorithm:
+    """The method whose clients keep what their optimiser remembers, where the solver says so.
+
+    Args:
+        made: a method, or an algorithm with a step of its own.
+        solver: how clients train.
+        module: the network.
+
+    Raises:
+        ConfigError: for a method with which that cannot be.
+
+    Example:
+        >>> from coterie.algorithms import fedavg
+        >>> adam = Solver(optimizer="adam", keep_state=True)
+        >>> with_kept_optimizer(fedavg(), adam, nn.Linear(3, 2)).local.own_model
+        KeptOptimizer(size=19)
+    """
+    check_kept_optimizer(made, solver)
+    method = method_of(made)
+    if not solver.keep_state or method is None:
         return made
-    return None
+    layout = Layout.of(module)
+    rule = KeptOptimizer(memory_size(solver, layout.shapes[: layout.trainable]))
+    return with_method(made, replace(method, local=method.local.by_rule(rule)))
+
+
+def check_kept_optimizer(made: Method | Algorithm, solver: Solver) -> None:
+    """Refuse optimisers that go on from what they remembered in a method that cannot have any.
+
+    Raises:
+        ConfigError: for such a method.
+    """
+    if solver.keep_state:
+        _KEPT_OPTIMIZER.check(traits_of(made), True)

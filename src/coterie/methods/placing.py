@@ -9,8 +9,7 @@ import torch
 
 from coterie.clients.round import Round
 from coterie.core.groups import Groups
-from coterie.methods.algorithm import Algorithm
-from coterie.methods.override import method_of
+from coterie.methods.algorithm import Algorithm, method_of
 from coterie.rules.newcomers import PlacesUnlabelled, unlabelled_rule
 from coterie.rules.training import train
 

@@ -5,19 +5,59 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from coterie.config.participation_table import NOT_PRIVATE
-from coterie.core.own_model import SendsBeside
 from coterie.errors import ConfigError
-from coterie.methods.algorithm import Algorithm
+from coterie.methods.algorithm import Algorithm, method_of
 from coterie.methods.method import Method
-from coterie.methods.override import method_of
+from coterie.methods.traits import Feature, traits_of
+from coterie.rules.assigning import Assign
 from coterie.rules.migration import Migrating
 from coterie.rules.private_start import StartsPrivately
 from coterie.rules.private_sums import PrivateSums, noised
 from coterie.rules.rebalancing import Rebalanced
-from coterie.rules.weighing import by_size, evenly
+from coterie.rules.weighing import evenly
 
-# Examples for an error line; each method says by itself what it reads (`Method.reads`).
-WORKING = "fedavg, fedprox, fedadam, ifca, fedgroup"
+_SINGLE = "with these options its server needs single updates or statistics of clients"
+_PART = "clips whole updates, not parts of them"
+_PRIVACY = (
+    Feature(
+        "algorithm.name",
+        "one that does with sums, as fedavg, fedprox, fedadam, ifca, fedgroup, or no [privacy]",
+        {"own_step": _SINGLE, "reads_clients": _SINGLE},
+    ),
+    # A client reports its drift to the server without noise, and may change its group by that.
+    Feature(
+        "migration.detector",
+        "'none' with [privacy]",
+        {"migrates": "what drift reveals of a client is not counted"},
+    ),
+    # Who begins depends on who trains already, and an update is used rounds after its client was
+    # drawn: neither is what the budget counts.
+    Feature("asynchronous", "none with [privacy]", {"asynchronous": NOT_PRIVATE}),
+    Feature(
+        "privacy",
+        "a method whose clients send one whole update each, or no [privacy]",
+        {
+            # What stays with a client is added to its model after the sums, and would not be clipped.
+            "uploads_a_part": _PART,
+            "keeps_layers": _PART,
+            "mixture": "clips one update of each client, not those of several models",
+            # SCAFFOLD's server takes the number of steps of each client from its update.
+            "moves_beside": "sees the noised sum of updates alone, and the method's server also moves a vector "
+            "beside the model, by the single update and the number of steps of each client",
+        },
+    ),
+    # A rule of weights by samples is replaced: a client could claim as many as it likes.
+    Feature(
+        "weigh",
+        "none with [privacy]",
+        {"weighs_unevenly": "no sum in which all clients count the same"},
+    ),
+    Feature(
+        "privacy",
+        "one that does with sums, or no [privacy]",
+        {"regroups": "sees no single update, by which the method groups clients"},
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +91,13 @@ def check_private(made: Method | Algorithm, name: str = "method") -> Method:
         ()
     """
     method = method_of(made)
-    if method is None or not _sums_suffice(method):
-        raise ConfigError(
-            f"algorithm.name: with these options its server needs single updates or statistics of "
-            f"clients, got {name!r}; expected one that does with sums, as {WORKING}, or no [privacy]"
-        )
-    # A client reports its drift to the server without noise, and may change its group by that.
-    if isinstance(method.assign, Migrating):
-        raise ConfigError(
-            "migration.detector: what drift reveals of a client is not counted, got migration with "
-            "[privacy]; expected 'none'"
-        )
-    _check_whole_updates(method)
+    traits = set(traits_of(made))
+    # Its cold start has a form that reads noised sums.
+    if method is not None and isinstance(_placing(method), StartsPrivately):
+        traits.discard("reads_clients")
+    for feature in _PRIVACY:
+        feature.check(traits, name)
+    assert method is not None
     return method
 
 
@@ -116,54 +151,8 @@ def make_private(
     return replace(method, assign=assign, aggregate=noised(sums), weigh=evenly)
 
 
-def _sums_suffice(method: Method) -> bool:
-    """Whether the assign rule reads no single clients, or has a form that reads noised sums."""
-    rule = method.assign
-    if isinstance(rule, Migrating):
-        rule = rule.assign
-    if isinstance(rule, StartsPrivately):
-        return True
-    return method.reads == ()
-
-
-def _check_whole_updates(method: Method) -> None:
-    """Refuse clients that send parts of an update, and rules that compare updates.
-
-    Raises:
-        ConfigError: naming what it is.
-    """
-    # Who begins depends on who trains already, and an update is used rounds after its client was
-    # drawn: neither is what the budget counts.
-    if method.asynchronous is not None:
-        raise ConfigError(
-            f"asynchronous: {NOT_PRIVATE}, got asynchronous rounds; expected none with [privacy]"
-        )
-    # What stays with a client is added to its model after the sums, and would not be clipped.
-    if method.local.upload is not None or method.local.keep is not None:
-        raise ConfigError(
-            "privacy: clips whole updates, got a method whose clients send a part of theirs; "
-            "expected whole updates, or no [privacy]"
-        )
-    if method.local.mixture:
-        raise ConfigError(
-            "privacy: clips one update of each client, got a method whose clients train several "
-            "models; expected one that trains one, or no [privacy]"
-        )
-    # SCAFFOLD's server takes the number of steps of each client from its update.
-    if isinstance(method.local.own_model, SendsBeside):
-        raise ConfigError(
-            "privacy: sees the noised sum of updates alone, got a method whose server also moves a "
-            "vector beside the model, by the single update and the number of steps of each client; "
-            "expected one that sends the model alone, or no [privacy]"
-        )
-    # A rule of weights by samples is replaced: a client could claim as many as it likes.
-    if method.weigh not in (by_size, evenly) or not method.aggregate.sums:
-        raise ConfigError(
-            "weigh: no sum in which all clients count the same, got a rule of its own; expected none "
-            "with privacy"
-        )
-    if method.recluster is not None:
-        raise ConfigError(
-            "privacy: sees no single update, got a method that groups clients by their updates; "
-            "expected one that does with sums, or no [privacy]"
-        )
+def _placing(method: Method) -> Assign:
+    """The rule that places clients, without what migration adds."""
+    if isinstance(method.assign, Migrating):
+        return method.assign.assign
+    return method.assign

@@ -5,19 +5,38 @@ from __future__ import annotations
 from dataclasses import replace
 
 from coterie.config.participation_table import NOT_SECURE
-from coterie.errors import ConfigError
-from coterie.methods.algorithm import Algorithm
+from coterie.methods.algorithm import Algorithm, method_of
 from coterie.methods.method import Method
-from coterie.methods.override import method_of
-from coterie.methods.single_updates import single_updates
+from coterie.methods.traits import Feature, traits_of
 from coterie.rules.secure_sums import SecureSums, secure_sum
 from coterie.rules.weighing import WeighsAlone
+
+_SINGLE = "its server needs single updates in every round"
+_PART = "its clients keep a part of the model"
+# What is asked of single clients before the first groups, and of newcomers, stays as it is.
+_SECURE = Feature(
+    "algorithm.name",
+    "one that does with sums of whole updates, as fedavg, ifca, fedgroup, or no [secure]",
+    {
+        # SCAFFOLD's server takes the number of steps of each client from its update.
+        "beside": "its server also moves a vector beside the model, by the single update and the "
+        "number of steps of each client",
+        "own_step": _SINGLE,
+        "chains": _SINGLE,
+        "data": _SINGLE,
+        "grouping": _SINGLE,
+        "weights": _SINGLE,
+        "shares": _SINGLE,
+        "mixture": "its clients train several models",
+        "uploads_a_part": _PART,
+        "keeps_layers": _PART,
+    },
+)
+_SECURE_ROUNDS = Feature("asynchronous", "none with [secure]", {"asynchronous": NOT_SECURE})
 
 
 def make_secure(made: Method | Algorithm, sums: SecureSums, name: str = "method") -> Method:
     """The method with sums as secure aggregation computes them.
-
-    What it asks of single clients before its first groups, and of newcomers, stays as it is.
 
     Args:
         made: a method.
@@ -32,32 +51,10 @@ def make_secure(made: Method | Algorithm, sums: SecureSums, name: str = "method"
         >>> make_secure(fedavg(), SecureSums()).aggregate.sums
         True
     """
+    traits = traits_of(made)
+    _SECURE.check(traits, name)
+    _SECURE_ROUNDS.check(traits, name)
     method = method_of(made)
-    # SCAFFOLD's server takes the number of steps of each client from its update.
-    if method is not None and "beside" in single_updates(method):
-        raise ConfigError(
-            "algorithm.name: its server also moves a vector beside the model, by the single update and "
-            f"the number of steps of each client, got {name!r}; expected one that sends the model "
-            "alone, or no [secure]"
-        )
-    if method is None or not set(single_updates(method)) <= {"start", "newcomers"}:
-        raise ConfigError(
-            f"algorithm.name: its server needs single updates in every round, got {name!r}; expected "
-            "one that does with sums, as fedavg, ifca, fedgroup, or no [secure]"
-        )
-    if method.asynchronous is not None:
-        raise ConfigError(
-            f"asynchronous: {NOT_SECURE}, got asynchronous rounds; expected none with [secure]"
-        )
-    if method.local.mixture:
-        raise ConfigError(
-            f"algorithm.name: its clients train several models, got {name!r}; expected one that "
-            "trains one, or no [secure]"
-        )
-    if method.local.upload is not None or method.local.keep is not None:
-        raise ConfigError(
-            f"algorithm.name: its clients keep a part of the model, got {name!r}; expected whole "
-            "updates, or no [secure]"
-        )
+    assert method is not None
     assert isinstance(method.weigh, WeighsAlone)
     return replace(method, aggregate=secure_sum(sums, method.weigh))

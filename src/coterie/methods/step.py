@@ -18,7 +18,6 @@ from coterie.core.process import one_torch_thread
 from coterie.core.served import Served
 from coterie.errors import ConfigError
 from coterie.methods.aggregate import move_models, take_choices, take_shares, training_notes
-from coterie.methods.buffered import buffered_round
 from coterie.methods.method import InitialModels, Method
 from coterie.rules.combining import side_by_side
 from coterie.rules.soft_groups import with_label_prior
@@ -77,8 +76,6 @@ class Clustered:
         method = self.method
         # Sorted: sums run in client order, whatever order a sampler gives.
         round = replace(round, cohort=np.sort(round.cohort), local=method.local)
-        if method.asynchronous is not None:
-            return buffered_round(method, method.asynchronous, state, round)
         if not len(round.cohort) and not method.aggregate.every_round:
             return state, {}
         # The grouping rules draw from one stream, so that a rule with two halves can share a draw.

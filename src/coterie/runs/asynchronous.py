@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from coterie.config.problems import Problem, refuse
-from coterie.methods.algorithm import Algorithm, as_algorithm
-from coterie.methods.asynchronous import make_asynchronous
-from coterie.rules.buffering import Buffering
+from coterie.methods.algorithm import Algorithm
+from coterie.methods.buffered import Buffering
+from coterie.methods.override import with_buffer
 from coterie.runs.spec import RunSpec
 
 
@@ -29,17 +29,11 @@ def asynchronous_spec(spec: RunSpec, rule: Buffering | None, name: str = "method
         expected = f"at most {rule.concurrency} (train.clients_per_round)"
         what = "more updates than clients train at a time"
         refuse(Problem("asynchronous.buffer", what, rule.buffer, expected))
-    method = make_asynchronous(spec.algorithm, rule, name)
-    return replace(spec, algorithm=as_algorithm(method))
+    return replace(spec, algorithm=with_buffer(spec.algorithm, rule, name))
 
 
 def check_over_selection(algorithm: Algorithm, over_selection: float, name: str) -> None:
-    """Refuse more clients than are needed where the method draws its clients itself.
-
-    Args:
-        algorithm: the method.
-        over_selection: clients asked for each reply that a round waits for.
-        name: what to call the method in an error.
+    """Refuse more clients than are needed where the method, called ``name``, draws its clients itself.
 
     Raises:
         ConfigError: for such a method.

@@ -22,9 +22,9 @@ from coterie.errors import ConfigError
 from coterie.headline import Headline
 from coterie.measures.adapting import Adaptation
 from coterie.methods.algorithm import Algorithm
+from coterie.methods.buffered import Buffering
 from coterie.methods.method import Method
 from coterie.methods.override import override
-from coterie.rules.buffering import Buffering
 from coterie.rules.migration import Migration
 from coterie.rules.secure_sums import SecureSums
 from coterie.runs.availability import Availability, Spans, parse_spans

@@ -10,9 +10,8 @@ from coterie.core.objective import Objective, Reshaping
 from coterie.core.work import Train
 from coterie.measures.adapting import Adaptation
 from coterie.measures.unseen import Unseen, unseen_clients
-from coterie.methods.algorithm import Algorithm
+from coterie.methods.algorithm import Algorithm, method_of
 from coterie.methods.method import Method
-from coterie.methods.override import method_of
 from coterie.objectives import plain
 from coterie.runs.fitting import Fitted
 

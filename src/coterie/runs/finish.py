@@ -15,8 +15,7 @@ from coterie.core.task import Sums, Task, headline_of
 from coterie.core.vectors import Layout, frozen_parameters
 from coterie.data.population import Split
 from coterie.headline import ACCURACY, Headline
-from coterie.methods.algorithm import Algorithm
-from coterie.methods.override import method_of
+from coterie.methods.algorithm import Algorithm, method_of
 from coterie.rules.soft_groups import ShareMemory, known_shares
 from coterie.runs.guards import warn_of_one_class
 from coterie.runs.spec import RunSpec

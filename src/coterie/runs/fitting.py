@@ -13,12 +13,10 @@ from coterie.core.solver import Solver
 from coterie.core.task import Task
 from coterie.data.population import Population
 from coterie.errors import ConfigError
-from coterie.methods.algorithm import Algorithm, as_algorithm
-from coterie.methods.check import check_records
-from coterie.methods.fit_to_model import check_solver, check_task, fit_to_model
-from coterie.methods.kept_optimizer import with_kept_optimizer
+from coterie.methods.algorithm import Algorithm, as_algorithm, method_of
+from coterie.methods.fit_to_model import check_records, check_solver, check_task, fit_to_model
 from coterie.methods.method import Method
-from coterie.methods.override import method_of
+from coterie.methods.override import with_kept_optimizer
 from coterie.runs.spec import Network
 from coterie.tasks import check_network, check_tokens, fit_task
 

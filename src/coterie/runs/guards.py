@@ -10,7 +10,7 @@ from coterie.core.groups import Groups
 from coterie.core.served import Served
 from coterie.core.task import Task
 from coterie.data.population import Population
-from coterie.methods.override import method_of
+from coterie.methods.algorithm import method_of
 from coterie.runs.outputs import ModelOutputs
 from coterie.runs.spec import RunSpec
 from coterie.terminal import warn

@@ -14,7 +14,7 @@ from coterie.core.groups import NO_GROUP, Groups, GrowingRecord
 from coterie.data import Partition
 from coterie.data.partitions import partition_bytes
 from coterie.errors import ConfigError, DataError
-from coterie.rules.buffering import InFlight
+from coterie.methods.buffered import InFlight
 from coterie.rules.cold_start import DirectionMemory
 from coterie.rules.migration import DriftMemory
 from coterie.rules.signatures import SignatureMemory

@@ -19,7 +19,7 @@ from coterie.config.identity import config_hash
 from coterie.config.reading import fit_to_clients, put, read
 from coterie.core.process import cores
 from coterie.errors import ConfigError
-from coterie.methods.kept_optimizer import check_kept_optimizer
+from coterie.methods.override import check_kept_optimizer
 from coterie.runs.columns import assume_task
 from coterie.runs.configured import make_method, make_solver
 from coterie.runs.evaluating import check_scores
