@@ -40,10 +40,6 @@ class Maker(Protocol):
 class Ranges(Sequence[IntArray]):
     """Index arrays that are ranges: client ``i`` holds ``start[i] .. start[i] + size[i] - 1``.
 
-    Args:
-        start: int64 ``[N]``.
-        size: int64 ``[N]``.
-
     Example:
         >>> held = Ranges(np.array([0, 3]), np.array([3, 2]))
         >>> len(held), held[1].tolist(), [rows.tolist() for rows in held]
@@ -87,9 +83,6 @@ class LazyColumn:
     It takes the place of a tensor where a few rows at a time are needed (``column[rows]``), and
     says so where all of them would be. What was needed lately is kept, up to ``KEEP`` bytes.
     Make both columns with `lazy_columns`.
-
-    Raises:
-        DataError: for any use that needs all samples at once.
 
     Example:
         >>> def make(i):

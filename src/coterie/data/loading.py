@@ -32,10 +32,6 @@ def load_population(
         root: the data folder; ``None``: the environment variable ``COTERIE_DATA``.
         key: the stream that the partition draws from.
 
-    Raises:
-        ConfigError: for an unknown kind or parameter, or a value out of range.
-        DataError: if the data cannot be read or do not suffice.
-
     Example:
         >>> p = load_population({"kind": "digits"}, {"kind": "iid", "clients": 4}, key=Key(0))
         >>> p.clients, p.sizes("train").tolist(), p.shape
@@ -52,25 +48,14 @@ def load_samples(
     """The samples of a source.
 
     Args:
-        source: ``kind`` (or ``name``) of a registered source, and its parameters.
-        root: the data folder; ``None``: the environment variable ``COTERIE_DATA``.
         targets: how labels are read, for sources that can do either.
-
-    Raises:
-        ConfigError: for an unknown source or parameter, and a factory of the user's own that makes
-            neither samples nor a population.
-        DataError: if the data cannot be read.
     """
     made = registry.build("source", source, root=root, targets=targets)
     return _as_samples(made, source)
 
 
 def _as_samples(made: Any, source: Mapping[str, Any]) -> Samples:
-    """What a factory of a source made, as samples.
-
-    Raises:
-        ConfigError: if it is neither samples nor a population.
-    """
+    """What a factory of a source made, as samples."""
     if isinstance(made, Samples):
         return made
     if isinstance(made, Population):
@@ -86,17 +71,7 @@ def _as_samples(made: Any, source: Mapping[str, Any]) -> Samples:
 
 
 def make_partition(samples: Samples, partition: Mapping[str, Any], key: Key) -> Partition:
-    """Who gets which samples.
-
-    Args:
-        samples: of a source; their inputs are not read.
-        partition: ``kind`` (or ``name``) of a partition in `PARTITIONS`, and its parameters.
-        key: the stream that the partition draws from.
-
-    Raises:
-        ConfigError: for an unknown partition or parameter.
-        DataError: if the samples do not suffice.
-    """
+    """Who gets which samples; their inputs are not read."""
     kind = str(partition.get("kind") or partition.get("name"))
     # Labels of a lazy source are unknown: only the source can say who holds which samples.
     if is_lazy(samples.y) and kind in PARTITIONS and kind not in KEEP_CLIENTS:
@@ -130,12 +105,7 @@ def populate(samples: Samples, parts: Partition, key: Key | None = None) -> Popu
     Inputs of a table are made here, by what the clients report of their training rows.
 
     Args:
-        samples: of a source.
-        parts: who holds which of them.
         key: for the noise of reports that have some.
-
-    Raises:
-        DataError: if the partition does not fit the samples, or a table has no feature.
     """
     if samples.table is not None:
         return _populate_table(samples, samples.table, parts, key)

@@ -32,9 +32,6 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
     """All arrays of an npz file by name.
 
     Python objects in it are refused: to load them would run code of the file.
-
-    Raises:
-        DataError: if the file is missing or damaged, or holds Python objects.
     """
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:

@@ -96,20 +96,7 @@ def _count_rows(held: tuple[IntArray, ...]) -> int:
 
 
 def save_partition(path: Path, parts: Partition) -> None:
-    """Write a partition as npz, in one step: a killed writer leaves the old file or none.
-
-    Args:
-        path: the file, ``partition.npz`` of a run folder.
-        parts: the partition.
-
-    Example:
-        >>> import tempfile
-        >>> parts = Partition(train=(np.array([1, 2]),), test=(np.array([0]),), names=("ann",))
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     save_partition(Path(folder) / "partition.npz", parts)
-        ...     load_partition(Path(folder) / "partition.npz").names
-        ('ann',)
-    """
+    """Write a partition as npz, in one step: a killed writer leaves the old file or none."""
     # In the same folder: a rename is one step only within a file system.
     handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
     try:
@@ -168,11 +155,7 @@ def partition_arrays(parts: Partition) -> Arrays:
 
 
 def load_partition(path: Path) -> Partition:
-    """Read what `save_partition` wrote.
-
-    Raises:
-        DataError: if the file is missing, damaged, or not a partition.
-    """
+    """Read what `save_partition` wrote."""
     try:
         return partition_of(read_npz(path))
     except (ValueError, KeyError) as error:

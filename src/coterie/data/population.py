@@ -180,13 +180,8 @@ class Population:
         return self._histograms[split].copy()
 
     def histograms_of(self, ids: IntArray) -> IntArray:
-        """Label histograms of the training samples of some clients; each is counted once.
-
-        Args:
-            ids: int64 ``[n]``, the clients.
-
-        Returns:
-            int64 ``[n, c]``.
+        """Label histograms of the training samples of some clients, int64 ``[n, c]``; each is
+        counted once.
         """
         if not self.lazy:
             return self._histograms["train"][ids]
@@ -249,8 +244,6 @@ class Population:
 
         Args:
             train: per client; the identical array where nothing changed.
-            test: per client.
-            planted: the true groups, where they changed, too.
         """
         true_groups = self.planted if planted is None else planted
         moved = replace(self, train=train, test=test, planted=true_groups)
@@ -280,12 +273,7 @@ def _sizes_of(parts: Sequence[IntArray]) -> IntArray:
 
 
 def check_population(population: Population) -> None:
-    """Refuse a population whose arrays do not fit each other.
-
-    Raises:
-        DataError: if lengths differ, indices or labels leave their range, or no client has a
-            training sample.
-    """
+    """Refuse a population whose arrays do not fit each other."""
     _check_lengths(population)
     _check_ranges(population)
 

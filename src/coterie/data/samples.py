@@ -41,9 +41,6 @@ class Samples:
         scaling: what the source did to its inputs, for the model card: the end of the sentence "How
             inputs were scaled: ..."; empty where it does not say, and for a table, whose encoder does.
 
-    Raises:
-        DataError: if the lengths do not agree.
-
     Example:
         >>> import torch
         >>> s = Samples(torch.zeros(3, 2), torch.tensor([0, 1, 1]), classes=2, train_rows=3)

@@ -18,15 +18,8 @@ from coterie.errors import DataError
 def transform_samples(samples: Samples, parts: Partition) -> tuple[Tensor, Tensor]:
     """The inputs and labels after each planted group's samples were transformed.
 
-    Args:
-        samples: as the source has them.
-        parts: with ``changes_samples``.
-
     Returns:
         Inputs and labels; what no transform changes is the identical tensor.
-
-    Raises:
-        DataError: if the parts do not fit the samples, or these are made client by client.
     """
     if is_lazy(samples.y):
         raise DataError(
@@ -106,22 +99,7 @@ def _turned_labels(y: Tensor, turns: IntArray, classes: int) -> Tensor:
 
 
 def with_noise(x: Tensor, parts: Partition) -> Tensor:
-    """Inputs with each client's noise.
-
-    Args:
-        x: inputs ``[S, ...]``.
-        parts: with ``noise``.
-
-    Raises:
-        DataError: for inputs that are no numbers, such as tokens, or made client by client.
-
-    Example:
-        >>> rows = (np.array([0]), np.array([1]))
-        >>> nothing = (np.empty(0, np.int64),) * 2
-        >>> parts = Partition(rows, nothing, noise=np.array([0.0, 1.0]))
-        >>> (with_noise(torch.zeros(2, 3), parts) != 0).any(dim=1).tolist()
-        [False, True]
-    """
+    """Inputs with each client's noise."""
     if not isinstance(x, Tensor) or not x.is_floating_point():
         raise DataError(
             "data.partition.kind: 'feature_noise' adds to numbers, got inputs that are tokens or "

@@ -32,7 +32,6 @@ class Calibrator:
 
     Args:
         method: ``platt``: a logistic regression on the logit; ``isotonic``: any ascending function.
-        model: of scikit-learn.
         samples: how many it was fitted on.
     """
 
@@ -46,13 +45,6 @@ class Calibrator:
 
         Args:
             logits: float64 ``[n]``, of class 1.
-            labels: int64 ``[n]``, 0 or 1.
-
-        Example:
-            >>> logits = np.linspace(-4, 4, 80)
-            >>> found = Calibrator.fit(logits, (logits > 2).astype(int))
-            >>> found.method, float(found.probabilities(np.array([0.0]))[0]) < 0.1
-            ('platt', True)
         """
         from sklearn.isotonic import IsotonicRegression
         from sklearn.linear_model import LogisticRegression
@@ -86,10 +78,6 @@ def calibration_of(
     source: ExportSource, task: TaskRecord
 ) -> tuple[dict[int | None, CalibrationRule], str]:
     """The calibration of each group that has enough held-out rows, and under ``None`` that of all.
-
-    Args:
-        source: the run.
-        task: of two classes.
 
     Returns:
         The rules, none without held-out rows; and a line about them.

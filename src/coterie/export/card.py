@@ -38,10 +38,6 @@ class Card:
     """What the card says.
 
     Args:
-        algorithm: its name.
-        dataset: the name of the source.
-        model: the name of the network.
-        figures: how good the models are.
         summary: as ``summary.json``.
         config: the configuration, without what is of this machine only.
         labels: names of the classes; none where targets are no classes.
@@ -87,9 +83,6 @@ def make_card(
     """Gather what the card says.
 
     Args:
-        prepared: the run.
-        population: who holds what at its end.
-        figures: how good the models are.
         rows: of ``rounds.jsonl``, up to the round of the models.
         needs: the user's own network, if the loader imports it.
         difference: between ONNX and torch.
@@ -168,12 +161,7 @@ def write_markdown(card: Card) -> str:
 
 
 def escape_untrusted(text: Any) -> str:
-    """Text of the data or of the user, as Markdown that shows it and nothing else.
-
-    Example:
-        >>> escape_untrusted("a|<b>")
-        'a&#124;&lt;b&gt;'
-    """
+    """Text of the data or of the user, as Markdown that shows it and nothing else."""
     return "".join(map(_escape_letter, str(text)))
 
 
@@ -264,12 +252,7 @@ def table_columns(population: Population) -> tuple[str, ...]:
 
 
 def feature_names(config: RunConfig, population: Population) -> tuple[str, ...]:
-    """The names of the values of an input, in order; none where they are not known one by one.
-
-    Args:
-        config: of the run.
-        population: who holds what.
-    """
+    """The names of the values of an input, in order; none where they are not known one by one."""
     if population.table is not None:
         return population.table.encoder.features
     if config.data.source != "file":

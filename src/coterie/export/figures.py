@@ -25,8 +25,6 @@ class GroupFigures:
     """How good one model is, and what its clients hold.
 
     Args:
-        name: of the model.
-        clients: how many it serves.
         score: the headline on their test samples; ``None`` without any.
         train: their training samples; ``None`` where only the clients know.
         test: their test samples; ``None`` where only the clients know.
@@ -67,10 +65,7 @@ def evaluate(
     """Evaluate every model on the test samples of the clients that it serves.
 
     Args:
-        population: who holds what.
         row: int64 ``[N]``, which of the models serves each client.
-        modules: name -> model.
-        task: whose headline.
     """
     train = population.sizes("train")
     mixes = population.histograms()
@@ -130,10 +125,8 @@ def reported_figures(
     a whole.
 
     Args:
-        names: of the models.
         row: int64 ``[N]``, which of the models serves each client.
         rows: of ``rounds.jsonl``, up to the round of the models.
-        headline: of the run.
     """
     keys = headline.keys
     evaluated = [each for each in rows if each.get(headline.name) is not None]

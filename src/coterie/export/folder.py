@@ -37,8 +37,6 @@ class Exported:
     """What was written.
 
     Args:
-        folder: where it is.
-        card: what the model card says.
         onnx: largest difference between ONNX Runtime and torch; ``None`` without ONNX.
         client: whose model it is; ``None``: the shared models were written.
     """
@@ -216,11 +214,7 @@ def _fill(
 
 
 def _shared_models(source: ExportSource) -> ExportedModels:
-    """The models of the groups.
-
-    Raises:
-        ConfigError: where clients keep the whole model, so that there is none.
-    """
+    """The models of the groups."""
     prepared = source.prepared
     if source.shares_nothing:
         what = f"clients share nothing, got {prepared.config.algorithm.name!r}"

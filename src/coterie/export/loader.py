@@ -30,13 +30,7 @@ MODULE_NAME = "coterie_export_load"
 
 @dataclass(frozen=True, slots=True)
 class CustomNetwork:
-    """A network of the user's own that is imported: its source is not copied.
-
-    Args:
-        module: that it is imported from.
-        name: that is imported.
-        expression: what makes the network.
-    """
+    """A network of the user's own that is imported: its source is not copied."""
 
     module: str
     name: str
@@ -47,7 +41,6 @@ class CustomNetwork:
         """From ``module:factory``.
 
         Args:
-            factory: its name.
             outputs: of the network for one input, as `load.py` writes their number.
         """
         module, _, attribute = factory.partition(":")
@@ -65,17 +58,10 @@ def write_loader(
     """Write ``load.py``.
 
     Args:
-        path: of the file.
-        prepared: the run.
-        population: who holds what at its end.
-        models: those of the export.
         own_part: what clients have beside the shared models, in words; empty for nothing.
 
     Returns:
         The user's own ``module:factory`` that the file imports, if it does.
-
-    Raises:
-        ConfigError: for a network that no source is known for.
     """
     source, custom = _network_source(prepared, population)
     environment = Environment(
@@ -113,11 +99,7 @@ def write_loader(
 def _network_source(
     prepared: Prepared, population: Population
 ) -> tuple[Source, CustomNetwork | None]:
-    """The source that makes the network anew, and what it imports of the user's own, if it does.
-
-    Raises:
-        ConfigError: for a network that no source is known for.
-    """
+    """The source that makes the network anew, and what it imports of the user's own, if it does."""
     name = prepared.config.model.name
     try:
         # From the layers and not by the network's name, so that a user's own module of torch's
@@ -195,15 +177,9 @@ def try_loader(
 
     Args:
         path: of the file, with the models' files beside it.
-        module: the run's network.
-        models: those of the export.
-        inputs: to compare on.
 
     Returns:
         name -> the loaded model.
-
-    Raises:
-        ConfigError: if one fails, or gives something else.
     """
     # Run and not imported: bytecode would become part of the export.
     load_model = runpy.run_path(str(path), run_name=MODULE_NAME)["load_model"]

@@ -46,10 +46,6 @@ class ExportedModels:
         """The models of all groups, and every other model that serves a client.
 
         Those are the model for clients without a group, and mixtures of models.
-
-        Args:
-            groups: the state of a checkpoint.
-            served: which model serves which of its clients.
         """
         models, row = served.for_clients(np.arange(len(groups.member)))
         # Groups without clients as well: a newcomer may belong to one of them.
@@ -63,9 +59,6 @@ class ExportedModels:
     def for_newcomers(self, vector: Tensor) -> ExportedModels:
         """The same with the model that serves clients without a group, also where there is none
         now.
-
-        Args:
-            vector: float32 ``[d]``.
         """
         if NO_GROUP in self.vectors:
             return self
@@ -89,8 +82,6 @@ def _name(number: int, groups: int, models: int) -> str:
     Args:
         number: of the model: first those of the groups, then that for clients without one, then
             mixtures.
-        groups: how many groups there are.
-        models: how many models there are before the mixtures.
     """
     if number < groups:
         return f"group-{number}"
@@ -124,14 +115,6 @@ def served_models(source: ExportSource, clients: ServedClients, ids: IntArray) -
     A client that stored something has it in its model. One that never trained has what the method
     serves newcomers: personal layers have their first values, and in place of a model of its own it
     has the shared one.
-
-    Args:
-        source: a run of a simulation.
-        clients: all of them.
-        ids: int64 ``[n]``, those that are asked for.
-
-    Raises:
-        ConfigError: where no single model serves a client.
     """
     # Made with all of them: an engine takes over who holds what, and no further clients.
     spec = replace(source.prepared.spec, population=clients.population)
@@ -150,9 +133,7 @@ class ClientModel:
     """What serves a client.
 
     Args:
-        name: of the client.
         number: its place among the clients.
-        vector: float32 ``[d]``.
         own: whether the client has stored something of its own, which is in it.
     """
 
@@ -162,23 +143,14 @@ class ClientModel:
     own: bool
 
     def models(self, clients: int) -> ExportedModels:
-        """The model as an export without groups.
-
-        Args:
-            clients: number of clients of the run.
-        """
+        """The model as an export without groups."""
         row = np.full(clients, -1)
         row[self.number] = 0
         return ExportedModels({NAME: self.vector}, row, groups=0)
 
 
 def number_of(source: ExportSource, name: str) -> int:
-    """The place of a client.
-
-    Raises:
-        ConfigError: for a client that the run does not have, and for a run of real clients, who have
-            theirs on their own machines.
-    """
+    """The place of a client."""
     if source.real:
         raise ConfigError(
             f"--client: what real clients keep is on their own nodes, got {name!r}; expected "
@@ -198,13 +170,6 @@ def client_model(source: ExportSource, name: str) -> ClientModel:
 
     A client of a method such as FedALA fits the model that it is sent to its samples first, as it does
     where it is scored.
-
-    Args:
-        source: the run.
-        name: of the client.
-
-    Raises:
-        ConfigError: as `number_of` does, and for a client that no single model serves.
     """
     number = number_of(source, name)
     vector = served_models(source, ServedClients.of(source), np.array([number]))[0]

@@ -37,13 +37,7 @@ class UnknownLayer(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Source code of a network.
-
-    Args:
-        imports: lines.
-        classes: the source of layers that are not torch's own.
-        expression: what makes the network.
-    """
+    """Source code of a network."""
 
     imports: tuple[str, ...]
     classes: tuple[str, ...]
@@ -58,11 +52,6 @@ def source_of(module: nn.Module) -> Source:
 
     Raises:
         UnknownLayer: for any other layer.
-
-    Example:
-        >>> source = source_of(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)))
-        >>> source.expression.splitlines()[1].strip()
-        "('0', nn.Flatten(start_dim=1, end_dim=-1)),"
     """
     writer = NetworkWriter()
     expression = writer.expression(module, 1)
@@ -108,15 +97,7 @@ class NetworkWriter:
         self.kinds: dict[type[nn.Module], None] = {}
 
     def expression(self, module: nn.Module, depth: int) -> str:
-        """The expression that makes a layer of the same kind.
-
-        Args:
-            module: the layer.
-            depth: of indentation.
-
-        Raises:
-            UnknownLayer: if it cannot be told from the layer.
-        """
+        """The expression that makes a layer of the same kind."""
         kind = type(module)
         if kind is nn.Sequential:
             return f"nn.Sequential(OrderedDict({self.layers(module.named_children(), depth)}))"

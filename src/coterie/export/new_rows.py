@@ -62,10 +62,6 @@ def read_new_rows(data: str | PathLike[str] | pd.DataFrame, prepared: Prepared) 
 
     Args:
         data: a .parquet or .csv file, or a pandas frame.
-        prepared: the run.
-
-    Raises:
-        DataError: for a file that cannot be read, and for a run whose data are no table.
     """
     columns = _columns_of(data)
     path = columns.path
@@ -125,8 +121,6 @@ def _with_missing_columns(columns: Columns, names: Sequence[str], others: Sequen
     """The columns, and empty ones for those that the file does not have.
 
     Args:
-        columns: of the file.
-        names: of the run's inputs.
         others: of its client and its labels, which are no inputs.
     """
     import pyarrow as pa

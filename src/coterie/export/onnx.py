@@ -21,11 +21,7 @@ OTHERS_STAY = "without --onnx all else is exported"
 
 
 def require_onnx() -> None:
-    """Refuse to go on without the extra ``onnx``.
-
-    Raises:
-        ConfigError: if one of its packages is not installed.
-    """
+    """Refuse to go on without the extra ``onnx``."""
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
         verb = "is"
@@ -40,10 +36,7 @@ def write_onnx(module: nn.Module, inputs: Tensor, path: Path, output: str = "log
     Runtime.
 
     Args:
-        module: in evaluation mode.
         inputs: float32 ``[n, ...]``, ``n >= 2``, to compare on.
-        path: the file.
-        output: the name of the outputs.
 
     Returns:
         the largest absolute difference of an output.

@@ -36,10 +36,8 @@ class Placed:
     """Which model serves a client.
 
     Args:
-        client: its name.
         group: its group; -1 without one.
         by: how it came to it.
-        vector: float32 ``[d]``, the model.
     """
 
     client: str
@@ -49,13 +47,7 @@ class Placed:
 
 
 def place_clients(source: ExportSource, new: NewRows, task: TaskRecord) -> dict[str, Placed]:
-    """The model of each client of the rows.
-
-    Args:
-        source: the run.
-        new: the rows.
-        task: of the run.
-    """
+    """The model of each client of the rows."""
     module = source.prepared.module
     if source.shares_nothing:
         _check_known(source, new)
@@ -95,9 +87,7 @@ def with_own_parts(
     """The same clients, each with the model that it predicts by, with all that it keeps.
 
     Args:
-        source: the run, whose clients keep something.
         new: the rows; a new client trains on those with labels, if its method fits models to clients.
-        placed: the clients with the models of their groups.
     """
     clients = with_newcomers(source, new, placed)
     names = {name: at for at, name in enumerate(clients.population.names)}
@@ -116,13 +106,7 @@ def with_own_parts(
 def with_newcomers(
     source: ExportSource, new: NewRows, placed: Mapping[str, Placed]
 ) -> ServedClients:
-    """The clients of the run, and behind them the new ones, whose labelled rows are training samples.
-
-    Args:
-        source: the run.
-        new: the rows.
-        placed: all clients of the rows.
-    """
+    """The clients of the run, and behind them the new ones, whose labelled rows are training samples."""
     population = source.population
     newcomers = [one for one in placed.values() if one.client not in set(population.names)]
     first = len(population.y)
@@ -162,11 +146,7 @@ def own_part_of_newcomers(source: ExportSource, new: NewRows, client: str) -> st
 
 
 def _check_known(source: ExportSource, new: NewRows) -> None:
-    """Refuse new clients of a method whose clients share nothing.
-
-    Raises:
-        ConfigError: naming one.
-    """
+    """Refuse new clients of a method whose clients share nothing."""
     known = set(source.population.names)
     for client in new.client.tolist():
         if client not in known:
@@ -179,10 +159,6 @@ def _check_known(source: ExportSource, new: NewRows) -> None:
 def group_by_inputs(source: ExportSource, x: Tensor) -> int | None:
     """The group of a client whose samples have no labels; ``None`` where the method has no rule for
     it.
-
-    Args:
-        source: the run.
-        x: ``[n, ...]``, the client's inputs.
     """
     rule = rule_without_labels(source.prepared.algorithm)
     asked = None if rule is None else rule.ask_unlabelled(source.checkpoint.groups)
@@ -196,12 +172,7 @@ def group_by_inputs(source: ExportSource, x: Tensor) -> int | None:
 
 
 def newcomer_vector(serve: Serve, groups: Groups) -> Tensor:
-    """The model ``[d]`` of a client that has just come and is in no group.
-
-    Args:
-        serve: which model serves each client.
-        groups: the state.
-    """
+    """The model ``[d]`` of a client that has just come and is in no group."""
     # As if one more client had come.
     more = replace(groups, member=np.append(groups.member, -1))
     return serve(more).vector(len(groups.member))

@@ -32,7 +32,6 @@ class Predicted:
 
     Args:
         columns: name -> the values of a column, one per row, as they are written.
-        placed: the clients.
         calibration: how probabilities were calibrated, or why not; empty for other tasks.
         path: the file that was written; ``None`` without one.
     """
@@ -71,15 +70,8 @@ def predict(
     Where clients keep something a new one has what the method serves newcomers.
 
     Args:
-        run: its folder.
         data: a .parquet or .csv file with the columns of the run's own data, or a pandas frame.
         out: the CSV file that is written; ``None``: none is.
-        root: folder of the datasets; ``None``: that of the run.
-        trust: run the code that the configuration names as ``module:factory``.
-
-    Raises:
-        ConfigError: for a run that has no model, or whose task has no such predictions.
-        DataError: if a file cannot be read.
     """
     source = ExportSource.open(run, root, trust=trust)
     prepared = source.prepared

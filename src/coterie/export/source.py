@@ -41,8 +41,6 @@ class ExportSource:
     """The run that is exported.
 
     Args:
-        folder: of the run.
-        prepared: the run, ready to start.
         checkpoint: the state that is exported.
         real: whether its clients were real ones, whose samples stay with them.
     """
@@ -64,14 +62,8 @@ class ExportSource:
         """Read a run.
 
         Args:
-            run: its folder.
-            root: folder of the datasets; ``None``: that of the run.
             older: whether an older checkpoint is taken where the newest is damaged.
             trust: whether code that its configuration names is run.
-
-        Raises:
-            ConfigError: if there is no run, or no round yet.
-            CheckpointError: if a file of the run is damaged, or its newest checkpoint is.
         """
         folder = RunFolder.open(run)
         check_folder(folder)
@@ -137,8 +129,6 @@ class Nodes:
     """The file ``nodes.json`` of a run.
 
     Args:
-        names: of the clients, in the order of their numbers.
-        shape: of one input.
         labels: names of the classes; none where targets are numbers.
         target_shape: of the targets of one sample.
     """
@@ -156,14 +146,6 @@ def prepare_real_run(
 
     The clients' samples stay with them, so every client holds the same random inputs. The models
     are tried on those.
-
-    Args:
-        config: the configuration.
-        file: ``nodes.json``, which the server of the run wrote.
-        checkpoint: of the run.
-
-    Raises:
-        CheckpointError: if the file is damaged, or does not fit the models.
     """
     groups = checkpoint.groups
     try:
@@ -212,9 +194,7 @@ def _with_table(population: Population, encoder: Encoder, config: RunConfig) -> 
     """The same clients with random rows of a table in the place of their inputs.
 
     Args:
-        population: the stand-in.
         encoder: what clients were told of their columns.
-        config: of the run; names the columns that are no inputs, where it knows them.
     """
     options = config.options("source")
     rng = Key(config.seed).of("export").of("table").generator()

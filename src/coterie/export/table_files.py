@@ -46,8 +46,6 @@ class TableRoles:
     """What columns of a run's own table are for.
 
     Args:
-        labels: the columns of labels.
-        client: the column that names the client.
         features: the columns of inputs, or one column of lists; ``None`` where `columns.json` says.
         window: of a series; ``None``: a row is an input.
     """
@@ -80,15 +78,7 @@ def _names(columns: str | list[str]) -> tuple[str, ...]:
 
 
 def task_record(prepared: Prepared, labels: tuple[str, ...]) -> dict[str, Any]:
-    """The task of a run as `coterie.export.table_outputs` has it.
-
-    Args:
-        prepared: the run.
-        labels: the columns of labels.
-
-    Raises:
-        ConfigError: for a task whose predictions are no columns.
-    """
+    """The task of a run as `coterie.export.table_outputs` has it."""
     task = prepared.spec.task
     names = list(prepared.label_names)
     if isinstance(task, Binary | Classification):
@@ -122,15 +112,7 @@ def _targets(labels: tuple[str, ...], count: int) -> list[str]:
 
 
 def write_columns(folder: Path, population: Population) -> None:
-    """Write the files of a run whose inputs come from columns of a table; none for another run.
-
-    Args:
-        folder: of the export.
-        population: who holds what.
-
-    Raises:
-        ConfigError: if what was written makes other inputs than the run.
-    """
+    """Write the files of a run whose inputs come from columns of a table; none for another run."""
     table = population.table
     if table is None:
         return
@@ -175,12 +157,7 @@ def _value(column: Column, value: float) -> Any:
 
 
 def write_predictor(folder: Path, source: ExportSource) -> None:
-    """Write the files of a run on a table.
-
-    Args:
-        folder: of the export.
-        source: the run.
-    """
+    """Write the files of a run on a table."""
     record = json.dumps(_record(source), indent=1)
     (folder / RECORD).write_text(record + "\n", encoding="utf-8")
     (folder / OUTPUTS).write_text(inspect.getsource(table_outputs), encoding="utf-8")

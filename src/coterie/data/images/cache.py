@@ -42,12 +42,6 @@ def cached_images(path: Path, column: str, rows: int, make: Callable[[], Pixels]
     """The decoded images of a parquet column: from the cache if a sound copy is there, else made.
 
     What is made is put into the cache.
-
-    Args:
-        path: the parquet file.
-        column: its image column.
-        rows: how many images it holds.
-        make: decodes them.
     """
     name = _column_name(path, column)
     found = _read(name, rows)
@@ -105,9 +99,6 @@ def mapped_images(files: Sequence[Path]) -> Tensor:
 
     Args:
         files: PNG or JPEG files of one size.
-
-    Raises:
-        DataError: for a file that is no such image, and where there is no room for the decoded ones.
     """
     first = files[0].read_bytes()
     mode = mode_of(first, str(files[0]))
@@ -152,11 +143,7 @@ def _write_mapped(place: Path, files: Sequence[Path], shape: tuple[int, ...], mo
 
 
 def cache_folder() -> Path:
-    """Where decoded images are kept.
-
-    Raises:
-        OSError: if the user has no home folder.
-    """
+    """Where decoded images are kept."""
     base = os.environ.get("XDG_CACHE_HOME")
     if base:
         return Path(base) / "coterie" / "images"

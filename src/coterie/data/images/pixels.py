@@ -31,15 +31,11 @@ def decode(blobs: Sequence[bytes], what: str = "image", mode: str | None = None)
     Threads do not help: at 28x28 pixels nearly all of the 50 us an image is Pillow's own Python.
 
     Args:
-        blobs: the files' bytes.
         what: how an error names the column.
         mode: that all images are converted to, see `mode_of`; by default that of the first.
 
     Returns:
         uint8 ``[S, channels, height, width]``; 1 channel if the first image is grey, else 3.
-
-    Raises:
-        DataError: if a file cannot be decoded or has another size than the first; it names the row.
     """
     from PIL import Image
 
@@ -112,12 +108,7 @@ def _not_an_image(what: str, row: int, error: Exception) -> DataError:
 
 
 def unit(*pieces: Pixels) -> Values:
-    """Pixels divided by 255, in ``[0, 1]``; several arrays one after another.
-
-    Example:
-        >>> unit(np.array([[0]], dtype=np.uint8), np.array([[255]], dtype=np.uint8)).tolist()
-        [[0.0], [1.0]]
-    """
+    """Pixels divided by 255, in ``[0, 1]``; several arrays one after another."""
     out = _empty_like(pieces)
     for block, pixels in _blocks(out, pieces):
         block[...] = pixels
@@ -132,11 +123,6 @@ def standardise(*pieces: Pixels, over: int | None = None, per_channel: bool = Fa
         pieces: uint8 ``[S, channels, height, width]``; several arrays one after another.
         over: mean and standard deviation are those of the first ``over`` arrays; ``None``: of all.
         per_channel: one mean and deviation per channel instead of per pixel.
-
-    Example:
-        >>> x = standardise(np.array([[[[0]]], [[[2]]]], dtype=np.uint8))
-        >>> x.ravel().round().tolist()
-        [-1.0, 1.0]
     """
     mean, deviation = _moments(pieces[:over], per_channel)
     # Multiplied, which is faster than dividing each pixel.

@@ -45,12 +45,8 @@ def restyle(images: Tensor, style: str, low: float, high: float) -> Tensor:
 
     Args:
         images: float32 ``[n, ..., H, W]``.
-        style: see above.
         low: least value of any pixel of the dataset.
         high: largest one.
-
-    Raises:
-        DataError: if images that are to be turned are not square.
 
     Example:
         >>> image = torch.tensor([[[0.0, 1.0], [0.0, 0.0]]])

@@ -44,17 +44,11 @@ def dirichlet(
     class to test on.
 
     Args:
-        samples: of a source; their inputs are not read.
-        key: the stream that draws.
-        clients: number of clients ``N``.
         beta: concentration; a small one gives a client few classes.
         min_size: least training samples of a client.
         test: ``proportional``: the test rows of a class are split as its training rows are.
             ``labels_present``: a client is tested on all test rows of every class it holds, so
             that clients share them, as in PACFL's code.
-
-    Raises:
-        DataError: if no draw gives every client ``min_size`` samples.
 
     Source: Li et al., Federated Learning on Non-IID Data Silos: An Experimental Study (2022), and
     its code.
@@ -152,14 +146,8 @@ def dirichlet_by_size(
     exact here.
 
     Args:
-        samples: of a source; their inputs are not read.
-        key: the stream that draws.
-        clients: number of clients ``N``.
         sizes: training samples of each client; by default all samples, in equal parts.
         beta: concentration; a small one gives a client few classes.
-
-    Raises:
-        DataError: if there are fewer training samples than asked for, or not a size for each client.
 
     Source: Acar et al., Federated Learning Based on Dynamic Regularization (2021), as the
     ``InnerDirichletPartitioner`` of flwr-datasets has it.
@@ -209,10 +197,7 @@ def _draw_one_by_one(
     """Training samples per client and class, int64 ``[N, c]``, drawn one by one.
 
     Args:
-        rng: the stream.
-        sizes: of the clients.
         room: samples of each class.
-        beta: concentration.
     """
     classes = len(room)
     left = room.copy()

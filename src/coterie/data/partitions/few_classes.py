@@ -37,15 +37,6 @@ def shards(
     With two shards most clients hold two classes. Test rows of a class are split as its training
     rows are. A source without a test split gives a random tenth of each class to test on.
 
-    Args:
-        samples: of a source; their inputs are not read.
-        key: the stream that shuffles.
-        clients: number of clients ``N``.
-        shards_per_client: of each client.
-
-    Raises:
-        DataError: if there are fewer training samples than shards.
-
     Source: McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized
     Data (2017), section 3.
 
@@ -96,16 +87,10 @@ def majority_classes(
     Args:
         samples: of a source; their inputs are not read. Without test rows, a tenth of each class is
             tested on.
-        key: the stream that draws.
-        clients: number of devices ``K``.
         classes_per_client: classes that each device holds, ``B``.
         largest: most samples of a class that a device holds.
         truncation: a majority class out of range is drawn again (``rejection``), or moved to the
             nearest (``clip``), which gives the first and the last class too many devices.
-
-    Raises:
-        DataError: for more classes than there are, or a class with fewer samples than a device
-            wants.
 
     Source: RFedAvg with adaptive clustering by cosine similarity, sec. IV-C. The paper draws sizes
     from 0 on; here they begin at 1, since a size of 0 would take a class from the device.

@@ -28,10 +28,6 @@ TEST_FRACTION = 0.1
 def rows_by_owner(owner: NDArray[np.intp], count: int) -> list[IntArray]:
     """The rows of each of ``count`` owners, ascending.
 
-    Args:
-        owner: integer ``[S]``, the owner of each row, ``0..count-1``.
-        count: number of owners.
-
     Example:
         >>> [rows.tolist() for rows in rows_by_owner(np.array([1, 0, 1]), 2)]
         [[1], [0, 2]]
@@ -74,24 +70,15 @@ def train_and_test_pools(samples: Samples, key: Key) -> tuple[list[IntArray], li
 
 
 def consecutive_classes(clients: int, classes: int, each: int) -> IntArray:
-    """Consecutive classes: client ``u`` holds ``(u + j) mod c`` for ``j < each``.
-
-    Returns:
-        int64 ``[N, each]``.
-
-    Raises:
-        DataError: for more classes per client than there are.
+    """Consecutive classes, int64 ``[N, each]``: client ``u`` holds ``(u + j) mod c`` for ``j <
+    each``.
     """
     check_classes_per_client(each, classes)
     return (np.arange(clients)[:, None] + np.arange(each)) % classes
 
 
 def check_classes_per_client(each: int, classes: int) -> None:
-    """Refuse more classes per client than there are.
-
-    Raises:
-        DataError: if ``each`` is not in ``1..classes``.
-    """
+    """Refuse more classes per client than there are."""
     if not 1 <= each <= classes:
         raise DataError(
             f"data.partition.classes_per_client: got {each}; "
@@ -104,11 +91,7 @@ def check_pool_sizes(held: IntArray, pools: Sequence[IntArray], first: int) -> N
 
     Args:
         held: int64 ``[N, each]``, the classes that each client holds.
-        pools: the rows of each class.
         first: samples of each of its classes that a client gets at least.
-
-    Raises:
-        DataError: with the number of clients that the samples suffice for.
     """
     limit = len(held)
     for c, pool in enumerate(pools):
@@ -129,11 +112,7 @@ def too_many_clients(clients: int, limit: int) -> DataError:
 
 
 def require_test_rows(samples: Samples, what: str) -> None:
-    """Refuse a source that has no test split.
-
-    Raises:
-        DataError: if all rows are training rows.
-    """
+    """Refuse a source that has no test split."""
     if samples.train_rows >= len(samples):
         raise DataError(f"data.partition: {what} needs a source with a test split, got none")
 
@@ -146,11 +125,6 @@ def split_train_test(rows: Sequence[IntArray], key: Key, test_fraction: float) -
 
     A client with any sample has at least one to train on. Each client has its own stream, so that
     the split of one does not depend on how many there are.
-
-    Args:
-        rows: the samples of each client.
-        key: the stream that shuffles.
-        test_fraction: share of each client's samples to test on.
     """
     train = []
     test = []
@@ -170,7 +144,6 @@ def apportion(shares: NDArray[Any], total: int) -> IntArray:
 
     Args:
         shares: ``[n]``, not negative; of any sum.
-        total: what the numbers add up to; they are zero where all shares are.
 
     Example:
         >>> apportion(np.array([1.0, 1.0, 1.0]), 10).tolist()
@@ -208,12 +181,8 @@ def read_in_turn(
     samples. What was left at its end stays unread, as in Ditto's generator.
 
     Args:
-        pools: the rows of each class.
         held: int64 ``[N, each]``, the classes of each client.
         counts: int64 ``[N, each]``, samples of each of them.
-
-    Raises:
-        DataError: if one client wants more of a class than there are.
     """
     position = np.zeros(len(pools), np.int64)
     rows = []

@@ -35,13 +35,7 @@ def iid(
     """A random share of equal size for every client, of the train rows and of the test rows.
 
     Args:
-        samples: of a source; their inputs are not read.
-        key: the stream that shuffles.
-        clients: number of clients ``N``.
         test_fraction: share of each client's samples to test on, where the source has no test rows.
-
-    Raises:
-        DataError: if there are fewer training samples than clients.
 
     Example:
         >>> import torch
@@ -81,15 +75,9 @@ def quantity_skew(
     client has nearly two thirds of all samples, however many clients there are.
 
     Args:
-        samples: of a source; their inputs and labels are not read.
-        key: the stream that draws.
-        clients: number of clients ``N``.
         skew: how sizes differ.
         beta: concentration of ``dirichlet``; a small one gives few clients nearly everything.
         test_fraction: share of each client's samples to test on, where the source has no test rows.
-
-    Raises:
-        DataError: if there are fewer training samples than clients.
 
     Source: Li et al., Federated Learning on Non-IID Data Silos: An Experimental Study (2022).
 
@@ -149,14 +137,8 @@ def feature_noise(
     samples. Inputs of a table get it after scaling.
 
     Args:
-        samples: of a source; their labels are not read.
-        key: the stream that shuffles, and that says which noise is drawn.
-        clients: number of clients ``N``.
         noise: standard deviation of the last client's noise, in units of the inputs.
         test_fraction: share of each client's samples to test on, where the source has no test rows.
-
-    Raises:
-        DataError: if there are fewer training samples than clients.
 
     Source: Li et al., Federated Learning on Non-IID Data Silos: An Experimental Study (2022). Its
     text calls the number a variance, its code takes it for a standard deviation, and so does this.

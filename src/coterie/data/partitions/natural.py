@@ -36,16 +36,11 @@ def natural(
     """One client per value of a column of the data: a writer, a site, a user.
 
     Args:
-        samples: of a source; their inputs are not read.
-        key: the stream that splits.
         column: which of their columns names the client.
         min_size: clients with fewer samples, train and test together, are left out.
         test_fraction: share of each client's samples to test on, in a random split.
         split: ``source``: keep the source's train and test rows. ``random``: pool and split each
             client's samples. ``auto``: keep them if some client has both.
-
-    Raises:
-        DataError: if there is no such column, or no client is large enough.
 
     Example:
         >>> import torch
@@ -115,12 +110,7 @@ def predefined(
     ``test_fraction`` does not matter.
 
     Args:
-        samples: of a source; neither inputs nor labels are read, so that they need not be made.
-        key: not used; nothing is drawn.
         test_fraction: share of each client's samples to test on; one is always left to train on.
-
-    Raises:
-        DataError: if the source does not say who holds what.
 
     Example:
         >>> import torch

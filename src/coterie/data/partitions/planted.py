@@ -73,9 +73,6 @@ def planted(
     Args:
         samples: of a source; train and test are pooled but with ``copies``, and no sample goes to two
             clients of a group. Inputs are not read.
-        key: the stream that shuffles.
-        clients: number of clients ``N``.
-        groups: number of planted groups.
         how: ``labels``: each group has classes of its own. ``swap``: each group has its own
             permutation of the labels, and no two groups agree on any. ``rotate``: the images of
             group ``g`` are turned by ``90 g`` degrees. ``images``: by ``styles``. ``columns``: each group
@@ -94,10 +91,6 @@ def planted(
         skew: concentration of the Dirichlet distribution of the sizes of a group's clients; ``None``:
             equal sizes.
         noise: share of each client's training labels that are wrong: any other class, each as likely.
-
-    Raises:
-        DataError: if there are too few samples or classes for so many clients and groups, or an
-            option does not go with ``how``.
 
     Example:
         >>> import torch
@@ -161,11 +154,7 @@ def _relabelling(
 
 
 def check_groups(groups: int, clients: int, how: How, classes: int) -> None:
-    """Refuse more groups than there are clients, or ways to tell groups apart.
-
-    Raises:
-        DataError: naming the limit.
-    """
+    """Refuse more groups than there are clients, or ways to tell groups apart."""
     # A square image has four orientations; permutations without an agreement need a class each.
     distinct = classes
     if how == "rotate":
@@ -182,14 +171,7 @@ def _check_count(groups: int, limit: int, clients: int, how: How) -> None:
 
 
 def _check_lists(how: How, groups: int, clients: int, lists: Mapping[str, Sequence[Any]]) -> None:
-    """Refuse lists that do not go with ``how``, or do not have an entry for each group.
-
-    Args:
-        how: in what groups differ.
-        groups: their number.
-        clients: number of clients.
-        lists: by name.
-    """
+    """Refuse lists that do not go with ``how``, or do not have an entry for each group."""
     for name, values in lists.items():
         if values and LISTS.get(how) != name:
             other = next(h for h, option in LISTS.items() if option == name)
@@ -233,9 +215,6 @@ def planted_mixture(
     Args:
         samples: of a source; train and test are pooled, and no sample goes to two clients. Inputs
             are not read.
-        key: the stream that shuffles.
-        clients: number of clients ``N``.
-        groups: number of concepts.
         how: ``swap``: each concept has its own permutation of the labels, and no two concepts agree
             on any, so that every sample tells its concept. ``rotate``: the images of concept ``g``
             are turned by ``90 g`` degrees.
@@ -243,9 +222,6 @@ def planted_mixture(
             samples, to a whole sample.
         test_fraction: share of each client's samples to test on.
         size: most samples of a client, train and test together; ``None``: all samples are used.
-
-    Raises:
-        DataError: if there are too few samples or classes for so many clients and concepts.
 
     Example:
         >>> import torch

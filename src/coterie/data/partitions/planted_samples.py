@@ -46,9 +46,6 @@ class ClientSizes:
         """Shuffled rows for so many clients.
 
         Args:
-            rows: to be given to them.
-            key: the stream that shuffles.
-            clients: their number.
             least: samples that each client gets with unequal sizes.
         """
         if self.skew is None:
@@ -77,13 +74,7 @@ def rows_of_own_classes(
     """The samples of each client, where each group has a run of consecutive classes.
 
     Args:
-        samples: of the source.
-        key: the stream that shuffles.
         group: int64 ``[N]``, the group of each client.
-        sizes: how many samples they hold.
-
-    Raises:
-        DataError: if the classes of a group have too few samples for its clients.
     """
     groups = int(group.max()) + 1
     rows: list[IntArray] = [np.empty(0, np.int64)] * len(group)
@@ -145,11 +136,7 @@ def permutations(key: Key, classes: int, groups: int) -> IntArray:
 
 
 def swapped(swaps: Sequence[Sequence[Pair]], classes: int) -> IntArray:
-    """The label that each group gives to each class, int64 ``[groups, c]``.
-
-    Raises:
-        DataError: for a label that there is not, or that a group swaps twice.
-    """
+    """The label that each group gives to each class, int64 ``[groups, c]``."""
     table = np.tile(np.arange(classes), (len(swaps), 1))
     for g, pairs in enumerate(swaps):
         labels = [label for pair in pairs for label in pair]
@@ -164,16 +151,7 @@ def swapped(swaps: Sequence[Sequence[Pair]], classes: int) -> IntArray:
 
 
 def labels_of_columns(samples: Samples, parts: Partition, columns: Sequence[str]) -> IntArray:
-    """What is added to each label, so that each group has the labels of its column, ``[copies S]``.
-
-    Args:
-        samples: of the source, with its columns.
-        parts: who holds which sample and is of which planted group.
-        columns: the name of the column of each group.
-
-    Raises:
-        DataError: for a column that there is not, or that has no classes.
-    """
+    """What is added to each label, so that each group has the labels of its column, ``[copies S]``."""
     assert parts.planted is not None
     turns = np.zeros((parts.copies, len(samples)), np.int64)
     for g, name in enumerate(columns):
@@ -191,11 +169,7 @@ def labels_of_columns(samples: Samples, parts: Partition, columns: Sequence[str]
 
 
 def _classes_in_column(samples: Samples, name: str) -> IntArray:
-    """The values of a column of the source, int64 ``[S]``.
-
-    Raises:
-        DataError: for a column that there is not, or whose values are no classes.
-    """
+    """The values of a column of the source, int64 ``[S]``."""
     if name not in samples.columns:
         known = ", ".join(samples.columns) or "no columns"
         raise DataError(f"data.partition.columns: got {name!r}; expected of {known}")

@@ -46,16 +46,6 @@ def power_law(
     class is skipped. The samples of train and test are pooled, and each client's are shuffled and
     cut at ``int(0.9 n)``.
 
-    Args:
-        samples: of a source, whose own split is not used; their inputs are not read.
-        key: the stream that draws.
-        clients: number of clients ``N``.
-        classes_per_client: classes that each client holds.
-
-    Raises:
-        DataError: if there are too few samples for so many clients; it says how many they
-            suffice for.
-
     Source: Li et al., Federated Optimization in Heterogeneous Networks (2020), and its generator.
 
     Example:
@@ -95,10 +85,7 @@ def _extra_samples(key: Key, left: IntArray, clients: int, classes_per_client: i
     """How many samples a client gets beyond the first ones.
 
     Args:
-        key: the stream that draws.
         left: int64 ``[c]``, samples of each class that are left.
-        clients: number of clients ``N``.
-        classes_per_client: classes that each client holds.
 
     Returns:
         int64 ``[c, ceil(N / c), classes_per_client]``: client ``u`` has ``[class, u // c, j]`` of
@@ -131,16 +118,6 @@ def by_classes(
     Each client draws ``classes_per_client`` distinct classes. A class gives 5 samples to each of
     its holders and the rest by lognormal(0, 2) shares, without replacement. Train and test are
     pooled; each client's samples are split 90/10.
-
-    Args:
-        samples: of a source, whose own split is not used; their inputs are not read.
-        key: the stream that draws.
-        clients: number of clients ``N``.
-        classes_per_client: classes that each client holds.
-
-    Raises:
-        DataError: if there are too few samples for so many clients; it says how many they
-            suffice for.
 
     Source: Duan et al., FedGroup (2021), Table 1. The paper says "power law"; the first 5 samples
     and the lognormal shares are those of FedProx's MNIST.
@@ -193,16 +170,6 @@ def ditto(
     1`` training samples and ``int(p n / 6) + 1`` test samples of each. A class that runs out is
     read from its start again, so clients may share samples.
 
-    Args:
-        samples: of a source; their inputs are not read.
-        key: not used: the recipe has a seed of its own.
-        clients: number of clients ``N``.
-        classes_per_client: classes that each client holds.
-        seed: of the draws.
-
-    Raises:
-        DataError: if the source has no test split, or too few samples of a class for one client.
-
     Source: the generator of Li et al., Ditto (2021), litian96/ditto. On Fashion-MNIST it gives the
     61,251 + 11,254 samples of FlexCFL's Table 2.
 
@@ -253,9 +220,6 @@ def femnist10(
     of each class. Train and test are pooled; each client's samples are split 90/10.
 
     Args:
-        samples: of a source, whose own split is not used; their inputs are not read.
-        key: the stream that draws.
-        clients: number of clients ``N``.
         classes_per_client: classes that each client holds: 3 in the released script, 5 in the
             paper's text.
         overlap: ``disjoint``: no sample goes to two clients. ``released``: as in the released
@@ -263,9 +227,6 @@ def femnist10(
             class from its start. Clients share samples then, and one tests on what another trains
             on.
         per_class: size of the pool of each class.
-
-    Raises:
-        DataError: if a pool runs out (``disjoint``); it says how many clients it suffices for.
 
     Source: the script ``data/nist`` of Li et al., Federated Optimization in Heterogeneous Networks
     (2020).

@@ -53,9 +53,6 @@ def concepts(
         fresh: a client's training samples are divided among the time steps, so that it never sees one
             in two of them.
 
-    Raises:
-        DataError: in round 0, if there are no copies, or fewer than the matrix has concepts.
-
     Source: the experiments of Jothimurugesan et al., Federated Learning under Distributed Concept
     Drift (2023).
 
@@ -126,8 +123,6 @@ def _seen(
     Args:
         before: in the round before.
         first: before any shift.
-        initial: the population of these.
-        concept: int64 ``[N]``.
         portion: which of how many portions of its rows a client has.
     """
     samples = len(initial.y) // initial.copies
@@ -157,16 +152,11 @@ def rotate_labels(
     they came from.
 
     Args:
-        round: of the first wave.
         count: clients in each wave.
         fraction: share of the pool in each wave, instead of ``count``; default 0.1.
         by: how far labels turn.
         pool: ``warm``: clients with a group; ``all``: all clients present.
         waves: number of waves; a client can be chosen again.
-        every: rounds from one wave to the next.
-
-    Raises:
-        DataError: in round 0, if two clients share a sample: it would turn at both.
 
     Example:
         >>> y = torch.tensor([0, 2])

@@ -41,17 +41,12 @@ def incremental(
     outweighed. The data of all clients together differ from round to round.
 
     Args:
-        share: released each time.
-        every: rounds from one release to the next.
         release: ``cumulative``: as above, 25, 50, 75, 100 of 100. ``flexcfl_code``: as in the
             authors' code, where the share is one of what the client has *left*, so that data
             shrink: 25, 13, 10, 10 of 100.
         start: round of the first release; before it clients have everything, and no other shift may
             move training data. 1 lets groups form on all data, as in FlexCFL's code, whose cold
             start comes before round 0.
-
-    Raises:
-        ConfigError: in the round of the first release, if training data have moved before it.
 
     Source: Duan et al., FlexCFL (2022), section 5.3.
 

@@ -36,11 +36,7 @@ def arrivals(
         round: of the first wave.
         count: clients in each wave.
         fraction: share of all clients in each wave, instead of ``count``; default 0.1.
-        waves: number of waves.
         every: rounds from one wave to the next.
-
-    Raises:
-        ConfigError: in round 0, where no client would be left to begin with.
 
     Example:
         >>> import numpy as np, torch
@@ -103,11 +99,7 @@ def departures(
         round: of the first wave.
         count: clients in each wave; one client always stays.
         fraction: share of all clients in each wave, instead of ``count``; default 0.1.
-        waves: number of waves.
         every: rounds from one wave to the next.
-
-    Raises:
-        ConfigError: for more clients in a wave than there are.
 
     Example:
         >>> import torch

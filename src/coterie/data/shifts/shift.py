@@ -55,11 +55,7 @@ class Shift(Protocol):
 
 
 def require_classes(name: str, population: Population) -> None:
-    """Refuse a shift of labels where targets are no classes.
-
-    Raises:
-        DataError: for such targets.
-    """
+    """Refuse a shift of labels where targets are no classes."""
     if not population.classes or population.y.ndim > 1:
         raise DataError(
             f"shift.kind: {name} changes the labels of classes, got targets that are none; "
@@ -101,9 +97,6 @@ def combined(shifts: Sequence[Shift]) -> Shift:
 @dataclass(frozen=True, slots=True)
 class RoundSchedule:
     """Rounds ``start, start + every, ...`` before ``stop``, at most ``times`` of them.
-
-    Raises:
-        ConfigError: if it would end before it starts.
 
     Example:
         >>> [t for t in range(12) if RoundSchedule(start=2, stop=9, every=3).due(t)]
@@ -148,11 +141,6 @@ def random_pairs(clients: IntArray, p: float, key: Key) -> list[tuple[int, int]]
     The clients are put in a random order; the ``i``-th pairs with the ``i``-th from the end, which
     makes ``floor(n / 2)`` pairs. Each is chosen independently. The paper can also be read as one
     pair a round with probability ``p``; its communication figures fit this reading alone.
-
-    Args:
-        clients: int64 ``[n]``.
-        p: probability of a pair.
-        key: the stream that draws.
     """
     rng = key.generator()
     order = rng.permutation(clients)
@@ -162,11 +150,7 @@ def random_pairs(clients: IntArray, p: float, key: Key) -> list[tuple[int, int]]
 
 
 def wave_size(count: int | None, fraction: float | None, clients: int) -> int:
-    """How many of so many clients a wave touches: ``count``, or a share of them, at least one.
-
-    Raises:
-        ConfigError: for more than there are.
-    """
+    """How many of so many clients a wave touches: ``count``, or a share of them, at least one."""
     # Rounded to the nearest, and never to none: a wave without clients would be no shift.
     if count is not None:
         size = count
@@ -181,11 +165,7 @@ def wave_size(count: int | None, fraction: float | None, clients: int) -> int:
 
 
 def refuse_both(count: int | None, fraction: float | None) -> None:
-    """Refuse a number of clients beside a share of them.
-
-    Raises:
-        ConfigError: if both are set.
-    """
+    """Refuse a number of clients beside a share of them."""
     if count is not None and fraction is not None:
         raise ConfigError(
             f"shift.fraction: given beside shift.count, got {fraction}; expected one of the two"

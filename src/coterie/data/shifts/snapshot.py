@@ -28,7 +28,6 @@ class FederationSnapshot:
     """The federation in one round.
 
     Args:
-        population: who holds what in this round.
         present: bool ``[N]``, who can take part and is scored.
         events: what moved in this round, ready for JSON.
         changed: int64, the clients whose data changed in this round, ascending.
@@ -41,14 +40,7 @@ class FederationSnapshot:
 
     @classmethod
     def start(cls, population: Population) -> FederationSnapshot:
-        """The federation before any shift: all clients are present.
-
-        Example:
-            >>> y = torch.tensor([0, 1])
-            >>> p = Population(torch.zeros(2, 1), y, ([0], [1]), ([], []), classes=2)
-            >>> FederationSnapshot.start(p).present.tolist()
-            [True, True]
-        """
+        """The federation before any shift: all clients are present."""
         return cls(population, np.ones(population.clients, bool))
 
     @cached_property
@@ -85,12 +77,7 @@ class FederationSnapshot:
 
     @classmethod
     def restore(cls, initial: Population, tensors: Mapping[str, Tensor]) -> FederationSnapshot:
-        """The snapshot that `tensors` were taken of, without its events.
-
-        Args:
-            initial: the population before any shift.
-            tensors: what `tensors` gave.
-        """
+        """The snapshot that `tensors` were taken of, without its events."""
 
         def index_arrays(split: str) -> tuple[IntArray, ...]:
             ends = np.cumsum(tensors[f"{split}_sizes"].numpy())
@@ -113,13 +100,7 @@ class FederationSnapshot:
     def with_population(
         self, population: Population, changed: Iterable[int], event: Event
     ) -> FederationSnapshot:
-        """The same clients present with other data, and one event.
-
-        Args:
-            population: who holds what now.
-            changed: the clients whose data changed, in any order.
-            event: what happened.
-        """
+        """The same clients present with other data, and one event."""
         ids = np.unique(np.fromiter(changed, np.int64))
         return FederationSnapshot(population, self.present, (event,), ids)
 

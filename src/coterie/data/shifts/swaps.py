@@ -39,11 +39,8 @@ def swap_all(
     data.
 
     Args:
-        p: probability of a pair.
         pool: ``warm``: clients with a group; ``all``: all clients present.
-        start: first round.
         stop: the round before which it ends; ``None``: never.
-        every: rounds from one time to the next.
 
     Source: Duan et al., FlexCFL (2022), section 5.3.
 
@@ -102,11 +99,8 @@ def swap_part(
     such labels is skipped; the authors' code ends the round's swaps there.
 
     Args:
-        p: probability of a pair.
         pool: ``warm``: clients with a group; ``all``: all clients present.
-        start: first round.
         stop: the round before which it ends; ``None``: never.
-        every: rounds from one time to the next.
 
     Source: Duan et al., FlexCFL (2022), section 5.3.
 
@@ -174,14 +168,7 @@ def _labels_in_both_splits(population: Population, client: int) -> IntArray:
 def _trade(
     y: IntArray, mine: IntArray, theirs: IntArray, labels: tuple[int, int]
 ) -> tuple[IntArray, IntArray]:
-    """The rows of both clients after one label each has changed hands.
-
-    Args:
-        y: int64 ``[S]``, all labels.
-        mine: rows of the first client; all of the first label go to the second.
-        theirs: rows of the second client; all of the second label come back.
-        labels: the first and the second label.
-    """
+    """The rows of both clients after one label each has changed hands."""
     give = y[mine] == labels[0]
     take = y[theirs] == labels[1]
     after_mine = np.concatenate([mine[~give], theirs[take]])

@@ -46,7 +46,6 @@ def file(
     ``encode`` or ``window`` is set.
 
     Args:
-        root: a relative ``path`` that is not in the current folder is looked for here.
         path: the file.
         features: a column of lists, of image files (PNG or JPEG bytes) or of numbers; a list of
             columns of a table; or ``*`` for all columns of a table that have no other meaning.
@@ -60,9 +59,6 @@ def file(
         window: for series: which rows are an input, and which one has its target.
         targets: whether labels are classes, numbers for a task such as regression, or whatever they
             look like.
-
-    Raises:
-        DataError: for an unreadable file, a missing column (naming the nearest), NaN, or no rows.
     """
     place = find_file(path, root)
     if place is None:
@@ -145,10 +141,6 @@ def hub(
         client: the column that names the client; it may be absent. The partition `natural` finds it
             as ``client``.
         targets: whether labels are classes, numbers, or whatever they look like.
-
-    Raises:
-        DataError: if the package ``datasets`` is not installed, the dataset cannot be loaded, or a
-            column is missing.
     """
     # A folder of this name is read in its place.
     splits = _load(str(find_folder(id, root) or id), id, subset)
@@ -216,19 +208,16 @@ def nodes(
     columns: dict[str, ColumnOption] | None = None,
     encode: Encode | None = None,
 ) -> Samples:
-    """Data that stay on the clients of a real federation: for `coterie deploy` alone.
+    """Data that stay on the clients of a real federation: for `coterie deploy` alone. A simulation
+    has no such data, so this always raises.
 
     Args:
-        root: not used.
         shape: of one input.
         classes: their names, in the order of the labels; none where targets are numbers.
         target_shape: of the targets of one sample, where there are several.
         columns: of a table, by name: ``number``, ``boolean``, ``date``, or a list of categories; the
             shape is ``[]`` then.
         encode: how columns of a table become numbers.
-
-    Raises:
-        DataError: always: a simulation has no such data.
     """
     raise DataError(
         f"data.source: the data stay on their nodes, got inputs of shape {list(shape)} "

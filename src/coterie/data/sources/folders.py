@@ -12,12 +12,7 @@ def dataset_folder(root: Path | None, name: str, advice: str) -> Path:
     """The folder of a dataset below the data folder; it need not exist.
 
     Args:
-        root: the data folder; ``None``: the environment variable ``COTERIE_DATA``.
-        name: of the dataset.
         advice: the end of the error, what was expected.
-
-    Raises:
-        DataError: if no data folder is named.
     """
     base = root if root is not None else os.environ.get("COTERIE_DATA")
     if not base:

@@ -49,7 +49,6 @@ def synthetic(
     standard deviations. The partitions `natural` (column ``client``) and `given` keep the clients.
 
     Args:
-        root: not used.
         alpha: how much the teachers differ.
         beta: how much the inputs differ.
         clients: number of clients ``N``.
@@ -151,7 +150,6 @@ def drift_stream(
     labels of each, for `planted` with ``how = "columns"``.
 
     Args:
-        root: not used.
         function: which of them.
         samples: number of points.
         seed: of the points; the run's own seed does not change them.

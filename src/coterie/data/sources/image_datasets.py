@@ -114,13 +114,8 @@ def mnist(root: Path | None, *, pixels: PixelScale = "standardised", hub: bool =
     Writers (``writer_id``, ``hsf``) are read where the files have them.
 
     Args:
-        root: folder that holds ``mnist/{train,test}.parquet``.
         pixels: ``unit``: in [0, 1]; ``inverted``: 1 minus that; ``standardised``: per pixel over
             all 70,000, as FedProx's generator does it.
-        hub: from the Hugging Face hub instead of ``root``.
-
-    Raises:
-        DataError: if the files are missing or damaged.
     """
     return load_images(IMAGE_DATASETS["mnist"], root, pixels, hub)
 
@@ -131,13 +126,8 @@ def fashion_mnist(
     """Fashion-MNIST: 60,000 + 10,000 pictures of clothing of 28x28 pixels in 10 classes.
 
     Args:
-        root: folder that holds ``fashion_mnist/{train,test}.parquet``.
         pixels: ``unit``: in [0, 1]; ``inverted``: 1 minus that; ``standardised``: per pixel by the
             training images, as Ditto's generator does it.
-        hub: from the Hugging Face hub instead of ``root``.
-
-    Raises:
-        DataError: if the files are missing or damaged.
     """
     return load_images(IMAGE_DATASETS["fashion_mnist"], root, pixels, hub)
 
@@ -155,15 +145,11 @@ def femnist(
     EMNIST are light on dark.
 
     Args:
-        root: folder that holds ``femnist/{train,test}.parquet``.
         pixels: ``unit``: in [0, 1]; ``inverted``: 1 minus that; ``standardised``: per pixel by the
             training images.
         test_only_writers: add the writers of ``femnist/test_only_writers.parquet`` to the test
             rows: unseen clients.
         hub: from the Hugging Face hub instead of ``root`` (all writers, no split of its own).
-
-    Raises:
-        DataError: if the files are missing or damaged.
     """
     if hub and test_only_writers:
         raise DataError(
@@ -182,13 +168,9 @@ def emnist_letters_aj(root: Path | None, *, pixels: PixelScale = "unit") -> Samp
     It stands for the NIST letters of FedProx's FEMNIST-10.
 
     Args:
-        root: folder that holds ``emnist_letters_aj/{train,test}.parquet``.
         pixels: ``unit``: in [0, 1], light on dark; ``inverted``: 1 minus that, dark on light, as
             the images are that the FEMNIST-10 recipe takes; ``standardised``: per pixel by the
             training images.
-
-    Raises:
-        DataError: if the files are missing or damaged.
     """
     return load_images(IMAGE_DATASETS["emnist_letters_aj"], root, pixels, hub=False)
 
@@ -199,13 +181,8 @@ def cifar10(
     """CIFAR-10: 50,000 + 10,000 colour pictures of 32x32 pixels in 10 classes.
 
     Args:
-        root: folder that holds ``cifar10/{train,test}.parquet``.
         pixels: ``unit``: in [0, 1]; ``inverted``: 1 minus that; ``standardised``: per colour
             channel by the training images.
-        hub: from the Hugging Face hub instead of ``root``.
-
-    Raises:
-        DataError: if the files are missing or damaged.
     """
     return load_images(IMAGE_DATASETS["cifar10"], root, pixels, hub)
 
@@ -214,13 +191,7 @@ def svhn(root: Path | None, *, pixels: PixelScale = "standardised", hub: bool = 
     """SVHN, cropped digits: 73,257 + 26,032 colour pictures of house numbers, 32x32, 10 classes.
 
     Args:
-        root: folder that holds ``svhn/{train,test}.parquet``, labels 0 to 9 (the 10 of the original
-            files is a 0).
         pixels: ``unit``: in [0, 1]; ``inverted``: 1 minus that; ``standardised``: per colour
             channel by the training images.
-        hub: from the Hugging Face hub instead of ``root``.
-
-    Raises:
-        DataError: if the files are missing or damaged.
     """
     return load_images(IMAGE_DATASETS["svhn"], root, pixels, hub)

@@ -38,8 +38,6 @@ class ImageSplit:
 
     Args:
         pixels: uint8 ``[S, channels, height, width]``.
-        labels: int64 ``[S]``.
-        columns: further columns by name, each ``[S]``.
     """
 
     pixels: Pixels
@@ -48,15 +46,7 @@ class ImageSplit:
 
 
 def load_from_hub(address: HubAddress | None, columns: tuple[str, ...]) -> list[ImageSplit]:
-    """The splits of a dataset on the hub, the training rows first.
-
-    Args:
-        address: where it is.
-        columns: further columns to read, where it has them.
-
-    Raises:
-        DataError: if the package ``datasets`` is not installed, or loading fails.
-    """
+    """The splits of a dataset on the hub, the training rows first."""
     assert address is not None, "only datasets with an address have the option `hub`"
     # Imported only here: the package is optional, and takes seconds.
     try:
@@ -91,8 +81,6 @@ class ImageDataset:
     """What is known of an image dataset.
 
     Args:
-        name: of its folder, and of the source.
-        labels: names of the classes, in the order of the labels.
         columns: further columns to read, where the files have them.
         test: stems of the files with test rows.
         pooled: pixels are standardised by train and test together, else by train alone.
@@ -110,17 +98,7 @@ class ImageDataset:
 
 
 def load_images(dataset: ImageDataset, root: Path | None, scale: PixelScale, hub: bool) -> Samples:
-    """The samples of an image dataset, from the data folder or from the hub.
-
-    Args:
-        dataset: which.
-        root: the data folder; ``None``: the environment variable ``COTERIE_DATA``.
-        scale: how pixels become inputs.
-        hub: from the Hugging Face hub instead.
-
-    Raises:
-        DataError: if the files are missing or damaged, or a label is out of range.
-    """
+    """The samples of an image dataset, from the data folder or from the hub."""
     if scale not in get_args(PixelScale):
         raise DataError(
             f"data.pixels: unknown scale, got {scale!r}; expected {', '.join(get_args(PixelScale))}"

@@ -28,15 +28,11 @@ def image_folder(root: Path | None, *, path: str, layout: str = "label") -> Samp
     and read from there when they are needed. So memory has to hold a cohort's images, and not all.
 
     Args:
-        root: a relative ``path`` that is not in the current folder is looked for here.
         path: the folder.
         layout: what its folders are named after, from the outermost: one or more of ``split``
             (``train`` or ``test``), ``client`` and ``label`` with ``/`` between them. With
             ``client/label``, ``ann/cat/1.png`` is a cat of the client ``ann``, which the partition
             ``natural`` with ``column = "client"`` gives to her.
-
-    Raises:
-        DataError: for folders or images that are missing, damaged, or not as the layout says.
     """
     levels = _levels(layout)
     folder = find_folder(path, root)

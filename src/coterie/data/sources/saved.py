@@ -25,10 +25,6 @@ def saved(root: Path | None, *, digest: str) -> Samples:
 
     Args:
         root: the folder of the run.
-        digest: of the population, `population_digest`.
-
-    Raises:
-        DataError: if the file is missing, damaged, or of another run.
     """
     if root is None:
         raise DataError("data.root: missing, got none; expected the folder of a run from Python")
@@ -57,12 +53,7 @@ def population_bytes(population: Population) -> bytes:
 
 
 def population_digest(population: Population) -> str:
-    """SHA-256 of all arrays of a population, in hexadecimal; the same whenever it is saved.
-
-    Raises:
-        DataError: for samples that are made client by client, or of columns of a table: their
-            source makes them again.
-    """
+    """SHA-256 of all arrays of a population, in hexadecimal; the same whenever it is saved."""
     if population.lazy or population.table is not None:
         got = "samples made client by client" if population.lazy else "inputs made from a table"
         raise DataError(

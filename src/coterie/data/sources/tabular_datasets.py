@@ -38,13 +38,7 @@ def heart_disease(
     The column ``hospital`` is the client. A cholesterol or blood pressure of 0 is a missing value.
 
     Args:
-        root: the data folder; ``None``: the environment variable ``COTERIE_DATA``.
         label: ``disease``: 0 or 1; ``num``: 0 to 4.
-        encode: how columns become numbers.
-        targets: whether labels are classes or numbers.
-
-    Raises:
-        DataError: if the file is not there.
     """
     columns = _open(root, "heart_disease")
     columns = arrow_columns(_without_zeros(columns.arrow), columns.path)
@@ -69,16 +63,10 @@ def parkinsons(
     The column ``patient`` is the client.
 
     Args:
-        root: the data folder; ``None``: the environment variable ``COTERIE_DATA``.
-        label: which score.
         unseen: what is tested on: ``recordings`` of every patient, as the partition splits them;
             ``patients``: all of every fifth patient, who then trains nothing. The partition
             `natural` needs ``split = "source"`` for it.
         fold: which fifth of the patients, 0 to 4: the one after so many, and every fifth from there.
-        encode: how columns become numbers.
-
-    Raises:
-        DataError: if the file is not there.
     """
     columns = _open(root, "parkinsons")
     split = "split"
@@ -104,13 +92,8 @@ def beijing_air(
     24 hours after its last one; there is a forecast a day.
 
     Args:
-        root: the data folder; ``None``: the environment variable ``COTERIE_DATA``.
         label: the column that is forecast.
         window: which hours are an input, and which one has its target.
-        encode: how columns become numbers.
-
-    Raises:
-        DataError: if the file is not there.
     """
     columns = _open(root, "beijing_air")
     if window is None:
@@ -121,11 +104,7 @@ def beijing_air(
 
 
 def _open(root: Path | None, name: str) -> Columns:
-    """The columns of a dataset of the data folder.
-
-    Raises:
-        DataError: if the file is not there.
-    """
+    """The columns of a dataset of the data folder."""
     expected = "expected root or COTERIE_DATA, a folder with the datasets"
     path = dataset_folder(root, name, expected) / "all.parquet"
     if not path.is_file():

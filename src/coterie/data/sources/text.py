@@ -37,12 +37,7 @@ WORDS = re.compile(r"[\w']+|[.,!?;]")
 
 
 def tokenise(text: str) -> list[str]:
-    """Lower-case words and punctuation marks, as LEAF splits a line.
-
-    Example:
-        >>> tokenise("I'm @home, YES!!")
-        ["i'm", 'home', ',', 'yes', '!', '!']
-    """
+    """Lower-case words and punctuation marks, as LEAF splits a line."""
     return WORDS.findall(text.lower())
 
 
@@ -69,9 +64,6 @@ def sent140(
         pad: where short tweets are filled up with zero vectors: ``front`` (FlexCFL) or ``end``
             (FedProx).
         min_count: rarer words are not learned; a word without a vector is the zero vector.
-
-    Raises:
-        DataError: if the files are missing or damaged.
     """
     texts, y, names = _tweets_by_user(root)
     if embeddings is None:
@@ -98,15 +90,11 @@ def sent140_tokens(
     ``others.parquet`` follow. The column ``user`` names the user.
 
     Args:
-        root: folder that holds the files of ``sent140``.
         vocabulary: number of tokens ``v``; the network needs as many.
         tokens: words and punctuation marks kept of a tweet, the first ones.
         pad: where short tweets are filled up with padding.
         predict: ``sentiment``: classes, negative or positive; ``next_word``: the token one place
             later, for the task ``next_token``.
-
-    Raises:
-        DataError: if the files are missing or damaged.
     """
     texts, y, names = _tweets_by_user(root)
     words = frequent_words(_other_texts(root), vocabulary - 2)
@@ -152,31 +140,17 @@ def frequent_words(texts: Sequence[Sequence[str]], count: int) -> list[str]:
 def token_ids(
     texts: Sequence[Sequence[str]], words: Sequence[str], tokens: int, pad: Pad
 ) -> Tensor:
-    """Texts as the numbers of their first words: 0 for padding, 1 for an unknown word.
+    """Texts as the numbers of their first words, int64 ``[S, tokens]``: 0 for padding, 1 for an
+    unknown word.
 
     Args:
-        texts: tokens of each text.
         words: those that have a number, which is their place plus 2.
-        tokens: words kept of a text.
-        pad: where short texts are filled up.
-
-    Returns:
-        int64 ``[S, tokens]``.
-
-    Example:
-        >>> token_ids([["b", "?"], ["a", "b", "a", "b"]], ["a", "b"], 3, "front").tolist()
-        [[0, 3, 1], [2, 3, 2]]
     """
     return torch.from_numpy(_numbers(texts, words, tokens, pad, first=2, unknown=1))
 
 
 def next_tokens(ids: Tensor) -> Tensor:
-    """The target of each place: the token one place later, -100 where that is padding or beyond.
-
-    Example:
-        >>> next_tokens(torch.tensor([[0, 3, 1], [2, 0, 0]])).tolist()
-        [[3, 1, -100], [-100, -100, -100]]
-    """
+    """The target of each place: the token one place later, -100 where that is padding or beyond."""
     later = torch.cat([ids[:, 1:], torch.zeros_like(ids[:, :1])], dim=1)
     return later.masked_fill(later == 0, -100)
 
@@ -184,22 +158,11 @@ def next_tokens(ids: Tensor) -> Tensor:
 def embed(
     texts: Sequence[Sequence[str]], words: Sequence[str], vectors: Vectors, tokens: int, pad: Pad
 ) -> Vectors:
-    """Texts as the vectors of their first words; unknown words and padding are zero.
+    """Texts as the vectors of their first words, float32 ``[S, tokens, dim]``; unknown words and
+    padding are zero.
 
     Args:
-        texts: tokens of each text.
         words: the words that have a vector.
-        vectors: float32 ``[words, dim]``.
-        tokens: words kept of a text.
-        pad: where short texts are filled up.
-
-    Returns:
-        float32 ``[S, tokens, dim]``.
-
-    Example:
-        >>> vectors = np.array([[1], [2]], np.float32)
-        >>> embed([["a", "b", "?"]], ["a", "b"], vectors, 4, "front").ravel().tolist()
-        [0.0, 1.0, 2.0, 0.0]
     """
     # Row 0 is the zero vector, for padding and for words without one.
     table = np.concatenate([np.zeros((1, vectors.shape[1]), np.float32), vectors])

@@ -43,22 +43,12 @@ def learn(
     of the size of GloVe's.
 
     Args:
-        texts: tokens of each text.
         dim: dimensions; fewer words than that leave the rest zero.
         min_count: rarer words are left out.
         window: how far apart words are neighbours.
 
     Returns:
         The words, the most frequent first, and their vectors float32 ``[words, dim]``.
-
-    Raises:
-        DataError: if fewer than two words are frequent enough.
-
-    Example:
-        >>> texts = [["good", "day"], ["bad", "night"], ["good", "sun"], ["fine", "day"]]
-        >>> words, vectors = learn(texts, 2, 1)
-        >>> words[:2], vectors.shape, vectors.dtype
-        (['day', 'good'], (6, 2), dtype('float32'))
     """
     from sklearn.decomposition import TruncatedSVD
 
@@ -134,24 +124,10 @@ def read_glove(
 
     Args:
         path: the file; a first line with the two sizes, as word2vec writes it, is passed over.
-        wanted: the words to keep.
         dim: the dimensions it should have, ``None``: any.
 
     Returns:
         The words found, in the order of the file, and their vectors float32 ``[words, dim]``.
-
-    Raises:
-        DataError: if it cannot be read, is no such file, has other dimensions, or none of the
-            words.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = Path(folder) / "glove.txt"
-        ...     _ = path.write_text("the 0.5 1\\nrare 2 2\\nday -1 0\\n")
-        ...     read_glove(path, {"day", "the", "moon"})
-        (['the', 'day'], array([[ 0.5,  1. ],
-               [-1. ,  0. ]], dtype=float32))
     """
     left = set(wanted)
     words = []

@@ -21,9 +21,6 @@ def missing_column(path: Path, name: str, present: Iterable[str], parameter: str
     """The error for a column that a file does not have: it names those it has, and the nearest.
 
     Args:
-        path: the file.
-        name: the column that is missing.
-        present: the columns that the file has.
         parameter: the parameter of the source that named it, if one did.
     """
     known = sorted(present)
@@ -49,11 +46,7 @@ def is_number(text: str) -> bool:
 
 
 def require_one_per_row(values: Array, name: str, path: Path) -> Array:
-    """The values, if they are one per row.
-
-    Raises:
-        DataError: if not.
-    """
+    """The values, if they are one per row."""
     if values.ndim != 1:
         raise DataError(
             f"{path}: column {name}, got shape {values.shape}; expected one value per row"
@@ -62,11 +55,7 @@ def require_one_per_row(values: Array, name: str, path: Path) -> Array:
 
 
 def require_numbers(values: Array, name: str, path: Path) -> Array:
-    """The values, if they are numbers.
-
-    Raises:
-        DataError: if not.
-    """
+    """The values, if they are numbers."""
     # Whole numbers, with and without sign, fractions and bools. Text that looks like numbers is
     # refused: it may have been a category or a code with leading zeros.
     if values.ndim == 0 or values.dtype.kind not in "iufb":
@@ -78,11 +67,7 @@ def require_numbers(values: Array, name: str, path: Path) -> Array:
 
 
 def open_parquet(path: Path, wanted: Callable[[str], bool] | None = None) -> Any:
-    """A parquet file as a pyarrow table, only the columns ``wanted``.
-
-    Raises:
-        DataError: if it cannot be read.
-    """
+    """A parquet file as a pyarrow table, only the columns ``wanted``."""
     # Imported where it is used, as in all of this file: it takes longer than most of Coterie.
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -104,9 +89,6 @@ def open_csv(path: Path) -> Any:
 
     Empty fields, ``NA``, ``NaN``, ``null`` and ``?`` are missing values. Columns of numbers, of
     ``true`` and ``false``, and of ISO dates are recognised; all others are text.
-
-    Raises:
-        DataError: if it cannot be read.
     """
     import pyarrow as pa
     from pyarrow import csv
@@ -155,11 +137,7 @@ def _refuse_twice(names: Sequence[str], path: Path) -> None:
 
 
 def column_of(table: Any, name: str, path: Path) -> Array:
-    """A column of a table as NumPy; text becomes a NumPy string array.
-
-    Raises:
-        DataError: if it is missing, empty, or has missing values.
-    """
+    """A column of a table as NumPy; text becomes a NumPy string array."""
     import pyarrow.types as kinds
 
     column = _whole_column(table, name, path)
@@ -175,12 +153,8 @@ def column_of(table: Any, name: str, path: Path) -> Array:
 
 
 def bytes_of(table: Any, name: str, path: Path) -> list[bytes]:
-    """A column of image files: binary, or the records that Hugging Face writes.
-
-    Those have a field ``bytes``.
-
-    Raises:
-        DataError: if it is missing, empty, has missing values, or is no column of bytes.
+    """A column of image files: binary, or the records with a field ``bytes`` that Hugging Face
+    writes.
     """
     import pyarrow.compute as pc
     import pyarrow.types as kinds
@@ -197,11 +171,7 @@ def bytes_of(table: Any, name: str, path: Path) -> list[bytes]:
 
 
 def nested_column(table: Any, name: str, path: Path) -> Array:
-    """A column of lists, or of lists of lists, as an array ``[rows, ...]``.
-
-    Raises:
-        DataError: if the lists of one level differ in length, or hold anything but numbers.
-    """
+    """A column of lists, or of lists of lists, as an array ``[rows, ...]``."""
     import pyarrow as pa
 
     values = table[name].combine_chunks()
@@ -254,11 +224,7 @@ def _whole_column(table: Any, name: str, path: Path) -> Any:
 
 
 def refuse_missing_values(column: Any, name: str, path: Path) -> None:
-    """Refuse a column without rows, or with rows that have no value.
-
-    Raises:
-        DataError: for both.
-    """
+    """Refuse a column without rows, or with rows that have no value."""
     if len(column) == 0:
         raise DataError(f"{path}: no rows; expected at least one")
     if column.null_count:

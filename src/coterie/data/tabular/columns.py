@@ -32,8 +32,6 @@ class Columns:
     """What a file holds, whatever its format.
 
     Args:
-        path: the file.
-        names: of its columns.
         values: name -> the values of a column, one per row.
         features: a name, or names of number columns -> inputs ``[rows, ...]``.
         arrow: the pyarrow table of a parquet or CSV file; ``None`` for an npz file.
@@ -46,33 +44,21 @@ class Columns:
     arrow: Any = None
 
     def check(self, name: str, parameter: str) -> str:
-        """The name, if the file has it.
-
-        Raises:
-            DataError: if not; it names the parameter and the nearest column.
-        """
+        """The name, if the file has it."""
         if name not in self.names:
             raise missing_column(self.path, name, self.names, parameter)
         return name
 
 
 def open_columns(path: Path) -> Columns:
-    """The columns of a .parquet, .csv or .npz file.
-
-    Raises:
-        DataError: for another format, or a file that cannot be read.
-    """
+    """The columns of a .parquet, .csv or .npz file."""
     if path.suffix == ".npz":
         return _npz_columns(path)
     return arrow_columns(open_table(path), path)
 
 
 def open_table(path: Path) -> Any:
-    """A .parquet or .csv file as a pyarrow table.
-
-    Raises:
-        DataError: for another format, or a file that cannot be read.
-    """
+    """A .parquet or .csv file as a pyarrow table."""
     if path.suffix == ".parquet":
         return open_parquet(path)
     if path.suffix == ".csv":
@@ -89,7 +75,6 @@ def arrow_columns(table: Any, path: Path) -> Columns:
     """The columns of a pyarrow table.
 
     Args:
-        table: of pyarrow.
         path: the file that it was read from.
     """
 

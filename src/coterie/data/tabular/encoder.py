@@ -38,11 +38,7 @@ class NumberRule:
     """A column of numbers, booleans or dates: ``(x - center) / scale``.
 
     Args:
-        name: of the column.
-        kind: of its values.
         fill: in the place of a missing value, the mean.
-        center: subtracted.
-        scale: divided by.
         flag: whether a further feature is 1 where the value is missing.
     """
 
@@ -66,7 +62,6 @@ class CategoryRule:
     """A column of categories: a feature for each common one, and one for all others.
 
     Args:
-        name: of the column.
         common: categories with a feature of their own, sorted.
         rare: those of training rows that share a feature, sorted; without any, there is none.
     """
@@ -122,13 +117,7 @@ class Encoder:
     """What becomes of each column.
 
     Args:
-        rules: one a column that is used, in their order.
         notes: a line for each column that is left out.
-
-    Example:
-        >>> rule = NumberRule("age", "number", fill=50.0, center=50.0, scale=10.0)
-        >>> Encoder((rule, CategoryRule("sex", ("f", "m")))).features
-        ('age', 'sex = f', 'sex = m')
     """
 
     rules: tuple[Rule, ...]
@@ -139,12 +128,7 @@ class Encoder:
         """The encoder for what clients reported.
 
         Args:
-            totals: of each column.
-            encode: the options.
             rows: training rows of all clients.
-
-        Raises:
-            DataError: if no column is left.
         """
         rules: list[Rule] = []
         notes: list[str] = []
@@ -192,11 +176,7 @@ class Encoder:
         return imputer, scaler
 
     def encode(self, table: RawTable) -> NDArray[np.float32]:
-        """The features of each row, float32 ``[R, q]``.
-
-        Args:
-            table: with the columns of the rules, in any order.
-        """
+        """The features of each row, float32 ``[R, q]``."""
         place = {column.name: at for at, column in enumerate(table.columns)}
         numbers = [rule for rule in self.rules if isinstance(rule, NumberRule)]
         raw = table.values[:, [place[rule.name] for rule in numbers]]
@@ -287,9 +267,7 @@ def private_encoder(table: RawTable, reports: FloatArray, key: Key) -> Encoder:
     multiplier ``z``, whatever the client holds.
 
     Args:
-        table: all rows; its options say noise, ranges and categories.
         reports: float64 ``[n, 3 q]``, of `bounded_reports`.
-        key: of the run, for the noise.
     """
     encode = table.encode
     assert encode.noise is not None

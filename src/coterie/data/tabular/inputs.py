@@ -35,8 +35,6 @@ class TableInputs:
     """How inputs were made from the columns of a table.
 
     Args:
-        encoder: what became of each column.
-        raw: all rows, as they were read.
         first: int64 ``[S]``, the first row of each input.
         reported: int64 ``[N]``, bytes of what each client reported of its columns; 0 for one
             without training rows.
@@ -69,7 +67,6 @@ def describe_clients(table: RawTable, held: Sequence[IntArray]) -> FloatArray:
     """What clients report of their columns, float64 ``[n, report_width]``.
 
     Args:
-        table: all rows.
         held: the first row of each training input of each client.
     """
     if not held:
@@ -83,17 +80,12 @@ def encode_inputs(
     """The inputs of all samples, by what the clients report of their training rows.
 
     Args:
-        table: all rows.
         first: int64 ``[S]``, the first row of each input.
         held: the training samples of each client, as numbers below ``S``.
         key: of the run, for the noise of reports that have some.
 
     Returns:
         float32 ``[S, q]``, of a series ``[S, past, q]``; and how they were made.
-
-    Raises:
-        DataError: if no column is left, or inputs take too much memory.
-        ConfigError: for columns that cannot be described with noise.
     """
     check_domains(table.columns, table.encode)
     held_first = [first[samples] for samples in held]
@@ -124,12 +116,7 @@ def inputs_of(table: RawTable, first: IntArray, encoder: Encoder) -> Tensor:
     """The inputs that begin in some rows.
 
     Args:
-        table: all rows.
         first: int64 ``[S]``, the first row of each input.
-        encoder: what becomes of each column.
-
-    Raises:
-        DataError: if they take too much memory.
     """
     past = table.past
     needed = _FLOAT * len(first) * (past or 1) * len(encoder.features)

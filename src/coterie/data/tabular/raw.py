@@ -76,8 +76,6 @@ class Column:
     """A column of a table.
 
     Args:
-        name: of the column.
-        kind: what its values are.
         categories: of a ``category``: all values, sorted.
     """
 
@@ -91,8 +89,6 @@ class Origin:
     """What columns of a table's file are for that are no inputs.
 
     Args:
-        label: the column of labels, or several.
-        client: the column that names the client.
         window: of a series; ``None``: a row is an input.
     """
 
@@ -106,12 +102,9 @@ class RawTable:
     """A table as it was read.
 
     Args:
-        columns: ``p`` of them.
         values: float64 ``[R, p]``, NaN where a value is missing. Numbers are as in the file,
             booleans 0 or 1, dates days since 1 January 1970, categories their place in
             ``categories`` of the column.
-        encode: how columns become numbers.
-        origin: which columns of the file are no inputs.
     """
 
     columns: tuple[Column, ...]

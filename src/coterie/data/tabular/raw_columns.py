@@ -36,14 +36,7 @@ def read_raw(
     """Columns of a pyarrow table as numbers with missing values.
 
     Args:
-        arrow: the table.
-        names: of the columns.
-        encode: how they become numbers.
-        path: of the file, for error lines.
         known: a table whose columns have the same kinds; ``None``: kinds are as in the file.
-
-    Raises:
-        DataError: for a column that is neither numbers, text, booleans nor dates.
     """
     if not names:
         raise DataError(f"{path}: no column for features, got none; expected at least one")
@@ -89,16 +82,10 @@ def read_column(
     """A column of a pyarrow table.
 
     Args:
-        values: of the column.
-        name: of the column.
-        path: of the file, for error lines.
         kind: what its values are; ``None``: as in the file.
 
     Returns:
         The column, and its values float64 ``[R]`` as `RawTable` has them.
-
-    Raises:
-        DataError: for values that are not of that kind, and for infinite numbers.
     """
     found = kind_of(values)
     if found is None:
@@ -123,16 +110,7 @@ def read_column(
 
 
 def read_moments(values: Any, name: str, path: str) -> FloatArray:
-    """A column that orders the rows of a series, float64 ``[R]``: numbers, or dates in days.
-
-    Args:
-        values: a pyarrow column.
-        name: of the column.
-        path: of the file, for error lines.
-
-    Raises:
-        DataError: for values that have no order in time.
-    """
+    """A column that orders the rows of a series, float64 ``[R]``: numbers, or dates in days."""
     kind = kind_of(values)
     # As text, the tenth of a month would come before the second. ISO dates are read as dates.
     if kind == "category":
@@ -174,11 +152,7 @@ def _categories(values: Any, name: str) -> tuple[Column, FloatArray]:
 
 
 def numbers_as_text(table: RawTable) -> list[str]:
-    """A line for each column of text that was meant as numbers: most of its many values are some.
-
-    Args:
-        table: as it was read.
-    """
+    """A line for each column of text that was meant as numbers: most of its many values are some."""
     lines = []
     for place, column in enumerate(table.columns):
         if column.kind != "category" or column.name in table.encode.categories:

@@ -28,7 +28,6 @@ class ColumnTotals:
     """What is known of a column over all clients.
 
     Args:
-        column: which.
         count: training rows with a value.
         mean: of the values; 0 without any.
         variance: ``sum (x - mean)^2 / count``; 0 without any.
@@ -43,12 +42,7 @@ class ColumnTotals:
 
 
 def report_width(columns: Sequence[Column]) -> int:
-    """How many numbers a client reports.
-
-    Example:
-        >>> report_width([Column("age", "number"), Column("sex", "category", ("f", "m"))])
-        6
-    """
+    """How many numbers a client reports."""
     return sum(_width(column) for column in columns)
 
 
@@ -62,7 +56,6 @@ def column_report(table: RawTable, first: IntArray) -> FloatArray:
     """What a client reports of its training rows, float64 ``[report_width]``.
 
     Args:
-        table: all rows.
         first: int64 ``[n]``, the first row of each of its training inputs.
     """
     values = table.values[table.rows(first)]
@@ -90,12 +83,7 @@ def _moments(values: FloatArray) -> FloatArray:
 
 
 def report_bytes(columns: Sequence[Column], reports: FloatArray) -> IntArray:
-    """Bytes of each report, int64 ``[n]``: its numbers, and the names of the categories in it.
-
-    Args:
-        columns: of the table.
-        reports: float64 ``[n, report_width]``.
-    """
+    """Bytes of each report, int64 ``[n]``: its numbers, and the names of the categories in it."""
     size = np.full(len(reports), _FLOAT * reports.shape[1], np.int64)
     at = 0
     for column in columns:
@@ -114,14 +102,7 @@ def add_reports(columns: Sequence[Column], reports: FloatArray) -> tuple[ColumnT
     ``m = sum n_i m_i / n`` and the variance ``(sum s_i + n_i (m_i - m)^2) / n``.
 
     Args:
-        columns: of the table.
         reports: float64 ``[n, report_width]``, one row a client.
-
-    Example:
-        >>> columns = [Column("age", "number")]
-        >>> (age,) = add_reports(columns, np.array([[2.0, 1.5, 0.5], [1.0, 3.0, 0.0]]))
-        >>> age.count, age.mean, round(age.variance, 6)
-        (3, 2.0, 0.666667)
     """
     found = []
     at = 0
@@ -154,11 +135,7 @@ def _add_moments(column: Column, part: FloatArray) -> ColumnTotals:
 
 
 def check_domains(columns: Sequence[Column], encode: Encode) -> None:
-    """Refuse columns whose range or categories are not said, where reports have noise.
-
-    Raises:
-        ConfigError: naming the first of them; for ranges and categories without noise.
-    """
+    """Refuse columns whose range or categories are not said, where reports have noise."""
     if encode.noise is None:
         for name in ("ranges", "values"):
             if getattr(encode, name):
@@ -188,7 +165,6 @@ def bounded_reports(table: RawTable, held: Sequence[IntArray]) -> FloatArray:
     alike, whatever number of rows they have: a number of rows has no bound.
 
     Args:
-        table: all rows.
         held: the first row of each training input of each client; one without any reports zeros.
     """
     numbers = _numbers(table)

@@ -45,12 +45,7 @@ class Roles:
         return [self.label] if isinstance(self.label, str) else self.label
 
     def owners(self, columns: Columns, order: IntArray | None) -> dict[str, Array]:
-        """The client of each row, under the name of the column and under ``client``.
-
-        Args:
-            columns: of the file.
-            order: of the rows; ``None``: as in the file.
-        """
+        """The client of each row, under the name of the column and under ``client``."""
         # The default column may be absent; one that the user named must be there.
         if self.client not in columns.names and self.client == "client":
             return {}
@@ -77,12 +72,7 @@ def read_targets(
 
 
 def look_like_numbers(columns: Columns, label: str | list[str]) -> bool:
-    """Whether labels are numbers to predict: with fractions, or with nearly as many values as rows.
-
-    Args:
-        columns: of the file.
-        label: the column; several are numbers.
-    """
+    """Whether labels are numbers to predict: with fractions, or with nearly as many values as rows."""
     if not isinstance(label, str):
         return True
     values = one_per_row(columns, columns.check(label, "label"))

@@ -49,14 +49,7 @@ def table_samples(
     """The samples of a table; their inputs are made when it is known who holds them.
 
     Args:
-        columns: of a parquet or CSV file.
-        roles: what they are for.
-        encode: how they become numbers.
         window: of a series; ``None``: a row is a sample.
-        targets: how labels are read.
-
-    Raises:
-        DataError: for columns that are missing or cannot be used, and without rows.
     """
     if columns.arrow is None:
         raise DataError(
@@ -117,11 +110,7 @@ def _with_values(columns: Columns, names: Sequence[str]) -> Columns:
 def _feature_names(
     columns: Columns, roles: Roles, encode: Encode, window: Window | None
 ) -> list[str]:
-    """The columns that inputs are made of.
-
-    Raises:
-        DataError: for a column that is named twice, that there is not, or that is the label.
-    """
+    """The columns that inputs are made of."""
     for name in (*encode.leave_out, *encode.categories):
         columns.check(name, "encode")
     used = {roles.client, roles.split, *encode.leave_out}
@@ -149,12 +138,7 @@ def _feature_names(
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The inputs of a client's series, by the numbers of their rows.
-
-    Args:
-        train: int64 ``[n]``, the first row of each training input.
-        test: int64 ``[m]``, the first row of each test input.
-    """
+    """Where the inputs of a client's series begin: int64, the first row of each."""
 
     train: IntArray
     test: IntArray
@@ -169,16 +153,8 @@ def split_windows(
     inputs and their targets are in the rows before. So no row belongs to both.
 
     Args:
-        moments: float64 ``[T]``, ascending.
         target: float64 ``[T]``, NaN where it is unknown.
-        window: past, horizon, stride and the share for testing.
         first: the number of the first row.
-
-    Example:
-        >>> days = np.arange(10.0)
-        >>> found = split_windows(days, days, Window(past=2, test_fraction=0.4))
-        >>> found.train.tolist(), found.test.tolist()
-        ([0, 1, 2, 3], [6, 7])
     """
     rows = len(moments)
     reach = window.past + window.horizon - 1  # from the first row of an input to its target
@@ -219,14 +195,7 @@ def series_samples(
     """The samples of the series of a table, one series a client.
 
     Args:
-        columns: of a parquet or CSV file, rows in any order.
-        roles: what they are for.
         table: the columns that inputs are made of, the target among them.
-        window: of an input.
-        targets: how labels are read; only numbers can be.
-
-    Raises:
-        DataError: for labels that are no numbers, and for series that are too short.
     """
     if targets == "classes" or not isinstance(roles.label, str):
         raise DataError(
@@ -286,10 +255,6 @@ def persistence(target: FloatArray, starts: IntArray, window: Window) -> dict[st
     Args:
         target: float64 ``[T]``, NaN where it is unknown; rows of a client stand together.
         starts: int64 ``[n]``, the first row of each input.
-        window: past, horizon and season.
-
-    Returns:
-        name -> float32 ``[n]``.
     """
     # The last known target before each row, which for an input is a row of its own: inputs
     # without any are left out.
