@@ -19,7 +19,8 @@ from PIL import Image
 from coterie.core.keys import Key
 from coterie.data import SOURCES, load_population, load_samples
 from coterie.data.images.pixels import decode
-from coterie.data.sources import image_files, synthetic
+from coterie.data.sources import image_files
+from coterie.data.sources.generated import synthetic
 from coterie.errors import ConfigError, DataError
 from tests.conftest import real_data
 

@@ -103,12 +103,7 @@ class LazyColumn:
         return self.shape[0]
 
     def index_select(self, dim: int, index: Tensor) -> Tensor:
-        """Some rows, as of a tensor.
-
-        Args:
-            dim: 0, since every other dimension is whole.
-            index: int64 ``[n]``, the rows.
-        """
+        """Some rows, as of a tensor; ``dim`` is 0, since every other dimension is whole."""
         assert dim == 0, "a lazy column has rows alone to choose from"
         return self[index]
 
@@ -135,21 +130,16 @@ class LazyColumn:
         for at, begin in enumerate(begins.tolist()):
             yield begin, ends[at], (clients[at], first[at], last[at] + 1)
 
-    def numpy(self) -> NoReturn:
-        """Refused: it would need all samples at once."""
-        _refuse()
+    def numpy(self, *shape: int) -> NoReturn:
+        """Refused, as are the methods of a tensor below: it would need all samples at once."""
+        raise DataError(
+            "data.source: this needs all samples at once, got a federation that is made client by "
+            "client; expected lazy = false"
+        )
 
-    def reshape(self, *shape: int) -> NoReturn:
-        """Refused: it would need all samples at once."""
-        _refuse()
-
-    def contiguous(self) -> NoReturn:
-        """Refused: it would need all samples at once."""
-        _refuse()
-
-    def clone(self) -> NoReturn:
-        """Refused: it would need all samples at once."""
-        _refuse()
+    reshape = numpy
+    contiguous = numpy
+    clone = numpy
 
 
 def is_lazy(column: object) -> bool:
@@ -240,10 +230,3 @@ class _Pool:
 
 def _size(made: Made) -> int:
     return sum(column.nbytes for column in made)
-
-
-def _refuse() -> NoReturn:
-    raise DataError(
-        "data.source: this needs all samples at once, got a federation that is made client by "
-        "client; expected lazy = false"
-    )

@@ -14,7 +14,6 @@ from coterie.data.population import Population
 from coterie.data.samples import Samples, Targets
 from coterie.data.sources.saved import partition_of_population
 from coterie.data.tabular.inputs import encode_inputs
-from coterie.data.tabular.raw import RawTable
 from coterie.data.transforms import transform_samples, with_noise
 from coterie.errors import ConfigError, DataError
 
@@ -45,11 +44,7 @@ def load_population(
 def load_samples(
     source: Mapping[str, Any], *, root: Path | None = None, targets: Targets = "classes"
 ) -> Samples:
-    """The samples of a source.
-
-    Args:
-        targets: how labels are read, for sources that can do either.
-    """
+    """The samples of a source."""
     made = registry.build("source", source, root=root, targets=targets)
     return _as_samples(made, source)
 
@@ -108,11 +103,15 @@ def populate(samples: Samples, parts: Partition, key: Key | None = None) -> Popu
         key: for the noise of reports that have some.
     """
     if samples.table is not None:
-        return _populate_table(samples, samples.table, parts, key)
+        _refuse_images(parts)
     x = samples.x
     y = samples.y
     if parts.changes_samples:
         x, y = transform_samples(samples, parts)
+    table = None
+    if samples.table is not None:
+        # After the partition, since statistics are of training rows alone.
+        x, table = encode_inputs(samples.table, samples.x.numpy(), parts.train, key)
     if parts.noise is not None:
         x = with_noise(x, parts)
     return Population(
@@ -123,39 +122,20 @@ def populate(samples: Samples, parts: Partition, key: Key | None = None) -> Popu
         samples.classes,
         parts.names,
         parts.planted,
-        concept=parts.concept,
-        copies=parts.copies,
-        on_disk=samples.on_disk,
-        scaling=samples.scaling,
+        table,
+        samples.naive,
+        parts.concept,
+        parts.copies,
+        samples.on_disk,
+        samples.scaling,
     )
 
 
-def _populate_table(
-    samples: Samples, table: RawTable, parts: Partition, key: Key | None
-) -> Population:
-    """A population whose inputs are made from the columns of a table."""
+def _refuse_images(parts: Partition) -> None:
+    """Refuse a partition of a table that changes images."""
     if parts.transform in ("rotate", "restyle"):
         raise DataError(
             "data.partition.transform: changes images, got a table; expected another transform"
         )
     if parts.copies > 1:
         raise DataError("data.partition.copies: got a table; expected images, or copies = false")
-    y = samples.y
-    if parts.changes_samples:
-        _, y = transform_samples(samples, parts)
-    # After the partition, since statistics are of training rows alone.
-    x, made = encode_inputs(table, samples.x.numpy(), parts.train, key)
-    if parts.noise is not None:
-        x = with_noise(x, parts)
-    return Population(
-        x,
-        y,
-        parts.train,
-        parts.test,
-        samples.classes,
-        parts.names,
-        parts.planted,
-        made,
-        samples.naive,
-        parts.concept,
-    )

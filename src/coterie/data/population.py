@@ -31,9 +31,6 @@ class DataOrigin:
 
     Args:
         table: ``[data]`` of a configuration that names the same data.
-        seed: of the partition.
-        parts: who holds which samples.
-        label_names: of the classes, or none.
     """
 
     table: Mapping[str, Any]
@@ -180,9 +177,7 @@ class Population:
         return self._histograms[split].copy()
 
     def histograms_of(self, ids: IntArray) -> IntArray:
-        """Label histograms of the training samples of some clients, int64 ``[n, c]``; each is
-        counted once.
-        """
+        """Label histograms of the training samples of some clients, int64 ``[n, c]``, counted once."""
         if not self.lazy:
             return self._histograms["train"][ids]
         histograms, is_known = self._counted_so_far

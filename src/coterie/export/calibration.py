@@ -41,11 +41,7 @@ class Calibrator:
 
     @classmethod
     def fit(cls, logits: FloatArray, labels: IntArray) -> Calibrator | None:
-        """The calibrator for held-out samples; ``None`` where a class has fewer than 10.
-
-        Args:
-            logits: float64 ``[n]``, of class 1.
-        """
+        """The calibrator for held-out samples; ``None`` where a class has fewer than 10."""
         from sklearn.isotonic import IsotonicRegression
         from sklearn.linear_model import LogisticRegression
 
@@ -77,10 +73,8 @@ class Calibrator:
 def calibration_of(
     source: ExportSource, task: TaskRecord
 ) -> tuple[dict[int | None, CalibrationRule], str]:
-    """The calibration of each group that has enough held-out rows, and under ``None`` that of all.
-
-    Returns:
-        The rules, none without held-out rows; and a line about them.
+    """The calibration of each group that has enough held-out rows, and under ``None`` that of all;
+    and a line about it.
     """
     share = source.prepared.config.train.hold_out
     if share is None:

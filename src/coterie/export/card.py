@@ -83,7 +83,6 @@ def make_card(
     """Gather what the card says.
 
     Args:
-        rows: of ``rounds.jsonl``, up to the round of the models.
         needs: the user's own network, if the loader imports it.
         difference: between ONNX and torch.
     """

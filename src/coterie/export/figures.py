@@ -27,7 +27,6 @@ class GroupFigures:
     Args:
         score: the headline on their test samples; ``None`` without any.
         train: their training samples; ``None`` where only the clients know.
-        test: their test samples; ``None`` where only the clients know.
         mix: their training samples of each class; ``None`` where only the clients know, empty where
             targets are no classes.
     """
@@ -126,7 +125,6 @@ def reported_figures(
 
     Args:
         row: int64 ``[N]``, which of the models serves each client.
-        rows: of ``rounds.jsonl``, up to the round of the models.
     """
     keys = headline.keys
     evaluated = [each for each in rows if each.get(headline.name) is not None]

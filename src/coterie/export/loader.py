@@ -38,11 +38,7 @@ class CustomNetwork:
 
     @classmethod
     def of(cls, factory: str, outputs: str) -> CustomNetwork:
-        """From ``module:factory``.
-
-        Args:
-            outputs: of the network for one input, as `load.py` writes their number.
-        """
+        """From ``module:factory``; ``outputs`` is their number as `load.py` writes it."""
         module, _, attribute = factory.partition(":")
         call = f"{attribute}{_arguments(factory, outputs)}"
         return cls(module, attribute.partition(".")[0], call)
@@ -56,9 +52,6 @@ def write_loader(
     own_part: str = "",
 ) -> str | None:
     """Write ``load.py``.
-
-    Args:
-        own_part: what clients have beside the shared models, in words; empty for nothing.
 
     Returns:
         The user's own ``module:factory`` that the file imports, if it does.
@@ -173,14 +166,7 @@ def first_inputs(population: Population, count: int = 32) -> Tensor:
 def try_loader(
     path: Path, module: nn.Module, models: ExportedModels, inputs: Tensor
 ) -> dict[str, nn.Module]:
-    """Load every model with the file just written; each must give what the run's own network gives.
-
-    Args:
-        path: of the file, with the models' files beside it.
-
-    Returns:
-        name -> the loaded model.
-    """
+    """Load every model with the file just written; each must give what the run's own network gives."""
     # Run and not imported: bytecode would become part of the export.
     load_model = runpy.run_path(str(path), run_name=MODULE_NAME)["load_model"]
     layout = Layout.of(module)

@@ -34,7 +34,6 @@ class ExportedModels:
         vectors: name of the file, without its ending -> flat parameters ``[d]``.
         row: int64 ``[N]``, which of them serves each client, by its place in ``vectors``; -1 for a
             client whose model is not there.
-        groups: how many groups there are.
     """
 
     vectors: Mapping[str, Tensor]
@@ -77,12 +76,7 @@ class ExportedModels:
 
 
 def _name(number: int, groups: int, models: int) -> str:
-    """The name of a model.
-
-    Args:
-        number: of the model: first those of the groups, then that for clients without one, then
-            mixtures.
-    """
+    """The name of a model: first come those of groups, then that for no group, then mixtures."""
     if number < groups:
         return f"group-{number}"
     if number < models:
@@ -92,13 +86,7 @@ def _name(number: int, groups: int, models: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ServedClients:
-    """Who is served.
-
-    Args:
-        population: with the training samples to which a client of a method such as FedALA fits the
-            model that it is sent.
-        groups: the state, with a place for each client of the population.
-    """
+    """Who is served: the clients, to whose samples models may be fitted, and a place for each."""
 
     population: Population
     groups: Groups

@@ -47,9 +47,6 @@ class Source:
 def source_of(module: nn.Module) -> Source:
     """The source code that makes a network of the same layers, with weights of its own.
 
-    Args:
-        module: made of torch's layers, of Coterie's own, and of ``nn.Sequential``.
-
     Raises:
         UnknownLayer: for any other layer.
     """

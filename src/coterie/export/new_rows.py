@@ -59,9 +59,6 @@ def read_new_rows(data: str | PathLike[str] | pd.DataFrame, prepared: Prepared) 
     """Read a table with the columns of the run's own data.
 
     Labels and clients may be missing, a column of inputs as well: then it is missing in each row.
-
-    Args:
-        data: a .parquet or .csv file, or a pandas frame.
     """
     columns = _columns_of(data)
     path = columns.path
@@ -118,11 +115,7 @@ def _rows_of_table(columns: Columns, table: TableInputs, prepared: Prepared) -> 
 
 
 def _with_missing_columns(columns: Columns, names: Sequence[str], others: Sequence[str]) -> Columns:
-    """The columns, and empty ones for those that the file does not have.
-
-    Args:
-        others: of its client and its labels, which are no inputs.
-    """
+    """The columns, and empty ones for those inputs that the file does not have."""
     import pyarrow as pa
 
     # A column that is missing is missing in each row, which the encoder can fill in; a file without

@@ -37,7 +37,6 @@ class Placed:
 
     Args:
         group: its group; -1 without one.
-        by: how it came to it.
     """
 
     client: str
@@ -84,11 +83,7 @@ def place_clients(source: ExportSource, new: NewRows, task: TaskRecord) -> dict[
 def with_own_parts(
     source: ExportSource, new: NewRows, placed: Mapping[str, Placed]
 ) -> dict[str, Placed]:
-    """The same clients, each with the model that it predicts by, with all that it keeps.
-
-    Args:
-        new: the rows; a new client trains on those with labels, if its method fits models to clients.
-    """
+    """The same clients, each with the model that it predicts by, with all that it keeps."""
     clients = with_newcomers(source, new, placed)
     names = {name: at for at, name in enumerate(clients.population.names)}
     ids = np.array([names[client] for client in placed])

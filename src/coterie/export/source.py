@@ -41,7 +41,6 @@ class ExportSource:
     """The run that is exported.
 
     Args:
-        checkpoint: the state that is exported.
         real: whether its clients were real ones, whose samples stay with them.
     """
 
@@ -126,12 +125,7 @@ class ExportSource:
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """The file ``nodes.json`` of a run.
-
-    Args:
-        labels: names of the classes; none where targets are numbers.
-        target_shape: of the targets of one sample.
-    """
+    """The file ``nodes.json`` of a run; there are no labels where targets are numbers."""
 
     names: tuple[str, ...]
     shape: tuple[int, ...]
@@ -191,11 +185,7 @@ def _stand_in(nodes: Nodes, seed: int) -> tuple[Population, Partition]:
 
 
 def _with_table(population: Population, encoder: Encoder, config: RunConfig) -> Population:
-    """The same clients with random rows of a table in the place of their inputs.
-
-    Args:
-        encoder: what clients were told of their columns.
-    """
+    """The same clients with random rows of a table in the place of their inputs."""
     options = config.options("source")
     rng = Key(config.seed).of("export").of("table").generator()
     columns = tuple(_column(rule) for rule in encoder.rules)
@@ -241,11 +231,7 @@ def _read_encoder(file: Path) -> Encoder | None:
 
 
 def _read_nodes(file: Path, most: int) -> Nodes:
-    """What the file says.
-
-    Args:
-        file: ``nodes.json``.
-        most: clients that the run can have.
+    """What ``nodes.json`` says of the clients, of which there are at most so many.
 
     Raises:
         OSError, ValueError, LookupError, TypeError: if the file is damaged.

@@ -47,7 +47,6 @@ class TableRoles:
 
     Args:
         features: the columns of inputs, or one column of lists; ``None`` where `columns.json` says.
-        window: of a series; ``None``: a row is an input.
     """
 
     labels: tuple[str, ...]

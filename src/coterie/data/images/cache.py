@@ -39,9 +39,8 @@ DAMAGED = (OSError, ValueError, EOFError, MemoryError, OverflowError, TypeError,
 
 
 def cached_images(path: Path, column: str, rows: int, make: Callable[[], Pixels]) -> Pixels:
-    """The decoded images of a parquet column: from the cache if a sound copy is there, else made.
-
-    What is made is put into the cache.
+    """The decoded images of a parquet column: from the cache if a sound copy is there, else made
+    and kept there.
     """
     name = _column_name(path, column)
     found = _read(name, rows)
@@ -95,10 +94,8 @@ def _suffix(pixels: Pixels) -> str:
 
 
 def mapped_images(files: Sequence[Path]) -> Tensor:
-    """Images as float32 ``[S, channels, height, width]`` in 0 to 1, in a mapped file.
-
-    Args:
-        files: PNG or JPEG files of one size.
+    """Images of PNG or JPEG files of one size, float32 ``[S, channels, height, width]`` in 0 to 1,
+    in a mapped file.
     """
     first = files[0].read_bytes()
     mode = mode_of(first, str(files[0]))

@@ -26,16 +26,11 @@ _EPSILON = np.float32(0.001)
 
 
 def decode(blobs: Sequence[bytes], what: str = "image", mode: str | None = None) -> Pixels:
-    """Decode PNG or JPEG files of one size.
-
-    Threads do not help: at 28x28 pixels nearly all of the 50 us an image is Pillow's own Python.
+    """Decode PNG or JPEG files of one size, uint8 ``[S, channels, height, width]``; 1 channel if
+    the first image is grey, else 3.
 
     Args:
-        what: how an error names the column.
         mode: that all images are converted to, see `mode_of`; by default that of the first.
-
-    Returns:
-        uint8 ``[S, channels, height, width]``; 1 channel if the first image is grey, else 3.
     """
     from PIL import Image
 
@@ -120,7 +115,6 @@ def standardise(*pieces: Pixels, over: int | None = None, per_channel: bool = Fa
     """``(x - mean) / (std + 0.001)`` on the 0..255 scale, as FedProx's and Ditto's generators do.
 
     Args:
-        pieces: uint8 ``[S, channels, height, width]``; several arrays one after another.
         over: mean and standard deviation are those of the first ``over`` arrays; ``None``: of all.
         per_channel: one mean and deviation per channel instead of per pixel.
     """

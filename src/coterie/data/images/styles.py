@@ -44,7 +44,6 @@ def restyle(images: Tensor, style: str, low: float, high: float) -> Tensor:
     - ``dilate``: each pixel is the largest of them.
 
     Args:
-        images: float32 ``[n, ..., H, W]``.
         low: least value of any pixel of the dataset.
         high: largest one.
 

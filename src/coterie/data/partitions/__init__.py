@@ -19,25 +19,11 @@ from coterie.data.partitions.power_law import by_classes, ditto, femnist10, powe
 __all__ = [
     "KEEP_CLIENTS",
     "PARTITIONS",
+    "READS_NO_LABELS",
     "Partition",
-    "by_classes",
-    "dirichlet",
-    "dirichlet_by_size",
-    "ditto",
-    "feature_noise",
-    "femnist10",
-    "iid",
     "load_partition",
-    "majority_classes",
-    "natural",
     "partition_bytes",
-    "planted",
-    "planted_mixture",
-    "power_law",
-    "predefined",
-    "quantity_skew",
     "save_partition",
-    "shards",
 ]
 
 PARTITIONS: MappingProxyType[str, Callable[..., Partition]] = MappingProxyType(

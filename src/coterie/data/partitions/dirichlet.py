@@ -15,7 +15,9 @@ from coterie.data.partitions.helpers import (
     Count,
     apportion,
     concatenate_rows,
+    cut_as,
     cut_pools,
+    shuffled_pools,
     too_many_clients,
     train_and_test_pools,
 )
@@ -73,15 +75,11 @@ def dirichlet(
     counts = _draw_counts(key.of("shares"), tuple(sizes.tolist()), clients, beta, min_size)
     # Clients get runs of a class; unshuffled these would follow the order of the source, which may
     # be that of its writers.
-    pools = [
-        key.of("order").client(c).generator().permutation(pool) for c, pool in enumerate(train)
-    ]
-    rows = cut_pools(pools, counts)
+    rows = cut_pools(shuffled_pools(train, key), counts)
     if test == "labels_present":
         shared = [concatenate_rows([tests[c] for c in np.flatnonzero(held)]) for held in counts]
         return Partition(rows, tuple(shared))
-    shares = [apportion(counts[:, c], len(pool)) for c, pool in enumerate(tests)]
-    return Partition(rows, cut_pools(tests, np.stack(shares, axis=1)))
+    return Partition(rows, cut_as(counts, tests))
 
 
 # Kept, since a sweep runs many methods on the same clients, and a small beta takes hundreds of draws:
@@ -161,15 +159,11 @@ def dirichlet_by_size(
         [200, 100, 50]
     """
     train, tests = train_and_test_pools(samples, key)
-    pools = [
-        key.of("order").client(c).generator().permutation(pool) for c, pool in enumerate(train)
-    ]
+    pools = shuffled_pools(train, key)
     room = np.array([len(pool) for pool in pools])
     wanted = _sizes(sizes, clients, int(room.sum()))
     counts = _draw_one_by_one(key.of("shares").generator(), wanted, room, beta)
-    held = cut_pools(pools, counts)
-    shares = [apportion(counts[:, c], len(pool)) for c, pool in enumerate(tests)]
-    return Partition(held, cut_pools(tests, np.stack(shares, axis=1)))
+    return Partition(cut_pools(pools, counts), cut_as(counts, tests))
 
 
 def _sizes(sizes: tuple[int, ...] | None, clients: int, total: int) -> IntArray:
@@ -194,11 +188,7 @@ def _sizes(sizes: tuple[int, ...] | None, clients: int, total: int) -> IntArray:
 def _draw_one_by_one(
     rng: np.random.Generator, sizes: IntArray, room: IntArray, beta: float
 ) -> IntArray:
-    """Training samples per client and class, int64 ``[N, c]``, drawn one by one.
-
-    Args:
-        room: samples of each class.
-    """
+    """Training samples per client and class, int64 ``[N, c]``, drawn one by one."""
     classes = len(room)
     left = room.copy()
     shares = rng.dirichlet(np.full(classes, beta), size=len(sizes))

@@ -11,11 +11,11 @@ from coterie.core.keys import Key
 from coterie.data.partition import Partition
 from coterie.data.partitions.helpers import (
     Count,
-    apportion,
     check_classes_per_client,
     concatenate_rows,
-    cut_pools,
+    cut_as,
     shuffle_and_split,
+    shuffled_pools,
     too_many_clients,
     train_and_test_pools,
 )
@@ -50,10 +50,7 @@ def shards(
     """
     train, tests = train_and_test_pools(samples, key)
     # Shuffled within a class: unshuffled, shards would follow the order of the source.
-    pools = [
-        key.of("order").client(c).generator().permutation(pool) for c, pool in enumerate(train)
-    ]
-    by_label = concatenate_rows(pools)
+    by_label = concatenate_rows(shuffled_pools(train, key))
     count = clients * shards_per_client
     if count > len(by_label):
         raise too_many_clients(clients, len(by_label) // shards_per_client)
@@ -62,8 +59,7 @@ def shards(
     rows = tuple(concatenate_rows([cut[at] for at in mine]) for mine in drawn.tolist())
     labels = samples.labels
     counts = np.stack([np.bincount(labels[held], minlength=len(train)) for held in rows])
-    shares = [apportion(counts[:, c], len(pool)) for c, pool in enumerate(tests)]
-    return Partition(rows, cut_pools(tests, np.stack(shares, axis=1)))
+    return Partition(rows, cut_as(counts, tests))
 
 
 def majority_classes(
@@ -114,9 +110,7 @@ def majority_classes(
                 f"data.partition.largest: class {c} has {len(pool)} training samples, "
                 f"got {largest}; expected at most {min(map(len, train))}"
             )
-    pools = [
-        key.of("order").client(c).generator().permutation(pool) for c, pool in enumerate(train)
-    ]
+    pools = shuffled_pools(train, key)
     # Where each device begins to read a class: behind what the devices before it have read.
     start = np.cumsum(counts, axis=0) - counts
     rows = []

@@ -66,13 +66,16 @@ def train_and_test_pools(samples: Samples, key: Key) -> tuple[list[IntArray], li
     return list(parts.train), list(parts.test)
 
 
+def shuffled_pools(pools: Sequence[IntArray], key: Key) -> list[IntArray]:
+    """The rows of each class in random order, each class with a stream of its own."""
+    return [key.of("order").client(c).generator().permutation(pool) for c, pool in enumerate(pools)]
+
+
 # --- which classes a client holds -----------------------------------------------------------------
 
 
 def consecutive_classes(clients: int, classes: int, each: int) -> IntArray:
-    """Consecutive classes, int64 ``[N, each]``: client ``u`` holds ``(u + j) mod c`` for ``j <
-    each``.
-    """
+    """Client ``u`` holds the classes ``(u + j) mod c`` for ``j < each``, int64 ``[N, each]``."""
     check_classes_per_client(each, classes)
     return (np.arange(clients)[:, None] + np.arange(each)) % classes
 
@@ -87,12 +90,7 @@ def check_classes_per_client(each: int, classes: int) -> None:
 
 
 def check_pool_sizes(held: IntArray, pools: Sequence[IntArray], first: int) -> None:
-    """Refuse more clients than the classes can give ``first`` samples each.
-
-    Args:
-        held: int64 ``[N, each]``, the classes that each client holds.
-        first: samples of each of its classes that a client gets at least.
-    """
+    """Refuse more clients than the classes can give ``first`` samples each."""
     limit = len(held)
     for c, pool in enumerate(pools):
         holders = np.flatnonzero((held == c).any(1))
@@ -142,9 +140,6 @@ def apportion(shares: NDArray[Any], total: int) -> IntArray:
 
     The cumulative sum is rounded and not each share, so that the errors do not add up.
 
-    Args:
-        shares: ``[n]``, not negative; of any sum.
-
     Example:
         >>> apportion(np.array([1.0, 1.0, 1.0]), 10).tolist()
         [3, 4, 3]
@@ -166,10 +161,15 @@ def cut_pools(pools: Sequence[IntArray], counts: IntArray) -> tuple[IntArray, ..
 
     Args:
         pools: the rows of each class, in the order in which clients get them.
-        counts: int64 ``[N, c]``, samples per client and class.
     """
     runs_by_class = [cut_pool(pool, counts[:, c]) for c, pool in enumerate(pools)]
     return tuple(concatenate_rows(runs) for runs in zip(*runs_by_class, strict=True))
+
+
+def cut_as(counts: IntArray, pools: Sequence[IntArray]) -> tuple[IntArray, ...]:
+    """All rows of every class, cut in proportion to ``counts`` of other rows, int64 ``[N, c]``."""
+    shares = [apportion(counts[:, c], len(pool)) for c, pool in enumerate(pools)]
+    return cut_pools(pools, np.stack(shares, axis=1))
 
 
 def read_in_turn(
@@ -179,10 +179,6 @@ def read_in_turn(
 
     A class that has too few samples left is read from its start again, so clients may share
     samples. What was left at its end stays unread, as in Ditto's generator.
-
-    Args:
-        held: int64 ``[N, each]``, the classes of each client.
-        counts: int64 ``[N, each]``, samples of each of them.
     """
     position = np.zeros(len(pools), np.int64)
     rows = []

@@ -71,8 +71,6 @@ def planted(
     The true groups are kept as ``planted``; no method sees them.
 
     Args:
-        samples: of a source; train and test are pooled but with ``copies``, and no sample goes to two
-            clients of a group. Inputs are not read.
         how: ``labels``: each group has classes of its own. ``swap``: each group has its own
             permutation of the labels, and no two groups agree on any. ``rotate``: the images of
             group ``g`` are turned by ``90 g`` degrees. ``images``: by ``styles``. ``columns``: each group
@@ -213,8 +211,6 @@ def planted_mixture(
     first one is kept as ``planted``, and that of each sample as ``concept``; no method sees them.
 
     Args:
-        samples: of a source; train and test are pooled, and no sample goes to two clients. Inputs
-            are not read.
         how: ``swap``: each concept has its own permutation of the labels, and no two concepts agree
             on any, so that every sample tells its concept. ``rotate``: the images of concept ``g``
             are turned by ``90 g`` degrees.

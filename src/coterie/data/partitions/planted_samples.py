@@ -43,11 +43,7 @@ class ClientSizes:
     skew: float | None = None
 
     def cut(self, rows: IntArray, key: Key, clients: int, least: int = LEAST) -> list[IntArray]:
-        """Shuffled rows for so many clients.
-
-        Args:
-            least: samples that each client gets with unequal sizes.
-        """
+        """Shuffled rows for so many clients; with unequal sizes each gets ``least`` of them."""
         if self.skew is None:
             return shuffle_and_split(rows, key, clients)
         shares = key.of("sizes").generator().dirichlet(np.full(clients, self.skew))
@@ -71,11 +67,7 @@ class ClientSizes:
 def rows_of_own_classes(
     samples: Samples, key: Key, group: IntArray, sizes: ClientSizes
 ) -> list[IntArray]:
-    """The samples of each client, where each group has a run of consecutive classes.
-
-    Args:
-        group: int64 ``[N]``, the group of each client.
-    """
+    """The samples of each client, where each group has a run of consecutive classes."""
     groups = int(group.max()) + 1
     rows: list[IntArray] = [np.empty(0, np.int64)] * len(group)
     for g, classes in enumerate(np.array_split(np.arange(samples.classes), groups)):
@@ -90,10 +82,7 @@ def rows_of_own_classes(
 
 
 def copied_rows(samples: Samples, key: Key, group: IntArray, sizes: ClientSizes) -> Partition:
-    """Every group has its own copy of all samples; copy ``g`` of row ``i`` is row ``g S + i``.
-
-    The arguments and what is raised are those of `rows_of_own_classes`.
-    """
+    """Every group has its own copy of all samples; copy ``g`` of row ``i`` is row ``g S + i``."""
     pools = _train_and_test_rows(samples, key, sizes.test_fraction)
     nobody = np.empty(0, np.int64)
     train = [nobody] * len(group)

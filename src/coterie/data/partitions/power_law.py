@@ -22,6 +22,7 @@ from coterie.data.partitions.helpers import (
     read_in_turn,
     require_test_rows,
     rows_by_class,
+    shuffled_pools,
     split_train_test,
     too_many_clients,
 )
@@ -135,10 +136,7 @@ def by_classes(
     # A random order of all classes for each client, of which it holds the first ones.
     every = np.tile(np.arange(classes), (clients, 1))
     held = key.of("classes").generator().permuted(every, axis=1)[:, :classes_per_client]
-    pools = [
-        key.of("order").client(c).generator().permutation(pool)
-        for c, pool in enumerate(rows_by_class(samples.labels, classes))
-    ]
+    pools = shuffled_pools(rows_by_class(samples.labels, classes), key)
     check_pool_sizes(held, pools, FIRST)
     rng = key.of("sizes").generator()
     rows: list[list[IntArray]] = [[] for _ in range(clients)]

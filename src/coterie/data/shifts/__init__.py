@@ -58,14 +58,6 @@ def make_shift(tables: Sequence[Mapping[str, Any]]) -> Shift | None:
 
     Returns:
         ``None`` where there are no tables; the shifts one after another where there are several.
-
-    Raises:
-        ConfigError: for an unknown kind, an unknown option, a value out of range, or options that
-            do not go together.
-
-    Example:
-        >>> make_shift([]) is None, callable(make_shift([{"kind": "swap_all", "p": 0.1}]))
-        (True, True)
     """
     made = [registry.build("shift", table) for table in tables]
     if not made:

@@ -121,8 +121,6 @@ def _seen(
     """The rows of each client as its concept sees them.
 
     Args:
-        before: in the round before.
-        first: before any shift.
         portion: which of how many portions of its rows a client has.
     """
     samples = len(initial.y) // initial.copies

@@ -36,7 +36,6 @@ def arrivals(
         round: of the first wave.
         count: clients in each wave.
         fraction: share of all clients in each wave, instead of ``count``; default 0.1.
-        every: rounds from one wave to the next.
 
     Example:
         >>> import numpy as np, torch
@@ -99,7 +98,6 @@ def departures(
         round: of the first wave.
         count: clients in each wave; one client always stays.
         fraction: share of all clients in each wave, instead of ``count``; default 0.1.
-        every: rounds from one wave to the next.
 
     Example:
         >>> import torch

@@ -29,7 +29,6 @@ class FederationSnapshot:
 
     Args:
         present: bool ``[N]``, who can take part and is scored.
-        events: what moved in this round, ready for JSON.
         changed: int64, the clients whose data changed in this round, ascending.
     """
 

@@ -12,7 +12,6 @@ from coterie.data.samples import Samples
 from coterie.data.sources.files import file, hub, nodes
 from coterie.data.sources.generated import drift_stream, synthetic
 from coterie.data.sources.image_datasets import (
-    IMAGE_DATASETS,
     cifar10,
     digits,
     emnist_letters_aj,
@@ -26,29 +25,7 @@ from coterie.data.sources.saved import saved
 from coterie.data.sources.tabular_datasets import beijing_air, heart_disease, parkinsons
 from coterie.data.sources.text import sent140, sent140_tokens
 
-__all__ = [
-    "IMAGE_DATASETS",
-    "SOURCES",
-    "beijing_air",
-    "cifar10",
-    "digits",
-    "drift_stream",
-    "emnist_letters_aj",
-    "fashion_mnist",
-    "femnist",
-    "file",
-    "heart_disease",
-    "hub",
-    "image_folder",
-    "mnist",
-    "nodes",
-    "parkinsons",
-    "saved",
-    "sent140",
-    "sent140_tokens",
-    "svhn",
-    "synthetic",
-]
+__all__ = ["SOURCES"]
 
 SOURCES: MappingProxyType[str, Callable[..., Samples]] = MappingProxyType(
     {

@@ -9,11 +9,7 @@ from coterie.errors import DataError
 
 
 def dataset_folder(root: Path | None, name: str, advice: str) -> Path:
-    """The folder of a dataset below the data folder; it need not exist.
-
-    Args:
-        advice: the end of the error, what was expected.
-    """
+    """The folder of a dataset below the data folder; it need not exist."""
     base = root if root is not None else os.environ.get("COTERIE_DATA")
     if not base:
         raise DataError(f"data.source: no data folder for {name!r}; {advice}")

@@ -34,11 +34,7 @@ class HubAddress:
 
 @dataclass(frozen=True, slots=True)
 class ImageSplit:
-    """One split of an image dataset.
-
-    Args:
-        pixels: uint8 ``[S, channels, height, width]``.
-    """
+    """The pixels uint8 ``[S, channels, height, width]`` and labels of a split, and further columns."""
 
     pixels: Pixels
     labels: IntArray
@@ -82,10 +78,8 @@ class ImageDataset:
 
     Args:
         columns: further columns to read, where the files have them.
-        test: stems of the files with test rows.
         pooled: pixels are standardised by train and test together, else by train alone.
         per_channel: with one mean and deviation per channel, else one per pixel.
-        hub: where the Hugging Face hub has it, if it does.
     """
 
     name: str

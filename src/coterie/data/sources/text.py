@@ -127,12 +127,7 @@ def _other_texts(root: Path | None) -> list[list[str]]:
 
 
 def frequent_words(texts: Sequence[Sequence[str]], count: int) -> list[str]:
-    """The most frequent words, equally frequent ones in alphabetical order.
-
-    Example:
-        >>> frequent_words([["b", "a"], ["c", "b"]], 2)
-        ['b', 'a']
-    """
+    """The most frequent words, equally frequent ones in alphabetical order."""
     counts = Counter(word for text in texts for word in text)
     return sorted(counts, key=lambda word: (-counts[word], word))[:count]
 
@@ -140,12 +135,7 @@ def frequent_words(texts: Sequence[Sequence[str]], count: int) -> list[str]:
 def token_ids(
     texts: Sequence[Sequence[str]], words: Sequence[str], tokens: int, pad: Pad
 ) -> Tensor:
-    """Texts as the numbers of their first words, int64 ``[S, tokens]``: 0 for padding, 1 for an
-    unknown word.
-
-    Args:
-        words: those that have a number, which is their place plus 2.
-    """
+    """Texts as the numbers of their first words, int64 ``[S, tokens]``: 0 is padding, 1 unknown."""
     return torch.from_numpy(_numbers(texts, words, tokens, pad, first=2, unknown=1))
 
 
@@ -158,12 +148,7 @@ def next_tokens(ids: Tensor) -> Tensor:
 def embed(
     texts: Sequence[Sequence[str]], words: Sequence[str], vectors: Vectors, tokens: int, pad: Pad
 ) -> Vectors:
-    """Texts as the vectors of their first words, float32 ``[S, tokens, dim]``; unknown words and
-    padding are zero.
-
-    Args:
-        words: the words that have a vector.
-    """
+    """Texts as the vectors of their first words; unknown words and padding are zero."""
     # Row 0 is the zero vector, for padding and for words without one.
     table = np.concatenate([np.zeros((1, vectors.shape[1]), np.float32), vectors])
     return table[_numbers(texts, words, tokens, pad, first=1, unknown=0)]

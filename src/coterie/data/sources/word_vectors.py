@@ -44,7 +44,6 @@ def learn(
 
     Args:
         dim: dimensions; fewer words than that leave the rest zero.
-        min_count: rarer words are left out.
         window: how far apart words are neighbours.
 
     Returns:

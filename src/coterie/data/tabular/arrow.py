@@ -18,11 +18,7 @@ _LONGEST_HEAD = 2**20  # bytes of a head line that are looked at
 
 
 def missing_column(path: Path, name: str, present: Iterable[str], parameter: str = "") -> DataError:
-    """The error for a column that a file does not have: it names those it has, and the nearest.
-
-    Args:
-        parameter: the parameter of the source that named it, if one did.
-    """
+    """The error for a column that a file does not have: it names those it has, and the nearest."""
     known = sorted(present)
     near = get_close_matches(name, known, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -153,9 +149,7 @@ def column_of(table: Any, name: str, path: Path) -> Array:
 
 
 def bytes_of(table: Any, name: str, path: Path) -> list[bytes]:
-    """A column of image files: binary, or the records with a field ``bytes`` that Hugging Face
-    writes.
-    """
+    """A column of image files: binary, or Hugging Face's records with a field ``bytes``."""
     import pyarrow.compute as pc
     import pyarrow.types as kinds
 

@@ -72,11 +72,7 @@ def open_table(path: Path) -> Any:
 
 
 def arrow_columns(table: Any, path: Path) -> Columns:
-    """The columns of a pyarrow table.
-
-    Args:
-        path: the file that it was read from.
-    """
+    """The columns of a pyarrow table, which was read from ``path``."""
 
     def values(name: str) -> Array:
         return column_of(table, name, path)

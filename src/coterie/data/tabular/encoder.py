@@ -114,22 +114,14 @@ Rule = NumberRule | CategoryRule
 
 @dataclass(frozen=True)
 class Encoder:
-    """What becomes of each column.
-
-    Args:
-        notes: a line for each column that is left out.
-    """
+    """What becomes of each column, and a line for each one that is left out."""
 
     rules: tuple[Rule, ...]
     notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, totals: Sequence[ColumnTotals], encode: Encode, rows: int) -> Encoder:
-        """The encoder for what clients reported.
-
-        Args:
-            rows: training rows of all clients.
-        """
+        """The encoder for what clients reported of so many training rows."""
         rules: list[Rule] = []
         notes: list[str] = []
         for total in totals:
@@ -265,9 +257,6 @@ def private_encoder(table: RawTable, reports: FloatArray, key: Key) -> Encoder:
     has normal noise of standard deviation ``z sqrt(3 q)`` on each number. One client more changes
     the sum by a vector of length ``sqrt(3 q)`` at most, so this is one Gaussian mechanism with
     multiplier ``z``, whatever the client holds.
-
-    Args:
-        reports: float64 ``[n, 3 q]``, of `bounded_reports`.
     """
     encode = table.encode
     assert encode.noise is not None

@@ -53,9 +53,6 @@ class TableInputs:
     def reports(self, held: Sequence[IntArray]) -> FloatArray:
         """What clients report of their columns, float64 ``[n, report_width]``; within the ranges
         of `bounded_reports` where their sum gets noise.
-
-        Args:
-            held: the training samples of each client.
         """
         first = [self.first[samples] for samples in held]
         if self.raw.encode.noise is not None:
@@ -64,11 +61,7 @@ class TableInputs:
 
 
 def describe_clients(table: RawTable, held: Sequence[IntArray]) -> FloatArray:
-    """What clients report of their columns, float64 ``[n, report_width]``.
-
-    Args:
-        held: the first row of each training input of each client.
-    """
+    """What clients report of their columns, float64 ``[n, report_width]``."""
     if not held:
         return np.zeros((0, report_width(table.columns)))
     return np.stack([column_report(table, first) for first in held])
@@ -82,7 +75,6 @@ def encode_inputs(
     Args:
         first: int64 ``[S]``, the first row of each input.
         held: the training samples of each client, as numbers below ``S``.
-        key: of the run, for the noise of reports that have some.
 
     Returns:
         float32 ``[S, q]``, of a series ``[S, past, q]``; and how they were made.
@@ -113,11 +105,7 @@ def _encode_privately(
 
 
 def inputs_of(table: RawTable, first: IntArray, encoder: Encoder) -> Tensor:
-    """The inputs that begin in some rows.
-
-    Args:
-        first: int64 ``[S]``, the first row of each input.
-    """
+    """The inputs that begin in some rows, float32 ``[S, q]``, of a series ``[S, past, q]``."""
     past = table.past
     needed = _FLOAT * len(first) * (past or 1) * len(encoder.features)
     if needed > LARGEST:

@@ -73,11 +73,7 @@ class Window(Table):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table.
-
-    Args:
-        categories: of a ``category``: all values, sorted.
-    """
+    """A column of a table; ``categories`` has all values of a category, sorted."""
 
     name: str
     kind: ColumnKind
@@ -86,11 +82,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What columns of a table's file are for that are no inputs.
-
-    Args:
-        window: of a series; ``None``: a row is an input.
-    """
+    """What columns of a table's file are for that are no inputs; ``window`` is that of a series."""
 
     label: str | list[str] = "y"
     client: str = "client"
@@ -120,11 +112,7 @@ class RawTable:
         return self.origin.window.past
 
     def rows(self, first: IntArray) -> IntArray:
-        """The rows of some inputs, each once, ascending.
-
-        Args:
-            first: int64 ``[n]``, the first row of each input.
-        """
+        """The rows of the inputs that begin in some rows, each once, ascending."""
         if self.past is None:
             return np.unique(first)
         return np.unique(first[:, None] + np.arange(self.past))

@@ -33,11 +33,7 @@ def is_plain_numbers(values: Any) -> bool:
 def read_raw(
     arrow: Any, names: Sequence[str], encode: Encode, path: str, known: RawTable | None = None
 ) -> RawTable:
-    """Columns of a pyarrow table as numbers with missing values.
-
-    Args:
-        known: a table whose columns have the same kinds; ``None``: kinds are as in the file.
-    """
+    """Columns of a pyarrow table as numbers with missing values, of the kinds of a ``known`` table."""
     if not names:
         raise DataError(f"{path}: no column for features, got none; expected at least one")
     kinds = {}
@@ -79,13 +75,8 @@ def kind_of(values: Any) -> ColumnKind | None:
 def read_column(
     values: Any, name: str, path: str, kind: ColumnKind | None = None
 ) -> tuple[Column, FloatArray]:
-    """A column of a pyarrow table.
-
-    Args:
-        kind: what its values are; ``None``: as in the file.
-
-    Returns:
-        The column, and its values float64 ``[R]`` as `RawTable` has them.
+    """A column of a pyarrow table, and its values float64 ``[R]``; its kind is that of the file, or
+    another.
     """
     found = kind_of(values)
     if found is None:

@@ -53,11 +53,7 @@ def _width(column: Column) -> int:
 
 
 def column_report(table: RawTable, first: IntArray) -> FloatArray:
-    """What a client reports of its training rows, float64 ``[report_width]``.
-
-    Args:
-        first: int64 ``[n]``, the first row of each of its training inputs.
-    """
+    """What a client reports of its training rows, float64 ``[report_width]``."""
     values = table.values[table.rows(first)]
     parts = []
     for at, column in enumerate(table.columns):
@@ -100,9 +96,6 @@ def add_reports(columns: Sequence[Column], reports: FloatArray) -> tuple[ColumnT
 
     With ``n_i`` values of mean ``m_i`` and squares ``s_i`` around it, the mean is
     ``m = sum n_i m_i / n`` and the variance ``(sum s_i + n_i (m_i - m)^2) / n``.
-
-    Args:
-        reports: float64 ``[n, report_width]``, one row a client.
     """
     found = []
     at = 0
@@ -163,9 +156,6 @@ def bounded_reports(table: RawTable, held: Sequence[IntArray]) -> FloatArray:
     With ``c`` the share of rows that have a value, and ``u`` the values as shares of the range, it
     is ``c``, ``c mean(u)`` and ``c mean(u^2)`` of each of ``q`` columns of numbers. Clients count
     alike, whatever number of rows they have: a number of rows has no bound.
-
-    Args:
-        held: the first row of each training input of each client; one without any reports zeros.
     """
     numbers = _numbers(table)
     found = np.zeros((len(held), len(numbers), MOMENTS))

@@ -46,11 +46,7 @@ def is_mixed(columns: Columns, features: str | list[str]) -> bool:
 def table_samples(
     columns: Columns, roles: Roles, encode: Encode, window: Window | None, targets: Targets
 ) -> Samples:
-    """The samples of a table; their inputs are made when it is known who holds them.
-
-    Args:
-        window: of a series; ``None``: a row is a sample.
-    """
+    """The samples of a table; their inputs are made when it is known who holds them."""
     if columns.arrow is None:
         raise DataError(
             f"data.path: [data.encode] and [data.window] are for tables, got "
@@ -192,11 +188,7 @@ def _usable(moments: FloatArray, target: FloatArray, past: int, reach: int) -> N
 def series_samples(
     columns: Columns, roles: Roles, table: RawTable, window: Window, targets: Targets
 ) -> Samples:
-    """The samples of the series of a table, one series a client.
-
-    Args:
-        table: the columns that inputs are made of, the target among them.
-    """
+    """The samples of the series of a table, one series a client."""
     if targets == "classes" or not isinstance(roles.label, str):
         raise DataError(
             f"data.window: predicts one column of numbers, got the label {roles.label!r}; "
@@ -247,14 +239,10 @@ def _refuse_same_time(moments: FloatArray, client: str, column: str, path: str) 
 
 
 def persistence(target: FloatArray, starts: IntArray, window: Window) -> dict[str, torch.Tensor]:
-    """What the past itself predicts for each input.
+    """What the past itself predicts for each input; rows of a client stand together.
 
     ``persistence`` is the last known target of the input. ``seasonal persistence`` is the target
     one season before the predicted one, or as few seasons as lie in the past.
-
-    Args:
-        target: float64 ``[T]``, NaN where it is unknown; rows of a client stand together.
-        starts: int64 ``[n]``, the first row of each input.
     """
     # The last known target before each row, which for an input is a row of its own: inputs
     # without any are left out.
