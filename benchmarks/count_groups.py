@@ -24,8 +24,7 @@ import numpy as np
 import torch
 
 import coterie as ct
-from coterie.clients.clients import Clients
-from coterie.clients.model_shape import ModelShape
+from coterie.clients.clients import Clients, ModelShape
 from coterie.core.training import Steps
 from coterie.data.loading import load_samples, make_partition, populate
 from coterie.engines import SerialEngine

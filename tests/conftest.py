@@ -71,7 +71,7 @@ def worker_start_method(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         # A fork cannot train on several threads.
         patch.setattr(
-            "coterie.engines.pool.start_method",
+            "coterie.engines.pool.engine.start_method",
             lambda threads=1: chosen if threads == 1 else "spawn",
         )
         yield

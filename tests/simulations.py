@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from coterie.clients.clients import Clients
-from coterie.clients.model_shape import ModelShape
+from coterie.clients.clients import Clients, ModelShape
 from coterie.core.arrays import IntArray
 from coterie.core.describe import Describe
 from coterie.core.engine import Engine, Reply

@@ -14,8 +14,7 @@ from torch import nn
 
 import coterie as ct
 from coterie.algorithms.cfl import Bipartition, SplitMemory, bipartition
-from coterie.clients.clients import Clients
-from coterie.clients.model_shape import ModelShape
+from coterie.clients.clients import Clients, ModelShape
 from coterie.clients.round import Round
 from coterie.core.groups import Groups
 from coterie.core.keys import Key

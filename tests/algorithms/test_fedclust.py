@@ -12,8 +12,7 @@ from scipy.spatial.distance import cdist, squareform
 from torch import Tensor, nn
 
 import coterie as ct
-from coterie.clients.clients import Clients
-from coterie.clients.model_shape import ModelShape
+from coterie.clients.clients import Clients, ModelShape
 from coterie.core.keys import Key
 from coterie.core.training import Epochs
 from coterie.core.vectors import Layout, flatten

@@ -16,8 +16,7 @@ from hypothesis.extra.numpy import arrays
 from torch import nn
 
 import coterie as ct
-from coterie.clients.clients import Clients
-from coterie.clients.model_shape import ModelShape
+from coterie.clients.clients import Clients, ModelShape
 from coterie.clients.validation import Expected, ReplyValidator
 from coterie.core.engine import Engine, Reply
 from coterie.core.keys import Key
@@ -26,7 +25,7 @@ from coterie.core.solver import Solver
 from coterie.core.training import Mixture
 from coterie.core.work import Train
 from coterie.engines import KeepingEngine, PoolEngine, SerialEngine, VmapEngine
-from coterie.engines.attacking import AttackingEngine
+from coterie.engines.attacks.attack import AttackingEngine
 from coterie.engines.attacks.forged_updates import sign_flip
 from coterie.errors import ConfigError
 from coterie.export.folder import export_run

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 import coterie as ct
 from coterie.algorithms.fedgroup import ByDirection
-from coterie.clients.clients import Clients
-from coterie.clients.model_shape import ModelShape
+from coterie.clients.clients import Clients, ModelShape
 from coterie.clients.round import Round
 from coterie.core.arrays import IntArray
 from coterie.core.engine import Engine, Reply

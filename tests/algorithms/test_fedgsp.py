@@ -9,8 +9,7 @@ import pytest
 import torch
 
 import coterie as ct
-from coterie.clients.clients import Clients
-from coterie.clients.model_shape import ModelShape
+from coterie.clients.clients import Clients, ModelShape
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.data.shifts import make_shift

@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 import coterie as ct
-from coterie.clients.clients import Clients
-from coterie.clients.model_shape import ModelShape
+from coterie.clients.clients import Clients, ModelShape
 from coterie.core.engine import Engine
 from coterie.core.keys import Key
 from coterie.core.solver import Solver

@@ -8,8 +8,7 @@ import torch
 
 import coterie as ct
 from coterie.algorithms.ida import AccuracyMemory, InverseDistance, KnowingAccuracy
-from coterie.clients.clients import Clients
-from coterie.clients.model_shape import ModelShape
+from coterie.clients.clients import Clients, ModelShape
 from coterie.core.engine import Reply
 from coterie.core.groups import Groups
 from coterie.core.updates import Updates

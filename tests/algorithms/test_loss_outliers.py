@@ -10,8 +10,7 @@ import pytest
 from torch import Tensor
 
 import coterie as ct
-from coterie.clients.clients import Clients
-from coterie.clients.model_shape import ModelShape
+from coterie.clients.clients import Clients, ModelShape
 from coterie.core.arrays import IntArray
 from coterie.core.engine import Engine, Reply
 from coterie.core.work import Work

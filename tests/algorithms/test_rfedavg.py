@@ -18,8 +18,7 @@ from coterie.algorithms.rfedavg import (
     by_balance,
     by_imbalance,
 )
-from coterie.clients.clients import Clients
-from coterie.clients.model_shape import ModelShape
+from coterie.clients.clients import Clients, ModelShape
 from coterie.clients.round import Round
 from coterie.clients.validation import ReplyValidator
 from coterie.core.describe import Describe

@@ -8,10 +8,8 @@ import torch
 from torch import Tensor, nn
 
 import coterie as ct
-from coterie.clients.clients import Clients
-from coterie.clients.ledger import Ledger
-from coterie.clients.model_shape import ModelShape
-from coterie.clients.transfers import SERVER
+from coterie.clients.clients import Clients, ModelShape
+from coterie.clients.ledger import SERVER, Ledger
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.work import Train

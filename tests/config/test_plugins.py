@@ -17,7 +17,7 @@ import pytest
 import coterie as ct
 from coterie.cli.main import invoke
 from coterie.config import check, choices, plugins, registry
-from coterie.engines.serial import SerialEngine
+from coterie.engines.simulation import SerialEngine
 from coterie.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]

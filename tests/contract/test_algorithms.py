@@ -13,9 +13,7 @@ import torch
 from torch import nn
 
 import coterie as ct
-from coterie.clients.clients import Clients, ClientStores
-from coterie.clients.model_shape import ModelShape
-from coterie.clients.quorum import Quorum
+from coterie.clients.clients import Clients, ClientStores, ModelShape, Quorum
 from coterie.core.groups import Groups, Memory
 from coterie.core.keep import ClientStore
 from coterie.core.keys import Key

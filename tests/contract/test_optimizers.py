@@ -12,7 +12,7 @@ import torch
 import coterie as ct
 from coterie.core.keys import Key
 from coterie.core.work import Train
-from coterie.engines.serial import SerialEngine
+from coterie.engines.simulation import SerialEngine
 from coterie.local import LocalRunner
 from coterie.local.device import Device
 from coterie.objectives import plain

@@ -21,7 +21,8 @@ from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.vectors import Layout, flatten
 from coterie.core.work import Evaluate, SelectGroup, Train
-from coterie.engines import PoolEngine, SerialEngine, worker_pool
+from coterie.engines import PoolEngine, SerialEngine
+from coterie.engines.pool import processes
 from coterie.errors import ConfigError
 from coterie.local import LocalRunner
 from coterie.objectives import plain
@@ -92,11 +93,11 @@ def test_a_client_that_selects_its_group_trains_on_as_many(count: int) -> None:
 def test_workers_are_as_many_as_there_are_cores_for_their_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("coterie.engines.pool.cores", lambda: 8)
+    monkeypatch.setattr("coterie.engines.pool.engine.cores", lambda: 8)
     runner = LocalRunner(blobs(), OnThreads(3), SOLVER)
     assert [PoolEngine(runner, threads=n).pool.workers for n in (1, 3, 8, 9)] == [8, 2, 1, 1]
     # A fork would wait for the threads of its parent, which it does not have.
-    assert worker_pool.start_method(2) == "spawn"
+    assert processes.start_method(2) == "spawn"
     with pytest.raises(ValueError, match="a fork trains on one thread"):
         PoolEngine(runner, start="fork", threads=2)
 

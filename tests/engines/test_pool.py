@@ -25,8 +25,8 @@ from coterie.core.process import cores
 from coterie.core.vectors import flatten
 from coterie.core.work import Evaluate, Train
 from coterie.engines import PoolEngine, SerialEngine
-from coterie.engines.failures import ClientError
-from coterie.engines.worker_pool import cores_of_workers
+from coterie.engines.pool.processes import cores_of_workers
+from coterie.engines.simulation import ClientError
 from coterie.errors import ConfigError, CoterieError
 from coterie.local import LocalRunner
 from coterie.objectives import plain

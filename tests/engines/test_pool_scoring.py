@@ -20,7 +20,7 @@ from coterie.core.keys import Key
 from coterie.core.vectors import flatten
 from coterie.core.work import Evaluate, Train
 from coterie.engines import PoolEngine, SerialEngine
-from coterie.engines.pool import shared_out
+from coterie.engines.pool.engine import shared_out
 from coterie.local import LocalRunner
 from coterie.objectives import plain
 from tests.lazy_federations import SOLVER, clients_made, federation, run_small, score, small_clients

@@ -32,7 +32,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord
 from flwr.supercore.inflatable.inflatable_object import add_header_to_object_body
 from coterie.deploy.data_sources import load_function
-from coterie.engines.flower import node_messages
+from coterie.engines.flower import messages
 """
 SPOILS = {
     "garbage": """
@@ -42,19 +42,19 @@ SPOILS = {
                 made.deflate = lambda: add_header_to_object_body(b"\\xff" * 9, made)
             return made
 
-        node_messages.ConfigRecord = record
+        messages.ConfigRecord = record
     """,
     "600 MB": """
         def record(fields):
             return ArrayRecord({"delta": Array(np.random.default_rng(0).random(75_000_000))})
 
-        node_messages.ArrayRecord = record
+        messages.ArrayRecord = record
     """,
     "3,000 fields": """
         def record(fields):
             return ArrayRecord({f"field {i}": Array(np.full(1, i)) for i in range(3000)})
 
-        node_messages.ArrayRecord = record
+        messages.ArrayRecord = record
     """,
 }
 

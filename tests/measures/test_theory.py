@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 import coterie as ct
-from coterie.clients.clients import Clients
-from coterie.clients.model_shape import ModelShape
+from coterie.clients.clients import Clients, ModelShape
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.engines import SerialEngine

@@ -12,8 +12,7 @@ from torch import nn
 
 import coterie as ct
 from coterie.algorithms import ALGORITHMS
-from coterie.clients.clients import Clients, ClientStores
-from coterie.clients.model_shape import ModelShape
+from coterie.clients.clients import Clients, ClientStores, ModelShape
 from coterie.core.groups import Groups
 from coterie.core.vectors import Layout, flatten
 from coterie.engines import KeepingEngine, OwnModelEngine, SerialEngine

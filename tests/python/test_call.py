@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import coterie as ct
-from coterie.clients.quorum import Quorum
+from coterie.clients.clients import Quorum
 from coterie.core.keep import keep_layers
 from coterie.core.vectors import flatten
 from coterie.data.shifts import swap_all

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import coterie as ct
-from coterie.clients.clients import Clients
-from coterie.clients.model_shape import ModelShape
+from coterie.clients.clients import Clients, ModelShape
 from coterie.core.keys import Key
 from coterie.core.vectors import Layout, flatten
 from coterie.engines import Faults

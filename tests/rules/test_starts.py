@@ -11,8 +11,7 @@ import pytest
 import torch
 
 import coterie as ct
-from coterie.clients.clients import Clients
-from coterie.clients.model_shape import ModelShape
+from coterie.clients.clients import Clients, ModelShape
 from coterie.config import check
 from coterie.core.engine import Reply
 from coterie.core.groups import Groups

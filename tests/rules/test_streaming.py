@@ -10,8 +10,7 @@ import pytest
 import torch
 
 import coterie as ct
-from coterie.clients.clients import Clients
-from coterie.clients.quorum import Quorum
+from coterie.clients.clients import Clients, Quorum
 from coterie.core.keys import Key
 from coterie.core.vectors import flatten
 from coterie.core.work import Train

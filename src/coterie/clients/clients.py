@@ -15,8 +15,6 @@ from torch import Tensor
 
 from coterie.clients.bounds import Bounds
 from coterie.clients.ledger import Ledger
-from coterie.clients.model_shape import ModelShape
-from coterie.clients.quorum import Quorum
 from coterie.clients.validation import Expected, ReplyValidator, validator_for
 from coterie.core.arrays import IntArray, places_of
 from coterie.core.engine import DriftReports, Engine, Late, Reply, SendsTogether, Simulated
@@ -24,9 +22,46 @@ from coterie.core.keep import ClientStore
 from coterie.core.keys import Key
 from coterie.core.served import Served
 from coterie.core.solver import Solver
+from coterie.core.task import CORRECT, SumShapes
 from coterie.core.vectors import Layout
 from coterie.core.work import Evaluate, SelectGroup, Train, Work
 from coterie.data.population import Population
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """What all clients agree on about the model; rules may ask for it.
+
+    Args:
+        classes: number of classes ``c``.
+        features: values of one input.
+        layout: names and places of the model's tensors in its flat vector.
+        sums: what a method's evaluation of models counts beside their losses.
+    """
+
+    classes: int = 0
+    features: int = 0
+    layout: Layout | None = None
+    sums: SumShapes = CORRECT
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """How many replies make a round, and when a run that gets too few gives up.
+
+    Args:
+        min_replies: with fewer updates than this the round is skipped and the models stay as they
+            were.
+        max_skipped_rounds: after more than this many skipped rounds in a row the run stops.
+        max_wait: after skipped rounds in a row that took more seconds than this in all, the run
+            stops; ``None``: their time is no reason to stop.
+    """
+
+    min_replies: int = 1
+    max_skipped_rounds: int = 10
+    # Checked by `coterie.runs.run.Run` and not by the loop over rounds: the time is that in the
+    # rows, so that what passed before a run was resumed counts, too.
+    max_wait: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,161 @@
-"""What passed between server and clients."""
+"""What passed between server and clients: every transfer, and sums over them.
+
+A transfer is (round, from, to, what, models, bytes). What is sent to or received from many clients
+at once is one block, so that a run of a thousand clients costs no more than one of ten;
+``Block.transfers`` spells it out. The ledger adds a block for each request and reply of a round;
+`coterie.runs.round_row` writes the sums into the row of the round.
+"""
 
 from __future__ import annotations
 
 import math
+import weakref
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, UntypedStorage
 
-from coterie.clients.sent_models import SentModels
-from coterie.clients.transfers import Block
 from coterie.core.arrays import IntArray
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
 
+SERVER = -1
 _FLOAT = 4  # bytes of a value on its way: float32, whatever it was computed in
+
+
+class Transfer(NamedTuple):
+    """One client and the server (``-1``): who sent what to whom in which round."""
+
+    round: int
+    sender: int
+    receiver: int
+    what: str
+    models: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The same transfer between the server and several clients.
+
+    Args:
+        round: its number.
+        what: the purpose, as the rule that asks names it with ``Round.of``: ``cold_start``,
+            ``newcomers``, ``choose``, ...; ``train`` for the training of the round.
+        up: whether from the clients to the server.
+        clients: int64 ``[n]``.
+        models: int64 ``[n]``, model-sized vectors per client.
+        bytes: int64 ``[n]``.
+        fields: what came up, by the names of the reply; ``delta`` is a whole update, ``slice`` a
+            part of one.
+    """
+
+    round: int
+    what: str
+    up: bool
+    clients: IntArray
+    models: IntArray
+    bytes: IntArray
+    fields: tuple[str, ...] = ()
+
+    def transfers(self) -> Iterator[Transfer]:
+        """One by one."""
+        for client, models, size in zip(
+            self.clients.tolist(), self.models.tolist(), self.bytes.tolist(), strict=True
+        ):
+            if self.up:
+                yield Transfer(self.round, client, SERVER, self.what, models, size)
+            else:
+                yield Transfer(self.round, SERVER, client, self.what, models, size)
+
+
+def transfer_totals(blocks: Iterable[Block]) -> dict[str, int]:
+    """Everything: model-sized transfers, and bytes down and up."""
+    blocks = list(blocks)  # three sums are made of what may be an iterator
+    return {
+        "models": sum(int(b.models.sum()) for b in blocks),
+        "down_bytes": sum(int(b.bytes.sum()) for b in blocks if not b.up),
+        "up_bytes": sum(int(b.bytes.sum()) for b in blocks if b.up),
+    }
+
+
+def flexcfl_models(blocks: Iterable[Block], notes: Mapping[str, Any]) -> int:
+    """Model-sized transfers as FlexCFL's Fig. 6 counts them.
+
+    Training, cold start and IFCA's choice count as they are. A newcomer counts the ``m`` directions
+    it downloads once (``notes["directions"]``) and then places itself, now and whenever it
+    migrates, for nothing; its ``w_0`` is not counted. Inter-group aggregation counts one exchange
+    per group and round (``notes["exchange"]``).
+    """
+    # FlexCFL's newcomers compare their update with the directions themselves. Where the server
+    # compares instead, `newcomers_frozen` requests move `w_0` and updates, which the paper's do not
+    # send. The directions that they download are in the notes.
+    counted = sum(int(b.models.sum()) for b in blocks if b.what != "newcomers_frozen")
+    return counted + int(notes.get("directions", 0)) + int(notes.get("exchange", 0))
+
+
+@dataclass(slots=True)
+class SentModels:
+    """Which client was sent which model, so that none is counted twice.
+
+    A model is known by where it lies in memory. States are immutable, so the same place means the
+    same values for as long as that memory is in use. Memory that is given back may hold another model
+    next, so what was sent from it is forgotten.
+
+    Args:
+        clients: of each address, who was sent the model there.
+        storages: of each tensor's first address, its memory; it is not kept alive by this.
+    """
+
+    clients: dict[int, set[int]] = field(default_factory=dict)
+    storages: dict[int, weakref.ref[UntypedStorage]] = field(default_factory=dict)
+
+    def add(self, models: Tensor, ids: IntArray, which: IntArray) -> IntArray:
+        """Mark models as sent; returns how many of them each client did not have, int64 ``[n]``.
+
+        Args:
+            models: float32 ``[k, d]``.
+            ids: int64 ``[n]``, the clients.
+            which: int64 ``[n, r]``, the rows that each is sent.
+
+        Example:
+            >>> import torch
+            >>> sent, client = SentModels(), np.array([7])
+            >>> models = torch.zeros(3, 5)
+            >>> sent.add(models, client, np.array([[0, 2]])), sent.add(models, client, np.array([[1, 2]]))
+            (array([2]), array([1]))
+        """
+        self._watch(models)
+        first = models.data_ptr()
+        step = models.stride(0) * models.element_size()
+        fresh = np.zeros(len(ids), np.int64)
+        for at, (client, rows) in enumerate(zip(ids.tolist(), which.tolist(), strict=True)):
+            for row in set(rows):
+                met = self.clients.setdefault(first + row * step, set())
+                if client not in met:
+                    met.add(client)
+                    fresh[at] += 1
+        return fresh
+
+    def _watch(self, models: Tensor) -> None:
+        """Forget what was sent from this memory as soon as it is given back."""
+        storage = models.untyped_storage()
+        begin = storage.data_ptr()
+        if begin in self.storages:
+            return
+        end = begin + max(1, storage.nbytes())
+        clients = self.clients
+        storages = self.storages
+
+        def forget(_: object) -> None:
+            storages.pop(begin, None)
+            for address in [a for a in clients if begin <= a < end]:
+                del clients[address]
+
+        storages[begin] = weakref.ref(storage, forget)
 
 
 @dataclass(slots=True)

@@ -31,10 +31,9 @@ from coterie.deploy.federation_spec import FederationSpec
 from coterie.deploy.kept_file import KeptFile, KeptRounds
 from coterie.deploy.kept_stores import KeptStores
 from coterie.deploy.served_file import ServedModel
-from coterie.engines.failures import ClientError
 from coterie.engines.keeping import KeepingEngine
 from coterie.engines.own_models import OwnModelEngine
-from coterie.engines.serial import SerialEngine
+from coterie.engines.simulation import ClientError, SerialEngine
 from coterie.errors import ConfigError, DataError
 from coterie.local import LocalRunner
 from coterie.objectives import plain

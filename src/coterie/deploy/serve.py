@@ -9,9 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from coterie.clients.clients import Clients, ClientStores
+from coterie.clients.clients import Clients, ClientStores, ModelShape
 from coterie.clients.ledger import Ledger
-from coterie.clients.model_shape import ModelShape
 from coterie.clients.validation import ReplyValidator
 from coterie.config import RunConfig
 from coterie.config.trust import remember

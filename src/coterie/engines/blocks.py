@@ -17,7 +17,7 @@ from coterie.core.keys import Key
 from coterie.core.objective import Objective
 from coterie.core.solver import Solver
 from coterie.core.work import Train
-from coterie.engines.failures import ClientError
+from coterie.engines.simulation import ClientError
 from coterie.errors import ConfigError, CoterieError
 from coterie.local.device import Device
 from coterie.local.training.batched import BatchedTrainer

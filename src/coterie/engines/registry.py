@@ -1,11 +1,13 @@
-"""The simulating engines by name: one factory each, with exactly the options that it takes.
+"""The simulating engines by name, and what an algorithm sees of the clients that they reach.
 
-A configuration's ``[engine]`` table, the command line's completion and `make_clients` read the
-names, types, defaults and ranges of the options from these signatures.
+Each engine has a factory with exactly the options that it takes. A configuration's ``[engine]``
+table, the command line's completion and `make_clients` read the names, types, defaults and ranges of
+the options from these signatures.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -14,10 +16,20 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from torch import Tensor
 
+from coterie.clients.bounds import Bounds
+from coterie.clients.clients import Clients, ClientStores, ModelShape, Quorum
+from coterie.clients.validation import validator_for
 from coterie.config import registry
+from coterie.core.arrays import IntArray
+from coterie.core.engine import Engine
+from coterie.core.keep import ClientStore
+from coterie.core.keys import Key
+from coterie.core.task import CORRECT
+from coterie.core.work import Train
+from coterie.engines.keeping import KeepingEngine, RememberingEngine
+from coterie.engines.own_models import OwnModelEngine
 from coterie.engines.pool import PoolEngine
-from coterie.engines.serial import SerialEngine
-from coterie.engines.simulation import SimulationEngine
+from coterie.engines.simulation import SerialEngine, SimulationEngine
 from coterie.engines.vmap import VmapEngine
 from coterie.errors import ConfigError, install_command
 from coterie.local import LocalRunner
@@ -175,3 +187,99 @@ def make_engine(name: str, simulation: Simulation, options: Mapping[str, Any]) -
         "engine", {"name": name, **table}, simulation=simulation
     )
     return engine
+
+
+# --- the clients of a simulation ------------------------------------------------------------------
+
+
+class Experiment:
+    """The clients of a simulation as an experimenter sees them: what serves each, and what a training
+    would do that leaves no trace. Measures of a run need this, and no server could have it.
+
+    Args:
+        trains: the engine that trains, without what remembers anything.
+        store: the parts of models that clients keep.
+        own_models: what clients store for a model of their own.
+    """
+
+    def __init__(self, trains: Engine, store: ClientStore, own_models: ClientStore) -> None:
+        self.trains = trains
+        self.store = store
+        self.own_models = own_models
+        self._own = OwnModelEngine(trains, own_models)
+        self._engine = KeepingEngine(self._own, store)
+
+    @property
+    def engine(self) -> Engine:
+        """The clients, with what they have stored."""
+        return self._engine
+
+    def served_models(
+        self, ids: IntArray, models: Tensor, which: IntArray, personal: Train | None, key: Key
+    ) -> Tensor:
+        """See `coterie.core.engine.Simulated.served_models`."""
+        if personal is not None:
+            return self._own.served_models(personal, ids, models, which, key)
+        return self._engine.served_models(ids, models, which)
+
+    def on_trial(self) -> Experiment:
+        """The same clients with copies of what they have stored."""
+        return Experiment(self.trains, self.store.copy(), self.own_models.copy())
+
+
+def make_clients(
+    name: str,
+    runner: LocalRunner,
+    *,
+    quorum: Quorum | None = None,
+    bounds: Bounds | None = None,
+    remember_networks: bool = False,
+    load_samples: Callable[[], Tensor] | None = None,
+    **options: Any,
+) -> Clients:
+    """Build an engine, and the clients that it reaches. They are a context manager; leaving it ends
+    the engine's processes.
+
+    Args:
+        name: ``pool``, ``serial``, ``vmap`` or ``ray``.
+        runner: what the clients do: who holds what, the network, local SGD and the task. The values
+            of the network's parameters do not matter.
+        quorum: how many replies make a round.
+        bounds: what one client can do to the others' models.
+        remember_networks: whether each client remembers the network that it trained last
+            (``ClientStores.networks``).
+        load_samples: reads all samples on a Ray actor's node (``samples="path"``).
+        options: of the engine, see `coterie.engines.registry.ENGINES`: ``workers``,
+            ``round_timeout``, ``device``, ... Options of other engines have no effect.
+
+    Raises:
+        ConfigError: for an engine that cannot be had on this machine, or that cannot train this
+            network.
+    """
+    trains: Engine = make_engine(name, Simulation(runner, load_samples), options)
+    engine = trains
+    # One set of stores: engines fill it, a checkpoint is made of what the clients have.
+    stores = ClientStores(networks=ClientStore() if remember_networks else None)
+    if stores.networks is not None:
+        # Inside the engine that keeps parts of models: there, models and updates are whole.
+        engine = RememberingEngine(engine, stores.networks, runner.layout.d)
+    return Clients(
+        KeepingEngine(OwnModelEngine(engine, stores.own_models), stores.parts),
+        validator_for(runner.population),
+        quorum or Quorum(),
+        _shape_of(runner),
+        bounds=bounds or Bounds(),
+        stores=stores,
+        simulated=Experiment(trains, stores.parts, stores.own_models),
+        solver=runner.solver,
+    )
+
+
+def _shape_of(runner: LocalRunner) -> ModelShape:
+    """What rules may ask of the model."""
+    classes = 0
+    if runner.task.class_labels:
+        classes = runner.population.classes
+    # Right answers where there are any; no more, since methods pay for what they are sent.
+    sums = tuple(one for one in runner.task.sums if one in CORRECT)
+    return ModelShape(classes, math.prod(runner.population.shape), runner.layout, sums)

@@ -1,14 +1,20 @@
-"""What all simulating engines have in common: whether a work record asks for training or not."""
+"""Engines whose clients are arrays in memory: what all of them have in common, and the reference, which
+trains one client after another in this process.
+"""
 
 from __future__ import annotations
 
+import signal
 import time
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -21,9 +27,74 @@ from coterie.core.process import threads
 from coterie.core.training import Mixture, Weighted
 from coterie.core.work import Deliver, Evaluate, SelectGroup, Train, Work, work_for_task
 from coterie.data.population import Population
+from coterie.errors import CoterieError
 from coterie.local import LocalRunner
 from coterie.local.scoring.by_loss import least_loss
 from coterie.local.scoring.network import Helpers
+
+# Code of these packages raises for what others hand them.
+_NOT_TO_BLAME = (str(Path(__file__).parents[1]), str(Path(torch.__file__).parent))
+
+# What batch normalisation says of a batch of one sample, whose variance is unknown.
+_ONE_SAMPLE = "Expected more than 1 value per channel"
+_NO_BATCH_OF_ONE = (
+    "batch normalisation cannot train on a single sample, which the last batch of a client may have; "
+    "expected another local.batch_size, or GroupNorm, which takes any batch"
+)
+
+
+class ClientError(CoterieError):
+    """A client's own code raised: which client, at what, in which round."""
+
+    # That of a configuration: the network that raised is part of it.
+    code = 2
+
+
+def failure_line(client: int, key: Key, error: Exception) -> str:
+    """The line that says which client failed in which round, and where in the user's own code.
+
+    What is a line for the user already keeps its words.
+    """
+    if isinstance(error, CoterieError):
+        return f"{error} (client {client}, round {key.round})"
+    line = f"client {client}: training failed in round {key.round}: {error}"
+    line = f"{line} ({type(error).__name__}{_place(error)})"
+    if _ONE_SAMPLE in str(error):
+        return f"{line}; {_NO_BATCH_OF_ONE}"
+    return line
+
+
+def _place(error: Exception) -> str:
+    """The last line of the user's own code that the error came through, as ``" in net.py, line 7"``;
+    nothing if there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(_NOT_TO_BLAME)]
+    if not own:
+        return ""
+    return f" in {Path(own[-1].filename).name}, line {own[-1].lineno}"
+
+
+def ending(code: int) -> str:
+    """How a process ended, in words.
+
+    Args:
+        code: its exit code; minus the number of the signal that ended it.
+
+    Example:
+        >>> ending(-9)
+        'was ended by SIGKILL, as the system does where memory is short'
+        >>> ending(1)
+        'ended with code 1'
+    """
+    if code >= 0:
+        return f"ended with code {code}"
+    names = {one.value: one.name for one in signal.Signals}
+    # Some signals have no name.
+    name = names.get(-code, f"signal {-code}")
+    found = f"was ended by {name}"
+    if name == "SIGKILL":
+        found += ", as the system does where memory is short"
+    return found
 
 
 class SimulationEngine(ABC):
@@ -184,3 +255,44 @@ def _by_client(replies: Sequence[Reply]) -> dict[int, dict[str, Any]]:
         for reply in replies
         for place, client in enumerate(reply.ids.tolist())
     }
+
+
+class SerialEngine(SimulationEngine):
+    """Trains clients one after another; stops asking at the deadline.
+
+    Args:
+        runner: the population, the module and the solver.
+        round_timeout: seconds after which clients not yet trained are left out, ``None``: wait for
+            all.
+        threads: how many the training of one client uses.
+    """
+
+    def train(
+        self, work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key
+    ) -> list[Reply]:
+        end = self.deadline()
+        delta = torch.empty(len(ids), models.shape[1])
+        size = np.zeros(len(ids))
+        loss = np.zeros(len(ids))
+        done = np.zeros(len(ids), bool)
+        # As many as in the other engines' processes: with more or fewer, sums have other bits.
+        with threads(self.threads):
+            for at, (client, row) in enumerate(zip(ids.tolist(), which.tolist(), strict=True)):
+                if end is not None and time.monotonic() > end:
+                    break
+                try:
+                    trained = self.runner.train(work, client, models[row], delta[at], key)
+                except Exception as error:
+                    raise ClientError(failure_line(client, key, error)) from error
+                size[at] = trained.size
+                loss[at] = trained.loss
+                done[at] = True
+        fields = {
+            "delta": work.uploaded(delta.numpy()[done]),
+            "size": size[done],
+            "loss": loss[done],
+        }
+        return [Reply(key.round, ids[done], fields, key.purpose)]
+
+    def close(self) -> None:
+        """Nothing: there are no processes."""

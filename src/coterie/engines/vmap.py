@@ -1,7 +1,7 @@
 """Many clients at once on one device: clients sorted by steps, cut into blocks that fit its memory.
 
 Networks with running statistics, which no block can train, train client by client on the same device
-(`coterie.engines.streams`). Methods whose clients have models of their own, or train in phases or on
+(`StreamedClients`). Methods whose clients have models of their own, or train in phases or on
 weighted samples, train on the CPU.
 
 It is for a GPU, and runs on a CPU, too. A client's random draws come from its own key, so the
@@ -11,22 +11,36 @@ to 1e-4 in float32.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from threading import Lock
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.random import fork_rng
 
 from coterie.core.arrays import IntArray
 from coterie.core.describe import Describe
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
+from coterie.core.objective import Objective
+from coterie.core.process import one_thread, one_torch_thread
 from coterie.core.work import Deliver, Evaluate, SelectGroup, Train
 from coterie.engines.blocks import Cohort, make_blocks
-from coterie.engines.serial import SerialEngine
-from coterie.engines.simulation import SimulationEngine
-from coterie.engines.streams import StreamedClients, StreamRequest
+from coterie.engines.simulation import ClientError, SerialEngine, SimulationEngine, failure_line
 from coterie.local import LocalRunner
 from coterie.local.device import Device, Precision, find_device
 from coterie.local.training.batches import TrainingSamples
+from coterie.local.training.client import train_client
+from coterie.local.training.probe import draws
+from coterie.local.training.trainers import Trainers
+
+STREAMS = 4  # on a GPU; a guess, as none was at hand
 
 
 class VmapEngine(SimulationEngine):
@@ -111,3 +125,227 @@ class VmapEngine(SimulationEngine):
         self.streamed.clear()
         if self.blocks is not None:
             self.blocks.trainers.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRequest:
+    """Who trains from which model; see ``coterie.core.engine.Engine.run``.
+
+    Args:
+        ids: int64 ``[n]``, the clients.
+        models: float32 ``[k, d]``.
+        which: int64 ``[n]``, the row of ``models`` that each one gets.
+        key: of the request.
+    """
+
+    ids: IntArray
+    models: Tensor
+    which: IntArray
+    key: Key
+
+
+class StreamedClients:
+    """Trains each client of a network by itself, on a GPU several at a time. Each of these has a
+    thread, a copy of the network, and a stream of the GPU, to which the thread's work goes. Never
+    run on a GPU so far.
+
+    Args:
+        runner: the population, the module and the solver.
+        device: where and how clients train.
+        streams: how many clients at a time; default 4 on a GPU, 1 on a CPU. A training that draws
+            random numbers in its steps has no other beside it: both would draw from one stream.
+    """
+
+    def __init__(self, runner: LocalRunner, device: Device, streams: int | None = None) -> None:
+        self.runner = runner
+        self.device = device
+        if streams is None:
+            streams = 1 if device.name == "cpu" else STREAMS
+        self.streams = streams
+        self._lanes: list[_Lane] = []
+        self._draws: dict[Objective, bool] = {}
+        # A source that makes samples client by client, and keeps some, is for one thread at a time.
+        self._gathering = Lock()
+
+    def train(self, work: Train, request: StreamRequest, end: float | None) -> Reply:
+        """Train clients until all are done, or the time is over.
+
+        Args:
+            work: what to do.
+            request: who, from which model.
+            end: of the monotonic clock; clients that are not begun then are left out.
+
+        Raises:
+            ClientError: if a client's training fails.
+        """
+        lanes = self._lanes_for(work, request.ids)
+        updates = _Updates.of(request)
+        places = _Places(len(request.ids), end)
+
+        def train_some(lane: _Lane) -> None:
+            with lane.entered(), one_torch_thread():
+                for place in places:
+                    try:
+                        self._train_one(work, request, place, lane, updates)
+                    except BaseException:
+                        places.stop()
+                        raise
+
+        with one_thread(), self.device.arithmetic():
+            if len(lanes) == 1:
+                train_some(lanes[0])
+            else:
+                self._train_beside(lanes, train_some, places)
+        return updates.reply(work, request)
+
+    def _train_beside(
+        self, lanes: list[_Lane], train_some: Callable[[_Lane], None], places: _Places
+    ) -> None:
+        """Give each lane a thread."""
+        # Each training puts torch's global stream back to what it was, and threads would put back
+        # each other's.
+        with fork_rng(self.device.gpus), ThreadPoolExecutor(len(lanes)) as threads:
+            try:
+                list(threads.map(train_some, lanes))
+            except BaseException:
+                # Also after a signal: the threads begin no other client.
+                places.stop()
+                raise
+
+    def _train_one(
+        self, work: Train, request: StreamRequest, place: int, lane: _Lane, updates: _Updates
+    ) -> None:
+        """Train the client at a place of the request."""
+        client = int(request.ids[place])
+        key = request.key.client(client)
+        start = request.models[int(request.which[place])]
+        out = updates.delta[place]
+        try:
+            with self._gathering:
+                samples = self.runner.training_samples(client)
+            trained = train_client(
+                lane.trainers, work, self.runner.solver, samples, start, out, key
+            )
+        except torch.OutOfMemoryError as error:
+            what = f"{len(self._lanes)} clients at a time do not fit {self.device.name}"
+            raise ClientError(
+                f"engine.streams: {what} in round {key.round}, got {self.streams}; expected fewer"
+            ) from error
+        except Exception as error:
+            raise ClientError(failure_line(client, request.key, error)) from error
+        updates.size[place] = trained.size
+        updates.loss[place] = trained.loss
+        updates.done[place] = True
+
+    def _lanes_for(self, work: Train, ids: IntArray) -> list[_Lane]:
+        """One lane for each client that trains at a time."""
+        streams = min(self.streams, len(ids))
+        # Augmentation draws from torch's global stream, too.
+        if streams > 1 and (self.runner.solver.augment or self._work_draws(work, ids)):
+            streams = 1
+        while len(self._lanes) < max(1, streams):
+            self._lanes.append(_Lane.on(self.device, self.runner))
+        return self._lanes[: max(1, streams)]
+
+    def _work_draws(self, work: Train, ids: IntArray) -> bool:
+        """Whether a training draws random numbers in its steps."""
+        if work.objective not in self._draws:
+            largest = int(ids[np.argmax(self.runner.sizes[ids])])
+            samples = self.runner.training_samples(largest)
+            if not len(samples.y):
+                return True
+            found = draws(self.runner.module, work.objective, samples.x, samples.y)
+            self._draws[work.objective] = found
+        return self._draws[work.objective]
+
+    def clear(self) -> None:
+        """Let go of the device's memory."""
+        self._lanes = []
+
+
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    """Where one client trains at a time.
+
+    Args:
+        trainers: with a copy of the network.
+        stream: of the GPU; ``None`` on a CPU.
+    """
+
+    trainers: Trainers
+    stream: torch.cuda.Stream | None
+
+    @classmethod
+    def on(cls, device: Device, runner: LocalRunner) -> _Lane:
+        """A lane of a device."""
+        stream = torch.cuda.Stream(device.name) if device.gpus else None
+        return cls(Trainers(runner.module, runner.decay, device), stream)
+
+    def entered(self) -> AbstractContextManager[object]:
+        """Inside, this thread's work goes to the stream."""
+        if self.stream is None:
+            return nullcontext()
+        context: AbstractContextManager[object] = torch.cuda.stream(self.stream)
+        return context
+
+
+@dataclass(frozen=True, slots=True)
+class _Updates:
+    """Room for what clients send, by their places in the request.
+
+    Args:
+        delta: float32 ``[n, d]``.
+        size: ``[n]``, their samples.
+        loss: ``[n]``, means of their last passes.
+        done: bool ``[n]``, who is done.
+    """
+
+    delta: Tensor
+    size: NDArray[np.float64]
+    loss: NDArray[np.float64]
+    done: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, request: StreamRequest) -> _Updates:
+        """Room for all clients of a request."""
+        n = len(request.ids)
+        delta = torch.empty(n, request.models.shape[1])
+        return cls(delta, np.zeros(n), np.zeros(n), np.zeros(n, bool))
+
+    def reply(self, work: Train, request: StreamRequest) -> Reply:
+        """What those sent who are done."""
+        fields = {
+            "delta": work.uploaded(self.delta.numpy()[self.done]),
+            "size": self.size[self.done],
+            "loss": self.loss[self.done],
+        }
+        return Reply(request.key.round, request.ids[self.done], fields, request.key.purpose)
+
+
+@dataclass(slots=True)
+class _Places:
+    """The numbers ``0..n-1``, each given to one thread, until the time is over.
+
+    Args:
+        count: ``n``.
+        end: of the monotonic clock; ``None``: there is no end.
+    """
+
+    count: int
+    end: float | None
+    _next: int = 0
+    _lock: Lock = field(default_factory=Lock)
+
+    def __iter__(self) -> Iterator[int]:
+        while self.end is None or time.monotonic() <= self.end:
+            with self._lock:
+                place = self._next
+                self._next += 1
+            if place >= self.count:
+                return
+            yield place
+
+    def stop(self) -> None:
+        """Give no more numbers."""
+        with self._lock:
+            self._next = self.count

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import nn
 
 from coterie.clients.bounds import Bounds
-from coterie.clients.quorum import Quorum
+from coterie.clients.clients import Quorum
 from coterie.config.arguments import validated
 from coterie.config.tables import CLIENTS_PER_ROUND
 from coterie.core.objective import Objective

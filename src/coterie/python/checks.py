@@ -15,7 +15,7 @@ from typing import Any
 from torch import nn
 
 from coterie.clients.bounds import Bounds
-from coterie.clients.quorum import Quorum
+from coterie.clients.clients import Quorum
 from coterie.config.wording import shown
 from coterie.core.objective import Objective
 from coterie.core.own_model import OwnModel
@@ -135,9 +135,7 @@ ARGUMENTS: Mapping[str, Argument] = {
         "a coterie.core.reply_times.ReplyTimes, as ReplyTimes(deadline=3.0)",
     ),
     "shift": Argument(_is_shift, f"{_RULE}, or a list of tables"),
-    "quorum": Argument(
-        _one_of(Quorum), "a coterie.clients.quorum.Quorum, as Quorum(min_replies=2)"
-    ),
+    "quorum": Argument(_one_of(Quorum), "a coterie.engines.Quorum, as Quorum(min_replies=2)"),
     "evaluate_adapt": Argument(
         _one_of(Adaptation), "a coterie.Adaptation, as coterie.Adaptation(epochs=1)"
     ),

@@ -9,8 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from coterie.clients.clients import Clients
-from coterie.clients.quorum import Quorum
+from coterie.clients.clients import Clients, Quorum
 from coterie.config.crosscheck import check_engine
 from coterie.config.participation_table import check_participation
 from coterie.config.problems import Problem, refuse

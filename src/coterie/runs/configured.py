@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.clients.bounds import Bounds
-from coterie.clients.quorum import Quorum
+from coterie.clients.clients import Quorum
 from coterie.config import RunConfig, registry
 from coterie.config.choice_tables import ChoiceKind
 from coterie.config.kinds import KINDS

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from coterie.clients.clients import Clients
-from coterie.clients.quorum import Quorum
+from coterie.clients.clients import Clients, Quorum
+from coterie.clients.ledger import Block
 from coterie.clients.round import Round
-from coterie.clients.transfers import Block
 from coterie.core.arrays import BoolArray, IntArray
 from coterie.core.engine import Reply
 from coterie.core.groups import NO_GROUP, Groups

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.clients.ledger import Ledger
-from coterie.clients.transfers import flexcfl_models, transfer_totals
+from coterie.clients.ledger import Ledger, flexcfl_models, transfer_totals
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.data.shifts import FederationSnapshot

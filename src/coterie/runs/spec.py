@@ -14,8 +14,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from coterie.clients.bounds import Bounds
-from coterie.clients.clients import Clients
-from coterie.clients.quorum import Quorum
+from coterie.clients.clients import Clients, Quorum
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.core.solver import Solver

@@ -1,7 +1,7 @@
 """Attacks that a simulation can try on a method, `ATTACKS` by name.
 
 An attack says which clients are attackers, what they do to their data before the run, and what they
-send in place of their update. `coterie.engines.attacking` carries it out around any engine. All
+send in place of their update. `coterie.engines.attacks.attack` carries it out around any engine. All
 attackers of a request work together.
 """
 

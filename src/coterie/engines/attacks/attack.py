@@ -1,23 +1,31 @@
-"""The record of an attack: who attacks, what they train on, and what they send."""
+"""An attack: who attacks, what they train on, what they send, and the engine that carries it out."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Protocol
 
 import numpy as np
+import torch
 from pydantic import Field
 from torch import Tensor
 
 from coterie.config.problems import Problem, refuse
-from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.arrays import FloatArray, IntArray, places_of
+from coterie.core.engine import Engine, Reply
 from coterie.core.keys import Key
+from coterie.core.work import Train, Work
+from coterie.data.population import Population
+from coterie.errors import ConfigError
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Ids = tuple[Annotated[int, Field(ge=0)], ...] | None
 # Larger numbers are refused by the validation of replies, whatever the defences.
 Factor = Annotated[float, Field(gt=0, le=1e14)]
+# The purpose of the requests in which the cohort trains; in all others clients are being placed.
+_TRAINING = "train"
 
 
 class Forge(Protocol):
@@ -85,3 +93,143 @@ class Attack:
     def changes_data(self) -> bool:
         """Whether attackers train on other data than they hold."""
         return self.colludes or self.poison is not None
+
+
+class AttackingEngine:
+    """An engine around any simulating engine, in which some clients are attackers.
+
+    Only the updates of training are forged. Each attacker draws from a stream of its own, and the
+    updates of a request are put in client order first, so that results depend neither on the engine
+    nor on the number of its workers.
+
+    Args:
+        engine: what clients really do, on the data of `poisoned`.
+        attack: what attackers send.
+        attackers: int64, their numbers.
+    """
+
+    def __init__(self, engine: Engine, attack: Attack, attackers: IntArray) -> None:
+        self.engine = engine
+        self.attack = attack
+        self.attackers = attackers
+
+    def run(
+        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
+    ) -> Sequence[Reply]:
+        replies = self.engine.run(work, ids, models, which, key=key)
+        if not isinstance(work, Train) or self.attack.forge is None:
+            return replies
+        # Attackers that collude answer truly while they are placed, so as to be placed together.
+        if self.attack.colludes and key.purpose.split("/")[1:2] != [_TRAINING]:
+            return replies
+        reply = _joined(replies)
+        row = which[places_of(reply.ids, ids)].reshape(len(reply), -1)
+        if work.choose is not None:
+            choice = reply.fields["choice"].astype(np.int64)
+            row = row[np.arange(len(reply)), choice][:, None]
+        return [self._forged(reply, row[:, 0], key.of("attack"))]
+
+    def _forged(self, reply: Reply, row: IntArray, key: Key) -> Reply:
+        """The replies of a request, those of attackers with forged updates.
+
+        Args:
+            reply: of all clients, ascending.
+            row: int64 ``[n]``, the model that each one trained.
+            key: of which each attacker has a stream.
+        """
+        assert self.attack.forge is not None
+        shape = reply.fields["delta"].shape
+        # Clients that train all models send an update of each: to an attacker one long update.
+        delta = reply.fields["delta"].reshape(len(reply), math.prod(shape[1:])).copy()
+        attacks = np.isin(reply.ids, self.attackers)
+        for j in np.unique(row[attacks]):
+            ours = np.flatnonzero(attacks & (row == j))
+            own = delta[ours].astype(np.float64)
+            honest = delta[~attacks & (row == j)].astype(np.float64)
+            # Where attackers are alone with a model, they know of no other updates than their own.
+            if not len(honest):
+                honest = own
+            keys = [key.client(client) for client in reply.ids[ours].tolist()]
+            delta[ours] = self.attack.forge(own, honest, keys)
+        fields = {**reply.fields, "delta": delta.reshape(shape)}
+        return Reply(reply.round, reply.ids, fields, reply.purpose)
+
+    def set_population(self, population: Population) -> None:
+        """See ``coterie.core.engine.Engine``.
+
+        Raises:
+            ConfigError: where attackers train on other data than they hold.
+        """
+        # What a client holds may belong to an honest one in the next round.
+        if self.attack.changes_data:
+            raise ConfigError(
+                "attack.kind: attackers change their data once, before the first round, got a "
+                "shift of the data; expected an attack on updates, or no [shift]"
+            )
+        self.engine.set_population(population)
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+def _joined(replies: Sequence[Reply]) -> Reply:
+    """The replies of a request as one, in ascending order of clients."""
+    ids = np.concatenate([reply.ids for reply in replies])
+    order = np.argsort(ids, kind="stable")
+    fields = {
+        name: np.concatenate([reply.fields[name] for reply in replies])[order]
+        for name in replies[0].fields
+    }
+    return Reply(replies[0].round, ids[order], fields, replies[0].purpose)
+
+
+def poisoned(population: Population, attack: Attack, attackers: IntArray) -> Population:
+    """The population with the data that attackers train on; test samples stay.
+
+    Samples are copied for the attackers and then changed, so an honest client that holds the same
+    sample keeps it as it is.
+
+    Args:
+        population: as it is.
+        attack: what attackers do to their data.
+        attackers: int64, their numbers.
+
+    Raises:
+        ConfigError: for a federation whose data are made client by client.
+
+    Example:
+        >>> from coterie.engines.attacks import label_flip
+        >>> y = torch.tensor([0, 1, 2])
+        >>> before = Population(torch.zeros(3, 1), y, ([0, 1], [2]), ([], []), classes=3)
+        >>> after = poisoned(before, label_flip(), np.array([0]))
+        >>> after.y[after.train[0]].tolist(), after.y[after.train[1]].tolist()
+        ([2, 1], [2])
+    """
+    if not attack.changes_data or not len(attackers):
+        return population
+    if population.lazy:
+        raise ConfigError(
+            "attack.kind: attackers change their data, got a federation that is made client by "
+            "client; expected an attack on updates, or lazy = false in [data]"
+        )
+    train = list(population.train)
+    if attack.colludes:
+        able = np.flatnonzero(population.sizes("train") > 0)
+        victim = np.setdiff1d(able, attackers)[:1]
+        for client in attackers.tolist():
+            # Without an honest client there is nobody to copy.
+            train[client] = train[victim[0]] if len(victim) else train[client]
+        population = population.with_parts(tuple(train), population.test)
+    if attack.poison is None:
+        return population
+    xs = [population.x]
+    ys = [population.y]
+    end = len(population.y)
+    for client in attackers.tolist():
+        rows = torch.from_numpy(population.train[client])
+        x, y = attack.poison(population.x[rows], population.y[rows], population.classes)
+        xs.append(x)
+        ys.append(y)
+        train[client] = np.arange(end, end + len(y))
+        end += len(y)
+    return replace(population, x=torch.cat(xs), y=torch.cat(ys), train=tuple(train))

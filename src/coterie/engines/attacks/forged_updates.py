@@ -1,7 +1,7 @@
 """Attacks by what is sent: attackers train honestly, and send a forged update.
 
 Each function makes an `Attack` with a ``forge`` (see `Forge`), which
-`coterie.engines.attacking` calls with the updates of a request. ``delta_i`` is the update that
+`coterie.engines.attacks.attack` calls with the updates of a request. ``delta_i`` is the update that
 client ``i`` would send honestly. Attacks by changed training data are in
 `coterie.engines.attacks.changed_data`.
 """

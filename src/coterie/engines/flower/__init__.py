@@ -5,7 +5,7 @@ What a message holds is listed in ``docs/privacy.md``.
 
 from coterie.engines.flower.engine import FlowerEngine
 from coterie.engines.flower.exchange import ExchangeObserver
-from coterie.engines.flower.node_messages import (
+from coterie.engines.flower.messages import (
     Answered,
     column_statistics,
     read_request,

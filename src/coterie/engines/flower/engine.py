@@ -19,7 +19,6 @@ from coterie.core.arrays import IntArray
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.work import SelectGroup, Work
-from coterie.engines.flower.answers import PartAnswer, read_part
 from coterie.engines.flower.exchange import (
     ExchangeObserver,
     FirstReplies,
@@ -27,8 +26,14 @@ from coterie.engines.flower.exchange import (
     Unobserved,
 )
 from coterie.engines.flower.inbox import Arrival, GridInbox, Inbox, ReplyLimit
-from coterie.engines.flower.outgoing import OutgoingRequest, limit_of, message_kind
 from coterie.engines.flower.register import ClientRegister, Pause, Terms
+from coterie.engines.flower.requests import (
+    OutgoingRequest,
+    PartAnswer,
+    limit_of,
+    message_kind,
+    read_part,
+)
 
 
 class FlowerEngine:

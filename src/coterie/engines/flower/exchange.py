@@ -10,7 +10,7 @@ from typing import Protocol
 
 from coterie.core.work import Train
 from coterie.engines.flower.inbox import Arrival
-from coterie.engines.flower.outgoing import OutgoingRequest
+from coterie.engines.flower.requests import OutgoingRequest
 from coterie.terminal import counted, duration
 
 SILENT = 30.0  # seconds of waiting before the first line; each later one comes after twice the time

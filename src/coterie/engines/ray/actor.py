@@ -30,7 +30,7 @@ from coterie.core.solver import Solver
 from coterie.core.task import Task
 from coterie.core.work import Evaluate, Train
 from coterie.engines.blocks import Blocks, Cohort, make_blocks
-from coterie.engines.failures import ClientError, failure_line
+from coterie.engines.simulation import ClientError, failure_line
 from coterie.errors import CoterieError
 from coterie.local.device import Device, find_device
 from coterie.local.scoring.network import NetworkScorer

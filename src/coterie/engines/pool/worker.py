@@ -19,9 +19,8 @@ from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.process import allowed_cores, keep_freed_memory, one_library_thread, threads
 from coterie.core.work import Evaluate, Train
-from coterie.engines.failures import failure_line
-from coterie.engines.packing import unpack_arguments
-from coterie.engines.shared_memory import Shared
+from coterie.engines.pool.sharing import Shared, unpack_arguments
+from coterie.engines.simulation import failure_line
 from coterie.local import LocalRunner
 from coterie.local.moves import Moves
 from coterie.local.scoring.network import Scored, part_of

@@ -13,7 +13,7 @@ If a worker dies, all are ended and started anew, and the clients without an upd
 again. Each client draws from its own key, so the result is the same to the bit.
 
 Made by `coterie.engines.registry` for ``engine.name = "pool"``. What a worker does is in
-`coterie.engines.worker`, and its processes are in `coterie.engines.worker_pool`.
+`coterie.engines.pool.worker`, and its processes are in `coterie.engines.pool.processes`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from coterie.core.keys import Key
 from coterie.core.process import cores, one_torch_thread
 from coterie.core.work import Deliver, Evaluate, SelectGroup, Train
 from coterie.data.population import Population
+from coterie.engines.pool.processes import WorkerPool, start_method
+from coterie.engines.pool.worker import PartJob, PoolJob
 from coterie.engines.simulation import SimulationEngine
-from coterie.engines.worker import PartJob, PoolJob
-from coterie.engines.worker_pool import WorkerPool, start_method
 from coterie.errors import ConfigError, CoterieError
 from coterie.local import LocalRunner
 from coterie.local.moves import Moves

@@ -18,10 +18,8 @@ from torch import Tensor
 from torch import multiprocessing as mp
 
 from coterie.core.process import allowed_cores, find_thread_pools
-from coterie.engines.failures import ClientError, ending
-from coterie.engines.packing import pack_arguments
-from coterie.engines.shared_memory import share
-from coterie.engines.worker import (
+from coterie.engines.pool.sharing import pack_arguments, share
+from coterie.engines.pool.worker import (
     END,
     TASK,
     Failure,
@@ -30,6 +28,7 @@ from coterie.engines.worker import (
     WorkerEquipment,
     work_until_the_end,
 )
+from coterie.engines.simulation import ClientError, ending
 from coterie.errors import ConfigError, first_line
 from coterie.local import LocalRunner
 
