@@ -119,6 +119,14 @@ def test_a_sweep_leaves_it_out_for_methods_of_one_group() -> None:
     assert ours["migration"] == {"detector": "counts", "tau": 0.1}
 
 
+def test_a_sweep_gives_it_to_one_method_alone() -> None:
+    names = ["flexcfl", "ifca"]
+    base = tables("ifca", {"groups": 2})
+    only = ["ifca.migration.detector=counts"]
+    assert tables_for("ifca", names, base, only, {})["migration"] == {"detector": "counts"}
+    assert "migration" not in tables_for("flexcfl", names, base, only, {})
+
+
 def test_an_option_of_the_users_own_stays_the_users(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

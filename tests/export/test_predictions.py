@@ -107,19 +107,20 @@ def test_known_and_new_clients(
 
 
 @pytest.mark.parametrize(
-    ("method", "model"),
+    ("method", "model", "migration"),
     [
-        ({"name": "flux", "warmup_rounds": 1}, {"name": "mlp", "hidden": 8}),
-        ({"name": "flux", "migration": "per_label"}, {"name": "mclr"}),
-        ({"name": "feroma", "warmup_rounds": 1}, {"name": "mlp", "hidden": 8}),
-        ({"name": "pacfl", "vectors": 1}, {"name": "mclr"}),
-        ({"name": "k_fed", "groups": 2}, {"name": "mclr"}),
+        ({"name": "flux", "warmup_rounds": 1}, {"name": "mlp", "hidden": 8}, "none"),
+        ({"name": "flux"}, {"name": "mclr"}, "per_label"),
+        ({"name": "feroma", "warmup_rounds": 1}, {"name": "mlp", "hidden": 8}, "none"),
+        ({"name": "pacfl", "vectors": 1}, {"name": "mclr"}, "none"),
+        ({"name": "k_fed", "groups": 2}, {"name": "mclr"}, "none"),
     ],
     ids=["flux", "flux-migration", "feroma", "pacfl", "k_fed"],
 )
 def test_a_new_client_without_labels_is_placed_by_its_inputs(
     method: dict[str, Any],
     model: dict[str, Any],
+    migration: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -129,6 +130,7 @@ def test_a_new_client_without_labels_is_placed_by_its_inputs(
     data["ward"] = np.where(odd, "b", "a")
     path = write(tmp_path, data)
     config = tables(path, algorithm=method, model=model, train={"rounds": 5})
+    config["migration"] = {"detector": migration}
     run_config(check(config), tmp_path / "run")
     values = [None if one % 7 == 0 else float(one % 5 - 2) for one in range(40)]
     new = {

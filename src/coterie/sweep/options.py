@@ -2,7 +2,7 @@
 
 The table ``[algorithm]`` of a configuration belongs to the algorithm that it names. In overrides
 and grids, ``algorithm.x`` applies to every algorithm that has an option ``x``, and ``NAME.x`` to
-the algorithm ``NAME`` alone.
+the algorithm ``NAME`` alone. So does ``NAME.migration.x`` of the table ``[migration]``.
 """
 
 from __future__ import annotations
@@ -150,7 +150,11 @@ def key_for(algorithm: str, key: str, algorithms: Sequence[str]) -> str | None:
     if owner is not None:
         if owner != algorithm:
             return None
-        return f"algorithm{key[len(owner) :]}"
+        rest = key.removeprefix(f"{owner}.")
+        if rest.startswith("migration."):
+            # Its own table, since algorithms are compared with and without it.
+            return rest
+        return f"algorithm.{rest}"
     table, _, rest = key.partition(".")
     if table == "migration" and not _can_migrate(algorithm):
         return None
