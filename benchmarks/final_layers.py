@@ -31,7 +31,7 @@ from coterie.engines import make_clients
 from coterie.local import LocalRunner
 from coterie.math.clustering import Linkage, agglomerate
 from coterie.math.distances import l2
-from coterie.measures.local_networks import score_local_networks
+from coterie.measures.own_models import score_local_networks
 from coterie.models import initial_models
 from coterie.objectives import plain
 from coterie.rules.signatures import span

@@ -21,8 +21,7 @@ import numpy as np
 import coterie as ct
 from coterie.algorithms import ALGORITHMS
 from coterie.core.arrays import FloatArray
-from coterie.measures.imbalance_bound import imbalance_bound
-from coterie.measures.logistic_loss import LogisticLoss
+from coterie.measures.imbalance_bound import LogisticLoss, imbalance_bound
 from coterie.measures.optional import make_measures
 
 METHODS = ("rfedavg", "rfedavg_optimal")

@@ -21,7 +21,7 @@ from coterie.core.work import Work
 from coterie.data.population import Population
 from coterie.engines import Faults, FaultyEngine, PoolEngine, SerialEngine
 from coterie.local import LocalRunner
-from coterie.measures.view import Measure
+from coterie.measures.optional import Measure
 from coterie.methods.algorithm import Algorithm, as_algorithm
 from coterie.methods.method import Method
 from coterie.models import initial_models

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from coterie.errors import DataError as DataError
     from coterie.errors import PrivacyError as PrivacyError
     from coterie.errors import QuorumError as QuorumError
-    from coterie.measures.adapting import Adaptation as Adaptation
+    from coterie.measures.own_models import Adaptation as Adaptation
     from coterie.methods.algorithm import Algorithm as Algorithm
     from coterie.methods.method import Method as Method
     from coterie.python.call import run as run
@@ -42,7 +42,7 @@ __version__ = "0.2.0"  # the only place; the build puts it into the metadata
 # Where each public name lives but for the methods, which are those of `coterie.algorithms`. They are
 # imported on first use, so that `coterie --help` need not wait for torch.
 _HOME = {
-    "Adaptation": "coterie.measures.adapting",
+    "Adaptation": "coterie.measures.own_models",
     "Algorithm": "coterie.methods.algorithm",
     "CheckpointError": "coterie.errors",
     "Clients": "coterie.clients.clients",

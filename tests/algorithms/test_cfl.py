@@ -24,7 +24,7 @@ from coterie.core.work import Train
 from coterie.engines import Faults, SerialEngine
 from coterie.local import LocalRunner
 from coterie.math.similarity import cosine
-from coterie.measures.scoring import agreement
+from coterie.measures.groups import agreement
 from coterie.methods.algorithm import as_algorithm
 from coterie.methods.override import override
 from coterie.objectives import proximal

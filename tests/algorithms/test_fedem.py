@@ -31,7 +31,7 @@ from coterie.errors import ConfigError
 from coterie.export.folder import export_run
 from coterie.local import LocalRunner
 from coterie.local.scoring.by_loss import responsibilities
-from coterie.measures.adapting import Adaptation
+from coterie.measures.own_models import Adaptation
 from coterie.methods.algorithm import as_algorithm
 from coterie.methods.fit_to_model import check_task
 from coterie.methods.override import override

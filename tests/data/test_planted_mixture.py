@@ -16,7 +16,7 @@ import coterie as ct
 from coterie.core.keys import Key
 from coterie.data import Samples, load_partition, make_partition, populate, save_partition
 from coterie.errors import DataError
-from coterie.measures.shares import share_error
+from coterie.measures.groups import share_error
 
 
 def some_samples(x: torch.Tensor | None = None) -> Samples:

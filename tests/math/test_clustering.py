@@ -18,7 +18,7 @@ from torch import Tensor
 from coterie.math.clustering import agglomerate, cut_without_few, linkage_distance
 from coterie.math.cuts import largest_gap
 from coterie.math.distances import cosine_distance, l1, l2
-from coterie.measures.scoring import agreement
+from coterie.measures.groups import agreement
 from tests.conftest import same_partition
 
 LINKAGES = ("average", "complete", "single", "ward", "weighted")

@@ -11,7 +11,7 @@ from sklearn.metrics import silhouette_samples
 
 from coterie.math.clustering import agglomerate
 from coterie.math.cuts import largest_gap, silhouette_count, silhouettes, widest_gap
-from coterie.measures.scoring import agreement
+from coterie.measures.groups import agreement
 
 
 def clients(n: int, groups: int, apart: float, seed: int = 0, width: int = 80) -> np.ndarray:

@@ -12,7 +12,7 @@ from coterie.core.engine import Reply
 from coterie.core.task import Task
 from coterie.deploy.same_clients import COLUMN
 from coterie.headline import ACCURACY, Headline
-from coterie.measures.own_models import number, own_sums
+from coterie.measures.figures import number, own_sums
 from coterie.runs.store import RunFolder
 
 

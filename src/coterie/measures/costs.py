@@ -130,9 +130,7 @@ def rounds_to_target(
     """After how many rounds the headline was first as good as this; ``None`` where it never was.
 
     Args:
-        rows: a run's rows (``Result.rows``, ``rounds.jsonl``).
         target: an accuracy from 0 to 1, or a value of another headline.
-        headline: of the run's task.
 
     Example:
         >>> rows = [{"round": t, "accuracy": a} for t, a in enumerate((0.5, None, 0.8))]

@@ -1,21 +1,98 @@
-"""How alike groups of clients are, by their label histograms.
+"""How well groups agree with planted ones, and how alike they are by their label histograms.
 
-Source: Zeng et al., FedGSP (2022), eq. 4 and 14.
+Source of the second: Zeng et al., FedGSP (2022), eq. 4 and 14.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from coterie.core.arrays import FloatArray, IntArray
+from coterie.math.labellings import adjusted_rand_index, normalised_mutual_information
 from coterie.math.similarity import Matrix
+
+# --- agreement with planted groups ----------------------------------------------------------------
+
+
+def agreement(member: IntArray, planted: IntArray) -> dict[str, float] | None:
+    """How well groups agree with the true ones, over the clients that have a group.
+
+    ``ari``: adjusted Rand index; ``nmi``: mutual information over the mean of the two entropies. 1
+    is full agreement, whatever the groups are called; 0 is what chance gives an ``ari``.
+
+    Args:
+        member: int64 ``[N]``, -1 for a client without a group.
+        planted: int64 ``[N]``, the true groups.
+
+    Returns:
+        ``None`` where no client has a group.
+
+    Example:
+        >>> agreement(np.array([2, 2, 0, -1]), np.array([0, 0, 1, 1]))
+        {'ari': 1.0, 'nmi': 1.0}
+    """
+    has_group = member >= 0
+    if not has_group.any():
+        return None
+    labels = [one[has_group].astype(np.int64).tobytes() for one in (planted, member)]
+    ari, nmi = _agreement(*labels)
+    return {"ari": ari, "nmi": nmi}
+
+
+# Most rounds end with the groups that they began with, and the two scores take longer than the
+# training of a small client.
+@lru_cache(maxsize=2)
+def _agreement(true: bytes, found: bytes) -> tuple[float, float]:
+    """The adjusted Rand index and the mutual information of two labellings, int64 as bytes."""
+    labels = [np.frombuffer(one, np.int64) for one in (true, found)]
+    return adjusted_rand_index(*labels), normalised_mutual_information(*labels)
+
+
+def share_error(found: FloatArray, planted: FloatArray) -> float | None:
+    """Mean absolute error of shares over clients and groups, ``mean_ij |s_ij - p_i,match(j)|``.
+
+    Groups have no order, so each is matched with the concept that makes the sum of all errors least.
+    Where there are fewer groups than concepts, or more, the ones left over count as shares of 0.
+
+    Args:
+        found: ``[N, k]``; rows of zeros, of clients without a group, are left out.
+
+    Returns:
+        ``None`` where no client has a group.
+
+    Example:
+        >>> planted = np.array([[0.7, 0.3], [0.3, 0.7]])
+        >>> round(share_error(np.array([[0.25, 0.75], [0.75, 0.25]]), planted), 2)
+        0.05
+        >>> round(share_error(np.array([[1.0, 0.0], [0.0, 1.0]]), planted), 2)
+        0.3
+    """
+    # Imported late: it is slow to load, and most federations have no planted shares.
+    from scipy.optimize import linear_sum_assignment
+
+    has_group = found.any(axis=1)
+    if not has_group.any():
+        return None
+    found = found[has_group]
+    planted = planted[has_group]
+    width = max(found.shape[1], planted.shape[1])
+    found = np.pad(found, ((0, 0), (0, width - found.shape[1])))
+    planted = np.pad(planted, ((0, 0), (0, width - planted.shape[1])))
+    # [k, g], the summed error of each group with each concept.
+    error = np.abs(found[:, :, None] - planted[:, None, :]).sum(axis=0)
+    groups, concepts = linear_sum_assignment(error)
+    return float(error[groups, concepts].sum() / found.size)
+
+
+# --- likeness -------------------------------------------------------------------------------------
 
 
 def totals(histograms: Matrix, group: IntArray) -> Matrix:
     """Label counts of each group, ``[M, c]`` (FedGSP eq. 8); clients with group -1 count nowhere.
 
     Args:
-        histograms: ``[n, c]``.
         group: int64 ``[n]``, numbers of groups in any order; groups without clients are left out.
 
     Example:
@@ -33,9 +110,6 @@ def totals(histograms: Matrix, group: IntArray) -> Matrix:
 def divergence(total: Matrix) -> float:
     """``z = sum_{m1 < m2} |V_m1 - V_m2|^2``, what grouping minimises (FedGSP eq. 4).
 
-    Args:
-        total: ``[M, c]``, label counts of the groups.
-
     Example:
         >>> divergence(np.array([[3.0, 1.0], [1.0, 3.0], [3.0, 1.0]]))
         16.0
@@ -44,7 +118,8 @@ def divergence(total: Matrix) -> float:
 
 
 def cpd_label(histograms: Matrix, gamma: float = 0.5) -> FloatArray:
-    """Class probability distance of every pair, where a sample is a class, one-hot (FedGSP eq. 14).
+    """Class probability distance of every pair of the histograms ``[n, c]``, where a sample is a
+    class, one-hot (FedGSP eq. 14).
 
     The paper does not say what the samples of its MMD are; this reading is the default here.
     ``MMD^2 = (1 - e^(-2 gamma)) |P - Q|^2`` with the Gaussian kernel ``exp(-gamma |a - b|^2)``,
@@ -52,7 +127,6 @@ def cpd_label(histograms: Matrix, gamma: float = 0.5) -> FloatArray:
     ``gamma``.
 
     Args:
-        histograms: ``[n, c]``; only class shares matter.
         gamma: of the kernel; 0.5 is a width of 1.
 
     Returns:
@@ -85,10 +159,6 @@ def cpd_share(histograms: Matrix, gamma: float) -> FloatArray:
     ``MMD^2`` of the ``c`` shares of one distribution and the ``c`` shares of the other, with the
     kernel ``exp(-gamma (a - b)^2)``. It does not see which class a share belongs to. See
     ``gamma_of_shares``.
-
-    Args:
-        histograms: ``[n, c]``; only class shares matter.
-        gamma: of the kernel.
 
     Returns:
         float64 ``[n (n-1) / 2]``, in the order of ``scipy.spatial.distance.pdist``.

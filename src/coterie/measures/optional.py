@@ -7,27 +7,56 @@ Each adds its own field to every row. To add one, write a factory beside these a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from coterie.clients.clients import Clients
 from coterie.config import registry
-from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.groups import NO_GROUP
+from coterie.core.arrays import BoolArray, FloatArray, IntArray
+from coterie.core.groups import NO_GROUP, Groups
+from coterie.core.keys import Key
 from coterie.core.plan import Plan
 from coterie.core.solver import Solver
 from coterie.core.task import Task
+from coterie.data.population import Population
 from coterie.errors import ConfigError
 from coterie.math.similarity import Matrix
 from coterie.measures.groups import common_gamma, cpd_label, cpd_vector, divergence, median, totals
 from coterie.measures.theory import Constants, bound, gradient_divergence
-from coterie.measures.view import Measure, RoundView
 from coterie.methods.algorithm import Algorithm, method_of
 from coterie.methods.method import Method
 from coterie.rules.cluster_queries import ClusterMemory
 from coterie.rules.inter_group import InterGroup, InterGroupStep
 from coterie.tasks import CLASSIFICATION
+
+
+@dataclass(frozen=True, slots=True)
+class RoundView:
+    """What a measure sees of a round.
+
+    Args:
+        clients: to be asked with ``clients.measure``, which counts as no traffic.
+        population: who holds what in this round.
+        groups: the state after the round.
+        notes: what the round did; ``plan`` is who was to train, ``ids [n]`` and ``weights [k, n]``
+            are the replies that counted, and how much.
+        key: random stream.
+        can_train: bool ``[N]``, who is present and holds training samples; ``None``: all.
+    """
+
+    clients: Clients
+    population: Population
+    groups: Groups
+    notes: Mapping[str, Any]
+    key: Key
+    can_train: BoolArray | None = None
+
+
+Measure = Callable[[RoundView], Mapping[str, Any]]
+
 
 # The local solver and what the run does -> a measure.
 MeasureFactory = Callable[[Solver, Method | Algorithm], Measure]
@@ -41,10 +70,6 @@ def theory(solver: Solver, method: Method | Algorithm) -> Measure:
     groups, ``divergence_one`` as if all were one group served by the mean of their models, and the
     ``bound`` of each (``None`` for a network that is not convex, or an inter-group rule whose
     shift has no known bound); all ``None`` if no client answers.
-
-    Args:
-        solver: the run's local solver.
-        method: what the run does, for its inter-group aggregation.
     """
     own = method_of(method)
     inter_group = None if own is None else own.inter_group
@@ -186,16 +211,7 @@ def make_measures(
     method: Method | Algorithm,
     task: Task = CLASSIFICATION,
 ) -> tuple[Measure, ...]:
-    """The measures of these names.
-
-    Args:
-        names: of `MEASURES`.
-        solver: the run's local solver.
-        method: what the run does.
-        task: what is learned.
-
-    Raises:
-        ConfigError: for an unknown name, and a measure of classes where targets are none.
+    """The measures of these names of `MEASURES`.
 
     Example:
         >>> from coterie.algorithms import fedavg

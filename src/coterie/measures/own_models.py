@@ -1,21 +1,37 @@
-"""Clients scored on models of their own, and the figures that a row has of them."""
+"""Clients scored on models of their own: what local training makes of the one that serves them, and
+the network that they trained last.
+
+Scores before and after local training say different things: how well one model fits all clients of a
+group, and how good a start it is for each of them. The adapted models are thrown away, so a run is
+the same to the bit whether it is measured so or not.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import numpy as np
-from torch import Tensor
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor, nn
 
 from coterie.clients.clients import Clients
-from coterie.core.arrays import IntArray
-from coterie.core.engine import Reply
+from coterie.config.arguments import check_arguments
+from coterie.core.arrays import IntArray, places_of
+from coterie.core.keep import KeepLayers
 from coterie.core.keys import Key
-from coterie.core.task import Metric, Sums, Task
-from coterie.core.work import Evaluate
+from coterie.core.objective import Objective
+from coterie.core.served import Served
+from coterie.core.task import Sums, Task
+from coterie.core.training import Epochs, Phase, Phases
+from coterie.core.work import Evaluate, Train
 from coterie.headline import Keys
-from coterie.measures.fairness import client_figures
+from coterie.measures.figures import own_sums, scored_figures
+from coterie.measures.sampling import EvaluationSample
+from coterie.tasks import CLASSIFICATION
 
 _BLOCK = 2**28  # bytes of models that are scored at once
 
@@ -26,16 +42,8 @@ OwnModels = Callable[[IntArray], Tensor]
 def score_own_models(
     clients: Clients, ids: IntArray, models: OwnModels, d: int, key: Key, task: Task
 ) -> Sums:
-    """The sums of each client's test samples under a model of its own, ``[n, *shape]``.
-
-    Args:
-        clients: those that score.
-        ids: int64 ``[n]``, which of them.
-        models: of them, asked for block by block.
-        d: length of a model.
-        key: random stream.
-        task: whose sums.
-    """
+    """The sums of each client's test samples under a model of its own of length ``d``,
+    ``[n, *shape]``; the models are asked for block by block."""
     work = Evaluate("test", loss=False, sums=task.sums)
     parts = [{name: np.empty((0, *shape)) for name, shape in (*task.sums, ("size", ()))}]
     for block in blocks(ids, d):
@@ -52,31 +60,128 @@ def blocks(ids: IntArray, d: int) -> Iterator[IntArray]:
         yield ids[at : at + size]
 
 
-def scored_figures(metric: Metric, sums: Sums, keys: Keys) -> dict[str, Any]:
-    """The headline over all samples of the clients that were scored, and over the clients.
+# --- after local training -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptation:
+    """Local training of a copy of the served model, before it is scored.
 
     Args:
-        metric: the headline.
-        sums: of each client, ``[n, *shape]``.
-        keys: the names of the figures.
+        epochs: over the client's own training samples.
+        layers: that move, as `coterie.core.keep.keep_layers` reads them; ``()``: all of them.
+
+    Raises:
+        ConfigError: for epochs out of their range.
+
+    Example:
+        >>> Adaptation(epochs=2, layers=("head",)).text
+        '2 epochs on its own training samples, of head alone'
+    """
+
+    epochs: Annotated[int, Field(ge=1)] = 1
+    layers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_arguments(Adaptation, {"epochs": self.epochs})
+
+    @property
+    def text(self) -> str:
+        """What happens to a model, in words."""
+        epochs = "1 epoch" if self.epochs == 1 else f"{self.epochs} epochs"
+        text = f"{epochs} on its own training samples"
+        if self.layers:
+            text += f", of {', '.join(self.layers)} alone"
+        return text
+
+    def work(self, module: nn.Module, objective: Objective) -> Train:
+        """The training that adapts a model."""
+        if not self.layers:
+            return Train(objective, Epochs(self.epochs))
+        moves = KeepLayers(self.layers, "evaluate.adapt.layers").of(module)
+        return Train(objective, Phases((Phase(moves, self.epochs),)))
+
+
+def score_adapted(
+    clients: Clients,
+    ids: IntArray,
+    trainable: IntArray,
+    served: Served,
+    work: Train,
+    key: Key,
+    task: Task,
+) -> Sums:
+    """The sums of each client's test samples under its served model after local training.
+
+    Client ``i`` starts from what serves it, the parts that it keeps among it, and trains on its own
+    training samples. A client without any, or whose training ends in infinities, is scored as it was. Neither
+    the clients nor the ledger know of it afterwards.
+
+    Args:
+        trainable: int64, those who have training samples; others may be among them.
 
     Returns:
-        The value, ``None`` if no client was scored, and what `client_figures` finds.
+        ``[n, *shape]`` each.
     """
-    value = None
-    if len(sums["size"]):
-        value = number(metric.value({name: each.sum(axis=0) for name, each in sums.items()}))
-    return {keys.value: value, **client_figures(metric, sums, keys)}
+    forgetful = clients.forgetful()
+
+    def adapted(block: IntArray) -> Tensor:
+        own = clients.served_models(block, served, key)
+        trains = np.flatnonzero(np.isin(block, trainable))
+        reply = forgetful.measure(work, block[trains], own, trains, key=key)
+        own[torch.from_numpy(places_of(reply.ids, block))] += torch.from_numpy(
+            reply.fields["delta"]
+        )
+        return own
+
+    return score_own_models(forgetful, ids, adapted, served.models.shape[1], key, task)
 
 
-def own_sums(reply: Reply, task: Task) -> Sums:
-    """The sums of each client under the one model that it was scored on, ``[n, *shape]``."""
-    sums = {name: reply.fields[name][:, 0].astype(np.float64) for name, _ in task.sums}
-    return {**sums, "size": reply.fields["size"].astype(np.float64)}
+def adapted_figures(sums: Sums, task: Task, keys: Keys) -> dict[str, Any]:
+    """The figures of `score_adapted` as a row has them, named after the headline before adaptation.
+    The figures of `score_adapted` as a row has them, named after the headline before adaptation."""
+    return scored_figures(task.metrics[0], sums, keys.adapted)
 
 
-def number(value: Any) -> float | None:
-    """A value as a row has it: ``None`` where it is undefined."""
-    if np.isfinite(value):
-        return float(value)
-    return None
+# --- the last local network -----------------------------------------------------------------------
+
+
+def score_local_networks(
+    clients: Clients,
+    testable: NDArray[np.bool_],
+    key: Key,
+    sample: EvaluationSample | None = None,
+    task: Task = CLASSIFICATION,
+) -> dict[str, Any]:
+    """What the last local networks of the clients make of their test samples.
+
+    The last local network of client ``i`` is what its last training left, whatever the server made
+    of it: ``w + delta_i``. PACFL's scripts score clients so. A client that never trained has none
+    and does not count; PACFL's scripts score it with ``w_0``.
+
+    Args:
+        sample: scores so many of the clients that trained; ``None``: all of them.
+        task: whose headline, which stands for ``accuracy`` here.
+
+    Returns:
+        ``evaluated_local``, the number of clients scored; ``accuracy_local``, total correct over
+        total test samples; ``accuracy_local_mean``, the mean of the clients' accuracies, and their
+        quantiles and fairness. All but the first are ``None`` if no client was scored.
+    """
+    networks = clients.stores.networks
+    assert networks is not None, "the clients of this run do not remember their networks"
+    trained = np.zeros_like(testable)
+    trained[networks.ids()] = True
+    ids = np.flatnonzero(testable & trained)
+    if sample is not None:
+        # Clients with a group and without count alike here, so they are one kind.
+        ids = sample.draw(testable & trained, np.ones_like(testable))
+
+    def stored(block: IntArray) -> Tensor:
+        return torch.from_numpy(networks.get(block))
+
+    d = 1 if networks.keep is None else networks.keep.size
+    sums = score_own_models(clients, ids, stored, d, key, task)
+    metric = task.metrics[0]
+    figures = scored_figures(metric, sums, metric.headline.keys.local)
+    return {"evaluated_local": len(sums["size"]), **figures}

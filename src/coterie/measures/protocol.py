@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from coterie.headline import Headline
-from coterie.measures.adapting import Adaptation
+from coterie.measures.own_models import Adaptation
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,6 @@ def ways_of(
     """The ways in which the clients of a run are scored, the usual one first.
 
     Args:
-        resolved: its configuration.
-        headline: of its task.
         kept: layers that stay with their client; by default those of ``[personal]``.
 
     Example:

@@ -41,27 +41,15 @@ class EvaluationSample:
 
     @classmethod
     def of(cls, size: int, clients: int, key: Key) -> EvaluationSample:
-        """A sample of some of so many clients.
-
-        Args:
-            size: clients scored in a round, at most.
-            clients: ``N``.
-            key: the run's stream.
-        """
+        """A sample of some of so many clients."""
         # Another name of the stream would score other clients, and so change the accuracies.
         return cls(size, key.of("panel").generator().permutation(clients))
 
     def draw(self, testable: Mask, known: Mask) -> IntArray:
-        """The clients of a round, ascending: half of them with a group, half without.
+        """The clients of a round, ascending, at most ``size``: half of them with a group, half
+        without.
 
         Where one kind has fewer, more of the other kind are taken.
-
-        Args:
-            testable: bool ``[N]``, which clients are present and have test samples.
-            known: bool ``[N]``, which clients have a group.
-
-        Returns:
-            int64 ``[at most size]``.
         """
         # Counted and not summed: a sum of ten million truth values takes ten times as long.
         grouped_count = int(np.count_nonzero(testable & known))
@@ -167,9 +155,6 @@ def sampling_errors(
     """What a round's row says of an evaluation sample beside the metrics.
 
     Args:
-        metric: the headline.
-        sums: of the clients scored, ``[n, *shape]``.
-        known: bool ``[n]``, which have a group.
         clients: how many testable clients there are with a group and without.
 
     Returns:
@@ -219,11 +204,7 @@ def estimate_for_all(
     Args:
         values: ``[n]``, a sum over each scored client's test samples.
         size: ``[n]``, their test samples.
-        known: bool ``[n]``, which have a group.
         clients: how many testable clients there are with a group and without.
-
-    Returns:
-        ``None`` without clients.
 
     Example:
         >>> known = np.array([True, False])

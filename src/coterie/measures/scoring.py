@@ -1,10 +1,9 @@
-"""Metrics of a run: weighted, by group and by client, and agreement with planted groups."""
+"""Metrics of a run: weighted, by group and by client, on test samples and on training samples."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,11 +18,8 @@ from coterie.core.served import Served
 from coterie.core.task import Metric, Sums, Task, headline_of, ratio
 from coterie.core.work import Evaluate, Train
 from coterie.data.population import Split
-from coterie.math.labellings import adjusted_rand_index, normalised_mutual_information
-from coterie.measures.adapting import adapted_figures, score_adapted
-from coterie.measures.fairness import client_figures
-from coterie.measures.local_networks import score_local_networks
-from coterie.measures.own_models import number, own_sums
+from coterie.measures.figures import client_figures, number, own_sums, scored_figures
+from coterie.measures.own_models import adapted_figures, score_adapted, score_local_networks
 from coterie.measures.sampling import EvaluationSample, estimate_for_all, sampling_errors
 from coterie.tasks import CLASSIFICATION
 
@@ -40,7 +36,7 @@ class Scoring:
         adapt: the training of a copy of the served model after which each client is scored, too;
             ``None``: none.
         training: whether clients are scored on their training samples, too, see
-            ``coterie.measures.on_training``.
+            `score_on_training`.
     """
 
     sample: EvaluationSample | None = None
@@ -66,11 +62,7 @@ def score_round(
     ``accuracy`` is total correct over total test samples, as in FedGroup and FlexCFL.
 
     Args:
-        clients: those that score.
         testable: bool ``[N]``, which clients are present and have test samples.
-        served: which model serves each client.
-        groups: for membership.
-        key: random stream.
         scoring: which clients, and by what; ``None``: all, by their accuracy.
         trainable: int64, who can train, where clients adapt before they are scored; ``None``: all.
 
@@ -110,13 +102,8 @@ def score_round(
 def scored_clients(
     able: NDArray[np.bool_], groups: Groups, sample: EvaluationSample | None
 ) -> IntArray:
-    """The clients that are scored, int64, ascending.
-
-    Args:
-        able: bool ``[N]``, which clients are present and have samples to be scored on.
-        groups: for membership.
-        sample: which clients stand for all; ``None``: all are scored.
-    """
+    """The clients of ``able [N]`` that are scored, int64, ascending: those of the sample, or
+    all."""
     if sample is None:
         return np.flatnonzero(able)
     return sample.draw(able, groups.has_group)
@@ -187,15 +174,7 @@ def _served_figures(
 def _metrics(
     task: Task, sums: Sums, member: IntArray, known: NDArray[np.bool_], k: int
 ) -> dict[str, Any]:
-    """The metrics of the clients that were scored, as a row has them.
-
-    Args:
-        task: whose metrics.
-        sums: of each client, ``[n, *shape]``.
-        member: int64 ``[n]``, their groups, -1 for none.
-        known: bool ``[n]``, which of them have a group.
-        k: number of groups.
-    """
+    """The metrics of the clients that were scored, as a row has them."""
     of_groups = {name: _by_group(values[known], member[known], k) for name, values in sums.items()}
     of_grouped = {name: values.sum(axis=0) for name, values in of_groups.items()}
     of_all = {name: values.sum(axis=0) for name, values in sums.items()}
@@ -243,15 +222,7 @@ def each_client(
     task: Task = CLASSIFICATION,
     split: Split = "test",
 ) -> Sums:
-    """What the model that serves each client makes of its samples.
-
-    Args:
-        clients: those that score.
-        ids: int64, the clients that have such samples.
-        served: which model serves each client.
-        key: random stream.
-        task: whose sums.
-        split: which samples.
+    """What the model that serves each client makes of its samples; the clients hold some.
 
     Returns:
         The task's sums and ``size``, how many samples there are, ``[N, *shape]`` each; a client that
@@ -267,35 +238,45 @@ def each_client(
     return found
 
 
-def agreement(member: IntArray, planted: IntArray) -> dict[str, float] | None:
-    """How well groups agree with the true ones, over the clients that have a group.
+def score_on_training(
+    clients: Clients,
+    trainable: NDArray[np.bool_],
+    served: Served,
+    groups: Groups,
+    key: Key,
+    scoring: Scoring,
+) -> dict[str, Any]:
+    """The loss and the metrics of the models on training samples, over the clients that have a group.
 
-    ``ari``: adjusted Rand index; ``nmi``: mutual information over the mean of the two entropies. 1
-    is full agreement, whatever the groups are called; 0 is what chance gives an ``ari``.
+    ``accuracy_training`` is total correct over total training samples, and ``training_loss`` their
+    mean loss, each client with the model that serves it now. It is not the ``loss`` of a row, which
+    clients see while they train, each in its own model.
 
     Args:
-        member: int64 ``[N]``, the group of each client, -1 for none.
-        planted: int64 ``[N]``, the true groups.
+        trainable: bool ``[N]``, which clients are present and have training samples.
 
     Returns:
-        ``None`` where no client has a group.
-
-    Example:
-        >>> agreement(np.array([2, 2, 0, -1]), np.array([0, 0, 1, 1]))
-        {'ari': 1.0, 'nmi': 1.0}
+        ``evaluated_training``, the number of clients scored; the headline of the task, which stands
+        for ``accuracy`` here: ``accuracy_training``, its mean, quantiles and fairness over the
+        clients; ``training_loss``; and the task's further metrics as ``metrics_training``. All but
+        the first are ``None`` if no client was scored.
     """
-    has_group = member >= 0
-    if not has_group.any():
-        return None
-    labels = [one[has_group].astype(np.int64).tobytes() for one in (planted, member)]
-    ari, nmi = _agreement(*labels)
-    return {"ari": ari, "nmi": nmi}
-
-
-# Most rounds end with the groups that they began with, and the two scores take longer than the
-# training of a small client.
-@lru_cache(maxsize=2)
-def _agreement(true: bytes, found: bytes) -> tuple[float, float]:
-    """The adjusted Rand index and the mutual information of two labellings, int64 as bytes."""
-    labels = [np.frombuffer(one, np.int64) for one in (true, found)]
-    return adjusted_rand_index(*labels), normalised_mutual_information(*labels)
+    ids = scored_clients(trainable, groups, scoring.sample)
+    ids = ids[groups.member[ids] >= 0]
+    task = scoring.task
+    models, which, shares = served.to_score(ids)
+    work = Evaluate("train", sums=task.sums, served_by=served.personal, shares=shares)
+    # `measure`, not `run`: scoring is no part of what a method costs.
+    reply = clients.measure(work, ids, models, which, key=key)
+    sums = own_sums(reply, task)
+    first, *others = task.metrics
+    losses = reply.fields["loss"][:, 0].astype(np.float64)
+    found: dict[str, Any] = {
+        "evaluated_training": len(reply.ids),
+        **scored_figures(first, sums, first.headline.keys.training),
+        "training_loss": number(ratio(losses.sum(), sums["size"].sum())),
+    }
+    if others:
+        together = {name: values.sum(axis=0) for name, values in sums.items()}
+        found["metrics_training"] = {one.name: number(one.value(together)) for one in others}
+    return found

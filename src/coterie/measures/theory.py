@@ -36,8 +36,6 @@ def gradient_divergence(
 
     Args:
         clients: each one's full gradient is computed; it does not count as traffic.
-        groups: models and membership.
-        key: random stream.
         can_train: bool ``[N]``, who is present and holds training samples; ``None``: all.
 
     Returns:
@@ -114,9 +112,6 @@ def bound(delta: float, constants: Constants, solver: Solver, shift: float = 0.0
     rule. It holds for convex models and full-batch steps, of which ``E`` counts one an epoch.
 
     Args:
-        delta: the gradient divergence.
-        constants: of the loss.
-        solver: local SGD.
         shift: how far inter-group aggregation can move a model.
 
     Example:

@@ -16,8 +16,8 @@ from coterie.core.keys import Key
 from coterie.core.task import Task
 from coterie.core.work import Evaluate, Train
 from coterie.data.population import Population
-from coterie.measures.adapting import adapted_figures, score_adapted
-from coterie.measures.own_models import own_sums, scored_figures
+from coterie.measures.figures import own_sums, scored_figures
+from coterie.measures.own_models import adapted_figures, score_adapted
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.placing import place, place_unlabelled
 
@@ -26,18 +26,13 @@ Unseen = float | Sequence[str | int]
 
 
 def unseen_clients(wanted: Unseen | None, population: Population, key: Key) -> IntArray:
-    """The clients that never train.
+    """The clients that never train, int64, ascending.
 
     A share is that of the clients that could train and be scored, at least one of them, drawn once
     for the run.
 
     Args:
         wanted: a share, or names or numbers of clients; ``None``: none.
-        population: the clients.
-        key: of the run.
-
-    Returns:
-        int64, ascending.
 
     Raises:
         ConfigError: for clients that are not there, and if nobody would be left to train.
@@ -67,7 +62,6 @@ def unseen_clients(wanted: Unseen | None, population: Population, key: Key) -> I
 
 
 def _number_of(client: str | int, population: Population) -> int:
-    """The number of a client that is named."""
     if isinstance(client, int):
         if not 0 <= client < population.clients:
             last = population.clients - 1
@@ -93,12 +87,9 @@ def score_unseen(
     """How the models serve clients that never train, each placed as the method places newcomers.
 
     Args:
-        algorithm: what runs.
-        groups: the state after the round.
         round: its cohort are the clients; they are asked on trial, so that nothing of it stays.
         trainable: int64, those who have training samples; others may be among them.
         adapt: the training that adapts a copy of their model; ``None``: none.
-        task: whose headline, which stands for ``accuracy`` here.
         labels: whether the method may read their labels; else it places them by their inputs, or not
             at all.
 

@@ -23,8 +23,8 @@ from coterie.data.population import Population
 from coterie.data.shifts import Shift
 from coterie.engines import Attack
 from coterie.local.device import Precision
-from coterie.measures.adapting import Adaptation
-from coterie.measures.view import Measure
+from coterie.measures.optional import Measure
+from coterie.measures.own_models import Adaptation
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
 from coterie.python.checks import check_call

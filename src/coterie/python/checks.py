@@ -25,7 +25,7 @@ from coterie.core.task import Task
 from coterie.data.population import Population
 from coterie.engines import Attack
 from coterie.errors import ConfigError
-from coterie.measures.adapting import Adaptation
+from coterie.measures.own_models import Adaptation
 from coterie.methods.method import Method
 from coterie.rules.secure_sums import SecureSums
 from coterie.runs.availability import Availability

@@ -14,8 +14,7 @@ from coterie.core.objective import Objective
 from coterie.core.own_model import OwnModel
 from coterie.data.population import Population
 from coterie.data.shifts import Shift, make_shift
-from coterie.measures.optional import make_measures
-from coterie.measures.view import Measure
+from coterie.measures.optional import Measure, make_measures
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
 from coterie.methods.override import override

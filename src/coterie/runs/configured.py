@@ -20,7 +20,7 @@ from coterie.core.task import Task, headline_of
 from coterie.engines import Attack
 from coterie.errors import ConfigError
 from coterie.headline import Headline
-from coterie.measures.adapting import Adaptation
+from coterie.measures.own_models import Adaptation
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.buffered import Buffering
 from coterie.methods.method import Method

@@ -8,7 +8,7 @@ from coterie.config.problems import Problem, refuse
 from coterie.core.keys import Key
 from coterie.core.objective import Objective, Reshaping
 from coterie.core.work import Train
-from coterie.measures.adapting import Adaptation
+from coterie.measures.own_models import Adaptation
 from coterie.measures.unseen import Unseen, unseen_clients
 from coterie.methods.algorithm import Algorithm, method_of
 from coterie.methods.method import Method

@@ -16,11 +16,10 @@ from coterie.core.served import Served
 from coterie.core.task import headline_of
 from coterie.data.shifts import FederationSnapshot
 from coterie.headline import Keys
-from coterie.measures.on_training import score_on_training
-from coterie.measures.scoring import Scoring, agreement, post_scores, score_round
-from coterie.measures.shares import share_error
+from coterie.measures.groups import agreement, share_error
+from coterie.measures.optional import Measure, RoundView
+from coterie.measures.scoring import Scoring, post_scores, score_on_training, score_round
 from coterie.measures.unseen import score_unseen
-from coterie.measures.view import Measure, RoundView
 from coterie.methods.algorithm import Algorithm
 from coterie.rules.soft_groups import known_shares
 from coterie.runs.schedule import Schedule

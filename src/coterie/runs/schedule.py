@@ -16,9 +16,9 @@ from coterie.core.work import Train
 from coterie.data.population import Population, Split
 from coterie.data.shifts import FederationSnapshot, Shift
 from coterie.errors import ConfigError
+from coterie.measures.optional import Measure
 from coterie.measures.sampling import EvaluationSample
 from coterie.measures.scoring import Scoring
-from coterie.measures.view import Measure
 from coterie.runs.budget import Budget
 from coterie.runs.participation import Participation
 from coterie.tasks import CLASSIFICATION

@@ -1,4 +1,5 @@
-"""How evenly a federation serves its clients: one number for each client, and what becomes of them.
+"""From the sums of clients to the figures of a row: over all their samples, over the clients, and how
+evenly these are served.
 
 `client_figures` is the one place where the values of single clients become figures of a row,
 whichever model they were scored on.
@@ -11,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from coterie.core.arrays import FloatArray
-from coterie.core.task import Metric, Sums
+from coterie.core.engine import Reply
+from coterie.core.task import Metric, Sums, Task
 from coterie.headline import Headline, Keys
 
 QUANTILES = {"p10": 0.1, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p90": 0.9}
@@ -19,10 +21,6 @@ QUANTILES = {"p10": 0.1, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p90": 0.9}
 
 def worst_tenth(values: FloatArray, headline: Headline) -> float:
     """The mean of the tenth of the clients that is served worst, of one client at least.
-
-    Args:
-        values: ``[n]``, one for each client, ``n >= 1``.
-        headline: says which values are bad.
 
     Example:
         >>> worst_tenth(np.array([0.9, 0.5, 0.7]), Headline())
@@ -58,10 +56,6 @@ def jain_index(values: FloatArray) -> float | None:
 def fairness(values: FloatArray, headline: Headline) -> dict[str, float | None]:
     """How evenly some clients are served.
 
-    Args:
-        values: ``[n]``, the headline of each client, ``n >= 1``.
-        headline: what they are values of.
-
     Returns:
         ``worst_tenth``, see `worst_tenth`; ``spread``, the standard deviation over the clients (by
         ``n``: they are all the clients, not a sample of them); ``jain``, see `jain_index`.
@@ -78,12 +72,8 @@ def fairness(values: FloatArray, headline: Headline) -> dict[str, float | None]:
 
 
 def client_figures(metric: Metric, sums: Sums, keys: Keys) -> dict[str, Any]:
-    """Mean, quantiles and fairness of a metric over clients of any size, as a row has them.
-
-    Args:
-        metric: of the task.
-        sums: of each client, ``[n, *shape]``.
-        keys: the names of the figures.
+    """Mean, quantiles and fairness of a metric over clients of any size, as a row has them; from
+    the sums of each client, ``[n, *shape]``.
 
     Returns:
         ``None`` for each of them where no client has a value.
@@ -98,3 +88,25 @@ def client_figures(metric: Metric, sums: Sums, keys: Keys) -> dict[str, Any]:
         keys.quantiles: dict(zip(QUANTILES, quantiles.tolist(), strict=True)),
         keys.fairness: fairness(own, metric.headline),
     }
+
+
+def scored_figures(metric: Metric, sums: Sums, keys: Keys) -> dict[str, Any]:
+    """The headline over all samples of the clients that were scored, ``None`` if none was, and what
+    `client_figures` finds of the sums of each client, ``[n, *shape]``."""
+    value = None
+    if len(sums["size"]):
+        value = number(metric.value({name: each.sum(axis=0) for name, each in sums.items()}))
+    return {keys.value: value, **client_figures(metric, sums, keys)}
+
+
+def own_sums(reply: Reply, task: Task) -> Sums:
+    """The sums of each client under the one model that it was scored on, ``[n, *shape]``."""
+    sums = {name: reply.fields[name][:, 0].astype(np.float64) for name, _ in task.sums}
+    return {**sums, "size": reply.fields["size"].astype(np.float64)}
+
+
+def number(value: Any) -> float | None:
+    """A value as a row has it: ``None`` where it is undefined."""
+    if np.isfinite(value):
+        return float(value)
+    return None

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.headline import Headline
-from coterie.measures.fairness import fairness, jain_index, worst_tenth
+from coterie.measures.figures import fairness, jain_index, worst_tenth
 
 VALUES = st.lists(st.floats(0.01, 1), min_size=1, max_size=40).map(np.array)
 
