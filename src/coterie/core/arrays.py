@@ -48,22 +48,12 @@ def places_of(some: IntArray, ids: IntArray) -> IntArray:
 
 
 def is_aligned(values: NDArray[np.float32]) -> bool:
-    """Whether the first value begins a line.
-
-    Example:
-        >>> is_aligned(aligned_empty(8)), is_aligned(aligned_empty(8)[1:])
-        (True, False)
-    """
+    """Whether the first value begins a line."""
     return values.ctypes.data % CACHE_LINE == 0
 
 
 def aligned_empty(*shape: int) -> NDArray[np.float32]:
-    """An array with anything in it.
-
-    Example:
-        >>> aligned_empty(2, 3).shape
-        (2, 3)
-    """
+    """An array with anything in it."""
     size = math.prod(shape)
     whole = np.empty(size + CACHE_LINE // 4, np.float32)
     first = -whole.ctypes.data % CACHE_LINE // 4
@@ -71,12 +61,7 @@ def aligned_empty(*shape: int) -> NDArray[np.float32]:
 
 
 def aligned_copy(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """A copy.
-
-    Example:
-        >>> aligned_copy(np.ones(2, np.float32)).tolist()
-        [1.0, 1.0]
-    """
+    """A copy."""
     copied = aligned_empty(*values.shape)
     copied[...] = values
     return copied

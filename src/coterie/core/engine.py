@@ -20,7 +20,6 @@ class Reply:
 
     Args:
         round: of the request that it answers.
-        ids: int64 ``[n]``, the clients.
         fields: name -> values, the clients first: ``[n, ...]``.
         purpose: of the request, since a client may be asked several times in a round.
     """
@@ -98,17 +97,10 @@ class Simulated(Protocol):
     def served_models(
         self, ids: IntArray, models: Tensor, which: IntArray, personal: Train | None, key: Key
     ) -> Tensor:
-        """The models that some clients predict by.
+        """The models that some clients predict by, float32 ``[n, d]``.
 
         Args:
-            ids: int64 ``[n]``.
-            models: float32 ``[k, d]``.
-            which: int64 ``[n]``, the row of ``models`` that each client is sent.
-            personal: the training of a method whose clients have a model of their own.
             key: random stream, of rules whose clients fit a model before they predict.
-
-        Returns:
-            float32 ``[n, d]``.
         """
         ...
 

@@ -118,10 +118,6 @@ class Memory:
     def with_newcomers(self, count: int, kinds: Iterable[type[GrowingRecord]]) -> Memory:
         """The same memory with rows for clients that come later.
 
-        Args:
-            count: how many come.
-            kinds: of the records that can take them.
-
         Raises:
             KeyError: naming a record of another kind.
         """
@@ -211,13 +207,7 @@ class MemberCounts:
         return self._sizes
 
     def after(self, before: IntArray, now: IntArray, ids: IntArray) -> MemberCounts:
-        """The counts of an array in which some clients moved, from those of the array before.
-
-        Args:
-            before: int64 ``[N]``, what was counted so far.
-            now: int64 ``[N]``, the same but for ``ids``.
-            ids: int64 ``[n]``, the clients that may have moved.
-        """
+        """The counts of an array in which some clients moved, from those of the array before."""
         counts = MemberCounts()
         if self._member is not before or self._sizes is None or 8 * len(ids) > len(now):
             return counts

@@ -74,11 +74,7 @@ class Keep:
         return np.concatenate([np.arange(start, stop) for start, stop in self.spans])
 
     def shared(self, d: int) -> IntArray:
-        """The coordinates that move, int64 ``[d - kept]``, ascending.
-
-        Raises:
-            ValueError: if a span reaches beyond ``d``.
-        """
+        """The coordinates that move, int64 ``[d - kept]``, ascending."""
         if self.spans[-1][1] > d:
             raise ValueError(f"spans: beyond the model, got {self.spans}; expected at most {d}")
         moves = np.ones(d, bool)
@@ -119,9 +115,6 @@ class KeepLayers:
 
     def of(self, module: nn.Module) -> Keep:
         """The coordinates in a network.
-
-        Args:
-            module: the network.
 
         Raises:
             ConfigError: for a name that the network does not have.
@@ -232,12 +225,7 @@ def _joined(layout: Layout, chosen: set[str]) -> tuple[Span, ...]:
 
 
 def client_blocks(n: int, bytes_each: int) -> Iterator[IntArray]:
-    """The places 0 to ``n - 1`` of some clients, cut so that the models of a block fit memory.
-
-    Args:
-        n: number of clients.
-        bytes_each: of one client's models.
-    """
+    """The places 0 to ``n - 1`` of some clients, cut so that the models of a block fit memory."""
     size = max(1, _BLOCK // max(1, bytes_each))
     for at in range(0, n, size):
         yield np.arange(at, min(at + size, n))

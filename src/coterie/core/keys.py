@@ -83,7 +83,6 @@ def keyed_torch(key: Key, gpus: Sequence[int] = ()) -> Iterator[None]:
     state as it was.
 
     Args:
-        key: the stream.
         gpus: numbers of GPUs; what the module draws there follows the key, too.
     """
     # Dropout and the like take no generator, they draw from these.

@@ -39,11 +39,7 @@ class Objective(Protocol):
 
 
 def check_loss(objective: Objective, loss: object) -> None:
-    """Refuse a loss that has no gradient, of an objective of the user's own.
-
-    Raises:
-        ConfigError: naming the objective.
-    """
+    """Refuse a loss that has no gradient, of an objective of the user's own."""
     if isinstance(loss, Tensor) and loss.numel() == 1:
         return
     got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__

@@ -284,12 +284,7 @@ def join_own(own: Own, lengths: Mapping[str, int], source: str) -> list[Tensor]:
     """What a client stores, in the order in which it lies in one vector.
 
     Args:
-        own: what a rule returned.
-        lengths: what it says that a client stores.
         source: the function that returned it, for error lines, as ``"Ditto.first"``.
-
-    Raises:
-        ConfigError: for other names or lengths.
     """
     if set(own) != set(lengths):
         raise ConfigError(
@@ -305,13 +300,7 @@ def checked_vector(value: object, length: int, source: str, what: str) -> Tensor
     """A vector that a rule returned.
 
     Args:
-        value: what it returned.
-        length: how many values it has to have.
         source: the function that returned it, for error lines, as ``"Ditto.serve"``.
-        what: it is.
-
-    Raises:
-        ConfigError: if it is no vector of so many values.
 
     Example:
         >>> import torch

@@ -18,7 +18,6 @@ class ClientShares:
     """How much of each model some clients are.
 
     Args:
-        ids: int64 ``[n]``, distinct clients.
         shares: float64 ``[n, r]``, rows that sum to 1.
         label_prior: float64 ``[r, c]``, how often each model's samples have each class over all
             clients, rows that sum to 1; ``None``: it plays no part.
@@ -38,7 +37,6 @@ class SampleWeights:
     """How much each training sample of some clients counts in a local training.
 
     Args:
-        ids: int64 ``[n]``, distinct clients.
         weights: for each client one number for each of its samples, 1 for a sample that counts as
             ever.
     """

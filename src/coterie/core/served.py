@@ -49,9 +49,6 @@ class Served:
         """The vectors that some clients are scored on, which of them each one, and their shares of
         them where they predict with several.
 
-        Args:
-            ids: int64 ``[n]``.
-
         Returns:
             float32 ``[p, d]``; int64 ``[n]``, or ``[n, p]`` where there are shares.
         """
@@ -65,9 +62,6 @@ class Served:
 
         Only the mixtures of these clients are computed, so a million clients with mixtures of their
         own cost no more than those that are asked.
-
-        Args:
-            ids: int64 ``[n]``.
 
         Returns:
             float32 ``[p, d]`` and int64 ``[n]``.

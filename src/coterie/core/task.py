@@ -65,7 +65,6 @@ def mean_metric(headline: Headline, total: Callable[[Sums], FloatArray]) -> Metr
     """A metric that is a mean over samples.
 
     Args:
-        headline: its name, direction and unit.
         total: the sum over samples, of their sums.
 
     Example:
@@ -154,12 +153,7 @@ class CountsClasses(KnownTask, Protocol):
     """A task of classes whose sums all follow from the class with the largest logit."""
 
     def counted(self, predicted: Tensor, targets: Tensor) -> Mapping[str, Added]:
-        """What each sample adds to each of the `sums`.
-
-        Args:
-            predicted: int64 ``[n]``, the class with the largest logit.
-            targets: int64 ``[n]``.
-        """
+        """What each sample adds to each of the `sums`."""
         ...
 
 
@@ -213,11 +207,7 @@ class Smoothable(Task, Protocol):
 
 
 def with_smoothing(task: Task, share: float) -> Task:
-    """The task that is trained: with smoothed labels where a share is asked for.
-
-    Raises:
-        ConfigError: for a task that has no labels to smooth.
-    """
+    """The task that is trained: with smoothed labels where a share is asked for."""
     if not share:
         return task
     if isinstance(task, Smoothable):
@@ -247,13 +237,6 @@ def check_label_logits(outputs: Tensor, labels: Tensor) -> None:
     """Refuse a row of logits for each token where a sample has one label.
 
     Torch would say no more than that a target has the wrong size.
-
-    Args:
-        outputs: of the network.
-        labels: of the batch.
-
-    Raises:
-        ConfigError: for such outputs.
     """
     if not isinstance(outputs, Tensor):
         raise ConfigError(

@@ -133,9 +133,6 @@ class Train:
         client trains in addition, is not counted.
 
         Args:
-            base: the run's solver.
-            number: of the round.
-            sizes: ``[n]``, training samples of the clients.
             models: that each was sent; of a mixture it trains all, else one.
         """
         steps = sum(
@@ -257,9 +254,6 @@ class SelectGroup:
     directions of the groups. Only the number of the nearest direction, from 0, leaves the client;
     -1 where its update has no direction. Clients that are processes of their own keep the rows, so
     they are sent once.
-
-    Args:
-        train: the training from row 0.
     """
 
     train: Train

@@ -31,13 +31,8 @@ def describe(
     """The statistic of each client, ``[n, ...]`` as ``work.fields`` says.
 
     Args:
-        work: which statistic, and how it is made private.
-        population: who holds what.
-        ids: int64 ``[n]``, the clients.
         key: of the request; a client's privacy noise comes from the seed and its number alone: it
             is drawn once.
-        module: the network.
-        models: float32 ``[k, d]``.
         which: int64 ``[n, r]``, the models that each client was sent, for a statistic of what a
             model makes of the data.
     """
@@ -92,7 +87,6 @@ def describe_inputs(
             samples.
         x: ``[n, ...]``, the inputs, at least one.
         key: its seed is that of the run.
-        module: the network.
         model: float32 ``[d]``, what `latent` is computed with.
     """
     # Of the key only the seed counts: a client is placed alike in whatever round it is asked.

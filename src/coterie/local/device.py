@@ -61,15 +61,7 @@ def autocast(device: str, precision: Precision) -> AbstractContextManager[Any]:
 
 
 def find_device(name: str = "auto") -> str:
-    """The device to compute on; ``auto`` is the first CUDA device where there is one, else the CPU.
-
-    Raises:
-        ConfigError: for a device that is not there.
-
-    Example:
-        >>> find_device("cpu")
-        'cpu'
-    """
+    """The device to compute on; ``auto`` is the first CUDA device where there is one, else the CPU."""
     count = torch.cuda.device_count()
     if name == "auto":
         if count:

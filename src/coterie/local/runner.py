@@ -43,10 +43,7 @@ class LocalRunner:
     """Pooled data, a module and a solver; trains one client, or answers for many in one pass.
 
     Args:
-        population: who holds what.
-        module: the network; it is copied, never changed.
         solver: the run's local training; work records may override its budget.
-        decay: names of the kernels that carry L2.
         device: where models are scored; training is on the CPU.
         task: what is learned and measured, fitted to the population's targets.
     """
@@ -250,17 +247,7 @@ class LocalRunner:
     def explained(
         self, ids: IntArray, models: Tensor, which: IntArray, told: ClientShares
     ) -> tuple[FloatArray, ...]:
-        """How likely each of its models explains each training sample of a client.
-
-        Args:
-            ids: int64 ``[n]``, the clients.
-            models: float32 ``[k, d]``.
-            which: int64 ``[n, r]``.
-            told: the clients' shares of their models, and the prior of labels if there is one.
-
-        Returns:
-            of each client float64 ``[n_i, r]``.
-        """
+        """How likely each of its models explains each training sample, ``[n_i, r]`` of each client."""
         shares = told.of(ids)
         found = [np.empty((0, which.shape[1]))] * len(ids)
         for mine, losses, bounds in self._sample_losses("train", ids, models, which):
@@ -343,9 +330,6 @@ def meanwhile(action: Callable[[], None]) -> Iterator[None]:
 
     What it leaves on disk is there then, as compiled code is. If it fails, nothing is said: this
     process does it again, and sees why.
-
-    Args:
-        action: what to do.
 
     Example:
         >>> import tempfile

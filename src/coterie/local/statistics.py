@@ -28,9 +28,6 @@ def centres(population: Population, ids: IntArray, count: int, key: Key) -> NDAr
 
     Args:
         population: who holds what; inputs are taken as they are, flattened and not scaled.
-        ids: int64 ``[n]``, the clients.
-        count: centres of each client, ``k'``.
-        key: of the request; each client has a stream of its own.
 
     Returns:
         float32 ``[n, k', features + 1]``. The last column has the shares, which add up to 1. Rows of
@@ -48,15 +45,7 @@ def centres(population: Population, ids: IntArray, count: int, key: Key) -> NDAr
 
 
 def centres_of(samples: NDArray[np.float32], count: int, key: Key) -> NDArray[np.float32]:
-    """The centres of some samples, see `centres`.
-
-    Args:
-        samples: ``[n, features]``.
-        count: ``k'``.
-        key: of the client.
-
-    Returns:
-        float32 ``[k', features + 1]``.
+    """The centres of some samples ``[n, features]``, see `centres`.
 
     Example:
         >>> centres_of(np.array([[1.0, 4.0], [3.0, 0.0]], np.float32), 1, Key(0)).tolist()
@@ -88,14 +77,9 @@ def leading(samples: FloatArray, p: int) -> FloatArray:
 
     Args:
         samples: ``[n, features]``, one row per sample, not centred.
-        p: number of vectors.
 
     Returns:
         float64 ``[features, p]``.
-
-    Example:
-        >>> np.abs(leading(np.array([[2.0, 0.0, 0.0], [0.0, -1.0, 0.0]]), 3)).tolist()
-        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
     """
     from scipy.linalg import eigh
 
@@ -132,8 +116,6 @@ def subspaces(population: Population, ids: IntArray, vectors: int) -> NDArray[np
 
     Args:
         population: who holds what; inputs are taken as they are, flattened and not centred.
-        ids: int64 ``[n]``, the clients.
-        vectors: singular vectors per class, ``p``.
 
     Returns:
         float32 ``[n, features, p * c]``; the columns of class ``j`` are ``j p .. (j + 1) p - 1``,
@@ -165,9 +147,6 @@ def latent_layer(module: nn.Module) -> nn.Linear:
     The first dense layer of a convolutional network, else the last one. A network of one dense
     layer has its inputs there.
 
-    Raises:
-        ConfigError: for a network without a dense layer.
-
     Example:
         >>> latent_layer(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))).in_features
         3
@@ -185,12 +164,7 @@ def latent_layer(module: nn.Module) -> nn.Linear:
 
 @torch.no_grad()
 def latents(module: nn.Module, x: Tensor) -> FloatArray:
-    """What enters the latent layer, float64 ``[n, features]``.
-
-    Args:
-        module: the network with the parameters that count, in evaluation mode.
-        x: ``[n, ...]``, the inputs.
-    """
+    """What enters the latent layer, float64 ``[n, features]``."""
     entered: list[Tensor] = []
     hook = latent_layer(module).register_forward_pre_hook(
         lambda _, inputs: entered.append(inputs[0].flatten(1))
@@ -207,7 +181,6 @@ def projection(features: int, dimensions: int, key: Key) -> FloatArray:
     """Random orthonormal directions ``[features, dimensions]``, the same for every client.
 
     Args:
-        features: of the latent representation.
         dimensions: of the projection; those beyond ``features`` are zero.
         key: only its seed counts.
     """
@@ -223,8 +196,6 @@ def moments(points: FloatArray, labels: IntArray, classes: int) -> FloatArray:
     """Means and standard deviations of points, of all and of each class.
 
     Args:
-        points: ``[n, l]``, at least one.
-        labels: int64 ``[n]``; not read for no classes.
         classes: ``c``; 0 for points without labels.
 
     Returns:
@@ -260,13 +231,7 @@ def _mean_and_deviation(points: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 class LatentMoments:
-    """Reports the moments of clients' samples in the latent space of a model.
-
-    Args:
-        work: how many classes and dimensions.
-        module: the network; it is copied.
-        key: of the request; its seed names the projection.
-    """
+    """Reports the moments of clients' samples in the latent space of a model."""
 
     def __init__(self, work: Describe, module: nn.Module, key: Key) -> None:
         self._work = work
@@ -278,13 +243,7 @@ class LatentMoments:
         self._loaded: Tensor | None = None
 
     def of(self, vector: Tensor, x: Tensor, y: Tensor) -> FloatArray:
-        """The moments ``[2 + 2c, l]`` of some samples.
-
-        Args:
-            vector: float32 ``[d]``, the model.
-            x: ``[n, ...]``, the inputs, at least one.
-            y: int64 ``[n]``, their labels.
-        """
+        """The moments ``[2 + 2c, l]`` of some samples."""
         # All clients of a request are sent the same model more often than not.
         if self._loaded is None or not torch.equal(self._loaded, vector):
             self._network.load_state_dict(state_dict(self._layout, vector), strict=False)
@@ -296,14 +255,7 @@ class LatentMoments:
     def of_clients(
         self, population: Population, ids: IntArray, models: Tensor, which: IntArray
     ) -> NDArray[np.float32]:
-        """The moments of clients' training samples, float32 ``[n, 2 + 2c, l]``.
-
-        Args:
-            population: who holds what.
-            ids: int64 ``[n]``, the clients.
-            models: float32 ``[k, d]``.
-            which: int64 ``[n]`` or ``[n, 1]``, the model of each client.
-        """
+        """The moments of clients' training samples, float32 ``[n, 2 + 2c, l]``."""
         shape = (2 + 2 * self._work.classes, self._work.vectors)
         found = np.zeros((len(ids), *shape), np.float32)
         for out, client, row in zip(found, ids.tolist(), which.reshape(len(ids)), strict=True):

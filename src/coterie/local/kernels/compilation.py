@@ -66,7 +66,6 @@ def _name_copies(library: Any, caller: str) -> None:
 
     Args:
         library: of Numba, before it is finalised.
-        caller: the kernel and the types that it is compiled for.
     """
     optimize = library._optimize_final_module
     suffix = hashlib.sha256(caller.encode()).hexdigest()[:16]
@@ -174,7 +173,6 @@ def _compile_when_needed(kernel: Any, signature: Any) -> None:
     """Have a kernel compiled when it is first called, or when a caller is compiled.
 
     Args:
-        kernel: of Numba.
         signature: the types that it is compiled for, and no others; ``None``: those that it is
             called with.
     """
@@ -234,7 +232,6 @@ class OnDemand:
     is trained or scored: to compile all kernels for all kinds takes a processor half a minute.
 
     Args:
-        function: the kernel's source.
         signature: from the type of the record of layers to the kernel's own type.
         first: from the type of the record of layers to kernels with signatures that are compiled
             before it. It calls them, and `score` does not: a process that compiles that one
@@ -254,11 +251,7 @@ class OnDemand:
         self.kernels: dict[Any, Any] = {}
 
     def of(self, layers: Any) -> Any:
-        """The machine code for networks of a kind.
-
-        Args:
-            layers: the type of their record, as in `coterie.local.kernels.network`.
-        """
+        """The machine code for networks of a kind."""
         if layers not in self.kernels:
             kernel = self._make(layers)
             if not numba.config.DISABLE_JIT:
@@ -270,11 +263,7 @@ class OnDemand:
 
     def is_missing(self, layers: Any) -> bool:
         """Whether there is a folder for machine code, and none of this processor for networks of a
-        kind in it.
-
-        Args:
-            layers: as for `of`.
-        """
+        kind in it."""
         kernel = self._make(layers)
         kept = _on_disk(kernel)
         if layers in self.kernels or kept is None:

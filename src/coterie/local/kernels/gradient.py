@@ -19,12 +19,10 @@ def dense_gradient(training: Training, end: int, h: F32, delta: F32, below: F32,
     """The gradient of a dense layer, and of what it was given; returns where the layer begins.
 
     Args:
-        training: the model, and room for the gradient.
         end: where the layer ends in the vector.
         h: ``[b, i]``, what it was given.
         delta: ``[b, o]``, the gradient of what it put out.
         below: ``[b, i]``, the gradient of what it was given; ``[b, 0]``: not asked for.
-        wide: whether a library multiplies.
     """
     b, i = h.shape
     o = delta.shape[1]
@@ -89,13 +87,9 @@ def gradients(
     batch loss.
 
     Args:
-        training: the model, and room for the gradient.
-        layers: the network.
         buffers: as `forward` left them.
         wanted: room for the gradient of what each layer is given, ``[b, n]`` each; ``[b, 0]`` where
             it is not asked for.
-        b: samples of the batch.
-        wide: whether a library multiplies.
     """
     convs = layers.convs
     widths = layers.widths

@@ -23,10 +23,6 @@ class Rule(NamedTuple):
         lr: ``[T]``, the learning rate of each step.
         first: momentum of SGD, or ``beta_1`` of Adam.
         second: ``beta_2`` of Adam.
-        eps: of Adam.
-        l2: of the decayed kernels.
-        mu: of the proximal term.
-        decay: decoupled weight decay.
     """
 
     kind: int

@@ -34,10 +34,6 @@ def score(
     whichever block it falls into, however samples are shared out among threads.
 
     Args:
-        vector: ``[d]``.
-        layers: the network.
-        x: ``[S, i]``.
-        y: ``[S]``.
         rows: samples to score.
         best: of them, written.
         loss: of them, written.

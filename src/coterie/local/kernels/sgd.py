@@ -17,10 +17,7 @@ class Sgd(NamedTuple):
     """The rule of a step, float32 each, see `coterie.local.training.optimizers.SgdStep`.
 
     Args:
-        lr: learning rate.
         momentum: ``v <- momentum v + gradient``, ``w <- w - lr v``.
-        l2: of the decayed kernels.
-        mu: of the proximal term.
     """
 
     lr: Real
@@ -96,7 +93,6 @@ def dense_step(
     """Hand the errors of a dense layer down, then change the layer.
 
     Args:
-        descent: see `Descent`.
         end: where the layer ends in the vector.
         decays: whether its kernel has L2.
         h: ``[b, i]``, what it was given.
@@ -132,7 +128,6 @@ def conv_step(descent: Descent, conv: I64, decays: bool, gradient: F32, share: R
     """Change a convolution.
 
     Args:
-        descent: see `Descent`.
         conv: as for ``conv_forward``.
         decays: whether its kernel has L2.
         gradient: from ``conv_backward``.
@@ -179,12 +174,9 @@ def backward(
     """From the errors of the logits in ``given[-1]`` to a step of every layer, the last one first.
 
     Args:
-        descent: see `Descent`.
-        layers: the network.
         buffers: as `forward` left them.
         wanted: room for the gradient of what each layer is given, ``[b, n]`` each; ``[b, 0]`` where
             it is not asked for.
-        b: samples of the batch.
         share: the rate, divided by ``b``.
     """
     convs = layers.convs

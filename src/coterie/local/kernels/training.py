@@ -125,12 +125,6 @@ def descend(
 
     Args:
         vector: ``[d]``, kernel and bias of each layer in turn.
-        pulls: what is added to gradients.
-        layers: the network.
-        x: ``[n, i]``.
-        y: ``[n]``.
-        batches: of all passes.
-        sgd: the rule of a step.
     """
     order = batches.order
     ends = batches.ends
@@ -268,9 +262,6 @@ def batch_gradient(
     Args:
         training: the model, what the proximal term pulls to, and room for the gradient. Its moments
             are not read.
-        layers: the network.
-        x: ``[b, i]``, the batch.
-        targets: of its samples.
         rule: its weights of L2 and of the proximal term; the rest is not read.
     """
     b = len(x)

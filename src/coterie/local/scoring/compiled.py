@@ -33,12 +33,8 @@ class ScoredSamples:
     """What models predict for some samples, and their cross-entropy.
 
     Args:
-        kernel: scores.
-        layers: the network as kernels know it.
         x: pooled inputs ``[S, i]``.
-        y: int64 ``[S]``, their labels.
         rows: int64 ``[n]``, which of them to score.
-        labels: int64 ``[n]``, the labels of these.
 
     Attributes:
         best: int64 ``[n]``, the class with the largest output under the model that a sample was
@@ -70,7 +66,6 @@ class ScoredSamples:
         A sample's figures have the same bits whatever samples are scored beside it.
 
         Args:
-            vector: float32 ``[d]``, the model.
             places: int64, which of the ``n`` samples; ``None``: all of them.
         """
         rows = self._rows if places is None else self._rows[places]
@@ -106,14 +101,7 @@ class ScoredSamples:
 
 
 def scored_samples(trainer: CompiledTrainer, x: Tensor, y: Tensor, rows: IntArray) -> ScoredSamples:
-    """Samples that models are scored on, one after another.
-
-    Args:
-        trainer: of the network.
-        x: pooled inputs ``[S, ...]``.
-        y: their labels ``[S]``.
-        rows: int64 ``[n]``, which of them to score.
-    """
+    """Samples that models are scored on, one after another."""
     pooled = y.numpy()
     labels = pooled[rows]
     trainer.check_labels(labels)
@@ -122,13 +110,7 @@ def scored_samples(trainer: CompiledTrainer, x: Tensor, y: Tensor, rows: IntArra
 
 
 class CompiledScorer:
-    """The sums of a task of classes, by compiled code.
-
-    Args:
-        trainer: of the network.
-        task: what is counted.
-        kept: scores of models that did not change.
-    """
+    """The sums of a task of classes, by compiled code."""
 
     def __init__(self, trainer: CompiledTrainer, task: Task, kept: KeptScores) -> None:
         self.trainer = trainer
@@ -140,13 +122,7 @@ class CompiledScorer:
     def per_sample(
         self, vector: Tensor, rows: ClientSamples, work: Evaluate
     ) -> dict[str, PerSample]:
-        """What each sample adds to each sum under a model.
-
-        Args:
-            vector: float32 ``[d]``.
-            rows: the samples.
-            work: which sums, and whether the loss is asked for.
-        """
+        """What each sample adds to each sum under a model."""
         samples = scored_samples(self.trainer, rows.x, rows.y, rows.index)
         samples.score(vector)
         return self._added(samples, work)
@@ -164,13 +140,6 @@ class CompiledScorer:
         Samples are scored model by model, and then added up for all clients at once: where each
         client has a model of its own, adding up took longer than scoring. A sample's score and a
         client's sum have the same bits whatever is beside them.
-
-        Args:
-            models: float32 ``[k, d]``.
-            ids: int64 ``[n]``, the clients.
-            models_of: int64 ``[n]``, the model of each.
-            work: which sums, and whether the loss is asked for.
-            rows: the samples of all of them, in their order.
         """
         samples = scored_samples(self.trainer, rows.x, rows.y, rows.index)
         known: list[tuple[IntArray, Mapping[str, FloatArray]]] = []

@@ -25,14 +25,6 @@ class KeptScores:
 
     Args:
         most: bytes of models and scores to keep; those that were not asked for longest go first.
-
-    Example:
-        >>> import numpy as np
-        >>> kept = KeptScores()
-        >>> model, clients, work = torch.ones(2), np.array([3, 4]), Evaluate("test")
-        >>> kept.keep(model, clients, work, {"correct": np.array([5.0, 6.0])})
-        >>> kept.find(model, clients, work)["correct"].tolist(), kept.find(2 * model, clients, work)
-        ([5.0, 6.0], None)
     """
 
     def __init__(self, most: int = KEEP // 2) -> None:
@@ -48,13 +40,7 @@ class KeptScores:
     def find(
         self, vector: Tensor, ids: IntArray, work: Evaluate
     ) -> Mapping[str, FloatArray] | None:
-        """The scores of these clients under this very model, ``None`` if they are not known.
-
-        Args:
-            vector: float32 ``[d]``, the model.
-            ids: int64 ``[n]``, the clients.
-            work: which samples, and what is counted.
-        """
+        """The scores of these clients under this very model, ``None`` if they are not known."""
         name = _name(ids, work)
         if name not in self._kept:
             return None

@@ -26,12 +26,7 @@ _CHUNK_OF_IMAGES = 64
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """Clients that are scored on one model.
-
-    Args:
-        vector: float32 ``[d]``, the model.
-        ids: int64 ``[n]``, the clients.
-    """
+    """Clients that are scored on one model."""
 
     vector: Tensor
     ids: IntArray
@@ -48,13 +43,7 @@ class Helpers(Protocol):
 
 
 class NetworkScorer:
-    """The sums of any task, by the network.
-
-    Args:
-        module: the network; it is copied.
-        task: what is counted.
-        device: where models are scored.
-    """
+    """The sums of any task, by the network."""
 
     def __init__(self, module: nn.Module, task: Task, device: str) -> None:
         self._task = task
@@ -72,13 +61,7 @@ class NetworkScorer:
     def per_sample(
         self, vector: Tensor, rows: ClientSamples, work: Evaluate
     ) -> dict[str, PerSample]:
-        """What each sample adds to each sum under a model; nothing without a sample.
-
-        Args:
-            vector: float32 ``[d]``.
-            rows: the samples.
-            work: which sums, and whether the loss is asked for.
-        """
+        """What each sample adds to each sum under a model; nothing without a sample."""
         parts: dict[str, list[PerSample]] = {}
         for outputs, y in self.outputs(vector, rows):
             for name, values in self.added(outputs, y, work).items():
@@ -113,15 +96,6 @@ def part_of(
 
     A part is of whole chunks, those that one process alone would score, so that no bit depends on
     the number of parts.
-
-    Args:
-        samples: of each pass.
-        chunk: how many are scored at once.
-        number: which part, from 0.
-        parts: how many there are.
-
-    Returns:
-        the samples of each pass that are in this part.
     """
     chunks = [-(-len(rows.index) // chunk) for rows in samples]
     total = sum(chunks)

@@ -54,8 +54,6 @@ class Copied:
     """Pooled samples copied side by side.
 
     Args:
-        x: the copied inputs.
-        y: their labels.
         place: int64 ``[S]``, where each pooled sample is among them, -1 for none.
     """
 
@@ -72,8 +70,6 @@ class ScoredRows:
     Training samples are scored when a method compares losses, each time on another cohort.
 
     Args:
-        population: who holds what.
-        device: where samples are scored.
         copies: whether pooled test samples are worth a copy side by side: a dense network computes
             faster than memory is read at random; a convolution does not.
     """
@@ -93,7 +89,6 @@ class ScoredRows:
         """Take over who holds what.
 
         Args:
-            population: from now on.
             samples_changed: whether inputs or labels are others than before; else they only changed
                 hands, and copies of them are still good.
         """
@@ -112,8 +107,6 @@ class ScoredRows:
         once. If they change hands later, their places stay.
 
         Args:
-            ids: int64 ``[n]``, the clients.
-            split: training or test samples.
             everyone: int64, the clients that are scored in this round.
         """
         kept = self.kept[split]
@@ -268,7 +261,6 @@ def places_of_samples(bounds: IntArray, clients: IntArray) -> IntArray:
 
     Args:
         bounds: int64 ``[n + 1]``, where each client's samples begin and end.
-        clients: int64, which of the ``n``.
 
     Example:
         >>> places_of_samples(np.array([0, 2, 3, 5]), np.array([0, 2])).tolist()

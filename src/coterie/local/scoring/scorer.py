@@ -30,15 +30,7 @@ from coterie.local.training.stack import Stack
 
 
 class Scorer:
-    """The task's sums and the summed loss of a model on clients' own samples.
-
-    Args:
-        population: who holds what.
-        module: the network; it is copied.
-        decay: names of the kernels that carry L2.
-        device: where models are scored.
-        task: what is counted.
-    """
+    """The task's sums and the summed loss of a model on clients' own samples."""
 
     def __init__(
         self,
@@ -83,10 +75,6 @@ class Scorer:
         """Score clients on their models.
 
         Args:
-            models: float32 ``[k, d]``.
-            ids: int64 ``[n]``, the clients.
-            which: int64 ``[n, r]``, the rows of ``models`` that each is scored on.
-            work: which split, which sums, and whether the loss is asked for.
             helpers: other processes that score, where this one has no compiled code.
 
         Returns:
@@ -169,10 +157,7 @@ class Scorer:
         """Score one model after another.
 
         Args:
-            passes: the models, and the clients of each.
-            work: as in `score`.
             everyone: int64, the clients that are scored in this round, on these models or others.
-            helpers: as in `score`.
 
         Yields:
             what each sample adds to each sum in a pass, and whose samples they are.
@@ -208,13 +193,6 @@ class Scorer:
     ) -> tuple[FloatArray, IntArray]:
         """The loss of each sample under some models.
 
-        Args:
-            vectors: float32 ``[r, d]``.
-            ids: int64 ``[n]``, the clients.
-            split: which of their samples.
-            everyone: int64, the clients that are scored in this round, on these models or others.
-            helpers: as in `score`.
-
         Returns:
             float64 ``[s, r]``, client after client, and int64 ``[n + 1]``, where each client's
             samples begin and end.
@@ -236,17 +214,7 @@ class Scorer:
     def score_mixture(
         self, vectors: Tensor, ids: IntArray, shares: FloatArray, work: Evaluate
     ) -> dict[str, FloatArray]:
-        """Score the mixture of what several models predict, ``p(y | x) = sum_m pi_m p_m(y | x)``.
-
-        Args:
-            vectors: float32 ``[r, d]``.
-            ids: int64 ``[n]``, the clients.
-            shares: float64 ``[n, r]``, of each client.
-            work: as in `score`.
-
-        Returns:
-            As `score`.
-        """
+        """Score the mixture of what several models predict, ``p(y | x) = sum_m pi_m p_m(y | x)``."""
         rows = self.rows.gathered(ids, work.split)
         if rows.spread is not None:
             # Clients that share a sample mix its predictions differently.

@@ -49,8 +49,6 @@ class ClientBlock:
 
     Args:
         x: pooled inputs on the device.
-        y: their labels.
-        step: the update rule.
         streams: a stream of dropout masks for each client; none for a network without dropout.
     """
 
@@ -80,12 +78,6 @@ class Step:
 class BatchedTrainer:
     """Trains blocks of clients on one device. It keeps buffers, never anything that changes a
     result.
-
-    Args:
-        module: the network; it is copied.
-        objective: gives the batch loss.
-        decay: names of the kernels that carry L2.
-        device: where and how.
 
     Raises:
         ConfigError: when it first trains, for a network that changes its buffers, as running
@@ -122,10 +114,6 @@ class BatchedTrainer:
         """Train clients from ``starts [n, d]``, those with the most steps first.
 
         Args:
-            samples: inputs and labels of each client.
-            starts: float32 ``[n, d]``, the model that each one was sent.
-            solver: local SGD.
-            keys: the clients' streams.
             end: of the monotonic clock; clients that have steps left then are given up.
 
         Returns:

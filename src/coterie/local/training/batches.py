@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from coterie.core.arrays import IntArray
 from coterie.core.augment import augmented
 from coterie.core.keys import Key
+from coterie.core.own_model import Batch
 from coterie.core.solver import Solver
 
 _CACHED = 2**18  # bytes that stay in a processor's second cache beside a network
@@ -39,7 +40,6 @@ class Pass:
 
     Args:
         order: int64 ``[size]``, the samples in the order in which batches take them.
-        steps: batches of this pass.
         last: whether the training ends with it.
     """
 
@@ -71,13 +71,7 @@ def batches(size: int, solver: Solver, rng: np.random.Generator) -> Iterator[Pas
 def joined_batches(
     size: int, solver: Solver, rng: np.random.Generator
 ) -> tuple[IntArray, IntArray]:
-    """The samples of all passes of `batches` one after another, int64, and where each pass ends.
-
-    Example:
-        >>> order, ends = joined_batches(25, Solver(batch_size=10, steps=7), np.random.default_rng(0))
-        >>> len(order), ends.tolist()
-        (60, [25, 50, 60])
-    """
+    """The samples of all passes of `batches` one after another, int64, and where each pass ends."""
     count, whole, passes = _counts(size, solver)
     if not count:
         return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -141,30 +135,12 @@ def channels_last(x: Tensor) -> Tensor:
     return x.as_strided(x.shape, (channels * height * width, 1, width * channels, channels))
 
 
-@dataclass(frozen=True, slots=True)
-class MiniBatch:
-    """A batch of a training.
-
-    Args:
-        x: inputs ``[B, ...]``.
-        y: their targets.
-        last_pass: whether it is one of the last pass over the samples.
-    """
-
-    x: Tensor
-    y: Tensor
-    last_pass: bool
-
-
 def minibatches(
     samples: TrainingSamples, solver: Solver, key: Key, images: bool = False
-) -> Iterator[MiniBatch]:
+) -> Iterator[Batch]:
     """The batches of a training by autograd, one after another.
 
     Args:
-        samples: of the client.
-        solver: how it trains.
-        key: the client's stream.
         images: whether a network that convolves takes them.
     """
     size = len(samples.y)
@@ -191,7 +167,7 @@ def minibatches(
                 x = samples.x.index_select(0, order[at:stop])
                 if images:
                     x = channels_last(x)
-            yield MiniBatch(x, ys[at:stop], part.last)
+            yield Batch(x, ys[at:stop], part.last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,11 +193,6 @@ class BatchSchedule:
     @classmethod
     def of(cls, sizes: Sequence[int], solver: Solver, keys: Sequence[Key]) -> BatchSchedule:
         """For clients whose samples lie one after another, in descending order of steps.
-
-        Args:
-            sizes: samples of each client.
-            solver: gives batch size and budget.
-            keys: the clients' streams; each is shuffled as when it trains alone.
 
         Example:
             >>> s = BatchSchedule.of([5, 2], Solver(epochs=1, batch_size=2), [Key(0), Key(1)])

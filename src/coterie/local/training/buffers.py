@@ -15,13 +15,7 @@ from coterie.core.vectors import Layout
 
 class ModelBuffers:
     """Parameters, starts and velocities of a block, each tensor of the network as ``[capacity,
-    ...]``. They are made once, for the largest block, and filled anew for each.
-
-    Args:
-        layout: of the network.
-        trained: names of the parameters that are trained.
-        device: where they are.
-    """
+    ...]``. They are made once, for the largest block, and filled anew for each."""
 
     def __init__(self, layout: Layout, trained: Sequence[str], device: str) -> None:
         self.layout = layout
@@ -81,15 +75,6 @@ class CudaGraphCache:
     Args:
         record: ``(step, state) -> replay``, where ``state`` is what a step writes: it must be as
             before afterwards.
-        most: recordings kept.
-
-    Example:
-        >>> total = torch.zeros(2)
-        >>> replay = CudaGraphCache(lambda step, state: step)
-        >>> for value in (1.0, 2.0):
-        ...     replay("two", [torch.full((2,), value)], lambda inputs: total.add_(inputs[0]), [total])
-        >>> total.tolist()
-        [3.0, 3.0]
     """
 
     def __init__(self, record: Record, most: int = 64) -> None:

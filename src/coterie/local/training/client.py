@@ -40,14 +40,10 @@ def train_client(
     """Carry out a training, phase by phase.
 
     Args:
-        work: what to do.
-        base: the run's solver.
-        samples: of the client.
         start: float32 ``[d]``, the model that the client trains from. Of a client with a model
             of its own ``[r d + s]``: the ``r`` vectors that it is sent, and what it stored.
         out: where the update is written, as long as ``start``. Of a client with a model of its
             own, what it stores from now on stands at the same places.
-        key: the client's stream.
     """
     objective = work.objective
     if isinstance(work.how, Weighted):
@@ -56,7 +52,7 @@ def train_client(
         samples = TrainingSamples(samples.x, with_weights(samples.y, weights))
         objective = weighted(objective)
     if isinstance(work.how, WithOwnModel):
-        return _train_own_model(trainers, work, base, samples, start, out, key)
+        return train_own_model(trainers, work, base, samples, start, out, key)
     solvers = work.solvers(base, key.round)
     if not isinstance(work.how, Phases):
         trainer = trainers.of(objective, solvers[0])
@@ -75,7 +71,7 @@ def train_client(
     return trained
 
 
-def _train_own_model(
+def train_own_model(
     trainers: Trainers,
     work: Train,
     base: Solver,
@@ -87,14 +83,9 @@ def _train_own_model(
     """Carry out the training of a client that has a model of its own.
 
     Args:
-        trainers: of the network.
-        work: with the rule.
-        base: the run's solver.
-        samples: inputs ``[n, ...]`` and their targets.
         row: float32 ``[r d + s]``, what the client is sent, and what it stored.
         out: where the update ``[d]`` and what the client stores from now on ``[s]`` are written, at
             the places where the model and the stored values stand in ``row``.
-        key: the client's stream.
     """
     rule = work.own_model
     assert rule is not None, "the work has no rule for a model of the client's own"
@@ -115,16 +106,7 @@ def _train_own_model(
 
 
 class OwnTraining:
-    """See `coterie.core.own_model.LocalTraining`.
-
-    Args:
-        trainers: of the network.
-        work: what the client is asked.
-        base: the run's solver.
-        samples: inputs ``[n, ...]`` and their targets.
-        received: float32 ``[r, d]``, what the client was sent.
-        key: the client's stream.
-    """
+    """See `coterie.core.own_model.LocalTraining`."""
 
     def __init__(
         self,
@@ -189,8 +171,7 @@ class OwnTraining:
 
     def batches(self, stream: str = "") -> Iterator[Batch]:
         key = self.key.of(stream) if stream else self.key
-        for batch in minibatches(self.samples, self.solver, key, self.trainers.convolves):
-            yield Batch(batch.x, batch.y, batch.last_pass)
+        return minibatches(self.samples, self.solver, key, self.trainers.convolves)
 
     def everything(self) -> Batch:
         x, y = self.samples

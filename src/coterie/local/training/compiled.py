@@ -57,12 +57,7 @@ def _kernels() -> Any:
 
 def compiles(solver: Solver) -> bool:
     """Whether compiled code takes the steps of a solver: those of SGD, Adam and AdamW, with any
-    schedule and decay.
-
-    Example:
-        >>> compiles(Solver(optimizer="adam")), compiles(Solver(optimizer="adam", clip_norm=1.0))
-        (True, False)
-    """
+    schedule and decay."""
     clips = solver.clip_norm is not None or solver.clip_value is not None
     # Augmentation changes samples between passes, and compiled code takes all passes in one call.
     if clips or solver.augment or solver.precision != "float32":
@@ -100,8 +95,6 @@ class CompiledTrainer:
     """Local training by compiled code, and scoring.
 
     Args:
-        stack: the shape of the network.
-        mu: weight of the proximal term.
         squared: whether the loss is the mean squared error in place of the cross-entropy.
     """
 

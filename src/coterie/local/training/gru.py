@@ -183,9 +183,7 @@ def _memory(left: Tensor, shape: tuple[int, ...], h: int) -> Any:
     """What a pass leaves, as the kernels know it.
 
     Args:
-        left: of `_room_for_memory`.
         shape: directions, steps, samples.
-        h: values of the state.
     """
     directions, steps, samples = shape
     once = directions * steps * samples * h
@@ -244,10 +242,6 @@ def use_fused_gru(module: nn.Module) -> nn.Module:
 
     Args:
         module: the network; it is changed. Layers of a subclass of ``nn.GRU`` are left as they are.
-
-    Example:
-        >>> type(use_fused_gru(nn.Sequential(nn.GRU(3, 2)))[0]).__name__
-        'FusedGRU'
     """
     for layer in module.modules():
         if type(layer) is nn.GRU:

@@ -65,12 +65,7 @@ class UpdateRule(Protocol):
         self, params: list[Tensor], velocity: list[Tensor]
     ) -> list[Mapping[str, Tensor]]:
         """What is remembered of each parameter after the steps so far, by name; nothing before the
-        first step.
-
-        Args:
-            params: ``w``, those of the steps.
-            velocity: ``v``.
-        """
+        first step."""
         ...
 
     def recall(
@@ -79,7 +74,6 @@ class UpdateRule(Protocol):
         """Go on from what was `remembered`, before the first step.
 
         Args:
-            params: ``w``, of which it was.
             velocity: ``v``, changed in place.
             state: is taken over.
         """
@@ -104,14 +98,9 @@ def add_penalties(
 class SgdStep:
     """The update rule of local SGD.
 
-        g <- g + 2 l2 w + mu (w - w_start)
-        v <- momentum v + g
-        w <- w - lr v
-
-    Args:
-        solver: learning rate, momentum and ``l2``.
-        mu: weight of the proximal term.
-        decayed: which of the parameters carry L2, by their place in the lists below.
+    g <- g + 2 l2 w + mu (w - w_start)
+    v <- momentum v + g
+    w <- w - lr v
     """
 
     solver: Solver
@@ -164,10 +153,6 @@ def make_rule(
     """The update rule of a local training.
 
     Args:
-        solver: how to train.
-        mu: weight of the proximal term.
-        decayed: which of the parameters carry L2, by their place in the lists.
-        steps: of the training.
         many: whether the first dimension of every parameter is that of clients.
     """
     if solver.is_plain_sgd:
@@ -187,9 +172,6 @@ def refuse_alone(solver: Solver) -> None:
     """Refuse options with which a client can only be trained alone.
 
     Elsewhere clients are trained together, each as a row of the same tensors.
-
-    Raises:
-        ConfigError: naming the option.
     """
     if solver.optimizer == _BY_MATRIX:
         raise ConfigError(
@@ -213,10 +195,6 @@ class TorchStep:
         w <- optimizer(w, g, eta_t)
 
     Args:
-        solver: the optimiser and its options.
-        mu: weight of the proximal term.
-        decayed: which of the parameters carry L2, by their place in the lists.
-        steps: of the training.
         many: whether the first dimension of every parameter is that of clients, which then may
             become fewer from step to step, the last ones first.
     """
@@ -352,10 +330,6 @@ Form = tuple[tuple[tuple[str, Shape], ...], ...]
 def memory_size(solver: Solver, shapes: Sequence[Shape]) -> int:
     """How many values an optimiser remembers, with the one that says whether it took a step.
 
-    Args:
-        solver: whose optimiser.
-        shapes: of the parameters that it moves.
-
     Example:
         >>> adam = Solver(optimizer="adam")
         >>> memory_size(adam, [(3, 2), (2,)])  # two moments of 8 values, and a count of steps for each
@@ -373,10 +347,7 @@ def load_memory(
     """Let an optimiser that took no step yet go on from what it remembered.
 
     Args:
-        rule: of the training.
-        params: that it moves.
         velocity: of the momentum, changed in place; empty without one.
-        memory: float32 ``[m]``.
     """
     if not memory[0]:
         return
@@ -394,8 +365,6 @@ def store_memory(
     """Write what an optimiser remembers into a vector; nothing where it took no step.
 
     Args:
-        rule: of the training that is over.
-        params: that it moved.
         velocity: of the momentum; empty without one.
         memory: float32 ``[m]``, changed in place.
     """

@@ -152,7 +152,6 @@ def draw_masks(
         calls: batch length -> the calls of a forward pass.
         lengths: of the clients' batches.
         rows: length of the longest, to which others are padded.
-        generators: a stream per client.
     """
     each = [
         [_padded(call.draw(generator), rows - length) for call in calls[length]]
@@ -168,12 +167,7 @@ def _padded(mask: Tensor, short: int) -> Tensor:
 
 
 class LossNetwork(nn.Module):
-    """An objective as a network of two: the one in training, and the one received.
-
-    Args:
-        module: the network; it is copied twice.
-        objective: gives the batch loss.
-    """
+    """An objective as a network of two: the one in training, and the one received."""
 
     def __init__(self, module: nn.Module, objective: Objective) -> None:
         super().__init__()
@@ -192,12 +186,7 @@ class LossNetwork(nn.Module):
 
 
 class NetworkProbe:
-    """Runs a network on a few samples, once, and remembers what it saw.
-
-    Args:
-        network: the objective and its two copies of the network.
-        device: where it will train.
-    """
+    """Runs a network on a few samples, once, and remembers what it saw."""
 
     def __init__(self, network: LossNetwork, device: Device) -> None:
         self.network = network
@@ -278,11 +267,7 @@ class NetworkProbe:
 
 
 def refuse_augmentation(solver: Solver) -> None:
-    """Refuse to change samples as clients train: a block of them lies on the device as it is.
-
-    Raises:
-        ConfigError: where the solver has changes of samples.
-    """
+    """Refuse to change samples as clients train: a block of them lies on the device as it is."""
     if solver.augment:
         raise ConfigError(
             f"local.augment: vmap trains on samples as they are, got {len(solver.augment)}; "
@@ -306,10 +291,7 @@ def draws(module: nn.Module, objective: Objective, x: Tensor, y: Tensor) -> bool
     be said.
 
     Args:
-        module: the network; it is copied.
-        objective: gives the batch loss.
         x: inputs, of which it sees up to three.
-        y: their targets.
 
     Example:
         >>> from coterie.objectives import plain

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from coterie.core.keep import Keep
 from coterie.core.keys import Key, keyed_torch
 from coterie.core.objective import Objective, check_loss
+from coterie.core.own_model import Batch
 from coterie.core.solver import Solver
 from coterie.core.vectors import Layout, bind, copy_module, training_mode
 from coterie.local.device import Device, autocast
-from coterie.local.training.batches import MiniBatch, TrainingSamples, convolves, minibatches
+from coterie.local.training.batches import TrainingSamples, convolves, minibatches
 from coterie.local.training.gru import use_fused_gru
 from coterie.local.training.optimizers import UpdateRule, load_memory, make_rule, store_memory
 
@@ -26,7 +27,6 @@ class Trained:
     """The end of a local training: the update ``w - w_start`` is left in the caller's buffer.
 
     Args:
-        size: training samples of the client.
         loss: mean loss of the last pass over them.
     """
 
@@ -72,13 +72,9 @@ class Trainer(Protocol):
         """Train on a client's samples.
 
         Args:
-            samples: of the client.
             start: float32 ``[d]``, where training begins: the model that the client was sent, unless
                 ``pull`` says otherwise.
             out: float32 ``[d]``, where the update is written.
-            solver: how to train.
-            key: the client's stream.
-            pull: what is added to the gradients.
         """
         ...
 
@@ -89,11 +85,8 @@ class Trainer(Protocol):
         proximal term ``mu/2 ||at - sent||^2``; and the loss without them.
 
         Args:
-            at: float32 ``[d]``, the point.
             sent: float32 ``[d]``, the model that the client was sent, which the proximal term pulls
                 to and some objectives read.
-            x: inputs of the batch.
-            y: their targets.
             l2: weight of the squares of the kernels that carry it.
         """
         ...
@@ -104,7 +97,6 @@ class StepMemory:
     """The update rule of a training by autograd, and what it carries from step to step.
 
     Args:
-        rule: what a gradient does to the parameters.
         anchor: what the proximal term pulls to; empty without such a term.
         velocity: of the momentum; empty without one.
         constant: added to every gradient; empty for nothing.
@@ -122,8 +114,6 @@ class Autograd:
 
     Args:
         module: the network; it is taken over, hand in a copy.
-        objective: gives the batch loss, and the weight of the proximal term.
-        decay: names of the kernels that carry L2.
         moves: the coordinates that training moves, whole tensors; ``None``: all of them.
         mu: weight of the proximal term; ``None``: that of the objective.
         device: where and how the network is computed by `train`, to which all is handed on the CPU.
@@ -249,7 +239,7 @@ class Autograd:
         views = self.layout.views(vector.to(self.device.name))
         return [views[name].clone() for name in self.names]
 
-    def _step(self, batch: MiniBatch, memory: StepMemory) -> Tensor:
+    def _step(self, batch: Batch, memory: StepMemory) -> Tensor:
         """One step on a batch; returns its loss."""
         precision = self.device.precision
         if memory.rule.solver.precision == "bfloat16":

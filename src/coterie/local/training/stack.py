@@ -96,11 +96,7 @@ class Stack:
 
     def table(self, shape: tuple[int, ...]) -> IntArray:
         """int64 ``[l, 7]``, the convolutions for samples of a shape, as ``kernels.conv_forward``
-        reads them.
-
-        Raises:
-            ValueError: if they do not fit.
-        """
+        reads them."""
         if self.convs and len(shape) != 3:
             raise ValueError(f"convolutions want images, got samples of shape {shape}")
         rows = []

@@ -24,8 +24,6 @@ class Trainers:
     objective.
 
     Args:
-        module: the network; it is copied, never changed.
-        decay: names of the kernels that carry L2.
         device: where and how clients train, one whole training at a time; compiled code, models of
             the clients' own and phases are for the CPU alone.
     """
@@ -54,7 +52,6 @@ class Trainers:
         """The compiled code that trains by a solver, if this network has any.
 
         Args:
-            solver: how clients train.
             squared: whether the loss is the mean squared error in place of the cross-entropy.
         """
         if self.stack is None or not compiles(solver):
@@ -74,8 +71,6 @@ class Trainers:
         """The trainer for an objective: compiled where that can be.
 
         Args:
-            objective: what the client minimises.
-            solver: how it trains.
             mu: weight of the proximal term; ``None``: that of the objective.
 
         Raises:
