@@ -141,7 +141,7 @@ def needed(factories: Factories, pages: Mapping[str, Sent]) -> str:
         in_rounds = [WORDS[one] for one in occasions if one in IN_ROUNDS]
         if in_rounds:
             needs.append(f"in every round: {', and '.join(in_rounds)}")
-        statistics = "statistics" in (method.reads or ())
+        statistics = "statistics" in (method.needs or ())
         rows.append((f"`{name}`", "; ".join(needs) or "no", "yes" if statistics else "no"))
     return table(*rows)
 

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
-from coterie import Groups, Method, Plan, Round
+from coterie import FirstModels, Groups, Method, Plan, Round
 from coterie.core.arrays import IntArray
 from coterie.core.work import Evaluate
 from coterie.rules.weighing import evenly
@@ -69,4 +69,4 @@ def settle(
 
     Source: the Coterie authors, Write a method (2026).
     """
-    return Method(assign=Settling(times), weigh=evenly, groups=groups, distinct_init=True)
+    return Method(assign=Settling(times), weigh=evenly, first=FirstModels(groups, distinct=True))

@@ -26,7 +26,7 @@ PUBLIC = [
         "CoterieError",
         "DataError",
     ),
-    *("Groups", "Key", "LiveTable", "LrSchedule", "Method", "Plan", "Population"),
+    *("FirstModels", "Groups", "Key", "LiveTable", "LrSchedule", "Method", "Plan", "Population"),
     *("Privacy", "PrivacyError"),
     *("QuorumError", "Result", "Round", "SecureSums", "Solver", "Train", "Updates", "load"),
     *("resume", "run"),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from coterie.errors import QuorumError as QuorumError
     from coterie.measures.own_models import Adaptation as Adaptation
     from coterie.methods.algorithm import Algorithm as Algorithm
+    from coterie.methods.method import FirstModels as FirstModels
     from coterie.methods.method import Method as Method
     from coterie.python.call import run as run
     from coterie.python.loading import load as load
@@ -49,6 +50,7 @@ _HOME = {
     "ConfigError": "coterie.errors",
     "CoterieError": "coterie.errors",
     "DataError": "coterie.errors",
+    "FirstModels": "coterie.methods.method",
     "Groups": "coterie.core.groups",
     "Key": "coterie.core.keys",
     "Augment": "coterie.core.augment",

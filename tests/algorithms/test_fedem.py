@@ -265,7 +265,7 @@ def test_what_it_cannot_do_is_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="statistics of clients, got 'fedem'"):
         check_private(method, "fedem")
     with pytest.raises(ConfigError, match="privacy: clips one update of each client"):
-        check_private(replace(method, reads=()), "fedem")
+        check_private(replace(method, needs=()), "fedem")
     with pytest.raises(ConfigError, match="its clients train several models, got 'fedem'"):
         make_secure(method, SecureSums(), "fedem")
     data = ct.load("digits", partition={"kind": "planted_mixture", "clients": 12})

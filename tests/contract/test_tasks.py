@@ -93,7 +93,7 @@ def run(make: Make, task: str, **options: Any) -> ct.Result:
 def counts_classes(make: Make) -> bool:
     method = method_of(make(2))
     assert method is not None
-    return method.counts_classes or isinstance(method.assign, Migrating)
+    return "class_labels" in (method.needs or ()) or isinstance(method.assign, Migrating)
 
 
 def mixes_predictions(make: Make) -> bool:

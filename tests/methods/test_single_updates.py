@@ -197,7 +197,7 @@ def test_masked_updates_give_the_same_models_where_sums_are_said_to_be_enough(
     one_by_one = {"grouping", "beside", "weights", "shares"}
     assert same == (not one_by_one & set(needs)), needs
     assert seen.chains == ("chains" in needs)
-    assert ("statistics" in seen.kinds) == ("statistics" in (method.reads or ()))
+    assert ("statistics" in seen.kinds) == ("statistics" in (method.needs or ()))
 
 
 @every

@@ -74,7 +74,7 @@ def test_a_new_method_is_one_short_function() -> None:
         return replace(groups, member=member), Plan(round.cohort, member[round.cohort])
 
     result = ct.run(
-        ct.Method(assign=odd_and_even, groups=2),
+        ct.Method(assign=odd_and_even, first=ct.FirstModels(2)),
         data=blobs(),
         model=small_net(),
         rounds=3,

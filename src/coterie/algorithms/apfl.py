@@ -94,5 +94,5 @@ def apfl(alpha: Share = 0.5, adaptive: bool = True) -> Method:
         Apfl(alpha=0.25, adaptive=False)
     """
     return Method(
-        assign=everyone, local=Train(plain, WithOwnModel(Apfl(alpha, adaptive))), reads=()
+        assign=everyone, local=Train(plain, WithOwnModel(Apfl(alpha, adaptive))), needs=()
     )

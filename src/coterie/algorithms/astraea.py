@@ -71,4 +71,4 @@ def astraea(
     """
     # Weighed by samples, which is the default; FedGSP, whose groups are equal, weighs evenly.
     rule = Mediated(gamma, Histograms(privacy, epsilon))
-    return Method(rule, counts_classes=True, reads=("statistics", "chains"))
+    return Method(rule, needs=("statistics", "chains", "class_labels"))

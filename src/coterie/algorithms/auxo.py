@@ -210,4 +210,4 @@ def auxo(share: Share = 0.05, participants: Count = 10, reward: Above = 5.0) -> 
         0.2
     """
     rule = FormsCohorts(share, participants, reward)
-    return Method(rule, recluster=rule.recluster, reads=())
+    return Method(rule, recluster=rule.recluster, needs=())

@@ -379,4 +379,4 @@ def cfl(
         1
     """
     rule = Bipartition(eps1, eps2, after, linkage, gamma_max, max_age)
-    return Method(migrating(rule, migration), recluster=rule.recluster, reads=("newcomers",))
+    return Method(migrating(rule, migration), recluster=rule.recluster, needs=("newcomers",))

@@ -20,7 +20,7 @@ from coterie.core.process import one_thread
 from coterie.math.clustering import kmeans
 from coterie.math.labellings import numbered_as_before
 from coterie.math.similarity import Matrix
-from coterie.methods.method import Method
+from coterie.methods.method import FirstModels, Method
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.newcomers import least_loss_groups
 
@@ -139,4 +139,4 @@ def cfl_gp(groups: Count = 3, every: Count = 2, partitions: Count = 5) -> Method
         4
     """
     rule = GradientPartition(every, partitions)
-    return Method(rule, groups=groups, reads=("start", "newcomers", "statistics"))
+    return Method(rule, first=FirstModels(groups), needs=("start", "newcomers", "statistics"))

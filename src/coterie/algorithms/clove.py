@@ -17,7 +17,7 @@ from coterie.core.plan import Plan
 from coterie.core.work import Evaluate
 from coterie.math.clustering import kmeans
 from coterie.math.outliers import far_from_neighbours
-from coterie.methods.method import Method
+from coterie.methods.method import FirstModels, Method
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.cold_start import Outliers
 
@@ -127,8 +127,7 @@ def clove(groups: Count = 3, outliers: Outliers = "keep") -> Method:
     """
     return Method(
         ClusterLossVectors(outliers),
-        groups=groups,
         # From equal models all losses of a client are equal, and say nothing of its data.
-        distinct_init=True,
-        reads=("statistics",),
+        first=FirstModels(groups, distinct=True),
+        needs=("statistics",),
     )

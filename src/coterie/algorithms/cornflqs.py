@@ -135,4 +135,4 @@ def cornflqs(groups: Count = 3, together: Annotated[int, Field(ge=1)] = 10) -> M
         4
     """
     rule = CoordinatesClusters(groups, together)
-    return Method(rule, recluster=rule.recluster, weigh=evenly_at_first, reads=("statistics",))
+    return Method(rule, recluster=rule.recluster, weigh=evenly_at_first, needs=("statistics",))

@@ -70,4 +70,4 @@ def ditto(lam: Weight = 1.0) -> Method:
         >>> ditto(lam=0.1).local.own_model
         Ditto(lam=0.1)
     """
-    return Method(assign=everyone, local=Train(plain, WithOwnModel(Ditto(lam))), reads=())
+    return Method(assign=everyone, local=Train(plain, WithOwnModel(Ditto(lam))), needs=())

@@ -141,4 +141,4 @@ def fedala(
         2
     """
     rule = FedAla(adaptive_layers, share, eta, threshold)
-    return Method(assign=everyone, local=Train(plain, WithOwnModel(rule)), reads=())
+    return Method(assign=everyone, local=Train(plain, WithOwnModel(rule)), needs=())

@@ -22,4 +22,4 @@ def fedavg() -> Method:
         >>> fedavg().groups
         1
     """
-    return Method(assign=everyone, reads=())
+    return Method(assign=everyone, needs=())

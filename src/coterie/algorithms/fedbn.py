@@ -36,5 +36,5 @@ def fedbn(layers: tuple[str, ...] = ("norm",)) -> Method:
         local=Train(plain, keep=KeepLayers(layers)),
         # 1/K in Alg. 1, whatever the number of samples.
         weigh=evenly,
-        reads=(),
+        needs=(),
     )

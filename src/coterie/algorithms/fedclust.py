@@ -84,4 +84,4 @@ def fedclust(
         outliers=outliers,
         large=LargeFederation(sample, sketch, ask),
     )
-    return Method(migrating(rule, migration), reads=("start", "newcomers"))
+    return Method(migrating(rule, migration), needs=("start", "newcomers"))

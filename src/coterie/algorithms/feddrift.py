@@ -197,4 +197,4 @@ def feddrift(
         0.2
     """
     rule = DriftIntoNewModels(every, delta, delta if merge is None else merge, most, start)
-    return Method(rule, reads=("statistics",))
+    return Method(rule, needs=("statistics",))

@@ -14,7 +14,7 @@ from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.core.training import Mixture
 from coterie.core.work import Train
-from coterie.methods.method import Method
+from coterie.methods.method import FirstModels, Method
 from coterie.objectives import plain
 from coterie.rules.soft_groups import by_predictions, shares_of
 
@@ -60,8 +60,7 @@ def fedem(groups: Annotated[int, Field(ge=1)] = 3) -> Method:
         TrainsComponents(),
         local=Train(plain, Mixture()),
         serve=by_predictions,
-        groups=groups,
         # Equal components would explain every sample alike and stay equal.
-        distinct_init=True,
-        reads=("statistics",),
+        first=FirstModels(groups, distinct=True),
+        needs=("statistics",),
     )

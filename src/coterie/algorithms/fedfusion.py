@@ -37,4 +37,4 @@ def fedfusion(
         >>> fedfusion(operator="multi").local.objective.operator
         'multi'
     """
-    return Method(everyone, local=Train(fusion(operator, smoothing)), reads=())
+    return Method(everyone, local=Train(fusion(operator, smoothing)), needs=())

@@ -21,7 +21,7 @@ from coterie.core.keys import Key
 from coterie.core.plan import Plan
 from coterie.core.work import Train
 from coterie.math.group_count import GroupCount, Most, estimate_notes
-from coterie.methods.method import Method
+from coterie.methods.method import FirstModels, Method
 from coterie.objectives import proximal
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.cold_start import (
@@ -234,8 +234,8 @@ def fedgroup(
     return Method(
         ByDirection(cold_start, newcomers, upfront, random_groups(ablation)),
         inter_group=inter_group(eta_g, inter_group_rule),
-        groups=cold_start.first_models,
-        reads=("start",) if newcomers.frozen else ("start", "newcomers"),
+        first=FirstModels(cold_start.first_models),
+        needs=("start",) if newcomers.frozen else ("start", "newcomers"),
     )
 
 

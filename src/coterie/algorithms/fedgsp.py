@@ -122,8 +122,8 @@ def fedgsp(
     Training (2022).
 
     Example:
-        >>> fedgsp(kappa=0.5).samples_cohort
-        True
+        >>> fedgsp(kappa=0.5).needs
+        ('statistics', 'chains', 'class_labels', 'all_clients')
     """
     rule = Growing(
         Histograms(privacy, epsilon),
@@ -142,7 +142,5 @@ def fedgsp(
     return Method(
         migrating(rule, migration),
         weigh=evenly,
-        samples_cohort=True,
-        counts_classes=True,
-        reads=("statistics", "chains"),
+        needs=("statistics", "chains", "class_labels", "all_clients"),
     )

@@ -195,4 +195,4 @@ def fedgwc(
         >>> fedgwc(gamma=0.5).assign.gamma
         0.5
     """
-    return Method(SplitsByLosses(gamma, eps, most), reads=("statistics",))
+    return Method(SplitsByLosses(gamma, eps, most), needs=("statistics",))

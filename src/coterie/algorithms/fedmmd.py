@@ -30,4 +30,4 @@ def fedmmd(weight: Annotated[float, Field(ge=0)] = 0.1) -> Method:
         >>> fedmmd(weight=0.5).local.objective.weight
         0.5
     """
-    return Method(everyone, local=Train(mmd(weight)), reads=())
+    return Method(everyone, local=Train(mmd(weight)), needs=())

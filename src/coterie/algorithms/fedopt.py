@@ -29,7 +29,7 @@ def fedavgm(lr: Rate = 1.0, beta: Decay = 0.9) -> Method:
         >>> fedavgm(beta=0.5).groups
         1
     """
-    return Method(everyone, server=server.momentum(lr, beta), reads=())
+    return Method(everyone, server=server.momentum(lr, beta), needs=())
 
 
 # Server rates and decays are the picks of Reddi et al. for EMNIST. Flower and FL-bench have other
@@ -53,7 +53,7 @@ def fedadagrad(lr: Rate = 0.1, beta1: Decay = 0.0, tau: Rate = 1e-3) -> Method:
         >>> fedadagrad(lr=0.01).groups
         1
     """
-    return Method(everyone, server=server.adagrad(lr, beta1, tau), reads=())
+    return Method(everyone, server=server.adagrad(lr, beta1, tau), needs=())
 
 
 @validated
@@ -78,7 +78,7 @@ def fedadam(
         >>> fedadam(lr=0.01).groups
         1
     """
-    return Method(everyone, server=server.adam(lr, beta1, beta2, tau), reads=())
+    return Method(everyone, server=server.adam(lr, beta1, beta2, tau), needs=())
 
 
 @validated
@@ -103,4 +103,4 @@ def fedyogi(
         >>> fedyogi(lr=0.01).groups
         1
     """
-    return Method(everyone, server=server.yogi(lr, beta1, beta2, tau), reads=())
+    return Method(everyone, server=server.yogi(lr, beta1, beta2, tau), needs=())

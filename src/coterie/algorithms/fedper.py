@@ -28,4 +28,4 @@ def fedper(layers: tuple[str, ...] = ("head",)) -> Method:
         >>> fedper().local.keep.names
         ('head',)
     """
-    return Method(assign=everyone, local=Train(plain, keep=KeepLayers(layers)), reads=())
+    return Method(assign=everyone, local=Train(plain, keep=KeepLayers(layers)), needs=())

@@ -31,4 +31,4 @@ def fedprox(mu: Annotated[float, Field(ge=0)] = 1.0) -> Method:
         >>> fedprox(mu=0.1).local.objective.mu
         0.1
     """
-    return Method(assign=everyone, local=Train(proximal(mu)), reads=())
+    return Method(assign=everyone, local=Train(proximal(mu)), needs=())

@@ -48,4 +48,4 @@ def fedrep(
     # Line by line as in Alg. 1: the head for the representation that was received, then a step of
     # the representation for this head.
     phases = (Phase(head, head_epochs), Phase(body, body_epochs))
-    return Method(assign=everyone, local=Train(plain, Phases(phases), keep=head), reads=())
+    return Method(assign=everyone, local=Train(plain, Phases(phases), keep=head), needs=())

@@ -102,6 +102,4 @@ def fedrod(gamma: Power = 1.0, predict: Predictor = "personal") -> Method:
         FedRod(gamma=0.5, predict='personal')
     """
     rule = FedRod(gamma, predict)
-    return Method(
-        assign=everyone, local=Train(plain, WithOwnModel(rule)), counts_classes=True, reads=()
-    )
+    return Method(assign=everyone, local=Train(plain, WithOwnModel(rule)), needs=("class_labels",))

@@ -15,7 +15,7 @@ from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.core.work import Evaluate, Train
-from coterie.methods.method import Method, Reading
+from coterie.methods.method import FirstModels, Method, Need
 from coterie.objectives import proximal
 from coterie.rules.assigning import PlacesClients, everyone
 from coterie.rules.soft_groups import (
@@ -114,9 +114,9 @@ def fedsoft(
         >>> fedsoft(groups=2).local.objective.mu
         0.1
     """
-    reads: tuple[Reading, ...] = ("statistics",)
+    needs: tuple[Need, ...] = ("statistics",)
     if groups == 1:
-        reads = ()
+        needs = ()
     return Method(
         EstimatesImportance(interval, sigma),
         # The gradient of the proximal term is mu (w - sum_j u_ij c_j), since the shares sum to 1,
@@ -124,8 +124,7 @@ def fedsoft(
         local=Train(proximal(mu)),
         weigh=by_share,
         serve=by_mixture,
-        groups=groups,
         # Equal centres would have equal losses, and all samples would go to the first.
-        distinct_init=True,
-        reads=reads,
+        first=FirstModels(groups, distinct=True),
+        needs=needs,
     )

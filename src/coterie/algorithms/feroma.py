@@ -194,4 +194,4 @@ def feroma(
         4.0
     """
     rule = MapsProfiles(warmup_rounds, dimensions, draws, power)
-    return Method(rule, recluster=rule.recluster, counts_classes=True, reads=("statistics",))
+    return Method(rule, recluster=rule.recluster, needs=("statistics", "class_labels"))

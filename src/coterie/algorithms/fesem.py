@@ -17,7 +17,7 @@ from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.core.updates import Updates
 from coterie.math.group_count import GroupCount, Most
-from coterie.methods.method import Method
+from coterie.methods.method import FirstModels, Method
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.migration import Migration, migrating, previous_group
 from coterie.rules.starts import count_if_auto
@@ -142,9 +142,7 @@ def fesem(
         # "We still use simply averaging", FlexCFL sec. 5.1. Its code keeps the first client's
         # update alone, which is `coterie.studies.reproduce.faults`.
         weigh=evenly,
-        groups=first_models,
         # From equal centres the E-step would put every client into centre 0.
-        distinct_init=True,
-        at_most_clients=groups == "auto",
-        reads=("start",) if groups == "auto" else (),
+        first=FirstModels(first_models, distinct=True, at_most_clients=groups == "auto"),
+        needs=("start",) if groups == "auto" else (),
     )

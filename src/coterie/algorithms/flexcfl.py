@@ -11,7 +11,7 @@ from coterie.algorithms.fedgroup import ByDirection
 from coterie.config.arguments import validated
 from coterie.config.tables import Detector
 from coterie.math.group_count import GroupCount, Most
-from coterie.methods.method import Method
+from coterie.methods.method import FirstModels, Method
 from coterie.rules.cold_start import (
     GroupColdStart,
     Measure,
@@ -93,6 +93,6 @@ def flexcfl(
     return Method(
         migrating(rule, migration),
         inter_group=inter_group(eta_g, inter_group_rule),
-        groups=cold_start.first_models,
-        reads=("start",),
+        first=FirstModels(cold_start.first_models),
+        needs=("start",),
     )

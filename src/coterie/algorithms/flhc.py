@@ -65,4 +65,4 @@ def flhc(
         fixed_groups(groups),
         warmup_rounds,
     )
-    return Method(migrating(rule, migration), reads=("start", "newcomers"))
+    return Method(migrating(rule, migration), needs=("start", "newcomers"))

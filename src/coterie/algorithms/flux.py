@@ -164,4 +164,4 @@ def flux(
         5
     """
     rule = DescriptorGroups(warmup_rounds, dimensions, eps_scaling, fixed_groups(groups))
-    return Method(migrating(rule, migration), counts_classes=True, reads=("statistics",))
+    return Method(migrating(rule, migration), needs=("statistics", "class_labels"))

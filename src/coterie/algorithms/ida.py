@@ -17,7 +17,7 @@ from coterie.core.plan import Plan
 from coterie.core.updates import Updates
 from coterie.core.work import Evaluate
 from coterie.math.similarity import Matrix
-from coterie.methods.method import Method, Reading
+from coterie.methods.method import Method, Need
 from coterie.rules.assigning import Assign, everyone
 from coterie.rules.weighing import shares
 
@@ -142,5 +142,5 @@ def ida(
     """
     assign = KnowingAccuracy(everyone) if intrac else everyone
     weigh = InverseDistance(norm, eps, intrac, by_size)
-    reads: tuple[Reading, ...] = ("statistics",) if intrac else ()
-    return Method(assign, weigh=weigh, counts_classes=intrac, reads=reads)
+    needs: tuple[Need, ...] = ("statistics", "class_labels") if intrac else ()
+    return Method(assign, weigh=weigh, needs=needs)

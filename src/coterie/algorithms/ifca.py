@@ -16,7 +16,7 @@ from coterie.core.plan import Plan
 from coterie.core.work import Evaluate, Train
 from coterie.errors import ConfigError
 from coterie.math.group_count import GroupCount, Most
-from coterie.methods.method import Method, Reading
+from coterie.methods.method import FirstModels, Method, Need
 from coterie.objectives import plain
 from coterie.rules.assigning import Assign, PlacesClients
 from coterie.rules.cold_start import GroupColdStart, Outliers
@@ -112,20 +112,18 @@ def ifca(
     else:
         rule, first_models = count_if_auto(LeastLoss(), groups, max_groups)
     # Random first models need nothing, others are made of what clients send before the first round.
-    reads: tuple[Reading, ...] = ()
+    needs: tuple[Need, ...] = ()
     if restarts > 1:
         # Each draw is trained for some rounds, so what is read is a round's; the losses choose.
-        reads = ("statistics",)
+        needs = ("statistics",)
     elif init != "random" or groups == "auto":
-        reads = ("start",)
+        needs = ("start",)
     return Method(
         migrating(rule, migration),
         local=Train(plain, choose="least_loss"),
         # "We still use simply averaging", FlexCFL sec. 5.1.
         weigh=evenly,
-        groups=first_models,
         # From equal models every client would choose model 0, and the others would never train.
-        distinct_init=init == "random",
-        at_most_clients=groups == "auto" and init == "random",
-        reads=reads,
+        first=FirstModels(first_models, init == "random", groups == "auto" and init == "random"),
+        needs=needs,
     )

@@ -18,7 +18,7 @@ from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.errors import ConfigError
 from coterie.math.similarity import Matrix
-from coterie.methods.method import Method
+from coterie.methods.method import FirstModels, Method
 from coterie.rules.assigning import PlacesClients
 
 
@@ -205,4 +205,6 @@ def k_fed(groups: Count = 3, centres: Count = 1) -> Method:
             f"algorithm.centres: more centres of a client than groups, got {centres}; "
             f"expected 1 to {groups}"
         )
-    return Method(ClustersCentres(groups, centres), groups=groups, reads=("statistics",))
+    return Method(
+        ClustersCentres(groups, centres), first=FirstModels(groups), needs=("statistics",)
+    )

@@ -14,7 +14,7 @@ from coterie.config.tables import Count
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
-from coterie.methods.method import Method
+from coterie.methods.method import FirstModels, Method
 
 Group = Annotated[int, Field(ge=0)]
 Row = Annotated[tuple[Group, ...], Field(min_length=1)]
@@ -79,4 +79,4 @@ def known_groups(
         3
     """
     groups = 1 + max(max(row) for row in members)
-    return Method(KnownGroups(members, every), groups=groups, reads=())
+    return Method(KnownGroups(members, every), first=FirstModels(groups), needs=())

@@ -194,4 +194,4 @@ def lcfed(
     """
     rule = NearestLowRank(groups, rank)
     local = Train(plain, WithOwnModel(PulledTwice(mu, lam, head_layers)))
-    return Method(rule, local=local, recluster=rule.recluster, reads=())
+    return Method(rule, local=local, recluster=rule.recluster, needs=())

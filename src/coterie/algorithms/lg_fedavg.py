@@ -29,4 +29,4 @@ def lg_fedavg(layers: tuple[str, ...] = ("body",)) -> Method:
         >>> lg_fedavg().local.keep.names
         ('body',)
     """
-    return Method(assign=everyone, local=Train(plain, keep=KeepLayers(layers)), reads=())
+    return Method(assign=everyone, local=Train(plain, keep=KeepLayers(layers)), needs=())

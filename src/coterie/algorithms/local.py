@@ -26,4 +26,4 @@ def local() -> Method:
         1
     """
     whole_model = KeepLayers()
-    return Method(assign=everyone, local=Train(plain, keep=whole_model), reads=())
+    return Method(assign=everyone, local=Train(plain, keep=whole_model), needs=())

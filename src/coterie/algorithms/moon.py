@@ -163,4 +163,4 @@ def moon(mu: Weight = 1.0, temperature: Above = 0.5) -> Method:
         5.0
     """
     rule = Moon(mu, temperature)
-    return Method(assign=everyone, local=Train(plain, WithOwnModel(rule)), reads=())
+    return Method(assign=everyone, local=Train(plain, WithOwnModel(rule)), needs=())

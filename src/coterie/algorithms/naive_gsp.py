@@ -20,7 +20,7 @@ from coterie.core.describe import Epsilon
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.plan import Plan
 from coterie.math.balanced import groups_sampled, inter_cluster, random_equal_groups
-from coterie.methods.method import Method, Reading
+from coterie.methods.method import Method, Need
 from coterie.rules.chains import Histograms, Privacy, empty_plan, plan_of_chains
 from coterie.rules.weighing import evenly
 
@@ -145,7 +145,7 @@ def naive_gsp(
         True
     """
     rule = FixedChains(groups, kappa, icg, Histograms(privacy, epsilon))
-    reads: tuple[Reading, ...] = ("chains",)
+    needs: tuple[Need, ...] = ("chains", "class_labels", "all_clients")
     if icg:
-        reads = ("statistics", "chains")
-    return Method(rule, weigh=evenly, samples_cohort=True, counts_classes=True, reads=reads)
+        needs = ("statistics", *needs)
+    return Method(rule, weigh=evenly, needs=needs)

@@ -63,4 +63,4 @@ def pacfl(
         4.9
     """
     rule = OneShot(Subspace(vectors, angle), linkage, threshold, fixed_groups(groups))
-    return Method(migrating(rule, migration), counts_classes=True, reads=("statistics",))
+    return Method(migrating(rule, migration), needs=("statistics", "class_labels"))

@@ -108,4 +108,4 @@ def perfedavg(alpha: Rate = 0.01, order: Order = "first", delta: Above = 0.001) 
         'first'
     """
     rule = PerFedAvg(alpha, order, delta)
-    return Method(assign=everyone, local=Train(plain, WithOwnModel(rule)), reads=())
+    return Method(assign=everyone, local=Train(plain, WithOwnModel(rule)), needs=())

@@ -89,4 +89,4 @@ def pfedme(lam: Above = 15.0, inner_steps: Count = 5, inner_lr: Above = 0.05) ->
     """
     rule = PFedMe(lam, inner_steps, inner_lr)
     # Alg. 1, l. 11: the plain mean of the cohort.
-    return Method(assign=everyone, local=Train(plain, WithOwnModel(rule)), weigh=evenly, reads=())
+    return Method(assign=everyone, local=Train(plain, WithOwnModel(rule)), weigh=evenly, needs=())

@@ -20,7 +20,7 @@ def pooled() -> Method:
     Data (2017), which compares with SGD on all data.
 
     Example:
-        >>> pooled().pools_data
-        True
+        >>> pooled().needs
+        ('data',)
     """
-    return Method(assign=everyone, pools_data=True, reads=("data",))
+    return Method(assign=everyone, needs=("data",))

@@ -170,8 +170,7 @@ def rfedavg(
         recluster=recluster_ccs,
         weigh=by_imbalance,
         server=_server(gradient, eta),
-        counts_classes=True,
-        reads=("statistics",),
+        needs=("statistics", "class_labels"),
     )
 
 
@@ -210,8 +209,7 @@ def rfedavg_kmeans(
         recluster=ReclusterKMeans(clusters, unit),
         weigh=by_imbalance,
         server=_server(gradient, eta),
-        counts_classes=True,
-        reads=("statistics",),
+        needs=("statistics", "class_labels"),
     )
 
 
@@ -248,8 +246,7 @@ def rfedavg_optimal(
         recluster=recluster_ccs,
         weigh=by_balance,
         server=_server(gradient, eta),
-        counts_classes=True,
-        reads=("statistics",),
+        needs=("statistics", "class_labels"),
     )
 
 

@@ -118,5 +118,5 @@ def scaffold() -> Method:
         local=Train(plain, WithOwnModel(rule)),
         recluster=rule.move_server,
         weigh=evenly,
-        reads=(),
+        needs=(),
     )

@@ -182,4 +182,4 @@ def sr_fca(
         1
     """
     rule = SuccessiveRefinement(threshold, steps_alone, refine_every, refinements, least, outliers)
-    return Method(rule, weigh=evenly, aggregate=trimmed_mean(trim), reads=("start", "statistics"))
+    return Method(rule, weigh=evenly, aggregate=trimmed_mean(trim), needs=("start", "statistics"))

@@ -210,5 +210,5 @@ def stocfl(
         local=Train(plain, WithOwnModel(PulledToGlobal(lam))),
         # As the released code has it.
         weigh=evenly,
-        reads=("start", "newcomers"),
+        needs=("start", "newcomers"),
     )

@@ -27,12 +27,23 @@ from coterie.deploy.only_simulated import check_real
 from coterie.errors import ConfigError
 from coterie.methods.fit_to_model import check_solver, check_task
 from coterie.methods.step import Clustered
+from coterie.methods.traits import Feature, traits_of
 from coterie.rules.migration import Migrating, Migration
 from coterie.runs.asynchronous import check_over_selection
 from coterie.runs.configured import make_method, make_network, make_solver, make_task
 from coterie.runs.fitting import fit
 from coterie.runs.spec import Network
 from coterie.tasks import CLASSIFICATION, check_network
+
+_REAL_CLIENTS = Feature(
+    "algorithm.name",
+    "a federated method: a method made of slots",
+    {
+        # A node has to know what clients do; of a step of its own nothing is known.
+        "own_step": "has a step of its own",
+        "data": "brings all training data to one place",
+    },
+)
 
 
 @dataclass(frozen=True)
@@ -73,13 +84,8 @@ class FederationSpec:
         algorithm, network = fit(method, network, make_solver(config), config.seed)
         check_network(task, network.module, _one_sample(form, network.module))
         check_solver(method, make_solver(config), network.module)
-        if not isinstance(algorithm, Clustered):
-            # A node has to know what clients do; of a step of its own nothing is known.
-            what = f"has a step of its own, got {config.algorithm.name!r}"
-            raise ConfigError(f"algorithm.name: {what}; expected a method made of slots")
-        if algorithm.method.pools_data:
-            what = f"brings all training data to one place, got {config.algorithm.name!r}"
-            raise ConfigError(f"algorithm.name: {what}; expected a federated method")
+        _REAL_CLIENTS.check(traits_of(algorithm), config.algorithm.name)
+        assert isinstance(algorithm, Clustered)
         check_over_selection(algorithm, config.train.over_selection, config.algorithm.name)
         return cls(config, form, task, network, algorithm)
 

@@ -111,7 +111,7 @@ _NO_CLASSES = Feature(
     "task.kind",
     "classification or binary, another algorithm, or migration.detector 'none'",
     {
-        "counts_classes": "the method counts the classes of its clients' samples",
+        "class_labels": "the method counts the classes of its clients' samples",
         "migrates": "migration compares the classes of its clients' samples",
     },
 )

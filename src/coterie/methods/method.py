@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from coterie.clients.round import Round
+from coterie.config.problems import Problem, refuse
 from coterie.core.groups import Groups
 from coterie.core.updates import Updates
 from coterie.core.work import Train
@@ -19,15 +21,51 @@ from coterie.rules.inter_group import InterGroup
 from coterie.rules.server import Server, sgd
 from coterie.rules.weighing import Weigh, by_size
 
-# What an assign rule reads of single clients: the updates of a training of its own, before the first
-# groups or of newcomers; models that pass from client to client; what they say of their data; all
-# of their data.
-Reading = Literal["start", "newcomers", "chains", "statistics", "data"]
+# What a method needs of single clients, apart from the sums of their updates: updates of a training
+# that an assign rule asks for, before the first groups or of newcomers; that models pass from client
+# to client; what clients say of their data; all of their data; targets that are classes, since some
+# rule counts them; or that all clients can be asked in each round, of which the rule takes a sample.
+Need = Literal["start", "newcomers", "chains", "statistics", "data", "class_labels", "all_clients"]
 Recluster = Callable[[Groups, Updates, Round], tuple[Groups, Updates]]
 InitialModels = Callable[[int], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
+class FirstModels:
+    """The models before the first round.
+
+    Args:
+        groups: how many.
+        distinct: they start from different initialisations, not all from ``w_0``.
+        at_most_clients: with fewer clients than ``groups``, start with as many models as clients;
+            else that is an error.
+    """
+
+    groups: int = 1
+    distinct: bool = False
+    at_most_clients: bool = False
+
+    def make(self, initial_models: InitialModels, clients: int) -> Tensor:
+        """The models, float32 ``[k, d]``.
+
+        Args:
+            initial_models: ``j -> [d]``, the ``j``-th initialisation of the network.
+            clients: number of clients.
+
+        Raises:
+            ConfigError: for fewer clients than groups.
+        """
+        k = self.groups
+        if self.at_most_clients:
+            k = min(k, clients)
+        if clients < k:
+            expected = f"1 to {clients}"
+            refuse(Problem("algorithm.groups", "more groups than clients", k, expected))
+        which = range(k) if self.distinct else [0] * k
+        return torch.stack([initial_models(j).to(torch.float32) for j in which])
+
+
+@dataclass(frozen=True)
 class Method:
     """A federated method: the answers to eight questions, and how its first models are made.
 
@@ -41,17 +79,9 @@ class Method:
         server: how does a model move on the weighted update?
         inter_group: do the models pull on each other? ``None``: they do not.
         serve: what serves a client?
-        groups: number of models at the start.
-        distinct_init: the models start from different initialisations, not all from ``w_0``.
-        at_most_clients: with fewer clients than ``groups``, start with as many models as clients;
-            else that is an error.
-        samples_cohort: the assign rule samples its clients itself, so its cohort is every client
-            that can train.
-        pools_data: all clients' training data are brought to one place, as no federation does.
-        counts_classes: a rule reads how many samples of each class clients hold, or their accuracy,
-            so the targets of the task must be classes.
-        reads: what the assign rule reads of single clients beside the sums of their updates, ``()``
-            for nothing; ``None``: it does not say. What the other rules read follows from them, see
+        first: the models before the first round.
+        needs: what it needs of single clients apart from the sums of their updates, ``()`` for
+            nothing; ``None``: it does not say. What the other rules read follows from them, see
             ``coterie.methods.traits``.
 
     ``made_by`` is the table ``[algorithm]`` of the same method, where a factory of Coterie made it.
@@ -69,12 +99,13 @@ class Method:
     server: Server = sgd(1.0)
     inter_group: InterGroup | None = None
     serve: Serve = by_group
-    groups: int = 1
-    distinct_init: bool = False
-    at_most_clients: bool = False
-    samples_cohort: bool = False
-    pools_data: bool = False
-    counts_classes: bool = False
-    reads: tuple[Reading, ...] | None = None
-    # Not copied by `replace`: a method that was changed is not the one that a factory made.
-    made_by: Mapping[str, Any] | None = field(default=None, init=False, compare=False, repr=False)
+    first: FirstModels = FirstModels()
+    needs: tuple[Need, ...] | None = None
+
+    # Set by a factory on what it made. No field: a method that `replace` changed is another one.
+    made_by: ClassVar[Mapping[str, Any] | None] = None
+
+    @property
+    def groups(self) -> int:
+        """Number of models at the start."""
+        return self.first.groups

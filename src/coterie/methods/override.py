@@ -107,7 +107,7 @@ _PERSONAL = Feature(
     "personal.layers",
     f"{_OTHER} [personal]",
     {
-        "pools_data": "all data are in one place, where no client could keep a layer",
+        "data": "all data are in one place, where no client could keep a layer",
         "mixture": "its clients train several models, of which no layer could be theirs",
         "keeps_layers": "the method says itself what stays with its clients",
         "own_model": "the method says itself what stays with its clients",
@@ -119,7 +119,7 @@ _OWN_MODEL = Feature(
     "own_model",
     f"{_OTHER} [own_model]",
     {
-        "pools_data": "all data are in one place, where no client could have a model of its own",
+        "data": "all data are in one place, where no client could have a model of its own",
         "mixture": "its clients train several models",
         "keeps_layers": "something stays with the clients already",
         "own_model": "something stays with the clients already",
@@ -146,8 +146,8 @@ _ASYNCHRONOUS = Feature(
         "regroups": "regroups the replies of a round",
         "mixture": "its clients train several models",
         "moves_beside": "moves a vector beside the model by the replies of a round",
-        "samples_cohort": "samples its clients itself",
-        "pools_data": "all data are in one place",
+        "all_clients": "samples its clients itself",
+        "data": "all data are in one place",
         "sums_of_a_round": "its server sees sums of a round alone",
     },
 )

@@ -87,7 +87,7 @@ def check_private(made: Method | Algorithm, name: str = "method") -> Method:
 
     Example:
         >>> from coterie.algorithms import fedavg
-        >>> check_private(fedavg()).reads
+        >>> check_private(fedavg()).needs
         ()
     """
     method = method_of(made)

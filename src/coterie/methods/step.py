@@ -16,7 +16,6 @@ from coterie.core.keep import Keep
 from coterie.core.own_model import serves_as_sent
 from coterie.core.process import one_torch_thread
 from coterie.core.served import Served
-from coterie.errors import ConfigError
 from coterie.methods.aggregate import move_models, take_choices, take_shares, training_notes
 from coterie.methods.method import InitialModels, Method
 from coterie.rules.combining import side_by_side
@@ -36,7 +35,7 @@ class Clustered:
     @property
     def samples_cohort(self) -> bool:
         """Whether the method samples its clients itself."""
-        return self.method.samples_cohort
+        return "all_clients" in (self.method.needs or ())
 
     def init(self, initial_models: InitialModels, clients: int) -> Groups:
         """The first models, and no client has a group yet.
@@ -48,22 +47,14 @@ class Clustered:
         Raises:
             ConfigError: for fewer clients than groups.
         """
-        k = self.method.groups
-        if self.method.at_most_clients:
-            k = min(k, clients)
-        if clients < k:
-            raise ConfigError(
-                f"algorithm.groups: more groups than clients, got {k}; expected 1 to {clients}"
-            )
-        which = range(k) if self.method.distinct_init else [0] * k
-        models = torch.stack([initial_models(j).to(torch.float32) for j in which])
+        models = self.method.first.make(initial_models, clients)
         stays = self.method.local.keep
         if isinstance(stays, Keep):
             # A client that changes its group takes along what it keeps. So all models begin with
             # the same values there, and differ only in what is shared.
             kept = torch.from_numpy(stays.kept())
             models[:, kept] = models[0, kept]
-        trained = np.zeros(k, bool)
+        trained = np.zeros(len(models), bool)
         # w_0 is kept apart from the models: newcomers of FedGroup and FlexCFL train from it later.
         return Groups(models, np.full(clients, NO_GROUP), start=models[0], trained=trained)
 

@@ -15,7 +15,7 @@ from coterie.core.own_model import SendsBeside
 from coterie.core.training import FullGradient, Phases
 from coterie.methods.algorithm import Algorithm, method_of
 from coterie.methods.buffered import Buffered
-from coterie.methods.method import Method
+from coterie.methods.method import Method, Need
 from coterie.rules.combining import mean
 from coterie.rules.migration import Migrating
 from coterie.rules.soft_groups import ByShare
@@ -26,13 +26,11 @@ Occasion = Literal[
     "start", "newcomers", "chains", "data", "grouping", "beside", "weights", "shares"
 ]
 Trait = (
-    Occasion
+    Need
+    | Occasion
     | Literal[
         "own_step",  # nothing is known of what it does
         "asynchronous",
-        "pools_data",
-        "samples_cohort",
-        "counts_classes",
         "migrates",
         "regroups",  # by the updates of a round
         "moves_beside",  # a second vector, by the updates of a round
@@ -48,6 +46,8 @@ Trait = (
     ]
 )
 
+# What needs no single client's updates or data.
+NOT_OF_CLIENTS: frozenset[Need] = frozenset({"class_labels", "all_clients"})
 # In every round; the others only now and then.
 IN_ROUNDS: tuple[Occasion, ...] = ("chains", "grouping", "beside", "weights", "shares")
 # In the order in which a run comes to them.
@@ -72,22 +72,20 @@ def traits_of(made: Method | Algorithm) -> frozenset[Trait]:
     Example:
         >>> from coterie.algorithms import fedem
         >>> sorted(traits_of(fedem(groups=2)))
-        ['mixture', 'reads_clients']
+        ['mixture', 'reads_clients', 'statistics']
     """
     method = method_of(made)
     if method is None:
         return frozenset({"own_step"})
     local = method.local
+    needs = _needs(method)
     sums = method.aggregate.sums
     found: dict[Trait, bool] = {
         "asynchronous": isinstance(made, Buffered),
-        "pools_data": method.pools_data,
-        "samples_cohort": method.samples_cohort,
-        "counts_classes": method.counts_classes,
         "migrates": isinstance(method.assign, Migrating),
         "regroups": method.recluster is not None,
         "moves_beside": isinstance(local.own_model, SendsBeside),
-        "reads_clients": method.reads != (),
+        "reads_clients": bool(needs - NOT_OF_CLIENTS),
         "weighs_unevenly": method.weigh not in (by_size, evenly) or not sums,
         "sums_of_a_round": sums and method.aggregate != mean(),
         "mixture": local.mixture is not None,
@@ -97,7 +95,16 @@ def traits_of(made: Method | Algorithm) -> frozenset[Trait]:
         "keeps_layers": local.keep is not None,
         "uploads_a_part": local.upload is not None,
     }
-    return frozenset({trait for trait, holds in found.items() if holds} | {*single_updates(method)})
+    return frozenset(
+        {*needs, *single_updates(method), *(trait for trait, holds in found.items() if holds)}
+    )
+
+
+def _needs(method: Method) -> frozenset[Need]:
+    """What a method says that it needs; one that says nothing is taken to read updates."""
+    if method.needs is None:
+        return frozenset({"start", "newcomers"})
+    return frozenset(method.needs)
 
 
 def single_updates(method: Method) -> tuple[Occasion, ...]:
@@ -106,7 +113,7 @@ def single_updates(method: Method) -> tuple[Occasion, ...]:
 
     A sum of each group's updates is what secure aggregation would let a server see. What the rules
     `recluster`, `weigh` and `aggregate` read follows from them. What `assign` reads is declared by
-    the method (``Method.reads``); a method that declares nothing is taken to read updates before its
+    the method (``Method.needs``); a method that declares nothing is taken to read updates before its
     first groups and those of newcomers. Bounds that compare norms of updates are an option of a run
     and are not counted here.
 
@@ -118,9 +125,7 @@ def single_updates(method: Method) -> tuple[Occasion, ...]:
         >>> single_updates(fedavg()), single_updates(fedgroup()), single_updates(ida())
         ((), ('start',), ('weights',))
     """
-    found: set[str] = {"start", "newcomers"}
-    if method.reads is not None:
-        found = set(method.reads)
+    found: set[str] = {*_needs(method)}
     if isinstance(method.local.own_model, SendsBeside) and method.recluster is not None:
         found.add("beside")
     elif method.recluster is not None:

@@ -12,6 +12,7 @@ from coterie.measures.own_models import Adaptation
 from coterie.measures.unseen import Unseen, unseen_clients
 from coterie.methods.algorithm import Algorithm, method_of
 from coterie.methods.method import Method
+from coterie.methods.traits import traits_of
 from coterie.objectives import plain
 from coterie.runs.fitting import Fitted
 
@@ -89,7 +90,7 @@ def check_scores(made: Method | Algorithm, asked: Iterable[str]) -> None:
     for key in asked:
         path = f"evaluate.{key}"
         # The one client that has all data is scored by its last network as any other is.
-        if method.pools_data and key != "local":
+        if "data" in traits_of(method) and key != "local":
             refuse(Problem(path, "the method has all data in one place", "pooled", expected))
         if method.local.mixture:
             what = "clients predict with several models"

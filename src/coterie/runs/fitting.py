@@ -13,10 +13,11 @@ from coterie.core.solver import Solver
 from coterie.core.task import Task
 from coterie.data.population import Population
 from coterie.errors import ConfigError
-from coterie.methods.algorithm import Algorithm, as_algorithm, method_of
+from coterie.methods.algorithm import Algorithm, as_algorithm
 from coterie.methods.fit_to_model import check_records, check_solver, check_task, fit_to_model
 from coterie.methods.method import Method
 from coterie.methods.override import with_kept_optimizer
+from coterie.methods.traits import traits_of
 from coterie.runs.spec import Network
 from coterie.tasks import check_network, check_tokens, fit_task
 
@@ -118,8 +119,7 @@ def pool_if_asked(
     Raises:
         ConfigError: for a federation whose data are made client by client.
     """
-    method = method_of(algorithm)
-    if method is None or not method.pools_data:
+    if "data" not in traits_of(algorithm):
         return population, local
     if population.lazy:
         raise ConfigError(
