@@ -180,46 +180,33 @@ def partition_of(arrays: Arrays) -> Partition:
     transform = str(arrays["transform"])
     if transform not in get_args(Transform):
         raise ValueError(f"unknown transform {transform!r}")
-    return Partition(
+    parts = Partition(
         train,
         test,
         tuple(map(str, names)),
-        _planted(arrays, len(train)),
+        _optional(arrays, "planted", 1),
         cast(Transform, transform),
-        _relabel(arrays),
-        _concept(arrays),
+        _optional(arrays, "relabel", 2),
+        _optional(arrays, "concept", 1),
         _styles(arrays),
         _copies(arrays),
-        _turns(arrays),
+        _optional(arrays, "turns", 1),
         *_noise(arrays, len(train)),
     )
+    _check_values(parts)
+    return parts
 
 
-def _planted(arrays: Arrays, clients: int) -> IntArray | None:
-    if "planted" not in arrays:
-        return None
-    planted = _integers(arrays["planted"], "planted", 1)
-    if planted.shape != (clients,) or planted.min(initial=0) < 0:
+def _check_values(parts: Partition) -> None:
+    """Refuse groups, labels and concepts that are out of range."""
+    planted = parts.planted
+    if planted is not None and (planted.shape != (parts.clients,) or planted.min(initial=0) < 0):
         raise ValueError("planted groups out of range")
-    return planted
-
-
-def _relabel(arrays: Arrays) -> IntArray | None:
-    if "relabel" not in arrays:
-        return None
-    table = _integers(arrays["relabel"], "relabel", 2)
-    if (np.sort(table) != np.arange(table.shape[1])).any():
+    table = parts.relabel
+    if table is not None and (np.sort(table) != np.arange(table.shape[1])).any():
         raise ValueError("relabel is not a permutation of the classes")
-    return table
-
-
-def _concept(arrays: Arrays) -> IntArray | None:
-    if "concept" not in arrays:
-        return None
-    concept = _integers(arrays["concept"], "concept", 1)
-    if concept.min(initial=0) < 0:
+    if parts.concept is not None and parts.concept.min(initial=0) < 0:
         raise ValueError("concepts of samples out of range")
-    return concept
 
 
 def _styles(arrays: Arrays) -> tuple[str, ...]:
@@ -240,12 +227,6 @@ def _copies(arrays: Arrays) -> int:
     if copies < 1:
         raise ValueError(f"{copies} copies")
     return copies
-
-
-def _turns(arrays: Arrays) -> IntArray | None:
-    if "turns" not in arrays:
-        return None
-    return _integers(arrays["turns"], "turns", 1)
 
 
 def _noise(arrays: Arrays, clients: int) -> tuple[FloatArray | None, int]:
@@ -286,6 +267,12 @@ def _ranges(arrays: Arrays, split: str) -> tuple[IntArray, ...]:
     if len(start) != len(size) or start.min(initial=0) < 0 or size.min(initial=0) < 0:
         raise ValueError(f"{split} ranges out of range")
     return ranges(start, size)
+
+
+def _optional(arrays: Arrays, name: str, ndim: int) -> IntArray | None:
+    if name not in arrays:
+        return None
+    return _integers(arrays[name], name, ndim)
 
 
 def _integers(array: NDArray[Any], name: str, ndim: int) -> IntArray:

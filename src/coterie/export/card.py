@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import tomli_w
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from coterie.config import RunConfig
 from coterie.data import Population
@@ -142,14 +142,7 @@ def _public(resolved: Mapping[str, Any]) -> dict[str, Any]:
 
 def write_markdown(card: Card) -> str:
     """The card as the ``README.md`` of a model on the Hugging Face hub."""
-    environment = Environment(
-        loader=PackageLoader("coterie.export", "templates"),
-        # Strict: a misspelt field is an error in a test, not a hole in a user's card.
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-    )
-    environment.filters["text"] = escape_untrusted
-    return environment.get_template("card.md.j2").render(
+    return template("card.md.j2").render(
         card=card,
         # JSON is YAML, too, and its quoting leaves no doubt whatever a class is called.
         front=[f"{key}: {json.dumps(value)}" for key, value in _front_matter(card).items()],
@@ -157,6 +150,18 @@ def write_markdown(card: Card) -> str:
         mix=_mix_table(card),
         custom=":" in card.model or ":" in card.algorithm,
     )
+
+
+def template(name: str) -> Template:
+    """A template of this package, with the filter ``text`` for what comes from data or the user."""
+    environment = Environment(
+        loader=PackageLoader("coterie.export", "templates"),
+        # Strict: a misspelt field is an error in a test, not a hole in a user's file.
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    environment.filters["text"] = escape_untrusted
+    return environment.get_template(name)
 
 
 def escape_untrusted(text: Any) -> str:

@@ -12,14 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from torch import Tensor, nn
 
 from coterie.config.custom import import_factory
 from coterie.core.vectors import Layout, state_dict
 from coterie.data import Population
 from coterie.errors import ConfigError, first_line
-from coterie.export.card import class_names, feature_names
+from coterie.export.card import class_names, feature_names, template
 from coterie.export.models import ExportedModels
 from coterie.export.network import Source, UnknownLayer, source_of
 from coterie.runs.prepare import Prepared
@@ -57,14 +56,9 @@ def write_loader(
         The user's own ``module:factory`` that the file imports, if it does.
     """
     source, custom = _network_source(prepared, population)
-    environment = Environment(
-        loader=PackageLoader("coterie.export", "templates"),
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-    )
     outputs = _outputs(prepared.module, first_inputs(population, 2))
     first = int(np.flatnonzero(models.row >= 0)[0])
-    text = environment.get_template("load.py.j2").render(
+    text = template("load.py.j2").render(
         title=_title(prepared, models),
         example=_safe_in_docstring(str(population.names[first])),
         # Of a client's own file it is in the model.

@@ -21,7 +21,7 @@ from coterie.runs.kept import OWN_MODELS, kept_state, restore_kept
 
 NO_GROUP = "no-group"
 
-NAME = "client"
+NAME = "client"  # of the file with the model of a single client
 # Names in an error line.
 _SHOWN = 5
 

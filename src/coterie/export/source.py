@@ -1,7 +1,8 @@
 """The run that is exported, or that predicts: its folder, its data and its models.
 
 Of a run of real clients the folder says who they are and what they work on, and none of their
-samples."""
+samples.
+"""
 
 from __future__ import annotations
 

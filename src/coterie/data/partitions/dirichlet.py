@@ -54,14 +54,6 @@ def dirichlet(
 
     Source: Li et al., Federated Learning on Non-IID Data Silos: An Experimental Study (2022), and
     its code.
-
-    Example:
-        >>> import torch
-        >>> y = torch.arange(4).repeat_interleave(100)
-        >>> samples = Samples(torch.zeros(400, 1), y, classes=4, train_rows=400)
-        >>> parts = dirichlet(samples, Key(0), clients=5, beta=0.5)
-        >>> sum(map(len, parts.train)), min(map(len, parts.train)) >= 10
-        (360, True)
     """
     train, tests = train_and_test_pools(samples, key)
     sizes = np.array([len(pool) for pool in train])
@@ -149,14 +141,6 @@ def dirichlet_by_size(
 
     Source: Acar et al., Federated Learning Based on Dynamic Regularization (2021), as the
     ``InnerDirichletPartitioner`` of flwr-datasets has it.
-
-    Example:
-        >>> import torch
-        >>> y = torch.arange(4).repeat_interleave(100)
-        >>> samples = Samples(torch.zeros(400, 1), y, classes=4, train_rows=400)
-        >>> parts = dirichlet_by_size(samples, Key(0), clients=3, sizes=(200, 100, 50))
-        >>> [len(rows) for rows in parts.train]
-        [200, 100, 50]
     """
     train, tests = train_and_test_pools(samples, key)
     pools = shuffled_pools(train, key)

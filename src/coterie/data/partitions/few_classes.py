@@ -39,14 +39,6 @@ def shards(
 
     Source: McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized
     Data (2017), section 3.
-
-    Example:
-        >>> import torch
-        >>> y = torch.arange(4).repeat_interleave(10)
-        >>> samples = Samples(torch.zeros(40, 1), y, classes=4, train_rows=40)
-        >>> parts = shards(samples, Key(0), clients=4, shards_per_client=1)
-        >>> [set(y[torch.from_numpy(rows)].tolist()) for rows in parts.train[:1]], parts.clients
-        ([{0}], 4)
     """
     train, tests = train_and_test_pools(samples, key)
     # Shuffled within a class: unshuffled, shards would follow the order of the source.
@@ -90,14 +82,6 @@ def majority_classes(
 
     Source: RFedAvg with adaptive clustering by cosine similarity, sec. IV-C. The paper draws sizes
     from 0 on; here they begin at 1, since a size of 0 would take a class from the device.
-
-    Example:
-        >>> import torch
-        >>> y = torch.arange(10).repeat(120)
-        >>> samples = Samples(torch.zeros(1200, 1), y, classes=10, train_rows=1000)
-        >>> parts = majority_classes(samples, Key(0), clients=20, classes_per_client=2)
-        >>> len(set(samples.labels[parts.train[3]])), sorted(map(len, parts.test)) == [10] * 20
-        (2, True)
     """
     classes = samples.classes
     check_classes_per_client(classes_per_client, classes)

@@ -36,14 +36,6 @@ def iid(
 
     Args:
         test_fraction: share of each client's samples to test on, where the source has no test rows.
-
-    Example:
-        >>> import torch
-        >>> y = torch.zeros(20, dtype=torch.int64)
-        >>> samples = Samples(torch.zeros(20, 1), y, classes=1, train_rows=16)
-        >>> parts = iid(samples, Key(0), clients=4)
-        >>> [len(rows) for rows in parts.train], [len(rows) for rows in parts.test]
-        ([4, 4, 4, 4], [1, 1, 1, 1])
     """
     train_rows = samples.train_rows
     if clients > train_rows:
@@ -80,14 +72,6 @@ def quantity_skew(
         test_fraction: share of each client's samples to test on, where the source has no test rows.
 
     Source: Li et al., Federated Learning on Non-IID Data Silos: An Experimental Study (2022).
-
-    Example:
-        >>> import torch
-        >>> y = torch.zeros(23, dtype=torch.int64)
-        >>> samples = Samples(torch.zeros(23, 1), y, classes=1, train_rows=20)
-        >>> parts = quantity_skew(samples, Key(0), clients=3, skew="linear")
-        >>> [len(rows) for rows in parts.train], sum(len(rows) for rows in parts.test)
-        ([4, 6, 10], 3)
     """
     train_rows = samples.train_rows
     if clients > train_rows:
@@ -142,13 +126,6 @@ def feature_noise(
 
     Source: Li et al., Federated Learning on Non-IID Data Silos: An Experimental Study (2022). Its
     text calls the number a variance, its code takes it for a standard deviation, and so does this.
-
-    Example:
-        >>> import torch
-        >>> y = torch.zeros(20, dtype=torch.int64)
-        >>> samples = Samples(torch.zeros(20, 1), y, classes=1, train_rows=16)
-        >>> feature_noise(samples, Key(0), clients=3, noise=0.2).noise.tolist()
-        [0.0, 0.1, 0.2]
     """
     parts = iid(samples, key, clients=clients, test_fraction=test_fraction)
     seed = int(key.of("noise").generator().integers(2**62))

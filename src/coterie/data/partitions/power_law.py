@@ -48,14 +48,6 @@ def power_law(
     cut at ``int(0.9 n)``.
 
     Source: Li et al., Federated Optimization in Heterogeneous Networks (2020), and its generator.
-
-    Example:
-        >>> import torch
-        >>> y = torch.arange(10).repeat_interleave(200)
-        >>> samples = Samples(torch.zeros(2000, 1), y, classes=10, train_rows=2000)
-        >>> parts = power_law(samples, Key(0), clients=20)
-        >>> parts.clients, min(len(a) + len(b) for a, b in zip(parts.train, parts.test)) >= 10
-        (20, True)
     """
     classes = samples.classes
     held = consecutive_classes(clients, classes, classes_per_client)
@@ -122,14 +114,6 @@ def by_classes(
 
     Source: Duan et al., FedGroup (2021), Table 1. The paper says "power law"; the first 5 samples
     and the lognormal shares are those of FedProx's MNIST.
-
-    Example:
-        >>> import torch
-        >>> y = torch.arange(10).repeat_interleave(200)
-        >>> samples = Samples(torch.zeros(2000, 1), y, classes=10, train_rows=2000)
-        >>> parts = by_classes(samples, Key(0), clients=50, classes_per_client=1)
-        >>> parts.samples
-        2000
     """
     classes = samples.classes
     check_classes_per_client(classes_per_client, classes)
@@ -170,14 +154,6 @@ def ditto(
 
     Source: the generator of Li et al., Ditto (2021), litian96/ditto. On Fashion-MNIST it gives the
     61,251 + 11,254 samples of FlexCFL's Table 2.
-
-    Example:
-        >>> import torch
-        >>> y = torch.arange(10).repeat(70)
-        >>> samples = Samples(torch.zeros(700, 1), y, classes=10, train_rows=600)
-        >>> parts = ditto(samples, Key(0), clients=20)
-        >>> parts.clients, len(np.unique(samples.labels[parts.train[3]]))
-        (20, 5)
     """
     require_test_rows(samples, "ditto")
     labels = samples.labels
@@ -228,14 +204,6 @@ def femnist10(
 
     Source: the script ``data/nist`` of Li et al., Federated Optimization in Heterogeneous Networks
     (2020).
-
-    Example:
-        >>> import torch
-        >>> y = torch.arange(10).repeat_interleave(400)
-        >>> samples = Samples(torch.zeros(4000, 1), y, classes=10, train_rows=4000)
-        >>> parts = femnist10(samples, Key(3), clients=20)
-        >>> len(np.unique(np.concatenate([*parts.train, *parts.test]))) == parts.samples
-        True
     """
     held = consecutive_classes(clients, samples.classes, classes_per_client)
     pools = [

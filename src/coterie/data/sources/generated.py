@@ -59,11 +59,6 @@ def synthetic(
 
     Source: Li et al., Federated Optimization in Heterogeneous Networks (2020), section 5.1, and its
     generator.
-
-    Example:
-        >>> s = synthetic(clients=3)
-        >>> s.x.shape[1:], s.classes, np.unique(s.columns["client"]).tolist()
-        (torch.Size([60]), 10, [0, 1, 2])
     """
     key = Key(seed).of("synthetic")
     sizes = key.of("sizes").generator().lognormal(4, 2, clients).astype(np.int64) + 50
@@ -156,11 +151,6 @@ def drift_stream(
 
     Source: Street and Kim, A Streaming Ensemble Algorithm (SEA) for Large-Scale Classification (2001);
     Pesaranghader et al., Fast Hoeffding Drift Detection Method for Evolving Data Streams (2016).
-
-    Example:
-        >>> s = drift_stream(function="sine", samples=100)
-        >>> s.x.shape, list(s.columns), (s.columns["concept_0"] + s.columns["concept_1"]).tolist()[:3]
-        (torch.Size([100, 2]), ['concept_0', 'concept_1'], [1, 1, 1])
     """
     rng = Key(seed).of("drift_stream").generator()
     features = 3 if function == "sea" else 2

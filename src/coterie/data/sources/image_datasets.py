@@ -3,6 +3,10 @@
 They are read from ``<root>/<name>/{train,test}.parquet`` with a column ``image`` of PNG or JPEG
 bytes and a column ``label``; ``root`` is ``--data-root`` or the environment variable
 ``COTERIE_DATA``. With ``hub = true`` they come from the Hugging Face hub (extra ``hf``).
+
+``pixels`` says how they become inputs: ``unit``: in [0, 1]; ``inverted``: 1 minus that;
+``standardised``: with mean 0 and standard deviation 1 over the training images, for each pixel, or
+of colour pictures for each channel.
 """
 
 from __future__ import annotations
@@ -78,11 +82,6 @@ def digits(root: Path | None = None) -> Samples:
     """1,797 hand-written digits of 8x8 pixels in 10 classes, which come with scikit-learn.
 
     Pixels are divided by 16; the images have no test split of their own.
-
-    Example:
-        >>> s = digits()
-        >>> tuple(s.x.shape), s.train_rows, float(s.x.max())
-        ((1797, 1, 8, 8), 1797, 1.0)
     """
     # One row a digit: 64 pixels from 0 to 16, then the label.
     table = np.loadtxt(_file_of_digits(), delimiter=",", dtype=np.uint8)
@@ -111,11 +110,8 @@ def _file_of_digits() -> Path:
 def mnist(root: Path | None, *, pixels: PixelScale = "standardised", hub: bool = False) -> Samples:
     """MNIST: 60,000 + 10,000 hand-written digits of 28x28 pixels in 10 classes.
 
-    Writers (``writer_id``, ``hsf``) are read where the files have them.
-
-    Args:
-        pixels: ``unit``: in [0, 1]; ``inverted``: 1 minus that; ``standardised``: per pixel over
-            all 70,000, as FedProx's generator does it.
+    Writers (``writer_id``, ``hsf``) are read where the files have them. Pixels are standardised
+    over all 70,000 images, as FedProx's generator does it.
     """
     return load_images(IMAGE_DATASETS["mnist"], root, pixels, hub)
 
@@ -125,9 +121,7 @@ def fashion_mnist(
 ) -> Samples:
     """Fashion-MNIST: 60,000 + 10,000 pictures of clothing of 28x28 pixels in 10 classes.
 
-    Args:
-        pixels: ``unit``: in [0, 1]; ``inverted``: 1 minus that; ``standardised``: per pixel by the
-            training images, as Ditto's generator does it.
+    Pixels are standardised as Ditto's generator does it.
     """
     return load_images(IMAGE_DATASETS["fashion_mnist"], root, pixels, hub)
 
@@ -145,8 +139,6 @@ def femnist(
     EMNIST are light on dark.
 
     Args:
-        pixels: ``unit``: in [0, 1]; ``inverted``: 1 minus that; ``standardised``: per pixel by the
-            training images.
         test_only_writers: add the writers of ``femnist/test_only_writers.parquet`` to the test
             rows: unseen clients.
         hub: from the Hugging Face hub instead of ``root`` (all writers, no split of its own).
@@ -165,12 +157,8 @@ def femnist(
 def emnist_letters_aj(root: Path | None, *, pixels: PixelScale = "unit") -> Samples:
     """EMNIST Letters A to J: 47,998 + 8,000 hand-written letters of 28x28 pixels in 10 classes.
 
-    It stands for the NIST letters of FedProx's FEMNIST-10.
-
-    Args:
-        pixels: ``unit``: in [0, 1], light on dark; ``inverted``: 1 minus that, dark on light, as
-            the images are that the FEMNIST-10 recipe takes; ``standardised``: per pixel by the
-            training images.
+    It stands for the NIST letters of FedProx's FEMNIST-10. ``unit`` is light on dark; ``inverted``
+    is dark on light, as the images are that the FEMNIST-10 recipe takes.
     """
     return load_images(IMAGE_DATASETS["emnist_letters_aj"], root, pixels, hub=False)
 
@@ -178,20 +166,13 @@ def emnist_letters_aj(root: Path | None, *, pixels: PixelScale = "unit") -> Samp
 def cifar10(
     root: Path | None, *, pixels: PixelScale = "standardised", hub: bool = False
 ) -> Samples:
-    """CIFAR-10: 50,000 + 10,000 colour pictures of 32x32 pixels in 10 classes.
-
-    Args:
-        pixels: ``unit``: in [0, 1]; ``inverted``: 1 minus that; ``standardised``: per colour
-            channel by the training images.
-    """
+    """CIFAR-10: 50,000 + 10,000 colour pictures of 32x32 pixels in 10 classes."""
     return load_images(IMAGE_DATASETS["cifar10"], root, pixels, hub)
 
 
 def svhn(root: Path | None, *, pixels: PixelScale = "standardised", hub: bool = False) -> Samples:
     """SVHN, cropped digits: 73,257 + 26,032 colour pictures of house numbers, 32x32, 10 classes.
 
-    Args:
-        pixels: ``unit``: in [0, 1]; ``inverted``: 1 minus that; ``standardised``: per colour
-            channel by the training images.
+    Labels are 0 to 9: the 10 of the original files is a 0.
     """
     return load_images(IMAGE_DATASETS["svhn"], root, pixels, hub)
