@@ -121,7 +121,7 @@ class Mixture:
 
 
 @dataclass(frozen=True, slots=True)
-class Weighted:
+class WeightedSamples:
     """One model of a mixture; engines ask for it.
 
     Args:
@@ -133,4 +133,4 @@ class Weighted:
     budget: Budget = Epochs()
 
 
-How = Budget | FullGradient | Phases | WithOwnModel | Mixture | Weighted
+How = Budget | FullGradient | Phases | WithOwnModel | Mixture | WeightedSamples

@@ -24,7 +24,7 @@ from coterie.core.training import (
     Mixture,
     Phases,
     Steps,
-    Weighted,
+    WeightedSamples,
     WithOwnModel,
 )
 
@@ -120,7 +120,7 @@ class Train:
         match self.how:
             case Epochs() | Steps():
                 return replace(self, how=self.how.after(spent))
-            case WithOwnModel() | Mixture() | Weighted():
+            case WithOwnModel() | Mixture() | WeightedSamples():
                 return replace(self, how=replace(self.how, budget=self.how.budget.after(spent)))
             case Phases() if spent:
                 raise ValueError(
@@ -157,7 +157,7 @@ class Train:
     def one_by_one(self) -> bool:
         """Whether clients can only be trained one after another: batched steps move all coordinates
         of all clients alike."""
-        return isinstance(self.how, Phases | WithOwnModel | Weighted)
+        return isinstance(self.how, Phases | WithOwnModel | WeightedSamples)
 
     @property
     def stays(self) -> Keep | None:

@@ -24,7 +24,7 @@ from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.plan import SampleWeights
 from coterie.core.process import threads
-from coterie.core.training import Mixture, Weighted
+from coterie.core.training import Mixture, WeightedSamples
 from coterie.core.work import Deliver, Evaluate, SelectGroup, Train, Work, work_for_task
 from coterie.data.population import Population
 from coterie.errors import CoterieError
@@ -199,7 +199,7 @@ class SimulationEngine(ABC):
         parts = []
         for column in range(which.shape[1]):
             weights = SampleWeights(ids, tuple(q[:, column] for q in explained))
-            one = replace(work, how=Weighted(weights, mixture.budget))
+            one = replace(work, how=WeightedSamples(weights, mixture.budget))
             if which.shape[1] == 1:
                 # All weights are 1. Without them the training is the plain one, to the bit.
                 one = replace(work, how=mixture.budget)

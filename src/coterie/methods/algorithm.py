@@ -36,7 +36,7 @@ class Algorithm(Protocol):
     def serve(self, state: Groups) -> Served: ...
 
 
-class Steps(Protocol):
+class InitAndStep(Protocol):
     """The least that a user's own algorithm has to say."""
 
     def init(self, initial_models: InitialModels, clients: int) -> Groups: ...
@@ -53,7 +53,7 @@ class ServedByGroup:
         steps: the algorithm.
     """
 
-    steps: Steps
+    steps: InitAndStep
 
     @property
     def samples_cohort(self) -> bool:
@@ -69,7 +69,7 @@ class ServedByGroup:
         return by_group(state)
 
 
-def as_algorithm(method: Method | Algorithm | Steps) -> Algorithm:
+def as_algorithm(method: Method | Algorithm | InitAndStep) -> Algorithm:
     """A method as an algorithm; an algorithm as it is.
 
     Raises:

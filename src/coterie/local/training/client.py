@@ -17,7 +17,7 @@ from coterie.core.keys import Key, keyed_torch
 from coterie.core.objective import Objective
 from coterie.core.own_model import Batch, OwnTrained, checked_vector, join_own, split_own
 from coterie.core.solver import Solver
-from coterie.core.training import Phases, Weighted, WithOwnModel
+from coterie.core.training import Phases, WeightedSamples, WithOwnModel
 from coterie.core.vectors import Layout, bind, copy_module
 from coterie.core.work import Train
 from coterie.errors import ConfigError
@@ -46,7 +46,7 @@ def train_client(
             own, what it stores from now on stands at the same places.
     """
     objective = work.objective
-    if isinstance(work.how, Weighted):
+    if isinstance(work.how, WeightedSamples):
         # Here and not in the runner: actors of Ray have the trainers alone.
         weights = work.how.weights.of(key.id)
         samples = TrainingSamples(samples.x, with_weights(samples.y, weights))
