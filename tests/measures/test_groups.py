@@ -15,6 +15,7 @@ from coterie.measures.groups import (
     divergence,
     gamma_of_shares,
     median,
+    totals,
 )
 
 
@@ -53,6 +54,15 @@ def test_shares_as_samples_are_the_kernel_two_sample_estimate_of_numbers() -> No
     # The first and the last client hold the same shares, of other classes.
     assert found[1] == pytest.approx(0, abs=1e-12)
     assert found[0] > 0.001
+
+
+def test_label_counts_and_widths_by_hand() -> None:
+    held = totals(np.array([[1, 0], [0, 2], [5, 5]]), np.array([3, 3, -1]))
+    assert held.tolist() == [[1.0, 2.0]]
+    # Two pairs of groups are (2, -2) apart, the third one is not apart.
+    assert divergence(np.array([[3.0, 1.0], [1.0, 3.0], [3.0, 1.0]])) == 16
+    assert gamma_of_shares(np.eye(2)) == 2
+    assert common_gamma(np.eye(2)) == 0.25
 
 
 def test_distances_of_no_pairs() -> None:

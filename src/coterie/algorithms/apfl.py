@@ -23,12 +23,8 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 @dataclass(frozen=True, slots=True)
 class Apfl:
-    """A model ``v_i`` of the client's own, of which it predicts by a mixture with the shared one.
-
-    Args:
-        alpha: share of the own model in the mixture, at the start where it adapts.
-        adaptive: whether each client has a share of its own, which follows its loss.
-    """
+    """A model ``v_i`` of the client's own, of which it predicts by a mixture with the shared
+    one."""
 
     alpha: Share = 0.5
     adaptive: bool = True

@@ -26,7 +26,6 @@ class Mediated:
 
     Args:
         most: clients per mediator, ``gamma``.
-        histograms: how label histograms are had.
     """
 
     most: int

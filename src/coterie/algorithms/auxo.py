@@ -55,7 +55,6 @@ def affinity_rewards(update: Tensor, known: BoolArray, most: float) -> FloatArra
     the mean of those of known members.
 
     Args:
-        update: ``[n, d]``.
         known: bool ``[n]``, the known members, at least one.
         most: ``R_0``, the reward of a client in the centre.
 
@@ -77,9 +76,7 @@ def halves(direction: Tensor, half: IntArray, key: Key) -> IntArray:
     """The half of each client, with those that nothing is known of by the nearest that are known.
 
     Args:
-        direction: ``[n, d]``, ``n >= 2``.
         half: int64 ``[n]``, -1, 1 or 0. If all are 0, k-means finds the halves.
-        key: the stream of k-means.
 
     Example:
         >>> direction = torch.tensor([[0.0], [1.0], [8.0], [9.0]])

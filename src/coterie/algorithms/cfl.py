@@ -30,25 +30,16 @@ NEVER = -1
 
 
 def bipartition(similarity: Matrix, linkage: Halving = "single") -> tuple[BoolArray, float]:
-    """Two halves with the least ``alpha_cross = max_{i in c1, k in c2} S(D_i, D_k)``.
+    """Two halves of two or more updates with the least
+    ``alpha_cross = max_{i in c1, k in c2} S(D_i, D_k)``.
 
     Single linkage on ``1 - S`` finds the optimum: it merges the most alike until two clusters are
     left, as Kruskal's algorithm. ``complete`` linkage, which the released code has, need not.
-
-    Args:
-        similarity: ``[n, n]``, ``n >= 2``.
-        linkage: which.
 
     Returns:
         bool ``[n]``, the half without the first client; and ``alpha_cross``.
 
     Source: Sattler et al., Clustered Federated Learning (2020), Alg. 1.
-
-    Example:
-        >>> s = np.array([[1.0, 0.9, -0.2], [0.9, 1.0, 0.1], [-0.2, 0.1, 1.0]])
-        >>> half, cross = bipartition(s)
-        >>> half.tolist(), cross
-        ([False, False, True], 0.1)
     """
     half: BoolArray = agglomerate(1 - similarity, linkage, count=2).labels == 1
     return half, float(similarity[~half][:, half].max())
@@ -87,12 +78,7 @@ class SplitMemory:
 
     @classmethod
     def empty(cls, clients: int, d: int) -> SplitMemory:
-        """One cluster, and no update yet.
-
-        Args:
-            clients: their number ``N``.
-            d: parameters of the model.
-        """
+        """One cluster, and no update yet."""
         return cls(
             last_update=torch.zeros(clients, d),
             updated_in_round=np.full(clients, NEVER),
@@ -117,13 +103,7 @@ class SplitMemory:
         return replace(self, updated_in_round=updated_in_round)
 
     def with_updates(self, ids: IntArray, delta: Tensor, number: int) -> SplitMemory:
-        """The latest updates of these clients.
-
-        Args:
-            ids: int64 ``[n]``.
-            delta: ``[n, d]``.
-            number: of the round.
-        """
+        """The latest updates of these clients, made in this round."""
         last_update = self.last_update.clone()
         last_update[torch.from_numpy(ids)] = delta.to(torch.float32)
         updated_in_round = self.updated_in_round.copy()
@@ -136,10 +116,7 @@ class SplitMemory:
         """One more split.
 
         Args:
-            row: the group that is divided; one half keeps its number.
             child: the group of the other half.
-            model: ``[d]``, its model.
-            delta: float32 ``[m, d]``, the updates of its members.
             half: bool ``[m]``, which of them are in the new group.
         """
         split_child = self.split_child.clone()
@@ -161,8 +138,6 @@ class SplitMemory:
 
         Args:
             split: int64 ``[n]``, where each newcomer stands.
-            delta: ``[n, d]``, its update of the model of that split.
-            linkage: of the bipartition.
         """
         half = np.zeros(len(split), np.int64)
         for number in np.unique(split):
@@ -177,7 +152,8 @@ class SplitMemory:
 
 @dataclass(frozen=True)
 class Bipartition(PlacesClients):
-    """Both halves of CFL: ``assign`` before training, ``recluster`` after it.
+    """Both halves of CFL: ``assign`` before training, ``recluster`` after it; its fields are the
+    arguments of `cfl`.
 
     A cluster splits in two when its participants' mean update is short and one of them is long:
     ``|sum p_i D_i| < eps1`` with ``p_i = n_i / sum n``, and ``max |D_i| > eps2``. Its model is then
@@ -188,15 +164,6 @@ class Bipartition(PlacesClients):
     update of each. A client that arrives when the tree has split trains from the model of the first
     split, goes to the half that it is more similar to (by the same linkage), and so on down to a
     group.
-
-    Args:
-        eps1: the mean update is short below this.
-        eps2: the longest update is long above this.
-        after: rounds at the start in which nothing splits.
-        linkage: of the bipartition.
-        gamma_max: split only if ``sqrt((1 - alpha_cross) / 2)`` exceeds this, ``None``: always.
-        max_age: split only when every member that is present has sent an update in so many rounds,
-            ``None``: at any time.
     """
 
     eps1: float = 0.4

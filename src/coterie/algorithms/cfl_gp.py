@@ -49,12 +49,6 @@ def leading_coordinates(feature: Tensor, m: int) -> Matrix:
 
     Args:
         feature: float32 ``[n, d]``, the rows ``G^T``.
-        m: how many, at most ``n``.
-
-    Example:
-        >>> found = leading_coordinates(torch.tensor([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0]]), 1)
-        >>> abs(found.round(6)).ravel().tolist()
-        [3.0, 3.0, 0.0]
     """
     with one_thread():
         # Of the products of clients, which are few, and not of the coordinates, which are many.
@@ -68,12 +62,7 @@ def leading_coordinates(feature: Tensor, m: int) -> Matrix:
 
 @dataclass(frozen=True)
 class GradientPartition(PlacesClients):
-    """The assign rule of CFL-GP.
-
-    Args:
-        every: rounds from one clustering to the next.
-        partitions: how many clusterings there are.
-    """
+    """The assign rule of CFL-GP; its fields are the arguments of `cfl_gp`."""
 
     every: int
     partitions: int

@@ -23,7 +23,8 @@ from coterie.rules.cold_start import Outliers
 
 
 def match_to_models(losses: FloatArray, cluster: IntArray) -> IntArray:
-    """The model that each cluster of clients trains, so that all clusters together lose least.
+    """The model that each cluster of clients trains, int64 ``[m]``, so that all clusters together
+    lose least.
 
     Of all ways to give each cluster a model of its own, it is the one with the least
     ``sum_i losses[i, model of i]``: a minimum-cost matching of clusters and models.
@@ -31,14 +32,6 @@ def match_to_models(losses: FloatArray, cluster: IntArray) -> IntArray:
     Args:
         losses: float64 ``[n, k]``, the loss of each model for each client.
         cluster: int64 ``[n]`` in ``0..m-1``, with ``m <= k``.
-
-    Returns:
-        int64 ``[m]``.
-
-    Example:
-        >>> losses = np.array([[0.1, 0.2], [0.2, 0.4], [0.3, 0.4]])
-        >>> match_to_models(losses, np.array([0, 0, 1])).tolist()
-        [0, 1]
     """
     # Imported late: it is slow to load, and every run loads this file.
     from scipy.optimize import linear_sum_assignment
@@ -56,10 +49,6 @@ class ClusterLossVectors(PlacesClients):
     """The assign rule of CLoVE: clients whose losses under all models are alike train together.
 
     A client of the cohort that does not tell its losses keeps its group, and does not train.
-
-    Args:
-        outliers: ``leave_out``: clients whose losses are far from those of all others have no part in
-            the clusters; they train the model under which their loss is least.
     """
 
     outliers: Outliers = "keep"
@@ -84,7 +73,6 @@ class ClusterLossVectors(PlacesClients):
         return groups.with_members(ids, row), Plan(ids, row, notes=notes)
 
     def _far(self, losses: FloatArray) -> BoolArray:
-        """The clients that have no part in the clusters, bool ``[n]``."""
         if self.outliers == "keep":
             return np.zeros(len(losses), bool)
         # Imported late: it is slow to load, and every run loads this file.

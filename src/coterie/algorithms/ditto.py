@@ -22,11 +22,7 @@ Weight = Annotated[float, Field(ge=0)]
 
 @dataclass(frozen=True, slots=True)
 class Ditto:
-    """A model ``v_k`` of the client's own that is pulled towards the shared one.
-
-    Args:
-        lam: weight ``lambda`` of the pull.
-    """
+    """A model ``v_k`` of the client's own that is pulled towards the shared one."""
 
     lam: Weight = 1.0
     plain_sgd = False

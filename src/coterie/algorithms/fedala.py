@@ -33,14 +33,8 @@ MOST_PASSES = 100
 
 @dataclass(frozen=True, slots=True)
 class FedAla:
-    """The client's last model and, for each of its parameters, how much of the shared one goes in.
-
-    Args:
-        adaptive_layers: last layers whose weights are learned, ``p``; others are the shared ones.
-        share: of the client's samples by which weights are learned, ``s``.
-        eta: learning rate of the weights.
-        threshold: of the standard deviation of losses, below which they have converged.
-    """
+    """The client's last model and, for each of its parameters, how much of the shared one goes
+    in."""
 
     adaptive_layers: Layers = 1
     share: Share = 0.8
@@ -99,7 +93,6 @@ class FedAla:
         return torch.lerp(last, sent, weights), found
 
     def _converged(self, losses: list[float]) -> bool:
-        """Whether the losses of the last passes hardly differ."""
         return len(losses) > LAST_LOSSES and pstdev(losses[-LAST_LOSSES:]) < self.threshold
 
 

@@ -54,8 +54,6 @@ class ByDirection(PlacesClients):
     """The assign rule of FedGroup (Alg. 2), which FlexCFL shares.
 
     Args:
-        cold_start: forms the groups before the first round (Alg. 3).
-        newcomers: places a client that has no group (eq. 9).
         upfront: place all clients before the first round, as the authors' code does, instead of
             each when it is first selected.
         random: the ablation RAC in place of ``newcomers``, ``None``: no ablation.

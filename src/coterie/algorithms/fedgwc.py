@@ -47,7 +47,6 @@ def gaussian_rewards(loss: FloatArray, size: FloatArray) -> FloatArray:
     """How near each client's loss is to the mean of all: ``exp(-(l_i - m)^2 / (2 s^2))``, ``[n]``.
 
     Args:
-        loss: float64 ``[n]``, mean losses.
         size: float64 ``[n]``, numbers of samples, by which the mean ``m`` and the variance ``s^2`` weigh.
 
     Example:
@@ -62,14 +61,14 @@ def gaussian_rewards(loss: FloatArray, size: FloatArray) -> FloatArray:
 
 
 def affinity(weight: Matrix, gamma: float) -> Matrix:
-    """How alike two clients are rewarded beside all others: ``exp(-gamma |v_i - v_j|^2)``, ``[n, n]``.
+    """How alike two clients of a group are rewarded beside all others:
+    ``exp(-gamma |v_i - v_j|^2)``, ``[n, n]``.
 
     ``v_i`` is the row of client ``i``, scaled to 0..1 over the whole matrix. The columns of ``i`` and
     ``j`` themselves are left out of the distance. The diagonal is 0.
 
     Args:
         weight: float64 ``[n, n]``, the interaction matrix of a group.
-        gamma: of the kernel.
 
     Example:
         >>> weight = np.array([[1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [0.0, 0.0, 0.0]])

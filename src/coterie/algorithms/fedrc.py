@@ -24,11 +24,7 @@ from coterie.rules.soft_groups import by_predictions, label_prior_of
 @dataclass(frozen=True)
 class CorrectsLabels:
     """The assign rule of FedRC: that of FedEM, and clients are told how often each component's
-    samples have each class.
-
-    Args:
-        assign: the rule of FedEM.
-    """
+    samples have each class."""
 
     assign: Assign = TrainsComponents()
 

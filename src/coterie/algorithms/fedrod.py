@@ -29,10 +29,6 @@ class FedRod:
     """A head ``phi_i`` of the client's own, whose logits are added to those of the shared model.
 
     A head is the last layer. The sum of two is one more: ``(W + P) z + (b + p)``.
-
-    Args:
-        gamma: power of the class counts in the balanced softmax.
-        predict: whether a client predicts with its own head or by the shared model alone.
     """
 
     gamma: Power = 1.0

@@ -32,7 +32,6 @@ def importance(wins: FloatArray, size: FloatArray, sigma: float) -> FloatArray:
     Args:
         wins: ``[n, k]``, on how many of its samples each client finds each model the best.
         size: ``[n]``, its samples.
-        sigma: least importance of a group.
 
     Returns:
         float64 ``[n, k]``, rows that sum to 1.
@@ -48,15 +47,11 @@ def importance(wins: FloatArray, size: FloatArray, sigma: float) -> FloatArray:
 
 @dataclass(frozen=True)
 class EstimatesImportance(PlacesClients):
-    """The assign rule of FedSoft (Alg. 1).
+    """The assign rule of FedSoft (Alg. 1); its fields are the arguments of `fedsoft`.
 
     Every ``interval`` rounds all clients count which model is the best for how many of their samples.
     In the other rounds only clients of the cohort do of which nothing is known yet. Those of the
     round then start from their mixture ``sum_j u_ij c_j`` of the centres.
-
-    Args:
-        interval: rounds from one estimate to the next, ``tau``.
-        sigma: least importance of a group.
     """
 
     interval: int

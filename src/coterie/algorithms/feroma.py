@@ -48,19 +48,11 @@ class Profiles:
 
 
 def shares_by_distance(distance: Matrix, size: FloatArray, power: float) -> FloatArray:
-    """How much of each model a client starts from: ``a_ij`` is proportional to ``n_j / d_ij^power``.
+    """How much of each model a client starts from, ``[n, k]``: ``a_ij`` is proportional to
+    ``n_j / d_ij^power``.
 
     Args:
-        distance: float64 ``[n, k]``, from each client's profile to that of each model.
         size: float64 ``[k]``, the samples ``n_j`` of each model.
-        power: how sharply shares fall with the distance.
-
-    Returns:
-        float64 ``[n, k]``, rows that sum to 1.
-
-    Example:
-        >>> shares_by_distance(np.array([[1.0, 2.0]]), np.array([10, 20]), 1.0).round(3).tolist()
-        [[0.5, 0.5]]
     """
     near = distance + NEAREST
     # Relative to the nearest, since a high power of a small number is not a number any more.

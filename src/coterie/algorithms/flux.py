@@ -33,14 +33,8 @@ from coterie.rules.signatures import SignatureMemory
 
 @dataclass(frozen=True)
 class DescriptorGroups(PlacesClients):
-    """Assign rule: FedAvg at first, then groups of clients with like descriptors of their data.
-
-    Args:
-        after: rounds of FedAvg.
-        dimensions: of a descriptor's moments; ``None``: the number of classes.
-        eps_scaling: what the radius is multiplied by.
-        groups: a number of groups instead of a radius.
-    """
+    """Assign rule: FedAvg at first, then groups of clients with like descriptors of their data; the
+    fields are the arguments of `flux`."""
 
     after: int
     dimensions: int | None

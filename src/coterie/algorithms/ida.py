@@ -40,9 +40,6 @@ class KnowingAccuracy:
     """An assign rule after which each planned client reports its training accuracy (INTRAC).
 
     It is that of the model the client is about to train, on its own training samples.
-
-    Args:
-        assign: the rule inside.
     """
 
     assign: Assign

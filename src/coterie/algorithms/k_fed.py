@@ -50,19 +50,11 @@ def distances(points: Matrix, centre: Matrix) -> Matrix:
 
 
 def farthest_first(points: Matrix, first: IntArray, k: int) -> IntArray:
-    """Rows that are far apart: each next one is the farthest from all before it (Alg. 2, l. 3-6).
+    """``k`` of ``n >= k`` rows that are far apart: each next one is the farthest from all before it
+    (Alg. 2, l. 3-6).
 
     Args:
-        points: float64 ``[n, features]``, ``n >= k``.
         first: int64, the rows to begin with, at least one and at most ``k``.
-        k: number of rows.
-
-    Returns:
-        int64 ``[k]``.
-
-    Example:
-        >>> farthest_first(np.array([[0.0], [1.0], [9.0], [5.0]]), np.array([0]), 3).tolist()
-        [0, 2, 3]
     """
     chosen = list(first)
     nearest = distances(points, points[first]).min(axis=1)
@@ -80,7 +72,6 @@ def most_samples(cluster: IntArray, share: Matrix, k: int) -> IntArray:
     Args:
         cluster: int64 ``[n, k']``, that of each of its centres.
         share: float64 ``[n, k']``, the share of its samples that each centre stands for.
-        k: number of clusters.
 
     Example:
         >>> most_samples(np.array([[0, 1, 0]]), np.array([[0.3, 0.4, 0.3]]), 2).tolist()

@@ -22,12 +22,8 @@ Row = Annotated[tuple[Group, ...], Field(min_length=1)]
 
 @dataclass(frozen=True)
 class KnownGroups:
-    """The assign rule: each client is of the group that a table gives it.
-
-    Args:
-        members: a row for each time step, with a group for each client.
-        every: rounds of a time step; the last row holds to the end.
-    """
+    """The assign rule: each client is of the group that a table gives it; the fields are the
+    arguments of `known_groups`."""
 
     members: tuple[Row, ...]
     every: int

@@ -49,10 +49,6 @@ class LowRank:
 def principal_directions(points: Tensor, count: int) -> Tensor:
     """The first right singular vectors of the centred rows, float32 ``[d, min(count, n)]``.
 
-    Args:
-        points: ``[n, d]``.
-        count: ``D``.
-
     Example:
         >>> principal_directions(torch.tensor([[0.0, 1.0], [4.0, 1.0]]), 1).abs().tolist()
         [[1.0], [0.0]]
@@ -64,13 +60,8 @@ def principal_directions(points: Tensor, count: int) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class PulledTwice:
-    """A client's training: its model is pulled to that of its cluster, its embedding to the joint one.
-
-    Args:
-        mu: weight of the pull to the cluster's model ``Omega_k``.
-        lam: weight ``lambda`` of the pull to the joint embedding ``Phi``.
-        head_layers: the last layers, which are not of the embedding.
-    """
+    """A client's training: its model is pulled to that of its cluster, its embedding to the joint
+    one."""
 
     mu: Weight = 0.1
     lam: Weight = 0.1

@@ -32,7 +32,6 @@ def contrast(z: Tensor, shared: Tensor, previous: Tensor, temperature: float) ->
     ``sim`` is the cosine.
 
     Args:
-        z: ``[n, ...]``, representations of the samples by the network in training.
         shared: by the shared model.
         previous: by the client's network of its last round.
         temperature: ``tau``.
@@ -49,12 +48,7 @@ def contrast(z: Tensor, shared: Tensor, previous: Tensor, temperature: float) ->
 
 
 class Listening:
-    """Keeps what a network gives one of its layers, for as long as it is entered.
-
-    Args:
-        module: the network.
-        layer: its name.
-    """
+    """Keeps what a network gives one of its layers, for as long as it is entered."""
 
     def __init__(self, module: nn.Module, layer: str) -> None:
         self.layer = module.get_submodule(layer)
@@ -114,12 +108,7 @@ def _represented(module: nn.Module, layer: str, x: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Moon:
-    """The network that the client trained last, from which its representations move away.
-
-    Args:
-        mu: weight of the model-contrastive loss.
-        temperature: ``tau`` of that loss.
-    """
+    """The network that the client trained last, from which its representations move away."""
 
     mu: Weight = 1.0
     temperature: Above = 0.5

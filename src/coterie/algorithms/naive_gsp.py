@@ -49,8 +49,6 @@ class FixedChains:
     it goes to the end of the smallest chain. Clients that are not present are left out.
 
     Args:
-        count: number of groups ``M``.
-        kappa: share of the groups that take part in a round.
         icg: by inter-cluster grouping of label histograms instead of at random.
         histograms: how the server collects them; used only with ``icg``.
     """

@@ -25,14 +25,7 @@ Order = Literal["first", "hessian_free"]
 
 @dataclass(frozen=True, slots=True)
 class PerFedAvg:
-    """A shared model from which each client is one gradient step away from its own.
-
-    Args:
-        alpha: rate of this step.
-        order: how the derivative of the step is taken: ``first``, as if it were 1, or
-            ``hessian_free``, by a difference of gradients.
-        delta: of that difference.
-    """
+    """A shared model from which each client is one gradient step away from its own."""
 
     alpha: Rate = 0.01
     order: Order = "first"

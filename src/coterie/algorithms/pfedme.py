@@ -24,13 +24,7 @@ Count = Annotated[int, Field(ge=1)]
 
 @dataclass(frozen=True, slots=True)
 class PFedMe:
-    """A model ``theta_i`` of the client's own near the shared one, which follows it in turn.
-
-    Args:
-        lam: weight ``lambda`` of the distance between the two.
-        inner_steps: steps of ``theta_i`` for each batch, ``K``.
-        inner_lr: their learning rate.
-    """
+    """A model ``theta_i`` of the client's own near the shared one, which follows it in turn."""
 
     lam: Above = 15.0
     inner_steps: Count = 5

@@ -67,12 +67,7 @@ def recluster_ccs(groups: Groups, updates: Updates, round: Round) -> tuple[Group
 
 @dataclass(frozen=True)
 class ReclusterKMeans:
-    """Recluster rule: K-means of the updates into ``min(clusters, n)`` (eq. 18).
-
-    Args:
-        clusters: ``N``.
-        unit: cluster directions instead of updates.
-    """
+    """Recluster rule: K-means of the updates into ``min(clusters, n)`` (eq. 18)."""
 
     clusters: int
     unit: bool

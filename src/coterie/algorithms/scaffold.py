@@ -40,10 +40,8 @@ def variate_change(c: Tensor, update: Tensor, steps: int, lr: float) -> Tensor:
     ``c_i+ = c_i - c + (x - y_i) / (K eta)``
 
     Args:
-        c: float32 ``[d]``, the server's variate in this round.
         update: float32 ``[d]``, ``y_i - x``.
         steps: ``K``, those of the client.
-        lr: ``eta``.
 
     Example:
         >>> variate_change(torch.tensor([1.0]), torch.tensor([-2.0]), steps=4, lr=0.5)

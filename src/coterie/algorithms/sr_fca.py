@@ -139,7 +139,6 @@ class SuccessiveRefinement(PlacesClients):
 
 
 def _mean(models: Tensor) -> Tensor:
-    """The mean of some models, float32 ``[d]``."""
     # In float64, so that the mean of equal values, as of layers that stay with clients, is that value.
     return models.to(torch.float64).mean(dim=0).to(torch.float32)
 

@@ -46,23 +46,11 @@ class SeenClients:
 
 
 def merged_clusters(similarity: Matrix, size: IntArray, tau: float) -> IntArray:
-    """The cluster that each one is merged into: the largest of those it is joined to.
+    """The cluster that each one is merged into, int64 ``[m]``: the largest of those it is joined
+    to.
 
     Clusters of which the similarity is ``tau`` or more are joined, and so are those that are joined to
     the same one. Of equal sizes the lowest number counts as the largest.
-
-    Args:
-        similarity: float64 ``[m, m]``.
-        size: int64 ``[m]``, numbers of clients.
-        tau: the least similarity of what is merged.
-
-    Returns:
-        int64 ``[m]``.
-
-    Example:
-        >>> similarity = np.array([[1.0, 0.1, 0.6], [0.1, 1.0, 0.2], [0.6, 0.2, 1.0]])
-        >>> merged_clusters(similarity, np.array([2, 4, 3]), tau=0.5).tolist()
-        [2, 1, 2]
     """
     # Imported late: it is slow to load, and every run loads this file.
     from scipy.sparse.csgraph import connected_components
@@ -77,12 +65,8 @@ def merged_clusters(similarity: Matrix, size: IntArray, tau: float) -> IntArray:
 
 @dataclass(frozen=True)
 class MergesSampled(PlacesClients):
-    """The assign rule of StoCFL: a client seen for the first time is a cluster; like ones are merged.
-
-    Args:
-        tau: the least cosine of clusters that are merged.
-        epochs: local epochs of the anchor's training.
-    """
+    """The assign rule of StoCFL: a client seen for the first time is a cluster; like ones are
+    merged. Its fields are arguments of `stocfl`."""
 
     tau: float
     epochs: int | None
@@ -151,11 +135,8 @@ def _train_global(groups: Groups, ids: IntArray, round: Round) -> Groups:
 
 @dataclass(frozen=True, slots=True)
 class PulledToGlobal:
-    """A client's training of its cluster's model ``theta``, which is pulled to the global ``omega``.
-
-    Args:
-        lam: weight ``lambda`` of the pull.
-    """
+    """A client's training of its cluster's model ``theta``, which is pulled to the global
+    ``omega``."""
 
     lam: Weight = 0.05
     plain_sgd = False

@@ -59,11 +59,7 @@ class Release:
 
 
 def check_package() -> None:
-    """Refuse accounting where the package is missing.
-
-    Raises:
-        ConfigError: with the command that installs it.
-    """
+    """Refuse accounting where the package is missing."""
     if find_spec("dp_accounting") is None:
         what = "the package 'dp-accounting' is not installed, got none"
         raise ConfigError(f"privacy: {what}; expected {install_command('privacy')}")
@@ -77,8 +73,6 @@ def epsilon_of(
     """The ``epsilon`` of releases together: they are ``(epsilon, delta)``-differentially private.
 
     Args:
-        releases: any of which may depend on what came out of those before it.
-        delta: above 0, below 1.
         accountant: ``pld`` (privacy loss distributions, tight) or ``rdp`` (Renyi divergences).
 
     Returns:
@@ -151,13 +145,7 @@ def least_noise(
 
     Args:
         releases: with their noise relative to each other.
-        epsilon: above 0.
-        delta: above 0, below 1.
-        accountant: see `epsilon_of`.
         fixed: further releases, whose noise stays as it is.
-
-    Raises:
-        ConfigError: if no noise is enough.
 
     Example:
         >>> release = Release(noise=1.0, sampled=0.1, count=50)

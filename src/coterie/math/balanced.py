@@ -40,17 +40,14 @@ _TINY = 1e-12
 
 
 def grow(growth: Growth, round: int, alpha: float, beta: int, most: int) -> int:
-    """Number of groups in a round, clipped to ``1..most`` (FedGSP eq. 1-3).
+    """Number of groups in round ``r``, counted from 1, clipped to ``1..most`` (FedGSP eq. 1-3).
 
     ``linear``: ``beta floor(alpha (r-1) + 1)``; ``log``: ``beta floor(alpha ln r + 1)``; ``exp``:
     ``beta floor((1 + alpha)^(r-1))``.
 
     Args:
-        growth: which.
-        round: ``r``, counted from 1.
         alpha: growth rate, > 0.
         beta: first number of groups and span of growth, >= 1.
-        most: number of clients.
 
     Example:
         >>> [grow("log", r, 2.0, 10, 368) for r in range(1, 11)]
@@ -132,15 +129,6 @@ def equal_clusters(
 
     Args:
         features: ``[n, c]``, ``n`` divisible by ``clusters``.
-        clusters: ``L``.
-        key: random stream.
-        how: the number of iterations, the first centroids, and the solver.
-
-    Example:
-        >>> features = np.array([[9.0, 0.0], [0.0, 9.0], [8.0, 0.0], [0.0, 8.0]])
-        >>> found = equal_clusters(features, 2, Key(0))
-        >>> bool(found.label[0] == found.label[2] != found.label[1] == found.label[3])
-        True
     """
     n = len(features)
     size = n // clusters
@@ -167,7 +155,6 @@ def equal_clusters(
 
 
 def _first_centroids(features: Matrix, clusters: int, key: Key, init: Init) -> IntArray:
-    """The clients at which the centroids start."""
     from sklearn.cluster import kmeans_plusplus
 
     stream = key.of("centroids")
@@ -193,13 +180,10 @@ def inter_cluster(
 
     Args:
         histograms: ``[K, c]``, the label counts of the clients.
-        groups: ``M``, 1 to ``K``.
-        key: random stream.
         leftover: ``idle``: clusters of ``S = floor(K / L)``, of which ``M`` each are used, and ``K
             - L M`` clients sit out, as Alg. 2 has it; ``append``: those join distinct groups at
             random; ``exact``: ``L M`` clients are chosen first and make clusters of ``M``.
         normalize: class shares instead of counts, so that large clients do not dominate.
-        how: how the clusters are found.
 
     Returns:
         int64 ``[K]``, the group of each client, -1 for one that sits out.
@@ -256,7 +240,6 @@ def mediators(histograms: Matrix, most: int) -> tuple[IntArray, IntArray]:
     Zeros are smoothed with 1e-12; ties go to the first client.
 
     Args:
-        histograms: ``[n, c]``.
         most: clients per mediator, ``gamma``.
 
     Returns:

@@ -59,7 +59,6 @@ def ccs(similarity: Matrix, threshold: float) -> IntArray:
     One that is not similar to itself, an update of zeros, is alone.
 
     Args:
-        similarity: ``[n, n]`` in -1..1.
         threshold: ``eps_t``; 1e-9 below it still counts.
 
     Returns:
@@ -105,8 +104,6 @@ def cluster_imbalance(level: FloatArray, size: FloatArray, cluster: IntArray) ->
 
     Args:
         level: ``[n]``, ``I_k = sum_m |D/M - D_k^m|`` of each client (eq. 17).
-        size: ``[n]``, its samples ``D_k``.
-        cluster: int64 ``[n]``, labels ``0..N-1``.
 
     Returns:
         float64 ``[N]``; never less than ``D - D_C``, the samples of all clients less those of the
@@ -133,39 +130,22 @@ def imbalance_floor(total: float) -> float:
 
 
 def reciprocal(level: FloatArray, total: float) -> FloatArray:
-    """``p_n = (1 / I_Cn) / sum_n (1 / I_Cn)``, with ``I_C`` held at or above `imbalance_floor`.
-
-    Args:
-        level: ``[N]``, ``I_C`` of each cluster.
-        total: samples ``D``.
-
-    Example:
-        >>> reciprocal(np.array([50.0, 75.0, 95.0]), 105.0).round(3).tolist()
-        [0.456, 0.304, 0.24]
-    """
+    """``p_n = (1 / I_Cn) / sum_n (1 / I_Cn)`` of all clusters, float64 ``[N]``, with ``I_C`` held
+    at or above `imbalance_floor`."""
     inverse = 1 / np.maximum(level, imbalance_floor(total))
     share: FloatArray = inverse / inverse.sum()
     return share
 
 
 def balancing(shares: Matrix) -> FloatArray:
-    """The weights that come closest to equal classes (RFedAvg Q1, eq. 16).
+    """The weights ``[N]`` that come closest to equal classes by the class shares ``B [M, N]`` of
+    each cluster (RFedAvg Q1, eq. 16).
 
     ``argmin_p |B p - 1/M|^2`` on the simplex. A ridge of ``1e-8 |p|^2`` makes them unique.
 
     Non-negative least squares finds them exactly. On the simplex the objective is ``|G p|^2``, with
     ``B - 1/M`` on top of ``1e-4 I`` as ``G``. Let ``u >= 0`` be the least-squares solution of ``G u
     = 0, 1^T u = 1``. The objective is least in its direction, at ``p = u / sum u``.
-
-    Args:
-        shares: ``[M, N]``, the class shares ``B`` of each cluster.
-
-    Returns:
-        float64 ``[N]``.
-
-    Example:
-        >>> balancing(np.array([[50 / 55, 0, 0], [5 / 55, 1, 0], [0, 0, 1]])).round(6).tolist()
-        [0.366667, 0.3, 0.333333]
     """
     from scipy.optimize import nnls
 
@@ -184,17 +164,13 @@ def balancing(shares: Matrix) -> FloatArray:
 
 
 def class_shares(histograms: NDArray[Any], cluster: IntArray) -> Matrix:
-    """The class shares of each cluster, ``B[m, n] = D_Cn^m / D_Cn``.
+    """The class shares of each cluster, ``B[m, n] = D_Cn^m / D_Cn``, float64 ``[M, N]``.
 
     A cluster without any known histogram has the shares of all clusters together. If no histogram
     is known at all, its classes are equal.
 
     Args:
         histograms: ``[n, M]``, zero rows where nothing is known.
-        cluster: int64 ``[n]``.
-
-    Returns:
-        float64 ``[M, N]``; columns sum to 1.
     """
     counts = np.zeros((int(cluster.max()) + 1, histograms.shape[1]))
     np.add.at(counts, cluster, histograms)

@@ -13,17 +13,8 @@ from coterie.core.arrays import IntArray
 
 
 def shared_counts(first: IntArray, second: IntArray) -> IntArray:
-    """How many clients have each pair of labels, int64 ``[A, B]``.
-
-    Args:
-        first: int64 ``[n]``, labels with ``A`` different values.
-        second: int64 ``[n]``, labels with ``B`` different values.
-
-    Example:
-        >>> shared_counts(np.array([0, 0, 1]), np.array([5, 7, 7]))
-        array([[1, 1],
-               [0, 1]])
-    """
+    """How many clients have each pair of labels, int64 ``[A, B]`` for ``A`` and ``B`` different
+    ones."""
     first_names, rows = np.unique(first, return_inverse=True)
     second_names, columns = np.unique(second, return_inverse=True)
     shape = (len(first_names), len(second_names))
@@ -38,18 +29,8 @@ def adjusted_rand_index(first: IntArray, second: IntArray) -> float:
     in one of them at least. By chance ``in_first * in_second / pairs`` would be together in both. The
     index is ``(both - chance) / ((in_first + in_second) / 2 - chance)``.
 
-    Args:
-        first: int64 ``[n]``.
-        second: int64 ``[n]``.
-
     Source:
         Hubert and Arabie, Comparing partitions, Journal of Classification 2, 1985.
-
-    Example:
-        >>> adjusted_rand_index(np.array([0, 0, 1, 1]), np.array([7, 7, 3, 3]))
-        1.0
-        >>> adjusted_rand_index(np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]))
-        -0.5
     """
     counts = shared_counts(first, second)
     pairs = _pairs(np.array([counts.sum()]))
@@ -71,18 +52,8 @@ def normalised_mutual_information(first: IntArray, second: IntArray) -> float:
     ``sum_ab p_ab log(p_ab / (p_a p_b))`` over ``(H(first) + H(second)) / 2``, where ``p`` are shares of
     clients.
 
-    Args:
-        first: int64 ``[n]``.
-        second: int64 ``[n]``.
-
     Source:
         Strehl and Ghosh, Cluster ensembles, JMLR 3, 2002, with the mean of the entropies.
-
-    Example:
-        >>> normalised_mutual_information(np.array([0, 0, 1, 1]), np.array([7, 7, 3, 3]))
-        1.0
-        >>> normalised_mutual_information(np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]))
-        0.0
     """
     counts = shared_counts(first, second)
     of_first = counts.sum(axis=1)
@@ -123,14 +94,6 @@ def numbered_as_before(cluster: IntArray, before: IntArray, k: int) -> IntArray:
     Args:
         cluster: int64 ``[n]`` in ``0..m-1``, with ``m <= k``.
         before: int64 ``[n]``, the group that each client had, -1 for none.
-        k: number of groups.
-
-    Returns:
-        int64 ``[n]``.
-
-    Example:
-        >>> numbered_as_before(np.array([0, 0, 1, 1]), np.array([2, 2, 0, -1]), 3).tolist()
-        [2, 2, 0, 0]
     """
     # Imported late: it is slow to load, and every run loads this file.
     from scipy.optimize import linear_sum_assignment

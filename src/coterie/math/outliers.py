@@ -26,7 +26,6 @@ def far_from_neighbours(distance: Matrix, clusters: int) -> BoolArray:
     are a cluster, and no outliers.
 
     Args:
-        distance: ``[n, n]``, symmetric, with a zero diagonal.
         clusters: how many there are, at least about.
 
     Source: Ramaswamy et al., Efficient Algorithms for Mining Outliers from Large Data Sets (2000),
@@ -59,9 +58,6 @@ def against_the_others(updates: Tensor) -> BoolArray:
     part, whatever the group; a sign that is flipped turns it round, in however many updates fewer
     than half.
 
-    Args:
-        updates: ``[n, ...]``.
-
     Source: Coterie. The cosine with a reference update is that of Cao et al., FLTrust (2021), where
     the server has data of its own.
 
@@ -91,9 +87,6 @@ def copies(updates: Tensor) -> BoolArray:
     Training draws batches of its own for each client, so equal updates are hardly ever made by
     training. Attackers that agree on one update would be the closest cluster of all.
 
-    Args:
-        updates: ``[n, ...]``.
-
     Example:
         >>> import torch
         >>> copies(torch.tensor([[1.0], [2.0], [1.0], [1.0]])).tolist()
@@ -109,11 +102,6 @@ def copies(updates: Tensor) -> BoolArray:
 def outliers(updates: Tensor, distance: Matrix, clusters: int) -> BoolArray:
     """The updates that are far from all others, against all others, or copies, bool ``[n]``; none
     where that would be half of them or more.
-
-    Args:
-        updates: ``[n, ...]``.
-        distance: ``[n, n]``, between them.
-        clusters: how many there are, at least about.
 
     Example:
         >>> import torch

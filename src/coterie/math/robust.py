@@ -28,9 +28,6 @@ def bearable(f: int, n: int) -> int:
 def median_per_coordinate(points: FloatArray) -> FloatArray:
     """The median of each coordinate.
 
-    Args:
-        points: float64 ``[n, d]``.
-
     Source: Yin et al., Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates
     (2018), Def. 1.
 
@@ -44,10 +41,6 @@ def median_per_coordinate(points: FloatArray) -> FloatArray:
 
 def trimmed_mean_per_coordinate(points: FloatArray, f: int) -> FloatArray:
     """The mean of each coordinate without its ``f`` largest and its ``f`` smallest values.
-
-    Args:
-        points: float64 ``[n, d]``.
-        f: wrong points.
 
     Source: Yin et al. (2018), Def. 2.
 
@@ -68,8 +61,6 @@ def krum_selection(points: FloatArray, f: int, keep: int | None = None) -> IntAr
     points with the lowest scores are kept: one is Krum, several are multi-Krum.
 
     Args:
-        points: float64 ``[n, d]``.
-        f: wrong points.
         keep: how many; ``None``: ``n - f``.
 
     Source: Blanchard et al., Machine Learning with Adversaries (2017), sec. 4, where the neighbours
@@ -107,9 +98,6 @@ def smoothed_weiszfeld(
     step.
 
     Args:
-        points: float64 ``[n, d]``.
-        weights: float64 ``[n]``, positive.
-        steps: of the algorithm.
         nu: smoothing; ``None``: a millionth of the median length of the points, which is a matter
             of rounding alone.
 
@@ -136,7 +124,6 @@ def smoothed_weiszfeld(
 
 
 def _lengths(points: FloatArray) -> FloatArray:
-    """Euclidean lengths, float64 ``[n]``."""
     # As `numpy.linalg.norm` has them, but without a copy of the points for their squares.
     lengths: FloatArray = np.sqrt(np.einsum("nd,nd->n", points, points))
     return lengths
@@ -151,9 +138,7 @@ def clipped_mean(
     From ``v = 0``, ``v <- v + sum_i w_i (x_i - v) min(1, tau / |x_i - v|)``, step by step.
 
     Args:
-        points: float64 ``[n, d]``.
         weights: float64 ``[n]``, which sum to 1.
-        steps: of the algorithm.
         tau: the radius; ``None``: in each step the median of ``|x_i - v|``.
 
     Source: Karimireddy et al., Learning from History for Byzantine Robust Optimization (2021), Alg.
@@ -184,10 +169,7 @@ def bucket_means(
     where honest points differ much. Each wrong point spoils a bucket.
 
     Args:
-        points: float64 ``[n, d]``.
-        weights: float64 ``[n]``, positive.
         size: points of a bucket; the last may have fewer.
-        key: of the random order.
 
     Returns:
         float64 ``[m, d]`` and ``[m]`` with ``m = ceil(n / size)``.

@@ -27,13 +27,7 @@ def quantise(values: FloatArray, reach: float, levels: int, key: Key) -> IntArra
     less than a step, and its standard deviation at most half a step.
 
     Args:
-        values: float64, any shape.
         reach: largest absolute value.
-        levels: how many steps.
-        key: random stream.
-
-    Returns:
-        int64, of the same shape.
 
     Example:
         >>> quantise(np.array([-1.0, 0.0, 2.0]), reach=1.0, levels=4, key=Key(0)).tolist()
@@ -53,9 +47,7 @@ def neighbourhoods(clients: int, shares: int, key: Key) -> BoolArray:
     graph of SecAgg+). With as many shares as clients all share with all (Bonawitz et al.).
 
     Args:
-        clients: ``n``.
         shares: of each secret, odd, or all.
-        key: random stream.
 
     Example:
         >>> neighbourhoods(5, 3, Key(0)).sum(axis=1).tolist()
@@ -74,14 +66,7 @@ def recoverable(near: BoolArray, replied: BoolArray, threshold: int) -> bool:
     clients that replied.
 
     Args:
-        near: bool ``[n, n]``, see `neighbourhoods`.
-        replied: bool ``[n]``.
         threshold: shares that bring a secret back.
-
-    Example:
-        >>> everyone = np.ones((3, 3), bool)
-        >>> recoverable(everyone, np.array([True, True, False]), threshold=2)
-        True
     """
     return bool(((near & replied).sum(axis=1) >= threshold).all())
 
@@ -92,11 +77,6 @@ def client_bytes(shares: int, values: int, bits: int) -> int:
     ``2 n a_K + (5 n - 4) a_S + ceil(m b / 8)``: two public keys of each of the ``n`` clients that
     share, two shares for each of the others, sent and received, one share of each at the end, and the
     masked vector of ``m`` numbers of ``b`` bits (Bonawitz et al., sec. 7).
-
-    Args:
-        shares: ``n``.
-        values: ``m``, those of a model and one for the weight.
-        bits: ``b``.
 
     Example:
         >>> client_bytes(shares=10, values=7851, bits=32)

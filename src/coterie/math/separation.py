@@ -50,11 +50,6 @@ def separation(updates: Tensor, most: int, key: Key) -> int:
     deviations inside the two along the line that joins them. They are apart if ``t_k >= 4.25`` and
     ``t_k >= 1.25`` times that of noise, and ``t_k >= 5.5`` or half the largest ``t``. A ``k`` with a
     cluster of very few clients does not count. Where nothing does, the answer is one.
-
-    Args:
-        updates: ``[n, d]``.
-        most: the largest answer.
-        key: random stream.
     """
     # Single odd clients are far from all others, and are no group.
     least = max(2, len(updates) // (4 * most))

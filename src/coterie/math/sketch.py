@@ -20,28 +20,17 @@ _BLOCK = 4096
 
 @one_torch_thread()
 def project(rows: Tensor, values: int, key: Key) -> Tensor:
-    """Vectors projected at random: ``s_i = R u_i / sqrt(q)`` with ``R [q, d]`` of independent normal
-    numbers.
+    """Vectors projected at random, float32 ``[n, q]``: ``s_i = R u_i / sqrt(q)`` with ``R [q, d]``
+    of independent normal numbers.
 
     A squared distance is multiplied by a chi-squared variable of ``q`` degrees of freedom over
     ``q``, whatever the vectors are. So it is right on average, with a standard error of ``sqrt(2 /
     q)`` of itself; a distance has about ``1 / sqrt(2 q)``. `largest_error` bounds many of them.
 
     Args:
-        rows: float32 ``[n, d]``.
-        values: ``q``.
         key: random stream; equal keys give the same ``R``, also block by block of rows.
 
-    Returns:
-        float32 ``[n, q]``.
-
     Source: Johnson and Lindenstrauss, Extensions of Lipschitz Mappings into a Hilbert Space (1984).
-
-    Example:
-        >>> rows = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
-        >>> short = project(rows, 2000, Key(0))
-        >>> short.shape, round(float((short[0] - short[1]).norm()))
-        (torch.Size([2, 2000]), 5)
     """
     found = rows.new_zeros(len(rows), values)
     generator = key.torch()
@@ -59,9 +48,7 @@ def largest_error(values: int, distances: int, risk: float = 0.01) -> float:
     least ``1 - risk`` no distance is farther off.
 
     Args:
-        values: ``q`` of the projection.
         distances: how many there are, ``n (n - 1) / 2`` among ``n`` vectors.
-        risk: the probability that some distance is farther off.
 
     Example:
         >>> round(largest_error(512, 1), 3), round(largest_error(512, 10_000 * 9_999 // 2), 3)

@@ -81,13 +81,11 @@ class _Moves:
             self.who[a] = members[best]
 
     def shortest_paths(self, sources: IntArray) -> tuple[IntArray, IntArray]:
-        """Shortest paths from any of the sources (Bellman-Ford).
+        """The distance of each cluster from any of the sources, and its predecessor (-1: none),
+        both ``[L]`` (Bellman-Ford).
 
         Steps may be negative, since a client need not be in its cheapest cluster any more. Cycles
         are not, since the assignment is optimal for the sizes it has; so the search ends.
-
-        Returns:
-            Distance and predecessor (-1: none) of each cluster, both ``[L]``.
         """
         clusters = len(self.step)
         distance = np.full(clusters, _FAR)
@@ -116,19 +114,13 @@ class _Moves:
 
 
 def transport(cost: IntArray, size: int) -> IntArray:
-    """Successive shortest paths over the clusters: ``L`` nodes instead of ``n``.
+    """The cluster of each client, int64 ``[n]``, by successive shortest paths over the clusters:
+    ``L`` nodes instead of ``n``.
 
     All clients start in their cheapest cluster, which is optimal but for the sizes. Then clients move
     along shortest paths from clusters with too many to clusters with too few; each leaves the
     assignment optimal for the sizes it has. Several paths of one search are used when no client is
     on two of them: all their edges have zero reduced cost under the same distances.
-
-    Args:
-        cost: int64 ``[L * size, L]``.
-        size: clients per cluster.
-
-    Returns:
-        int64 ``[L * size]``, the cluster of each client.
 
     Example:
         >>> transport(np.array([[0, 5], [0, 1], [0, 9], [4, 4]]), 2).tolist()
@@ -161,12 +153,8 @@ def transport(cost: IntArray, size: int) -> IntArray:
 
 
 def matching(cost: IntArray, size: int) -> IntArray:
-    """The same by ``scipy.optimize.linear_sum_assignment``, every column repeated ``size`` times.
-
-    Example:
-        >>> matching(np.array([[0, 5], [0, 1], [0, 9], [4, 4]]), 2).tolist()
-        [0, 1, 0, 1]
-    """
+    """The same by ``scipy.optimize.linear_sum_assignment``, every column repeated ``size``
+    times."""
     from scipy.optimize import linear_sum_assignment
 
     _, column = linear_sum_assignment(np.repeat(cost, size, axis=1))
@@ -178,9 +166,6 @@ def flow(cost: IntArray, size: int) -> IntArray:
     """The same by OR-Tools' ``SimpleMinCostFlow``, as in FedGSP's section 3.3.
 
     Each client supplies 1, each cluster takes ``size``.
-
-    Raises:
-        ConfigError: where OR-Tools is not installed.
     """
     try:
         from ortools.graph.python.min_cost_flow import SimpleMinCostFlow

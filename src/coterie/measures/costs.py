@@ -131,11 +131,6 @@ def rounds_to_target(
 
     Args:
         target: an accuracy from 0 to 1, or a value of another headline.
-
-    Example:
-        >>> rows = [{"round": t, "accuracy": a} for t, a in enumerate((0.5, None, 0.8))]
-        >>> rounds_to_target(rows, 0.8), rounds_to_target(rows, 0.9)
-        (3, None)
     """
     for row in rows:
         value = row[headline.name]

@@ -59,10 +59,6 @@ def fairness(values: FloatArray, headline: Headline) -> dict[str, float | None]:
     Returns:
         ``worst_tenth``, see `worst_tenth`; ``spread``, the standard deviation over the clients (by
         ``n``: they are all the clients, not a sample of them); ``jain``, see `jain_index`.
-
-    Example:
-        >>> fairness(np.array([0.75, 0.25]), Headline())
-        {'worst_tenth': 0.25, 'spread': 0.25, 'jain': 0.8}
     """
     return {
         "worst_tenth": worst_tenth(values, headline),

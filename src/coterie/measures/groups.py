@@ -58,6 +58,7 @@ def share_error(found: FloatArray, planted: FloatArray) -> float | None:
 
     Args:
         found: ``[N, k]``; rows of zeros, of clients without a group, are left out.
+        planted: ``[N, g]``.
 
     Returns:
         ``None`` where no client has a group.
@@ -94,10 +95,6 @@ def totals(histograms: Matrix, group: IntArray) -> Matrix:
 
     Args:
         group: int64 ``[n]``, numbers of groups in any order; groups without clients are left out.
-
-    Example:
-        >>> totals(np.array([[1, 0], [0, 2], [5, 5]]), np.array([3, 3, -1])).tolist()
-        [[1.0, 2.0]]
     """
     has_group = group >= 0
     numbers, row = np.unique(group[has_group], return_inverse=True)
@@ -108,12 +105,7 @@ def totals(histograms: Matrix, group: IntArray) -> Matrix:
 
 
 def divergence(total: Matrix) -> float:
-    """``z = sum_{m1 < m2} |V_m1 - V_m2|^2``, what grouping minimises (FedGSP eq. 4).
-
-    Example:
-        >>> divergence(np.array([[3.0, 1.0], [1.0, 3.0], [3.0, 1.0]]))
-        16.0
-    """
+    """``z = sum_{m1 < m2} |V_m1 - V_m2|^2``, what grouping minimises (FedGSP eq. 4)."""
     return float(_squared_distances(total).sum())
 
 
@@ -131,10 +123,6 @@ def cpd_label(histograms: Matrix, gamma: float = 0.5) -> FloatArray:
 
     Returns:
         float64 ``[n (n-1) / 2]``, in the order of ``scipy.spatial.distance.pdist``.
-
-    Example:
-        >>> cpd_label(np.array([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])).round(6).tolist()
-        [0.240206]
     """
     return -np.expm1(-2 * gamma) * _squared_distances(_class_shares(histograms))
 
@@ -144,10 +132,6 @@ def cpd_vector(histograms: Matrix, gamma: float = 0.5) -> FloatArray:
 
     ``2 (1 - e^(-gamma |P - Q|^2))``, which saturates at 2. ``gamma = 1 / (2 sigma^2)`` must be the
     same for all that are compared, see ``common_gamma``.
-
-    Example:
-        >>> cpd_vector(np.array([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])).round(6).tolist()
-        [0.346082]
     """
     # expm1 keeps the digits that 1 - exp(-x) loses where distributions are nearly equal.
     return -2 * np.expm1(-gamma * _squared_distances(_class_shares(histograms)))
@@ -179,12 +163,7 @@ def cpd_share(histograms: Matrix, gamma: float) -> FloatArray:
 
 def gamma_of_shares(histograms: Matrix) -> float:
     """``1 / (2 sigma^2)`` with ``sigma`` the standard deviation of all class shares of these
-    clients.
-
-    Example:
-        >>> gamma_of_shares(np.array([[1.0, 0.0], [0.0, 1.0]]))
-        2.0
-    """
+    clients."""
     variance = float(_class_shares(histograms).var())
     # Clients that hold every class alike have no width of their own: the width is 1 then.
     if variance > 0:
@@ -193,12 +172,8 @@ def gamma_of_shares(histograms: Matrix) -> float:
 
 
 def common_gamma(histograms: Matrix) -> float:
-    """``1 / (2 sigma^2)`` with ``sigma`` the median distance of the class shares of these clients.
-
-    Example:
-        >>> common_gamma(np.array([[1.0, 0.0], [0.0, 1.0]]))
-        0.25
-    """
+    """``1 / (2 sigma^2)`` with ``sigma`` the median distance of the class shares of these
+    clients."""
     middle = float(np.median(_squared_distances(_class_shares(histograms))))
     # Clients that are all alike have no width of their own: the width is 1 then.
     if middle > 0:
@@ -214,7 +189,6 @@ def median(distances: FloatArray) -> float | None:
 
 
 def _mean_kernel(rows: Matrix, row: FloatArray, gamma: float) -> FloatArray:
-    """The mean kernel of the numbers of each of some rows and those of one row."""
     gaps = rows[:, :, None] - row[None, None, :]
     found: FloatArray = np.exp(-gamma * gaps**2).mean(axis=(1, 2))
     return found

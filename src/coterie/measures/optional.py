@@ -211,13 +211,7 @@ def make_measures(
     method: Method | Algorithm,
     task: Task = CLASSIFICATION,
 ) -> tuple[Measure, ...]:
-    """The measures of these names of `MEASURES`.
-
-    Example:
-        >>> from coterie.algorithms import fedavg
-        >>> len(make_measures(("balance", "cpd"), Solver(), fedavg()))
-        2
-    """
+    """The measures of these names of `MEASURES`."""
     of_classes = [name for name in names if name in COUNT_CLASSES]
     if of_classes and not task.class_labels:
         raise ConfigError(

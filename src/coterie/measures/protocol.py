@@ -85,7 +85,6 @@ def ways_of(
 
 
 def _tested_on(validation: float | None) -> str:
-    """The samples on which a client is scored."""
     if validation is None:
         return "its own test samples"
     return f"{100 * validation:g} % of its training samples, which it does not train on,"

@@ -195,7 +195,6 @@ def _metrics(
 
 
 def _losses(losses: FloatArray, size: FloatArray, known: NDArray[np.bool_]) -> dict[str, Any]:
-    """The mean loss of a test sample, over the clients with a group and over all."""
     return {
         "test_loss": number(ratio(losses[known].sum(), size[known].sum())),
         "test_loss_all": number(ratio(losses.sum(), size.sum())),
@@ -210,7 +209,6 @@ def _by_group(values: FloatArray, member: IntArray, k: int) -> FloatArray:
 
 
 def _numbers(metric: Metric, sums: Sums) -> list[float | None]:
-    """A metric of each group."""
     return [number(value) for value in metric.value(sums)]
 
 

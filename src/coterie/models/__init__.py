@@ -71,13 +71,6 @@ MODELS: MappingProxyType[str, Callable[..., ModelSpec]] = MappingProxyType(
 def spec(name: str, **parameters: Any) -> ModelSpec:
     """What is known of a network by name, or of the user's own as ``module:factory``.
 
-    Args:
-        name: one of `MODELS`, or ``module:factory``.
-        parameters: of the network.
-
-    Raises:
-        ConfigError: for an unknown name or parameter, or a module that cannot be imported.
-
     Example:
         >>> spec("mlp", hidden=64).count((64,), 10)
         4810
@@ -98,14 +91,7 @@ def build_model(name: str, shape: Shape, classes: int, key: Key, **parameters: A
     The user's own keeps the weights that its factory gives it.
 
     Args:
-        name: one of `MODELS`, or ``module:factory``.
-        shape: shape of one input.
-        classes: number of classes ``c``.
         key: the stream of the first weights; torch's global state is left as it was.
-        parameters: of the network.
-
-    Raises:
-        ConfigError: for an unknown name or parameter, or a network that does not fit the data.
 
     Example:
         >>> build_model("mclr", (1, 8, 8), 10, Key(0))
@@ -132,12 +118,6 @@ def decay_for(name: str | None, module: nn.Module, l2: float, **parameters: Any)
 
     Args:
         name: one of `MODELS`; ``module:factory`` or ``None`` for the user's own.
-        module: the network.
-        l2: weight of the L2 term.
-        parameters: of the network.
-
-    Raises:
-        ConfigError: for an L2 term that nothing would carry.
 
     Example:
         >>> decay_for("mlp", nn.Identity(), 0.001), decay_for(None, nn.Linear(2, 2), 0.001)

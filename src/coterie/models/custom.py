@@ -16,16 +16,11 @@ from coterie.models.spec import ModelSpec, Shape
 
 
 def custom_model(name: str) -> ModelSpec:
-    """The network that ``module:factory`` makes; the module may lie in the current folder.
+    """The network that ``module:factory`` makes; the module may lie in the current folder, and a
+    subclass of ``nn.Module`` is a factory.
 
     The factory is called as ``factory(shape, classes)`` if it takes two such arguments, else as
     ``factory()``.
-
-    Args:
-        name: ``package.module:factory``; a subclass of ``nn.Module`` is a factory.
-
-    Raises:
-        ConfigError: if it cannot be imported.
 
     Example:
         >>> custom_model("torch.nn:Identity").count((3,), 3)
@@ -54,11 +49,7 @@ def custom_model(name: str) -> ModelSpec:
 
 
 def check_outputs(module: nn.Module, shape: Shape, classes: int, name: str) -> None:
-    """Check that a network maps a batch of inputs to one row of at least ``c`` logits each.
-
-    Raises:
-        ConfigError: if it does not.
-    """
+    """Check that a network maps a batch of inputs to one row of at least ``c`` logits each."""
     # Networks that do not fit would fail in a worker, in the first round, and less readably.
     before = module.training
     # A batch of two zeros in evaluation mode: batch normalisation then neither fails nor learns.
@@ -84,11 +75,7 @@ def check_outputs(module: nn.Module, shape: Shape, classes: int, name: str) -> N
 
 
 def check_trained(module: nn.Module) -> None:
-    """Refuse a network that has nothing to train, or parameters without a shape.
-
-    Raises:
-        ConfigError: where every parameter is frozen, or a lazy layer has seen no input.
-    """
+    """Refuse a network that has nothing to train, or parameters without a shape."""
     if any(isinstance(one, UninitializedParameter) for one in module.parameters()):
         raise ConfigError(
             "model.name: a lazy layer has no shape yet, got a network that was never called; "

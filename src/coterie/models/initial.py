@@ -19,16 +19,12 @@ RECURRENT = (nn.RNNBase, OneBiasLSTM)
 
 @torch.no_grad()
 def initialise(module: nn.Module, key: Key) -> None:
-    """Draw first weights in place, as Keras does: Glorot-uniform kernels, zero biases.
+    """Draw first weights in place from a key, as Keras does: Glorot-uniform kernels, zero biases.
 
     Recurrent kernels are orthogonal, the forget bias of an LSTM is 1, embeddings are uniform in
     [-0.05, 0.05], normalisation layers start as the identity. The authors of FlexCFL use Keras'
     defaults. Every tensor has its own stream, named after it, so that a further layer changes no
     other's weights. Frozen parameters stay, and so do the running statistics of frozen layers.
-
-    Args:
-        module: any module.
-        key: the stream; torch's global state is neither read nor changed.
 
     Example:
         >>> a, b = nn.Linear(3, 2), nn.Linear(3, 2)
@@ -71,17 +67,10 @@ def _draw(layer: nn.Module, name: str, parameter: nn.Parameter, rng: torch.Gener
 
 
 def initial_models(module: nn.Module, key: Key) -> Callable[[int], Tensor]:
-    """The first models of a run, as a function of their number.
+    """The first models of a run, as a function of their number, ``j -> w_0^(j) [d]``.
 
     Model 0 has the module's own parameters, the others are initialised anew from the key. So a
     method with one model, or with the same one for all groups, starts where FedAvg does.
-
-    Args:
-        module: the network.
-        key: the run's stream.
-
-    Returns:
-        ``j -> w_0^(j) [d]``.
     """
 
     def start(j: int) -> Tensor:

@@ -29,8 +29,6 @@ class OneBiasLSTM(nn.Module):
     parameter.
 
     Args:
-        inputs: size of one input.
-        hidden: size of the state, per direction.
         bidirectional: read backwards, too.
 
     Returns:
@@ -191,15 +189,7 @@ def _two_way(first: nn.Module, second: nn.Module, dropout: float, classes: int) 
 
 
 def sentence(shape: Shape, model: str) -> tuple[int, int]:
-    """The shape as (words, dimensions of a word vector).
-
-    Raises:
-        ConfigError: if the inputs are no sequences of vectors.
-
-    Example:
-        >>> sentence((25, 100), "bigru")
-        (25, 100)
-    """
+    """The shape as (words, dimensions of a word vector)."""
     if len(shape) != 2:
         raise ConfigError(
             f"model.name: {model} needs sequences of vectors, got inputs of shape {shape}; "

@@ -92,11 +92,7 @@ def _network(
     """A residual network.
 
     Args:
-        size: of an image: channels, height, width.
-        classes: number of outputs.
         stages: channels and first stride of each stage.
-        blocks: of a stage.
-        norm_groups: groups of channels that are normalised together.
     """
     first = stages[0][0]
     _check_groups(norm_groups, first)
@@ -116,7 +112,6 @@ def _network(
 
 
 def _block(before: int, after: int, stride: int, norm_groups: int) -> Residual:
-    """Two convolutions beside a shortcut."""
     main = nn.Sequential(
         *(nn.Conv2d(before, after, 3, stride, 1, bias=False), nn.GroupNorm(norm_groups, after)),
         nn.ReLU(),
@@ -132,7 +127,6 @@ def _block(before: int, after: int, stride: int, norm_groups: int) -> Residual:
 
 
 def _check_groups(norm_groups: int, channels: int) -> None:
-    """Refuse groups that do not divide the channels."""
     if channels % norm_groups:
         raise ConfigError(
             f"model.norm_groups: {channels} channels cannot be divided, got {norm_groups}; "

@@ -67,9 +67,6 @@ def kernels(module: nn.Module) -> tuple[str, ...]:
 def outputs_for(outputs: int | None, classes: int) -> int:
     """The number of outputs: as many as classes, or more where a paper has more.
 
-    Raises:
-        ConfigError: if there are fewer outputs than classes.
-
     Example:
         >>> outputs_for(None, 10), outputs_for(26, 10)
         (10, 26)
@@ -86,15 +83,7 @@ def outputs_for(outputs: int | None, classes: int) -> int:
 
 
 def image(shape: Shape, model: str) -> Image:
-    """The shape as (channels, height, width).
-
-    Raises:
-        ConfigError: if the inputs are no images.
-
-    Example:
-        >>> image((1, 28, 28), "lenet5")
-        (1, 28, 28)
-    """
+    """The shape as (channels, height, width)."""
     if len(shape) != 3:
         raise ConfigError(
             f"model.name: {model} needs images, got inputs of shape {shape}; expected mclr or mlp"
@@ -103,11 +92,7 @@ def image(shape: Shape, model: str) -> Image:
 
 
 def large_enough(height: int, width: int, shape: Shape, model: str) -> None:
-    """Check that something is left of an image after the convolutions.
-
-    Raises:
-        ConfigError: if not.
-    """
+    """Check that something is left of an image after the convolutions."""
     if min(height, width) < 1:
         raise ConfigError(
             f"model.name: {model} needs larger images, got {shape}; "

@@ -16,14 +16,10 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class SelfAttention(nn.Module):
-    """Multi-head attention of a sequence to itself, ``softmax(Q K^T / sqrt(width / heads)) V``.
+    """Multi-head attention of a sequence to itself, ``softmax(Q K^T / sqrt(width / heads)) V``;
+    causal: a place sees only itself and those before it.
 
     Its four maps are linear layers of their own, so that adapters can be put on each.
-
-    Args:
-        width: of a place of the sequence.
-        heads: they divide the width.
-        causal: whether a place sees only itself and those before it.
 
     Example:
         >>> SelfAttention(8, 2, causal=True)(torch.zeros(3, 5, 8)).shape
@@ -59,10 +55,6 @@ class SelfAttention(nn.Module):
 
 class Positions(nn.Module):
     """Adds a learned vector to each place of a sequence.
-
-    Args:
-        length: of the longest sequence.
-        width: of a place.
 
     Example:
         >>> Positions(7, 4)(torch.zeros(2, 5, 4)).shape

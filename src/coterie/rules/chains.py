@@ -54,11 +54,8 @@ class Histograms:
     epsilon: float = 1.0
 
     def ask(self, groups: Groups, round: Round) -> tuple[Groups, int]:
-        """Have every newcomer of the cohort described.
-
-        Returns:
-            The groups that know them, and how many answered.
-        """
+        """Have every newcomer of the cohort described; the groups that know them, and how many
+        answered."""
         clients = round.clients
         new = round.cohort[groups.member[round.cohort] < 0]
         memory = groups.memory.get(HistogramMemory)
@@ -108,9 +105,6 @@ def plan_of_chains(
     Args:
         ids: int64 ``[n]``, all clients in the order in which they would train.
         chain: int64 ``[n]``, the chain of each, -1 for a client that idles.
-        sampled: the chains that train in this round.
-        newcomers: clients that were described in this round.
-        groups: number of chains.
     """
     trains = np.isin(chain, sampled)
     notes = {

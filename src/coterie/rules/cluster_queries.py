@@ -65,13 +65,8 @@ class ClusterMemory:
         return self.cluster[ids]
 
     def with_clusters(self, clients: int, updates: Updates, found: IntArray) -> ClusterMemory:
-        """The cluster of each update, by client, with the samples that updates report.
-
-        Args:
-            clients: their number ``N``.
-            updates: of this round.
-            found: int64 ``[n]``, their clusters.
-        """
+        """The cluster that was found for each update, by client, with the samples that updates
+        report."""
         cluster = np.full(clients, -1)
         cluster[updates.ids] = found
         size = self.size
@@ -81,12 +76,7 @@ class ClusterMemory:
         return replace(self, cluster=cluster, size=size)
 
     def cluster_levels(self, ids: IntArray, size: FloatArray) -> FloatArray:
-        """``I_C`` of the clusters of this round, before the guard, float64 ``[clusters]``.
-
-        Args:
-            ids: int64 ``[n]``, the clients whose updates counted.
-            size: float64 ``[n]``, the samples behind their updates.
-        """
+        """``I_C`` of the clusters of this round, before the guard, float64 ``[clusters]``."""
         assert self.imbalance is not None
         assert self.total is not None
         # I_k >= sum_m (D/M - D_k^m) = D - D_k, and at most D + D_k by the triangle inequality.
@@ -170,7 +160,6 @@ class LossThreshold:
         return lambda groups: self._set(groups, read())
 
     def _set(self, groups: Groups, reply: Reply) -> tuple[Groups, Mapping[str, Any]]:
-        """The threshold by the losses that were reported."""
         memory = ClusterMemory.of(groups)
         past = memory.loss
         if not len(reply) and past is None:
@@ -194,7 +183,6 @@ def _mean_loss(reply: Reply, usual: float | None) -> float:
     """The mean loss over all samples, that of each client held in 0 to twice the usual one.
 
     Args:
-        reply: summed losses and samples.
         usual: the loss of the first round; ``None``: the median of this reply.
     """
     size = reply.fields["size"].astype(np.float64)

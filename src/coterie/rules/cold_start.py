@@ -109,9 +109,6 @@ class GroupColdStart:
         max_groups: the most that ``auto`` finds.
         outliers: ``leave_out``: directions are made equally long, and those far from all others take
             no part in the clustering. Their clients come later, as newcomers.
-
-    Raises:
-        ConfigError: for ``auto`` with random cluster centres.
     """
 
     groups: int | Auto

@@ -27,10 +27,6 @@ def scaled(rows: Tensor, reference: Tensor) -> Tensor:
 
     Returns:
         float64 ``[n, b l]``.
-
-    Example:
-        >>> scaled(torch.tensor([[[3.0, 1.0]]]), torch.tensor([[[1.0, 5.0], [0.0, 0.0]]])).tolist()
-        [[0.5, 0.0]]
     """
     blocks = reference[:, : rows.shape[1]].to(torch.float64)
     low = blocks.amin(dim=(0, 2))[:, None]
@@ -45,7 +41,6 @@ def centroid_distances(memory: SignatureMemory, k: int, rows: Tensor) -> Matrix:
 
     Args:
         memory: the descriptors that were clustered, ``[N, B, l]``, and the group of each.
-        k: number of groups.
         rows: ``[n, b, l]``, the first ``b <= B`` blocks of other descriptors; only these are
             compared.
 
@@ -70,9 +65,6 @@ def ask_descriptors(
     """The descriptors of some clients by a model.
 
     Args:
-        model: float32 ``[d]``.
-        ids: int64 ``[n]``, the clients.
-        round: its stream.
         dimensions: ``l``; ``None``: the number of classes ``c``.
         draws: random halves of a client's samples that are described, 0: all samples.
 

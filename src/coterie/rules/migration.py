@@ -85,21 +85,14 @@ def previous_group(groups: Groups) -> IntArray:
 
 
 def distance(now: NDArray[Any], reference: NDArray[Any], detector: Detector) -> FloatArray:
-    """How far label histograms moved, in the units of ``tau n / C``.
+    """How far each label histogram ``[n, C]`` moved from its reference, ``[n]``, in the units of
+    ``tau n / C``.
 
     - ``per_label``: ``1/C sum_k |c_k - r_k|``.
     - ``counts``: ``1/C sum_k |sort(c)_k - sort(r)_k|``, what the reference code computes; it cannot
       see which label moved.
     - ``ordinal``: the Wasserstein distance of the normalised histograms on the label axis, times
       ``n / C``.
-
-    Args:
-        now: ``[n, C]``.
-        reference: ``[n, C]``.
-        detector: which.
-
-    Returns:
-        float64 ``[n]``.
 
     Example:
         >>> r, c = np.array([[50, 50, 0, 0]]), np.array([[0, 30, 70, 0]])
@@ -196,11 +189,8 @@ class Migrating(PlacesClients):
     def _place(
         self, before: Groups, round: Round, drifted: IntArray
     ) -> tuple[Groups, Plan, BoolArray]:
-        """Drifted clients lose their group, and the inner rule places them with the cohort.
-
-        Returns:
-            The groups, the plan of the cohort alone, and who was placed (bool ``[N]``).
-        """
+        """Drifted clients lose their group, and the inner rule places them with the cohort; the
+        plan is of the cohort alone, and the last result is who was placed (bool ``[N]``)."""
         drifted = np.intersect1d(drifted, round.trainable(len(before.member)))
         lost = np.full_like(before.member, NO_GROUP)
         lost[drifted] = before.member[drifted]
@@ -265,9 +255,6 @@ def migrating(assign: Assign, migration: Detector | Migration) -> Assign:
         assign: a rule that `PlacesClients`.
         migration: a detector with the threshold of the paper, or with another one; ``none`` takes
             migration away.
-
-    Raises:
-        ConfigError: for a rule that does not place clients.
     """
     if not isinstance(migration, Migration):
         migration = Migration(migration)

@@ -23,12 +23,7 @@ from coterie.rules.cold_start import Outliers
 def mean_losses(
     ids: IntArray, models: Tensor, round: Round
 ) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Clients are sent all of these models, and tell the loss of each on their training samples.
-
-    Args:
-        ids: int64 ``[N]``, who is asked.
-        models: float32 ``[r, d]``.
-        round: its stream.
+    """Clients are sent all ``r`` models, and tell the loss of each on their training samples.
 
     Returns:
         Who answered, int64 ``[n]``; the mean losses, float64 ``[n, r]``; numbers of samples, ``[n]``.
@@ -42,15 +37,7 @@ def mean_losses(
 def model_distances(of_models: FloatArray) -> FloatArray:
     """How far models are apart: what is lost on the data of one by the model of the other.
 
-    ``D_ij = max(L_ij - L_jj, L_ji - L_ii, 0)``
-
-    Args:
-        of_models: float64 ``[k, k]``, ``L_ij``: the mean loss of model ``i`` on the data of those who
-            have model ``j``.
-
-    Example:
-        >>> model_distances(np.array([[0.1, 0.5], [0.4, 0.2]])).round(2).tolist()
-        [[0.0, 0.3], [0.3, 0.0]]
+    ``D_ij = max(L_ij - L_jj, L_ji - L_ii, 0)`` with `losses_between` as ``L``.
     """
     more = of_models - of_models.diagonal()
     return np.maximum(np.maximum(more, more.T), 0.0)
@@ -63,11 +50,6 @@ def losses_between(loss: FloatArray, size: FloatArray, chosen: IntArray) -> Floa
         loss: float64 ``[n, k]``, the mean loss of each model for each client.
         size: float64 ``[n]``, numbers of samples.
         chosen: int64 ``[n]`` in ``0..k-1``, the model of each client, every model in use.
-
-    Example:
-        >>> loss = np.array([[0.1, 0.5], [0.4, 1.1], [0.9, 0.2]])
-        >>> losses_between(loss, np.array([10, 20, 5]), np.array([0, 0, 1])).round(2).tolist()
-        [[0.3, 0.9], [0.9, 0.2]]
     """
     weight = np.zeros((loss.shape[1], len(size)))
     weight[chosen, np.arange(len(size))] = size
@@ -83,11 +65,6 @@ def group_distances(of_groups: FloatArray, member: IntArray) -> FloatArray:
     Args:
         of_groups: float64 ``[n, k]``, the mean loss of each group's model for each client.
         member: int64 ``[n]`` in ``0..k-1``, every group in use.
-
-    Example:
-        >>> losses = np.array([[0.1, 0.8], [0.1, 0.6], [0.5, 0.2]])
-        >>> group_distances(losses, np.array([0, 0, 1])).round(2).tolist()
-        [[0.1, 0.6], [0.6, 0.2]]
     """
     inside = np.stack([of_groups[member == j].mean(axis=0) for j in range(of_groups.shape[1])])
     return (inside + inside.T) / 2
@@ -102,11 +79,6 @@ def to_groups(of_groups: FloatArray, of_own: FloatArray, member: IntArray) -> Fl
         of_groups: float64 ``[n, k]``, the mean loss of each group's model for each client.
         of_own: float64 ``[n, n]``, that of each client's own model, row by row.
         member: int64 ``[n]``, the groups; -1 for none.
-
-    Example:
-        >>> of_own = np.array([[0.1, 0.5], [0.7, 0.1]])
-        >>> to_groups(np.array([[0.2, 0.9], [0.8, 0.2]]), of_own, np.array([0, 1])).round(2).tolist()
-        [[0.15, 0.7], [0.75, 0.15]]
     """
     distance = np.full(of_groups.shape, np.inf)
     for j in range(of_groups.shape[1]):
@@ -123,9 +95,6 @@ def models_alike(loss: FloatArray, size: FloatArray, chosen: IntArray, farthest:
     since there are no data on which it could be compared.
 
     Args:
-        loss: float64 ``[n, k]``, the mean loss of each model for each client.
-        size: float64 ``[n]``, numbers of samples.
-        chosen: int64 ``[n]``, the model of each client.
         farthest: how far models may be apart that are one.
 
     Example:
@@ -147,7 +116,6 @@ def left_out(distance: Matrix, clusters: int, outliers: Outliers) -> BoolArray:
     """The clients that are far from all others and have no part in the clusters, bool ``[n]``.
 
     Args:
-        distance: ``[n, n]``, symmetric.
         clusters: how many there are, at least about.
         outliers: ``keep``: all clients take part.
 
@@ -171,11 +139,9 @@ def near_clusters(
     """Correlation clustering of the clients whose distance is at most a threshold.
 
     Args:
-        distance: ``[n, n]``, symmetric.
         threshold: ``auto``: by the largest gap between merges of average linkage.
         outliers: ``leave_out``: those far from all others have no part in it, nor in the threshold.
         clusters: how many there are, at least about; outliers are told by it.
-        key: the stream that draws the pivots.
 
     Returns:
         int64 ``[n]``, the cluster of each client, -1 for those that have none; and the threshold.

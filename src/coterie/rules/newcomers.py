@@ -52,14 +52,7 @@ class NearestDirection:
         return self.compare_with == "w0_frozen"
 
     def place(self, groups: Groups, new: IntArray, round: Round, notes: Counter[str]) -> Groups:
-        """The groups with these clients in them.
-
-        Args:
-            groups: after the group cold start.
-            new: int64 ``[n]``, clients without a group.
-            round: its ``key`` names the streams.
-            notes: counts ``newcomers`` and ``fallback_<where>``.
-        """
+        """The groups with these clients in them."""
         memory = groups.memory.get(DirectionMemory)
         assert memory is not None, "newcomers come after the group cold start"
         stream = round.of("newcomers_frozen" if self.frozen else "newcomers")
@@ -84,21 +77,14 @@ class NearestDirection:
         return groups.with_members(unusable, self._fall_back(before, unusable, stream))
 
     def _fall_back(self, groups: Groups, unusable: IntArray, round: Round) -> IntArray | int:
-        """The group of each client without a direction."""
         if self.fallback == "largest":
             return int(np.argmax(groups.sizes()))
         return least_loss_groups(groups, unusable, round)
 
 
 def least_loss_groups(groups: Groups, ids: IntArray, round: Round) -> IntArray:
-    """The group whose model has the least loss on each client's data, int64 ``[n]``; none for a
-    client that does not answer.
-
-    Args:
-        groups: their models.
-        ids: int64 ``[n]``, the clients, ascending.
-        round: its stream.
-    """
+    """The group whose model has the least loss on the data of each client, int64 ``[n]``, for
+    clients in ascending order; none for a client that does not answer."""
     every = np.tile(np.arange(groups.k), (len(ids), 1))
     key = round.key.of("fallback")
     reply = round.clients.run(Evaluate("train"), ids, groups.models, every, key=key)
@@ -110,11 +96,8 @@ def least_loss_groups(groups: Groups, ids: IntArray, round: Round) -> IntArray:
 def _compare(
     work: Train, new: IntArray, start: Tensor, direction: Tensor, round: Round
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """Newcomers send their update, and the server compares it with the directions.
-
-    Returns:
-        The clients that were placed, the group of each, and those without a usable direction.
-    """
+    """Newcomers send their update, and the server compares it with the directions. The results are
+    the clients that were placed, the group of each, and those without a usable direction."""
     reply = round.clients.run(work, new, start[None], np.zeros(len(new), np.int64), key=round.key)
     usable = has_direction(reply)
     group = nearest_direction(torch.from_numpy(reply.fields["delta"][usable]), direction)
@@ -154,12 +137,8 @@ class RandomGroup:
     def place(
         self, groups: Groups, new: IntArray, round: Round, notes: Counter[str]
     ) -> tuple[Groups, IntArray]:
-        """A random group for newcomers.
-
-        Returns:
-            The groups, and the clients that are left: those that lost their group because their
-            data drifted are placed by their direction.
-        """
+        """A random group for newcomers; the clients that are left lost their group because their
+        data drifted, and are placed by their direction."""
         memory = groups.memory.get(DirectionMemory)
         assert memory is not None, "newcomers come after the group cold start"
         drifted = previous_group(groups)[new] >= 0
@@ -225,9 +204,6 @@ class PlacesUnlabelled(Protocol):
 
 def unlabelled_rule(assign: Assign) -> PlacesUnlabelled | None:
     """The rule that places clients without labels; ``None`` where a method has none.
-
-    Args:
-        assign: the assign rule of a method.
 
     Example:
         >>> from coterie.algorithms import fedclust, pacfl

@@ -328,8 +328,6 @@ def cut_notes(heights: FloatArray, groups: int, aside: int = 0) -> dict[str, str
 
     Args:
         heights: float64 ``[n-1]``, the distances of the merges, ascending.
-        groups: how many groups were found.
-        aside: clients that were set aside before.
 
     Example:
         >>> import numpy as np

@@ -31,7 +31,6 @@ class Rebalanced(PlacesClients):
     move, and so the sums by more than its own update. Here each client moves by itself.
 
     Args:
-        assign: the rule inside.
         least: clients of a round that each group should have.
         secret: the stream of the draws, ``None``: the run's own.
     """

@@ -84,7 +84,6 @@ class TrainedUpdate:
         return round.trial(epochs=self.epochs, upload=upload)
 
     def _check_sent(self, local: Train, upload: tuple[int, int]) -> None:
-        """Refuse a layer that stays with clients."""
         if local.stays is not None and local.stays.overlaps(*upload):
             raise ConfigError(
                 "personal.layers: clients are grouped by a layer that would stay with them, got "
@@ -125,12 +124,7 @@ def span(layout: Layout, layer: str, bias: bool) -> tuple[int, int]:
     """Where a layer lies in the flat vector, ``(start, stop)``.
 
     Args:
-        layout: of the model.
         layer: ``final``, a layer's name (what stands before ``.weight``), or a tensor's name.
-        bias: with the layer's bias.
-
-    Raises:
-        ConfigError: for a name that the model does not have, or a layer that is not in one piece.
 
     Example:
         >>> from torch import nn
@@ -209,8 +203,6 @@ class SignatureMemory:
 
         Args:
             ids: int64 ``[n]``, the clients, ascending.
-            rows: float32 ``[n, ...]``.
-            cluster: int64 ``[n]``, their groups.
             opened: bool ``[n]``, which of them opened their group.
         """
         clusters = self.cluster.copy()
@@ -240,13 +232,6 @@ def signature_distances(
 
     A client that has lost its group because its data drifted still stands for that group by the
     signature it sent.
-
-    Args:
-        memory: the stored signatures.
-        signature: how far apart two of them are.
-        linkage: how far apart a newcomer and a group are.
-        k: number of groups.
-        rows: float32 ``[n, ...]``, what the newcomers sent.
     """
     stored, cluster = memory.stored()
     # Ward's linkage alone needs the distances inside the clusters.
@@ -328,18 +313,8 @@ _BLOCK_CLIENTS = 8192
 def ask_signatures(
     signature: Signature, origin: Tensor, ids: IntArray, round: Round, notes: Counter[str]
 ) -> tuple[IntArray, Tensor]:
-    """The signatures that were received and are not zero.
-
-    Args:
-        signature: what is asked for.
-        origin: float32 ``[d]``, the model that they are made with.
-        ids: int64, who is asked.
-        round: its stream.
-        notes: counts ``unsigned``, those who sent none that is usable.
-
-    Returns:
-        int64 ``[n]`` and float32 ``[n, ...]``.
-    """
+    """The signatures ``[n, ...]`` that were received and are not zero, and of whom; the notes count
+    as ``unsigned`` those who sent none that is usable."""
     work = signature.work(round)
     if isinstance(work, Train):
         name = "delta"
@@ -365,16 +340,7 @@ def ask_shortened(
     round: Round,
     notes: Counter[str],
 ) -> tuple[IntArray, Tensor]:
-    """The same, each block of clients shortened before the next one is asked.
-
-    Args:
-        signature: what is asked for.
-        large: how it is shortened.
-        origin: float32 ``[d]``, the model that signatures are made with.
-        ids: int64, who is asked, at least one.
-        round: its stream.
-        notes: counts ``unsigned``.
-    """
+    """What `ask_signatures` gives, each block of clients shortened before the next one is asked."""
     answered = []
     shortened = []
     for block in blocks_of(ids, signature.work(round), len(origin)):
@@ -385,13 +351,7 @@ def ask_shortened(
 
 
 def blocks_of(ids: IntArray, work: Train | Describe, d: int) -> Iterator[IntArray]:
-    """The clients in blocks whose answers fit into memory.
-
-    Args:
-        ids: int64 ``[n]``.
-        work: what they are asked.
-        d: values of a model.
-    """
+    """The clients in blocks whose answers fit into memory."""
     width = d
     if isinstance(work, Train) and work.upload is not None:
         width = work.upload[1] - work.upload[0]

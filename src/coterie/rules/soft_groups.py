@@ -53,7 +53,6 @@ def with_label_prior(groups: Groups, sums: FloatArray) -> Groups:
     ``C_mc = sum_i sum_s q_s(m) 1{y_s = c} / sum_i sum_s q_s(m)``.
 
     Args:
-        groups: the state.
         sums: ``[n, k, c]``, of each client the weights of each model's samples by class.
     """
     if not len(sums):
@@ -72,14 +71,8 @@ def label_prior_of(groups: Groups, classes: int) -> FloatArray:
 
 
 def shares_of(groups: Groups, ids: IntArray) -> FloatArray:
-    """The shares of some clients, even ones for those of which nothing is known.
-
-    Args:
-        groups: the state.
-        ids: int64 ``[n]``, the clients.
-
-    Returns:
-        float64 ``[n, k]``.
+    """The shares of some clients, float64 ``[n, k]``, even ones for those of which nothing is
+    known.
 
     Example:
         >>> import torch
@@ -117,11 +110,6 @@ def with_shares(groups: Groups, ids: IntArray, shares: FloatArray) -> Groups:
     """The same groups after the shares of some clients became known.
 
     A client is a member of the group of which it has the largest share; of equals the lowest.
-
-    Args:
-        groups: the state.
-        ids: int64 ``[n]``, the clients.
-        shares: float64 ``[n, k]``, rows that sum to 1.
     """
     memory = groups.memory.get(ShareMemory)
     if memory is None:
@@ -135,13 +123,7 @@ def with_shares(groups: Groups, ids: IntArray, shares: FloatArray) -> Groups:
 
 
 def plan_from_mixtures(groups: Groups, ids: IntArray, notes: Mapping[str, int]) -> Plan:
-    """Each client starts from its own mixture of the models, ``M_i = shares_i``.
-
-    Args:
-        groups: with the shares.
-        ids: int64 ``[n]``, the clients.
-        notes: what the rule did.
-    """
+    """Each client starts from its own mixture of the models, ``M_i = shares_i``."""
     # Numbers from k on name the mixtures.
     row = groups.k + np.arange(len(ids))
     return Plan(ids, row, notes=notes, mixtures=shares_of(groups, ids))

@@ -79,15 +79,7 @@ def sketch(points: Tensor) -> Tensor:
     """Each row in 256 numbers that keep inner products nearly: every coordinate is added to one of
     256 sums, with a random sign. Shorter rows stay as they are.
 
-    Args:
-        points: float64 ``[n, d]``.
-
     Source: Charikar et al., Finding Frequent Items in Data Streams (2002), the count sketch.
-
-    Example:
-        >>> one, other = sketch(torch.ones(2, 1000, dtype=torch.float64))
-        >>> bool(torch.equal(one, other)), len(one)
-        (True, 256)
     """
     d = points.shape[1]
     if d <= _SKETCH:
@@ -103,9 +95,6 @@ def trust(sent: FloatArray) -> FloatArray:
     With ``u_i`` the direction of what client ``i`` has sent, and ``g`` the geometric median of all
     ``u_i`` weighted by ``t_i``: ``t_i = exp(20 min(0, <u_i, g>))``. Who does not go against the
     others counts 1.
-
-    Args:
-        sent: float64 ``[m, s]``, of the clients of one group.
 
     Example:
         >>> trust(np.array([[2.0, 0.1], [1.0, 0.0], [3.0, 0.2], [-1.0, 0.0]])).round(3).tolist()
@@ -132,7 +121,6 @@ def shortened(points: FloatArray, length: float) -> FloatArray:
     median length says nothing.
 
     Args:
-        points: float64 ``[n, d]``.
         length: typical of the round before; 0 where there was none.
 
     Example:

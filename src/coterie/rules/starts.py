@@ -33,11 +33,7 @@ _MOST_LOSS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class CountMemory:
-    """That the groups were counted.
-
-    Args:
-        counted: the number found.
-    """
+    """That the groups were counted, and the number found."""
 
     record_name: ClassVar[str] = "group_count"
     newcomer: ClassVar[Mapping[str, float]] = {}
@@ -53,7 +49,6 @@ class CountsGroups(PlacesClients):
     fewer than four of these clients answer, rounds are skipped.
 
     Args:
-        assign: the rule inside.
         most: models at the start.
         alpha: clients asked for each model.
         steps: mini-batch steps.
@@ -95,13 +90,8 @@ class CountsGroups(PlacesClients):
 
 
 def count_if_auto(assign: Assign, groups: GroupCount, most: int) -> tuple[Assign, int]:
-    """The rule, and the number of models that it starts with.
-
-    Args:
-        assign: the rule.
-        groups: a number, or ``auto``: the clients are asked.
-        most: the largest number that ``auto`` finds.
-    """
+    """The rule, and the number of models that it starts with: ``auto`` asks the clients, and finds
+    ``most`` at most."""
     if groups == "auto":
         return CountsGroups(assign, most), most
     return assign, groups
@@ -112,11 +102,7 @@ def count_if_auto(assign: Assign, groups: GroupCount, most: int) -> tuple[Assign
 
 @dataclass(frozen=True, slots=True)
 class StartMemory:
-    """That the first models were made.
-
-    Args:
-        models: how many there are.
-    """
+    """That the first models were made, and how many there are."""
 
     record_name: ClassVar[str] = "start"
     newcomer: ClassVar[Mapping[str, float]] = {}
@@ -130,10 +116,6 @@ class StartsFromClusters(PlacesClients):
     The clients of the cold start train briefly from ``w_0``. Each first model is ``w_0`` plus the
     mean update of a cluster of them, so each is better for some clients from the start. With
     ``groups = "auto"`` rounds are skipped while too few of these clients answer.
-
-    Args:
-        assign: the rule inside.
-        cold_start: which clients are asked, and how their updates are clustered.
     """
 
     assign: Assign
@@ -168,11 +150,9 @@ class BestOfStarts(PlacesClients):
     has a higher objective, since one model fewer serves the clients.
 
     Args:
-        assign: the rule inside.
         groups: models of a draw ``m``; the state begins with those of all draws, ``m * restarts``.
         restarts: draws.
         alpha: clients asked for each model.
-        rounds: short rounds of each trial.
         steps: mini-batch steps of a client in each of them.
     """
 

@@ -175,9 +175,6 @@ def _headline(
     """The headline of some outputs; ``None`` without samples, and where it is undefined.
 
     Args:
-        task: fitted to the population.
-        population: has the targets.
-        test: int64 ``[n]``, the samples.
         outputs: of some samples.
     """
     if not len(test):

@@ -110,7 +110,6 @@ class Regression:
         return self._losses(error).mean(dim=1)
 
     def _losses(self, error: Tensor) -> Tensor:
-        """The loss of each error."""
         if self.kind == "squared":
             return error.square()
         if self.kind == "absolute":
