@@ -36,7 +36,7 @@ class Growing(PlacesClients):
     """The assign rule of FedGSP (Alg. 1): every round ``f(r)`` new groups by ICG, of which the share
     ``kappa`` is sampled, each a chain in shuffled order.
 
-    Args: as `fedgsp`.
+    Its fields are the arguments of `fedgsp`; ``clusters`` is how ICG finds clusters of equal size.
     """
 
     histograms: Histograms
@@ -46,9 +46,7 @@ class Growing(PlacesClients):
     kappa: float = 0.3
     leftover: Leftover = "idle"
     normalize: bool = False
-    iterations: int = 10
-    init: Init = "random"
-    solver: Exact = "transport"
+    clusters: EqualKMeans = EqualKMeans()
 
     def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
         groups, newcomers = self.histograms.ask(groups, round)
@@ -64,7 +62,7 @@ class Growing(PlacesClients):
             round.key.of("icg"),
             self.leftover,
             self.normalize,
-            EqualKMeans(self.iterations, self.init, self.solver),
+            self.clusters,
         )
         # Alg. 1 l. 5: some of the groups train, each in a random order of its clients.
         sample = round.key.of("draw").generator()
@@ -133,9 +131,7 @@ def fedgsp(
         kappa,
         leftover,
         normalize,
-        iterations,
-        init,
-        solver,
+        EqualKMeans(iterations, init, solver),
     )
     # Evenly over the groups that trained. Alg. 1 l. 14 divides by f(r), of which only the share
     # kappa trained: the model would shrink by kappa in every round (erratum P12).
