@@ -143,14 +143,15 @@ class Train:
     def solvers(self, base: Solver, number: int) -> tuple[Solver, ...]:
         """The run's solver with the learning rate of a round and the budget of this work; one for
         each phase."""
+        # The usual kind first: each client of a round asks.
         match self.how:
+            case Epochs() | Steps():
+                return (self.how.of(base.in_round(number)),)
             case FullGradient():
                 return (base.for_full_gradient(),)
             case Phases(parts):
                 in_round = base.in_round(number)
                 return tuple(replace(in_round, epochs=one.epochs, steps=None) for one in parts)
-            case Epochs() | Steps():
-                return (self.how.of(base.in_round(number)),)
         return (self.how.budget.of(base.in_round(number)),)
 
     @property
