@@ -138,8 +138,12 @@ def _describe_scale(dataset: ImageDataset, scale: PixelScale) -> str:
         return "pixels are between 0 and 1."
     if scale == "inverted":
         return "pixels are between 0 and 1, and then subtracted from 1."
-    part = "colour channel" if dataset.per_channel else "pixel"
-    images = "training and test images" if dataset.pooled else "training images"
+    part = "pixel"
+    if dataset.per_channel:
+        part = "colour channel"
+    images = "training images"
+    if dataset.pooled:
+        images = "training and test images"
     return f"each {part} has mean 0 and standard deviation 1 over all {images}."
 
 
