@@ -67,7 +67,7 @@ class OneShot(PlacesClients):
         linkage: how clusters are merged.
         threshold: ``lambda``; ``gap``: the largest one (``cuts.largest_gap``); ``auto``: the same, and
             silhouettes where no gap is wide enough (``cuts.silhouette_count``). Where these leave all
-            but a few clients in one cluster, the few are set aside (``few_points.cut_without_few``);
+            but a few clients in one cluster, the few are set aside (`cut_without_few`);
             they join the nearest cluster.
         groups: number of groups instead of a threshold; newcomers then never open one.
         after: rounds of FedAvg before; newcomers train in it as all clients do.
