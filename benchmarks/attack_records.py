@@ -24,10 +24,10 @@ import numpy as np
 
 from benchmarks.attacks import ATTACKS_TRIED, digits
 from benchmarks.results.records import FOLDER, ResultPage, write
+from coterie.clients.cohort import Sampler
 from coterie.core.arrays import BoolArray
 from coterie.core.keys import Key
 from coterie.engines.attacks import sign_flip
-from coterie.runs.cohort import Sampler
 
 T = TypeVar("T")
 

@@ -28,6 +28,7 @@ import torch
 import coterie as ct
 from benchmarks.local_sgd import SGD, population
 from coterie.clients.clients import Clients
+from coterie.clients.cohort import Sampler
 from coterie.core.training import Epochs
 from coterie.core.vectors import flatten
 from coterie.core.work import Train
@@ -36,7 +37,6 @@ from coterie.engines.vmap import VmapEngine
 from coterie.local import LocalRunner
 from coterie.models import build_model
 from coterie.objectives import plain
-from coterie.runs.cohort import Sampler
 
 
 @contextmanager

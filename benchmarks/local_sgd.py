@@ -39,13 +39,13 @@ from torch import Tensor, nn
 import coterie as ct
 from benchmarks.history import ROOT, keep, machine, record
 from benchmarks.memory import processor
+from coterie.clients.cohort import Sampler
 from coterie.core.vectors import flatten
 from coterie.engines import make_clients
 from coterie.local import LocalRunner
 from coterie.local.training.batches import batches
 from coterie.methods.algorithm import as_algorithm
 from coterie.models import build_model
-from coterie.runs.cohort import Sampler
 from coterie.runs.loop import simulate
 from coterie.runs.schedule import Evaluation, Schedule
 

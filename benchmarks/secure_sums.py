@@ -13,7 +13,7 @@ import numpy as np
 
 import coterie as ct
 from coterie.core.keys import Key
-from coterie.math.secure_sums import client_bytes, neighbourhoods, recoverable
+from coterie.privacy.secure_sums import client_bytes, neighbourhoods, recoverable
 
 METHODS = {
     "fedavg": lambda: ct.fedavg(),

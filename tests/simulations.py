@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from coterie.clients.clients import Clients, ModelShape
+from coterie.clients.cohort import Sampler
 from coterie.core.arrays import IntArray
 from coterie.core.describe import Describe
 from coterie.core.engine import Engine, Reply
@@ -25,7 +26,6 @@ from coterie.measures.optional import Measure
 from coterie.methods.algorithm import Algorithm, as_algorithm
 from coterie.methods.method import Method
 from coterie.models import initial_models
-from coterie.runs.cohort import Sampler
 from coterie.runs.loop import RoundResult, StartingPoint, simulate
 from coterie.runs.schedule import Evaluation, Schedule
 from tests.conftest import blobs, small_net

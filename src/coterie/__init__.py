@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from coterie.methods.algorithm import Algorithm as Algorithm
     from coterie.methods.method import FirstModels as FirstModels
     from coterie.methods.method import Method as Method
+    from coterie.privacy.private import Privacy as Privacy
+    from coterie.privacy.secure_sums import SecureSums as SecureSums
     from coterie.python.call import run as run
     from coterie.python.loading import load as load
     from coterie.python.notebook import LiveTable as LiveTable
     from coterie.python.result import Result as Result
     from coterie.python.resuming import resume as resume
-    from coterie.rules.secure_sums import SecureSums as SecureSums
-    from coterie.runs.privacy import Privacy as Privacy
 
 __version__ = "0.2.0"  # the only place; the build puts it into the metadata
 
@@ -59,8 +59,8 @@ _HOME = {
     "Method": "coterie.methods.method",
     "Plan": "coterie.core.plan",
     "Population": "coterie.data.population",
-    "Privacy": "coterie.runs.privacy",
-    "SecureSums": "coterie.rules.secure_sums",
+    "Privacy": "coterie.privacy.private",
+    "SecureSums": "coterie.privacy.secure_sums",
     "PrivacyError": "coterie.errors",
     "QuorumError": "coterie.errors",
     "Result": "coterie.python.result",

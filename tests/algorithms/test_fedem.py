@@ -17,6 +17,7 @@ from torch import nn
 
 import coterie as ct
 from coterie.clients.clients import Clients, ModelShape
+from coterie.clients.cohort import Sampler
 from coterie.clients.validation import Expected, ReplyValidator
 from coterie.core.engine import Engine, Reply
 from coterie.core.keys import Key
@@ -35,12 +36,10 @@ from coterie.measures.own_models import Adaptation
 from coterie.methods.algorithm import as_algorithm
 from coterie.methods.fit_to_model import check_task
 from coterie.methods.override import override
-from coterie.methods.private import check_private
-from coterie.methods.secure import make_secure
 from coterie.objectives import mmd, plain, proximal
-from coterie.rules.secure_sums import SecureSums
+from coterie.privacy.private import check_private
+from coterie.privacy.secure_sums import SecureSums, make_secure
 from coterie.rules.soft_groups import ShareMemory
-from coterie.runs.cohort import Sampler
 from coterie.runs.loop import RoundResult, simulate
 from coterie.runs.schedule import Schedule
 from coterie.tasks import CLASSIFICATION, regression

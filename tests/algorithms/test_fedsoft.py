@@ -12,6 +12,7 @@ from torch import nn
 
 import coterie as ct
 from coterie.clients.clients import Clients, ModelShape
+from coterie.clients.cohort import Sampler
 from coterie.core.engine import Engine
 from coterie.core.keys import Key
 from coterie.core.solver import Solver
@@ -20,10 +21,8 @@ from coterie.core.work import Evaluate, Train
 from coterie.engines import KeepingEngine, PoolEngine, SerialEngine, VmapEngine
 from coterie.local import LocalRunner
 from coterie.methods.algorithm import as_algorithm
-from coterie.methods.secure import make_secure
-from coterie.rules.secure_sums import SecureSums
+from coterie.privacy.secure_sums import SecureSums, make_secure
 from coterie.rules.soft_groups import ShareMemory
-from coterie.runs.cohort import Sampler
 from coterie.runs.loop import simulate
 from coterie.runs.schedule import Schedule
 from tests.conftest import blobs

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import coterie as ct
 from coterie.clients.clients import Clients, ModelShape
+from coterie.clients.cohort import Sampler
 from coterie.clients.ledger import SERVER, Ledger
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
@@ -18,7 +19,6 @@ from coterie.engines import SerialEngine
 from coterie.local import LocalRunner, Trained
 from coterie.methods.algorithm import as_algorithm
 from coterie.models import initial_models
-from coterie.runs.cohort import Sampler
 from coterie.runs.loop import simulate
 from coterie.runs.schedule import Evaluation, Schedule
 from tests.conftest import blobs

@@ -8,6 +8,7 @@ import torch
 
 import coterie as ct
 from coterie.clients.clients import Clients
+from coterie.clients.cohort import Sampler
 from coterie.clients.validation import Expected, ReplyValidator
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
@@ -20,7 +21,6 @@ from coterie.local import LocalRunner
 from coterie.methods.algorithm import as_algorithm
 from coterie.models import initial_models
 from coterie.objectives import plain
-from coterie.runs.cohort import Sampler
 from coterie.runs.loop import simulate
 from coterie.runs.schedule import Schedule
 from coterie.tasks import TASKS

@@ -14,6 +14,7 @@ from torch import nn
 
 import coterie as ct
 from coterie.clients.clients import Clients, ClientStores, ModelShape, Quorum
+from coterie.clients.cohort import Sampler
 from coterie.core.groups import Groups, Memory
 from coterie.core.keep import ClientStore
 from coterie.core.keys import Key
@@ -38,7 +39,6 @@ from coterie.objectives import proximal
 from coterie.rules.assigning import by_group
 from coterie.rules.combining import any_weight, weighted_mean
 from coterie.rules.server import Server, yogi
-from coterie.runs.cohort import Sampler
 from coterie.runs.loop import StartingPoint, simulate
 from coterie.runs.schedule import Schedule
 from tests.conftest import blobs, no_round, round_of, same_memory, small_net

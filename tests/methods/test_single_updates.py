@@ -13,6 +13,7 @@ import torch
 import coterie as ct
 from coterie.algorithms import ALGORITHMS
 from coterie.clients.clients import Clients, ClientStores
+from coterie.clients.cohort import Sampler
 from coterie.core.arrays import IntArray
 from coterie.core.describe import Describe
 from coterie.core.engine import Reply
@@ -30,7 +31,6 @@ from coterie.models import initial_models
 from coterie.rules import combining
 from coterie.rules.robust import coordinate_median
 from coterie.rules.weighing import WeighsAlone
-from coterie.runs.cohort import Sampler
 from coterie.runs.loop import simulate
 from coterie.runs.schedule import Schedule
 from tests.conftest import blobs, small_net

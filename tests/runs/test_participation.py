@@ -10,13 +10,13 @@ import pytest
 import torch
 
 import coterie as ct
+from coterie.clients.cohort import Sampler
 from coterie.config import check
 from coterie.config.identity import config_hash
 from coterie.core.keys import Key
 from coterie.core.reply_times import ReplyTimes
 from coterie.errors import ConfigError, DataError
 from coterie.runs.availability import Availability, read_spans
-from coterie.runs.cohort import Sampler
 from coterie.runs.participation import Participation, asked_clients
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder

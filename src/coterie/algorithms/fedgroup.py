@@ -23,6 +23,7 @@ from coterie.core.work import Train
 from coterie.math.group_count import GroupCount, Most, estimate_notes
 from coterie.methods.method import FirstModels, Method
 from coterie.objectives import proximal
+from coterie.privacy.start import PrivateColdStart, PrivateNewcomers, private_start_size
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.cold_start import (
     DirectionMemory,
@@ -44,7 +45,6 @@ from coterie.rules.newcomers import (
     follow_models,
     random_groups,
 )
-from coterie.rules.private_start import PrivateColdStart, PrivateNewcomers, private_start_size
 
 AssignTime = Literal["on_first_selection", "upfront"]
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from coterie.algorithms import fedavg, fedgroup
 from coterie.clients.clients import Clients
+from coterie.clients.cohort import Sampler
 from coterie.core.arrays import IntArray
 from coterie.core.engine import Engine, Reply
 from coterie.core.keys import Key
@@ -36,7 +37,6 @@ from coterie.report.view import (
     group_agreement,
     newcomer_placements,
 )
-from coterie.runs.cohort import Sampler
 from coterie.runs.loop import RoundResult
 from coterie.runs.run import Run
 from coterie.runs.spec import Network, RunSpec

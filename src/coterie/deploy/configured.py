@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from coterie.clients.cohort import Sampler
 from coterie.config import RunConfig
 from coterie.core.keys import Key
 from coterie.deploy.attendance import everyone_there
 from coterie.deploy.federation_spec import FederationSpec
 from coterie.deploy.releases import check_private_deployment
 from coterie.deploy.settings import DeploymentSettings, check_encoding, require_cohort
-from coterie.runs.cohort import Sampler
 from coterie.runs.configured import make_bounds, make_quorum
 from coterie.runs.participation import asked_clients
 from coterie.runs.schedule import Evaluation

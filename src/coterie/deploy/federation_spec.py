@@ -29,8 +29,8 @@ from coterie.methods.fit_to_model import check_solver, check_task
 from coterie.methods.step import Clustered
 from coterie.methods.traits import Feature, traits_of
 from coterie.rules.migration import Migrating, Migration
-from coterie.runs.asynchronous import check_over_selection
 from coterie.runs.configured import make_method, make_network, make_solver, make_task
+from coterie.runs.features import check_over_selection
 from coterie.runs.fitting import fit
 from coterie.runs.spec import Network
 from coterie.tasks import CLASSIFICATION, check_network

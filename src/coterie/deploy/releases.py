@@ -14,10 +14,11 @@ from coterie.core.served import Served
 from coterie.errors import CheckpointError, ConfigError
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import InitialModels
+from coterie.privacy.private import Repeats
 from coterie.runs.configured import make_privacy
 from coterie.runs.digests import RELEASES
+from coterie.runs.features import private_spec
 from coterie.runs.files import MALFORMED
-from coterie.runs.privacy import Repeats, private_spec
 from coterie.runs.spec import RunSpec
 from coterie.runs.store import RunFolder
 

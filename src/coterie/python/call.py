@@ -12,6 +12,7 @@ from torch import nn
 
 from coterie.clients.bounds import Bounds
 from coterie.clients.clients import Quorum
+from coterie.clients.cohort import SamplerName
 from coterie.config.arguments import validated
 from coterie.config.tables import CLIENTS_PER_ROUND
 from coterie.core.objective import Objective
@@ -27,18 +28,17 @@ from coterie.measures.optional import Measure
 from coterie.measures.own_models import Adaptation
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
+from coterie.privacy.private import Privacy
+from coterie.privacy.secure_sums import SecureSums
 from coterie.python.checks import check_call
 from coterie.python.folders import run_in_folder
 from coterie.python.in_memory import in_memory
 from coterie.python.result import Result
 from coterie.rules.migration import Detector, Migration
-from coterie.rules.secure_sums import SecureSums
 from coterie.rules.server import Server
 from coterie.rules.weighing import Weigh
 from coterie.runs.availability import Availability
-from coterie.runs.cohort import SamplerName
 from coterie.runs.loop import RoundResult
-from coterie.runs.privacy import Privacy
 from coterie.runs.spec import CohortSampler
 
 # The name of a choice, or a table of its name and its options, as a configuration has it.

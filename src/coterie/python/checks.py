@@ -27,9 +27,9 @@ from coterie.engines import Attack
 from coterie.errors import ConfigError
 from coterie.measures.own_models import Adaptation
 from coterie.methods.method import Method
-from coterie.rules.secure_sums import SecureSums
+from coterie.privacy.private import Privacy
+from coterie.privacy.secure_sums import SecureSums
 from coterie.runs.availability import Availability
-from coterie.runs.privacy import Privacy
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,16 +30,14 @@ from coterie.runs.arguments import (
     sampler_of,
     with_rules,
 )
-from coterie.runs.asynchronous import check_over_selection
 from coterie.runs.evaluating import adaptation_work, scores_local, unseen_ids
+from coterie.runs.features import check_over_selection, private_spec, secure_spec
 from coterie.runs.fitting import Fitted, fit_together
 from coterie.runs.held_out import on_validation, without_held_out
 from coterie.runs.kept import kept_arrays
 from coterie.runs.participation import Participation, asked_clients, participation_of
-from coterie.runs.privacy import private_spec
 from coterie.runs.run import Run
 from coterie.runs.schedule import Evaluation
-from coterie.runs.secure import secure_spec
 from coterie.runs.spec import Network, RunSpec
 
 # Rules in place of the method's own.

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast, get_args
 
 from coterie.clients.bounds import Bounds
+from coterie.clients.cohort import SamplerName
 from coterie.config import registry
 from coterie.config.kinds import KINDS
 from coterie.config.problems import Problem, refuse
@@ -21,7 +22,6 @@ from coterie.methods.override import override
 from coterie.rules.migration import Detector, Migration
 from coterie.rules.server import Server
 from coterie.rules.weighing import Weigh
-from coterie.runs.cohort import SamplerName
 from coterie.runs.fitting import Fitted
 from coterie.runs.spec import CohortSampler, cohort_sampler
 

@@ -25,11 +25,11 @@ from coterie.methods.algorithm import Algorithm
 from coterie.methods.buffered import Buffering
 from coterie.methods.method import Method
 from coterie.methods.override import override
+from coterie.privacy.private import Privacy
+from coterie.privacy.secure_sums import SecureSums
 from coterie.rules.migration import Migration
-from coterie.rules.secure_sums import SecureSums
 from coterie.runs.availability import Availability, Spans, parse_spans
 from coterie.runs.participation import Participation, participation_of
-from coterie.runs.privacy import Privacy
 from coterie.runs.spec import Network
 from coterie.tasks import CLASSIFICATION
 

@@ -16,7 +16,6 @@ from coterie.data import Partition, Population
 from coterie.data.shifts import make_shift
 from coterie.measures.optional import make_measures
 from coterie.methods.algorithm import Algorithm
-from coterie.runs.asynchronous import asynchronous_spec, check_over_selection
 from coterie.runs.availability import read_spans_text
 from coterie.runs.columns import A_REGRESSION, assume_task, warn_of_columns
 from coterie.runs.configured import (
@@ -36,12 +35,11 @@ from coterie.runs.configured import (
 from coterie.runs.data import load_data, read_inputs
 from coterie.runs.digests import AVAILABILITY
 from coterie.runs.evaluating import adaptation_work, scores_local, unseen_ids
+from coterie.runs.features import asynchronous_spec, check_over_selection, private_spec, secure_spec
 from coterie.runs.fitting import Fitted, fit_together
 from coterie.runs.held_out import on_validation, without_held_out
 from coterie.runs.participation import asked_clients
-from coterie.runs.privacy import private_spec
 from coterie.runs.schedule import Evaluation
-from coterie.runs.secure import secure_spec
 from coterie.runs.spec import CohortSampler, RunSpec, cohort_sampler
 from coterie.terminal import warn
 

@@ -13,7 +13,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.data.shifts import FederationSnapshot
 from coterie.headline import Keys
-from coterie.runs.budget import Budget
+from coterie.privacy.accounting import Budget
 
 # Counts that have a column of their own in the row.
 _COUNTS = ("newcomers", "cold_start", "drifted", "migrations", "same_group")

@@ -19,7 +19,7 @@ from coterie.errors import ConfigError
 from coterie.measures.optional import Measure
 from coterie.measures.sampling import EvaluationSample
 from coterie.measures.scoring import Scoring
-from coterie.runs.budget import Budget
+from coterie.privacy.accounting import Budget
 from coterie.runs.participation import Participation
 from coterie.tasks import CLASSIFICATION
 

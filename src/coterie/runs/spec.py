@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from coterie.clients.bounds import Bounds
 from coterie.clients.clients import Clients, Quorum
+from coterie.clients.cohort import Sampler, SamplerName
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.core.solver import Solver
@@ -26,8 +27,7 @@ from coterie.errors import ConfigError
 from coterie.local import LocalRunner
 from coterie.methods.algorithm import Algorithm
 from coterie.models import build_model, check_trained, decay_for
-from coterie.runs.budget import Budget
-from coterie.runs.cohort import Sampler, SamplerName
+from coterie.privacy.accounting import Budget
 from coterie.runs.participation import Participation
 from coterie.runs.schedule import Evaluation, Schedule
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coterie.clients.cohort import Sampler
 from coterie.core.keys import Key
-from coterie.runs.cohort import Sampler
 
 KINDS = ("uniform", "cover_then_uniform")
 some_clients = st.lists(st.integers(0, 60), min_size=1, max_size=30, unique=True).map(np.array)

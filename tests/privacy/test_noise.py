@@ -18,7 +18,7 @@ from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.plan import Plan
 from coterie.core.updates import Updates
-from coterie.rules.private_sums import PrivateMemory, PrivateSums, clipped_sums, lengths_of, noised
+from coterie.privacy.noise import PrivateMemory, PrivateSums, clipped_sums, lengths_of, noised
 
 NUMBERS = st.floats(-1e6, 1e6, width=32)
 

@@ -1,16 +1,17 @@
 """What secure aggregation would do to a run: sums of whole numbers, and groups whose sum is lost.
 
 The masks of secure aggregation cancel in the sum modulo a power of two, to the bit. So a simulation
-needs none: the sum of what clients would mask is what the server would get. See
-`coterie.math.secure_sums`.
+needs none: the sum of what clients would mask is what the server would get.
+
+Sources: Bonawitz et al., Practical Secure Aggregation for Privacy-Preserving Machine Learning (2017);
+Bell et al., Secure Single-Server Aggregation with (Poly)Logarithmic Overhead (2020), SecAgg+.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -19,29 +20,47 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.config.arguments import check_arguments
+from coterie.config.participation_table import NOT_SECURE
 from coterie.core.arrays import BoolArray, FloatArray, IntArray
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.plan import Plan
 from coterie.core.updates import Updates
-from coterie.math.secure_sums import client_bytes, neighbourhoods, quantise, recoverable
 from coterie.math.similarity import Matrix
+from coterie.methods.algorithm import Algorithm, method_of
+from coterie.methods.method import Method
+from coterie.methods.traits import Feature, traits_of
 from coterie.rules.combining import Aggregate, Aggregated
 from coterie.rules.weighing import WeighsAlone
 
+# Bytes of a public key and of a share of a secret, 256 bits each (Bonawitz et al., sec. 7).
+KEY_BYTES = 32
+SHARE_BYTES = 32
 
-class Summed(NamedTuple):
-    """What the server gets of a round.
-
-    Args:
-        total: float64 ``[k, d]``, the weighted mean update of each group; zero where it is lost.
-        trained: bool ``[k]``, the groups whose sum was recovered.
-        notes: for the round's row.
-    """
-
-    total: Tensor
-    trained: BoolArray
-    notes: Mapping[str, Any]
+_SINGLE = "its server needs single updates in every round"
+_PART = "its clients keep a part of the model"
+# What is asked of single clients before the first groups, and of newcomers, stays as it is.
+_FEATURES = (
+    Feature(
+        "algorithm.name",
+        "one that does with sums of whole updates, as fedavg, ifca, fedgroup, or no [secure]",
+        {
+            # SCAFFOLD's server takes the number of steps of each client from its update.
+            "beside": "its server also moves a vector beside the model, by the single update and the "
+            "number of steps of each client",
+            "own_step": _SINGLE,
+            "chains": _SINGLE,
+            "data": _SINGLE,
+            "grouping": _SINGLE,
+            "weights": _SINGLE,
+            "shares": _SINGLE,
+            "mixture": "its clients train several models",
+            "uploads_a_part": _PART,
+            "keeps_layers": _PART,
+        },
+    ),
+    Feature("asynchronous", "none with [secure]", {"asynchronous": NOT_SECURE}),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,23 +121,23 @@ class SecureSums:
         weight: FloatArray = np.minimum(weigh.weight_of(size) / most, 1.0)
         return weight
 
-    def __call__(
-        self, k: int, updates: Updates, weight: FloatArray, plan: Plan, key: Key
-    ) -> Summed:
-        """The sums of a round.
+    def combine(
+        self, groups: Groups, updates: Updates, weight: FloatArray, plan: Plan, key: Key
+    ) -> Aggregated:
+        """The weighted mean update of each group; zero where its sum is lost.
 
         Args:
-            k: number of groups.
+            groups: before the round.
             updates: the replies.
             weight: float64 ``[n]``, what each counts, at most 1.
             plan: who was asked. Clients that choose their group count from their choice on.
             key: random stream.
         """
-        total = torch.zeros(k, updates.delta.shape[1], dtype=torch.float64)
-        trained = np.zeros(k, bool)
+        total = torch.zeros(groups.k, updates.delta.shape[1], dtype=torch.float64)
+        trained = np.zeros(groups.k, bool)
         found: list[dict[str, float]] = []
         lost = 0
-        for j in range(k):
+        for j in range(groups.k):
             asked = _asked(plan, updates, j)
             # Nothing is lost of a group for which no client was asked.
             if not len(asked):
@@ -136,14 +155,15 @@ class SecureSums:
             found.append(self._costs(len(asked), updates.delta.shape[1]) | {"error": error})
         names = ("largest", "bytes", "agreements", "error")
         most = {name: max((one[name] for one in found), default=0) for name in names}
-        return Summed(total, trained, {"groups": len(found), "lost": lost, **most})
+        notes = {"groups": len(found), "lost": lost, **most}
+        return Aggregated(groups, total, trained, {"secure": notes})
 
     def _costs(self, clients: int, d: int) -> dict[str, float]:
         """What one client of a group exchanges."""
         shares = self.shares(clients)
         return {
             "largest": clients,
-            # The weight travels beside the update, masked like it.
+            # The weight travels with the update, masked like it.
             "bytes": client_bytes(shares, d + 1, self.bits),
             # One for the masks and one for the shares, with each of the others.
             "agreements": 2 * (shares - 1),
@@ -181,28 +201,121 @@ class SecureSums:
         return mean, exact / max(weight.sum(), np.finfo(float).tiny)
 
 
-def secure_sum(sums: SecureSums, weigh: WeighsAlone) -> Aggregate:
-    """Sums as secure aggregation computes them in place of means.
-
-    Args:
-        sums: how they are computed.
-        weigh: what replies count, the method's rule.
-    """
-
-    def combine(
-        groups: Groups, updates: Updates, weights: Matrix, plan: Plan, round: Round
-    ) -> Aggregated:
-        weight = sums.weight(updates.size, weigh)
-        key = round.key.of("secure")
-        total, trained, notes = sums(groups.k, updates, weight, plan, key)
-        return Aggregated(groups, total, trained, {"secure": notes})
-
-    return Aggregate(combine, sums=True)
-
-
 def _asked(plan: Plan, updates: Updates, group: int) -> IntArray:
     """The clients that began to sum in a group, int64 ``[n]``."""
     # Where clients choose their group, that of a client that did not reply is not known.
     if plan.row.ndim == 2:
         return updates.ids[updates.row == group]
     return plan.ids[plan.row == group]
+
+
+def secure_sum(sums: SecureSums, weigh: WeighsAlone) -> Aggregate:
+    """Sums as secure aggregation computes them in place of means; ``weigh`` is the method's rule."""
+
+    def combine(
+        groups: Groups, updates: Updates, weights: Matrix, plan: Plan, round: Round
+    ) -> Aggregated:
+        weight = sums.weight(updates.size, weigh)
+        return sums.combine(groups, updates, weight, plan, round.key.of("secure"))
+
+    return Aggregate(combine, sums=True)
+
+
+def make_secure(made: Method | Algorithm, sums: SecureSums, name: str = "method") -> Method:
+    """The method, called ``name`` in an error, with sums as secure aggregation computes them.
+
+    Raises:
+        ConfigError: for a method that needs single updates in every round.
+
+    Example:
+        >>> from coterie.algorithms import fedavg
+        >>> make_secure(fedavg(), SecureSums()).aggregate.sums
+        True
+    """
+    traits = traits_of(made)
+    for feature in _FEATURES:
+        feature.check(traits, name)
+    method = method_of(made)
+    assert method is not None
+    assert isinstance(method.weigh, WeighsAlone)
+    return replace(method, aggregate=secure_sum(sums, method.weigh))
+
+
+# --- arithmetic -----------------------------------------------------------------------------------
+
+
+def quantise(values: FloatArray, reach: float, levels: int, key: Key) -> IntArray:
+    """Values as whole numbers from 0 to ``levels``, int64, rounded at random so that they are right
+    on average.
+
+    A value is cut to ``[-reach, reach]``. With a step of ``2 reach / levels`` the error of each is
+    less than a step, and its standard deviation at most half a step.
+
+    Example:
+        >>> quantise(np.array([-1.0, 0.0, 2.0]), reach=1.0, levels=4, key=Key(0)).tolist()
+        [0, 2, 4]
+    """
+    exact = (np.clip(values, -reach, reach) + reach) * (levels / (2 * reach))
+    above = np.ceil(exact)
+    down = key.generator().random(exact.shape) < above - exact
+    whole: IntArray = above.astype(np.int64) - down
+    return whole
+
+
+def neighbourhoods(clients: int, shares: int, key: Key) -> BoolArray:
+    """Who holds a share of whose secrets: bool ``[n, n]``, each client of its own, too.
+
+    The clients stand in a circle in random order, and each shares with the nearest on both sides (the
+    graph of SecAgg+). With as many shares as clients all share with all (Bonawitz et al.).
+
+    Args:
+        clients: ``n``.
+        shares: of each secret, odd, or all.
+        key: random stream.
+
+    Example:
+        >>> neighbourhoods(5, 3, Key(0)).sum(axis=1).tolist()
+        [3, 3, 3, 3, 3]
+    """
+    if shares >= clients:
+        return np.ones((clients, clients), bool)
+    place = key.generator().permutation(clients)
+    apart = np.abs(place[:, None] - place[None, :])
+    near: BoolArray = np.minimum(apart, clients - apart) <= shares // 2
+    return near
+
+
+def recoverable(near: BoolArray, replied: BoolArray, threshold: int) -> bool:
+    """Whether the masks of a sum can be taken off: of every client's secrets enough shares are with
+    clients that replied.
+
+    Args:
+        near: bool ``[n, n]``, see `neighbourhoods`.
+        replied: bool ``[n]``.
+        threshold: shares that bring a secret back.
+
+    Example:
+        >>> everyone = np.ones((3, 3), bool)
+        >>> recoverable(everyone, np.array([True, True, False]), threshold=2)
+        True
+    """
+    return bool(((near & replied).sum(axis=1) >= threshold).all())
+
+
+def client_bytes(shares: int, values: int, bits: int) -> int:
+    """Bytes that one client sends and receives in a round, without models and headers.
+
+    ``2 n a_K + (5 n - 4) a_S + ceil(m b / 8)``: two public keys of each of the ``n`` clients that
+    share, two shares for each of the others, sent and received, one share of each at the end, and the
+    masked vector of ``m`` numbers of ``b`` bits (Bonawitz et al., sec. 7).
+
+    Args:
+        shares: ``n``.
+        values: ``m``, those of a model and one for the weight.
+        bits: ``b``.
+
+    Example:
+        >>> client_bytes(shares=10, values=7851, bits=32)
+        33516
+    """
+    return 2 * shares * KEY_BYTES + (5 * shares - 4) * SHARE_BYTES + math.ceil(values * bits / 8)

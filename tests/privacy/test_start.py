@@ -13,8 +13,8 @@ import torch
 import coterie as ct
 from coterie.core.keys import Key
 from coterie.errors import ConfigError
-from coterie.math import accounting
-from coterie.rules.private_start import (
+from coterie.privacy import accounting
+from coterie.privacy.start import (
     RELEASES,
     CentreMemory,
     PrivateColdStart,

@@ -13,9 +13,9 @@ import torch
 import coterie as ct
 from coterie.config import check
 from coterie.errors import ConfigError, PrivacyError
-from coterie.math import accounting
 from coterie.methods.buffered import Buffering
 from coterie.methods.override import with_buffer
+from coterie.privacy import accounting
 from coterie.runs.availability import Availability
 from coterie.runs.prepare import prepare
 from coterie.runs.run import execute, make_folder, run_config

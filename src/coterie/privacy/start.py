@@ -21,10 +21,10 @@ from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.process import one_torch_thread
 from coterie.errors import ConfigError
+from coterie.privacy.noise import clipped_sums, gaussian, lengths_of
 from coterie.rules.assigning import Assign
 from coterie.rules.cold_start import DirectionMemory, GroupColdStart, Pretraining, has_direction
 from coterie.rules.newcomers import least_loss_groups
-from coterie.rules.private_sums import clipped_sums, gaussian, lengths_of
 
 # Enough to keep angles apart, and few enough that noise is shorter than the sums of some hundred
 # clients. In all of a model's dimensions one group takes everybody.

@@ -11,8 +11,8 @@ pytest.importorskip("dp_accounting", reason="dp-accounting is not installed")
 import dp_accounting as dp
 
 from coterie.errors import ConfigError
-from coterie.math import accounting
-from coterie.math.accounting import Release, epsilon_of, least_noise
+from coterie.privacy import accounting
+from coterie.privacy.accounting import Release, epsilon_of, least_noise
 
 DELTA = 1e-5
 

@@ -15,8 +15,7 @@ from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.plan import Plan
 from coterie.errors import ConfigError
-from coterie.rules.private_sums import PrivateMemory, PrivateSums
-from coterie.rules.rebalancing import Rebalanced, moving_shares
+from coterie.privacy.noise import PrivateMemory, PrivateSums, Rebalanced, moving_shares
 
 COUNTS = st.lists(st.floats(-20, 200), min_size=2, max_size=5).map(np.array)
 

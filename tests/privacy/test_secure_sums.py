@@ -12,16 +12,16 @@ import torch
 import coterie as ct
 from coterie.algorithms import ALGORITHMS
 from coterie.config import check
+from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.plan import Plan
 from coterie.core.updates import Updates
 from coterie.deploy.data_form import DataForm
 from coterie.deploy.federation_spec import FederationSpec
 from coterie.errors import ConfigError
-from coterie.math.secure_sums import neighbourhoods, quantise, recoverable
 from coterie.methods.buffered import Buffering
 from coterie.methods.override import with_buffer
-from coterie.rules.secure_sums import SecureSums
+from coterie.privacy.secure_sums import SecureSums, neighbourhoods, quantise, recoverable
 from coterie.rules.weighing import by_size, evenly
 
 LOCAL = ct.Solver(1, 20, 0.1)
@@ -32,6 +32,10 @@ def updates(n: int, d: int = 50, k: int = 1) -> Updates:
     delta = torch.from_numpy(0.1 * rng.standard_normal((n, d))).to(torch.float32)
     size = rng.integers(10, 200, n).astype(np.float64)
     return Updates(np.arange(n), np.arange(n) % k, delta, size, np.zeros(n))
+
+
+def groups(k: int, d: int = 50) -> Groups:
+    return Groups(torch.zeros(k, d), np.zeros(1, np.int64))
 
 
 def plan_of(made: Updates) -> Plan:
@@ -83,7 +87,7 @@ def test_the_mean_is_that_of_the_updates_up_to_the_stated_error(weigh: Any, leve
     made = updates(20, k=2)
     sums = SecureSums(reach=1.0, levels=levels, most_samples=200.0)
     weight = sums.weight(made.size, weigh)
-    summed = sums(2, made, weight, plan_of(made), Key(0))
+    summed = sums.combine(groups(2), made, weight, plan_of(made), Key(0))
     assert summed.trained.all()
     for j in range(2):
         mine = made.row == j
@@ -93,7 +97,7 @@ def test_the_mean_is_that_of_the_updates_up_to_the_stated_error(weigh: Any, leve
         # Less than a step for each client, and the rounding of the weights.
         bound = (2.0 / levels) * mine.sum() / weight[mine].sum()
         assert error.max() < 2 * bound
-        assert error.max() <= summed.notes["error"] + 1e-12
+        assert error.max() <= summed.notes["secure"]["error"] + 1e-12
 
 
 def test_a_sum_beyond_the_modulus_is_wrong_as_it_would_be() -> None:
@@ -101,7 +105,10 @@ def test_a_sum_beyond_the_modulus_is_wrong_as_it_would_be() -> None:
     fits = SecureSums(reach=1.0, levels=2**20, bits=26)
     short = SecureSums(reach=1.0, levels=2**20, bits=21)
     weight = np.ones(20)
-    notes = [s(1, made, weight, plan_of(made), Key(0)).notes["error"] for s in (fits, short)]
+    notes = [
+        s.combine(groups(1), made, weight, plan_of(made), Key(0)).notes["secure"]["error"]
+        for s in (fits, short)
+    ]
     assert notes[0] < 1e-5
     assert notes[1] > 0.01
 
@@ -111,15 +118,15 @@ def test_a_group_is_lost_where_too_few_reply() -> None:
     sums = SecureSums(threshold=0.6)
     plan = plan_of(made)
     for replies, kept in ((6, True), (5, False)):
-        summed = sums(1, made.first(replies), np.ones(replies), plan, Key(0))
+        summed = sums.combine(groups(1), made.first(replies), np.ones(replies), plan, Key(0))
         assert summed.trained.tolist() == [kept]
-        assert summed.notes["lost"] == int(not kept)
+        assert summed.notes["secure"]["lost"] == int(not kept)
     assert not summed.total.any()
 
 
 def test_two_clients_would_know_each_other() -> None:
     made = updates(2)
-    summed = SecureSums()(1, made, np.ones(2), plan_of(made), Key(0))
+    summed = SecureSums().combine(groups(1), made, np.ones(2), plan_of(made), Key(0))
     assert not summed.trained.any()
 
 

@@ -1,0 +1,1 @@
+"""Privacy of updates: noised sums and their budget, and sums as secure aggregation computes them."""

@@ -1,0 +1,353 @@
+"""A method whose server uses noised sums of updates: what it must not read, how cohorts are drawn,
+and what its rounds spend."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from coterie.clients.cohort import Sampler
+from coterie.config.arguments import check_arguments
+from coterie.config.participation_table import NOT_PRIVATE
+from coterie.config.problems import Problem, refuse
+from coterie.core.keys import Key
+from coterie.errors import ConfigError, PrivacyError
+from coterie.methods.algorithm import Algorithm, method_of
+from coterie.methods.method import Method
+from coterie.methods.traits import Feature, traits_of
+from coterie.privacy.accounting import Accountant, Budget, Release, epsilon_of, least_noise
+from coterie.privacy.noise import PrivateSums, Rebalanced, noised
+from coterie.privacy.start import StartsPrivately
+from coterie.rules.migration import Migrating
+from coterie.rules.weighing import evenly
+
+Above = Annotated[float, Field(gt=0)]
+Probability = Annotated[float, Field(gt=0, lt=1)]
+# Epsilons are bounds that were computed to about five digits.
+_ROUNDING = 1e-6
+
+_SINGLE = "with these options its server needs single updates or statistics of clients"
+_PART = "clips whole updates, not parts of them"
+_FEATURES = (
+    Feature(
+        "algorithm.name",
+        "one that does with sums, as fedavg, fedprox, fedadam, ifca, fedgroup, or no [privacy]",
+        {"own_step": _SINGLE, "reads_clients": _SINGLE},
+    ),
+    # A client reports its drift to the server without noise, and may change its group by that.
+    Feature(
+        "migration.detector",
+        "'none' with [privacy]",
+        {"migrates": "what drift reveals of a client is not counted"},
+    ),
+    # Who begins depends on who trains already, and an update is used rounds after its client was
+    # drawn: neither is what the budget counts.
+    Feature("asynchronous", "none with [privacy]", {"asynchronous": NOT_PRIVATE}),
+    Feature(
+        "privacy",
+        "a method whose clients send one whole update each, or no [privacy]",
+        {
+            # What stays with a client is added to its model after the sums, and would not be clipped.
+            "uploads_a_part": _PART,
+            "keeps_layers": _PART,
+            "mixture": "clips one update of each client, not those of several models",
+            # SCAFFOLD's server takes the number of steps of each client from its update.
+            "moves_beside": "sees the noised sum of updates alone, and the method's server also moves a "
+            "vector beside the model, by the single update and the number of steps of each client",
+        },
+    ),
+    # A rule of weights by samples is replaced: a client could claim as many as it likes.
+    Feature(
+        "weigh",
+        "none with [privacy]",
+        {"weighs_unevenly": "no sum in which all clients count the same"},
+    ),
+    Feature(
+        "privacy",
+        "one that does with sums, or no [privacy]",
+        {"regroups": "sees no single update, by which the method groups clients"},
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Privacy:
+    """Differential privacy of updates, as ``[privacy]`` has it.
+
+    Args:
+        epsilon: all that the run may spend; ``None``: as much as the noise costs.
+        delta: the guarantee is ``(epsilon, delta)``.
+        noise: standard deviation of the noise in multiples of the clip; ``None``: the least that
+            ``epsilon`` allows.
+        clip: the longest update that counts in full; with a quantile that of the first round.
+        quantile: of the lengths of updates that the clip follows; ``None``: it stays.
+        start_noise: noise of a whole cold start, in multiples of that of a round.
+        least_group: clients of a round that each group should have: some of larger groups train the
+            models of smaller ones; ``None``: no client moves.
+        accountant: ``pld`` or ``rdp``, see `coterie.privacy.accounting`.
+        randomness: of the noise and the cohorts: ``seed``, so that a run can be repeated, or
+            ``system``, which nobody can.
+
+    Raises:
+        ConfigError: for a value out of its range, and without an epsilon and a noise.
+
+    Example:
+        >>> Privacy(epsilon=8.0, clip=0.5).delta
+        1e-05
+    """
+
+    epsilon: Above | None = None
+    delta: Probability = 1e-5
+    noise: Above | None = None
+    clip: Above = 1.0
+    quantile: Probability | None = None
+    start_noise: Above = 1.0
+    least_group: Above | None = None
+    accountant: Accountant = "pld"
+    randomness: Literal["seed", "system"] = "seed"
+
+    def __post_init__(self) -> None:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        check_arguments(Privacy, values)
+        if self.epsilon is None and self.noise is None:
+            refuse(Problem("privacy.epsilon", "missing", None, "a number, or a noise"))
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """What an earlier process of the same run released already, and does not count as done.
+
+    Args:
+        process: how many processes there were before.
+        rounds: rounds that are done again.
+        starts: cold starts that are done again.
+    """
+
+    process: int = 0
+    rounds: int = 0
+    starts: int = 0
+
+    def stream(self, privacy: Privacy, seed: int) -> Key | None:
+        """The stream of noise and cohorts; ``None``: the run's own."""
+        if privacy.randomness == "system":
+            return Key(secrets.randbits(63))
+        # The same noise on other replies: their difference would be what one client sent.
+        if self.process:
+            return Key(seed).of(f"process/{self.process}")
+        return None
+
+
+def check_private(made: Method | Algorithm, name: str = "method") -> Method:
+    """The method, called ``name`` in an error, if it does with sums of updates.
+
+    Raises:
+        ConfigError: for a method that needs single updates.
+
+    Example:
+        >>> from coterie.algorithms import fedavg
+        >>> check_private(fedavg()).needs
+        ()
+    """
+    method = method_of(made)
+    traits = set(traits_of(made))
+    if method is not None:
+        assign = method.assign
+        if isinstance(assign, Migrating):
+            assign = assign.assign
+        # Its cold start has a form that reads noised sums.
+        if isinstance(assign, StartsPrivately):
+            traits.discard("reads_clients")
+    for feature in _FEATURES:
+        feature.check(traits, name)
+    assert method is not None
+    return method
+
+
+def make_private(
+    made: Method | Algorithm,
+    privacy: Privacy,
+    sampler: Sampler,
+    rounds: int,
+    seed: int,
+    *,
+    columns: Release | None = None,
+    repeats: Repeats = Repeats(),
+    name: str = "method",
+) -> tuple[Method, Sampler, Budget]:
+    """The method with noised sums in place of its weighted means, its cohorts, and what they spend.
+
+    All clients of a group count the same, whatever the method's own rule of weighing says.
+
+    Args:
+        made: a method that does with sums of updates.
+        privacy: what is asked for.
+        sampler: of the cohorts.
+        rounds: of the run.
+        seed: of the run.
+        columns: the description of a table's columns, ``None``: it has no noise.
+        repeats: of real clients, where the run was stopped.
+        name: what to call the method in an error.
+
+    Raises:
+        ConfigError: for a method or cohorts that do not go with it.
+        PrivacyError: if the rounds would spend more than allowed.
+    """
+    # Cohorts from the same stream: whoever knew them would undo what sampling gains.
+    secret = repeats.stream(privacy, seed)
+    if secret is not None:
+        sampler = replace(sampler, key=secret)
+    # Of the method first: that it needs single updates is said before any noise is computed.
+    method = check_private(made, name)
+    assign = method.assign
+    rate = None
+    if isinstance(assign, StartsPrivately):
+        rate = _start_rate(assign, sampler)
+    noise, budget = _plan(privacy, sampler, rounds, rate, columns)
+    budget = budget.with_repeats(repeats.rounds, repeats.starts)
+    _check_budget(budget, privacy, rounds, noise)
+    counts = privacy.least_group is not None
+    sums = PrivateSums(privacy.clip, noise, sampler.per_round, privacy.quantile, counts, secret)
+    if isinstance(assign, StartsPrivately):
+        assert rate is not None
+        noise_of_start = noise * privacy.start_noise
+        assign = assign.with_private_start(noise_of_start, rate, len(sampler.clients), secret)
+    if privacy.least_group is not None:
+        if method.groups < 2 or method.local.choose is not None:
+            what = "needs groups that are known before clients train"
+            refuse(Problem("privacy.least_group", what, privacy.least_group, "none, or fedgroup"))
+        assign = Rebalanced(assign, privacy.least_group, secret)
+    method = replace(method, assign=assign, aggregate=noised(sums), weigh=evenly)
+    return method, sampler, budget
+
+
+# --- cohorts --------------------------------------------------------------------------------------
+
+
+def random_cohorts(sampler: object, privacy: Privacy) -> Sampler:
+    """The sampler of cohorts, if it is one that the accountant knows.
+
+    Raises:
+        ConfigError: if it is none.
+    """
+    # A function of the user's own may draw as it likes, and the first rounds of the default sampler
+    # are no draw at all: in both an accountant would count an amplification that is not there.
+    if not isinstance(sampler, Sampler) or sampler.kind == "cover_then_uniform":
+        got = "a function"
+        if isinstance(sampler, Sampler):
+            got = repr(sampler.kind)
+        raise ConfigError(
+            f"train.sampler: [privacy] needs cohorts that are drawn at random, got {got}; "
+            "expected 'poisson' or 'uniform'"
+        )
+    if sampler.kind == "uniform" and privacy.accountant == "pld":
+        what = "knows no sampling without replacement"
+        refuse(Problem("privacy.accountant", what, "pld", "'rdp', or train.sampler 'poisson'"))
+    return sampler
+
+
+def _start_rate(assign: StartsPrivately, sampler: Sampler) -> float:
+    """The probability with which a client takes part in a cold start.
+
+    Raises:
+        ConfigError: for cohorts of a fixed size, which are counted in another way, and for an option
+            of the start that needs single updates.
+    """
+    size = assign.start_size()
+    if sampler.kind != "poisson":
+        what = (
+            "a private cold start draws clients one by one, and cannot be counted together with "
+            "other cohorts"
+        )
+        refuse(Problem("train.sampler", what, sampler.kind, "'poisson'"))
+    return min(1.0, size / len(sampler.clients))
+
+
+def check_columns(columns: Release, sampler: Sampler, privacy: Privacy) -> None:
+    """Refuse what does not work with a noised description of a table's columns.
+
+    Raises:
+        ConfigError: for cohorts of a fixed size, and noise that cannot be drawn again.
+    """
+    if sampler.kind != "poisson":
+        what = (
+            "noised descriptions of columns cannot be counted together with cohorts of a fixed size"
+        )
+        refuse(Problem("train.sampler", what, sampler.kind, "'poisson'"))
+    # A resumed run, and a prediction, describe the columns again, and must find the same.
+    if privacy.randomness == "system":
+        what = "the noise of data.encode.noise has to be drawn again"
+        refuse(Problem("privacy.randomness", what, "system", "'seed'"))
+
+
+# --- what rounds spend ----------------------------------------------------------------------------
+
+
+def _plan(
+    privacy: Privacy,
+    sampler: Sampler,
+    rounds: int,
+    start_rate: float | None,
+    columns: Release | None,
+) -> tuple[float, Budget]:
+    """The noise of a round, and what the rounds spend.
+
+    Raises:
+        PrivacyError: if the description of a table's columns alone costs more than allowed.
+    """
+    # One client more or less moves the sums by a clip, one in the place of another by two.
+    if sampler.kind == "poisson":
+        unit = Release(1.0, sampler.rate)
+    else:
+        population = len(sampler.clients)
+        unit = Release(1 / 2, (min(sampler.per_round, population), population))
+    start: tuple[Release, ...] = ()
+    if start_rate is not None:
+        start = (Release(privacy.start_noise, start_rate),)
+    described: tuple[Release, ...] = ()
+    if columns is not None:
+        _check_cost(columns, privacy)
+        described = (columns,)
+    noise = privacy.noise
+    if noise is None:
+        assert privacy.epsilon is not None
+        all_of_it = (*start, replace(unit, count=rounds))
+        noise = least_noise(
+            all_of_it, privacy.epsilon, privacy.delta, privacy.accountant, described
+        )
+    each = replace(unit, noise=noise * unit.noise)
+    before = tuple(replace(one, noise=noise * one.noise) for one in start)
+    return noise, Budget(each, privacy.delta, privacy.accountant, (*described, *before))
+
+
+def _check_cost(columns: Release, privacy: Privacy) -> None:
+    """Refuse a description of columns that alone costs more than the run may spend."""
+    if privacy.epsilon is None:
+        return
+    spent = epsilon_of((columns,), privacy.delta, privacy.accountant)
+    if spent >= privacy.epsilon:
+        raise PrivacyError(
+            f"privacy.epsilon: the description of columns with noise {columns.noise:g} alone costs "
+            f"{spent:.4g} at delta {privacy.delta:g}, got {privacy.epsilon:g}; expected more, or more "
+            "data.encode.noise"
+        )
+
+
+def _check_budget(budget: Budget, privacy: Privacy, rounds: int, noise: float) -> None:
+    # A noise without a budget: the rows say what it costs.
+    if privacy.epsilon is None:
+        return
+    spent = budget.epsilon(rounds)
+    if spent <= privacy.epsilon * (1 + _ROUNDING):
+        return
+    again = ""
+    expected = f"at least {spent:.4g}, fewer rounds, or more noise"
+    if budget.repeated:
+        again = f" and {budget.repeated} done again"
+        expected = "a run that was not stopped while its models were sent"
+    raise PrivacyError(
+        f"privacy.epsilon: {rounds} rounds{again} with noise {noise:g} cost {spent:.4g} at delta "
+        f"{privacy.delta:g}, got {privacy.epsilon:g}; expected {expected}"
+    )

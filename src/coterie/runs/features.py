@@ -1,0 +1,160 @@
+"""A run with asynchronous rounds, with noised sums of updates, or with sums as secure aggregation
+computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from coterie.config.problems import Problem, refuse
+from coterie.data.population import Population
+from coterie.methods.algorithm import Algorithm, as_algorithm
+from coterie.methods.buffered import Buffering
+from coterie.methods.override import with_buffer
+from coterie.privacy.accounting import Release, check_package
+from coterie.privacy.private import (
+    Privacy,
+    Repeats,
+    check_columns,
+    make_private,
+    random_cohorts,
+)
+from coterie.privacy.secure_sums import SecureSums, make_secure
+from coterie.runs.spec import RunSpec
+
+# Why one client could change how others count, or how many do.
+_NOT_PRIVATE: Mapping[str, str] = {
+    "bounds": "compare clients with each other",
+    "attack": "attackers send what they know of others' updates",
+    "shift": "moves data between clients",
+    "quorum": "a round that does not count tells how many clients replied",
+}
+_NOT_SECURE: Mapping[str, str] = {
+    # A bound is made of the lengths of all updates of a request.
+    "bounds": "compare single updates",
+    # The noise is computed for updates of real numbers; for rounded ones it would be another mechanism.
+    "budget": "adds noise to sums of updates that are not rounded",
+}
+
+
+def asynchronous_spec(spec: RunSpec, rule: Buffering | None, name: str = "method") -> RunSpec:
+    """The same run with asynchronous rounds.
+
+    Args:
+        spec: of the run.
+        rule: when models move; ``None``: the run stays as it is.
+        name: what to call the method in an error.
+
+    Raises:
+        ConfigError: for a method that needs all replies of a round, and for a buffer that so many
+            clients at a time would not fill.
+    """
+    if rule is None:
+        return spec
+    if rule.buffer > rule.concurrency:
+        expected = f"at most {rule.concurrency} (train.clients_per_round)"
+        what = "more updates than clients train at a time"
+        refuse(Problem("asynchronous.buffer", what, rule.buffer, expected))
+    return replace(spec, algorithm=with_buffer(spec.algorithm, rule, name))
+
+
+def check_over_selection(algorithm: Algorithm, over_selection: float, name: str) -> None:
+    """Refuse more clients than are needed where the method, called ``name``, draws its clients itself.
+
+    Raises:
+        ConfigError: for such a method.
+    """
+    if over_selection > 1 and algorithm.samples_cohort:
+        what = f"{name!r} samples its clients itself"
+        refuse(Problem("train.over_selection", what, over_selection, "1 with this method"))
+
+
+def private_spec(
+    spec: RunSpec,
+    privacy: Privacy | None,
+    name: str = "method",
+    repeats: Repeats = Repeats(),
+) -> RunSpec:
+    """The same run with noised sums in place of what its server computes of single updates.
+
+    Args:
+        spec: of the run.
+        privacy: what is asked for; ``None``: the run stays as it is.
+        name: what to call the method in an error.
+        repeats: of real clients, where the run was stopped.
+
+    Raises:
+        ConfigError: for a run that does not work with it, or without the package ``dp-accounting``.
+        PrivacyError: if the rounds would spend more than allowed.
+    """
+    columns = _columns_release(spec.population)
+    if privacy is None:
+        if columns is not None:
+            what = "is counted by a budget, and without [privacy] there is none"
+            refuse(Problem("data.encode.noise", what, columns.noise, "[privacy], or no noise"))
+        return spec
+    check_package()
+    _check_features(spec, _NOT_PRIVATE, "none with privacy")
+    sampler = random_cohorts(spec.sampler, privacy)
+    # A client that can be reached is drawn more often than the `n` of `N` that is counted.
+    if sampler.kind == "uniform" and spec.participation.availability is not None:
+        what = "cohorts of a fixed size are drawn from fewer clients than are counted"
+        expected = "train.sampler 'poisson', or no [availability]"
+        refuse(Problem("availability", what, sampler.kind, expected))
+    if columns is not None:
+        check_columns(columns, sampler, privacy)
+    method, sampler, budget = make_private(
+        spec.algorithm,
+        privacy,
+        sampler,
+        spec.rounds,
+        spec.seed,
+        columns=columns,
+        repeats=repeats,
+        name=name,
+    )
+    return replace(spec, algorithm=as_algorithm(method), sampler=sampler, budget=budget)
+
+
+def secure_spec(spec: RunSpec, sums: SecureSums | None, name: str = "method") -> RunSpec:
+    """The same run with sums as secure aggregation computes them.
+
+    Args:
+        spec: of the run.
+        sums: how they are computed; ``None``: the run stays as it is.
+        name: what to call the method in an error.
+
+    Raises:
+        ConfigError: for a run that needs single updates.
+    """
+    if sums is None:
+        return spec
+    _check_features(spec, _NOT_SECURE, "none with secure sums")
+    return replace(spec, algorithm=as_algorithm(make_secure(spec.algorithm, sums, name)))
+
+
+def _check_features(spec: RunSpec, excluded: Mapping[str, str], expected: str) -> None:
+    """Refuse what a run has of some features.
+
+    Raises:
+        ConfigError: naming the first of them.
+    """
+    has = {
+        "bounds": spec.bounds.enabled,
+        "attack": spec.attack is not None,
+        "shift": spec.shift is not None,
+        "quorum": spec.quorum.min_replies > 1,
+        "budget": spec.budget is not None,
+    }
+    for name, why in excluded.items():
+        if has[name]:
+            path = "privacy" if name == "budget" else name
+            refuse(Problem(path, why, getattr(spec, name), expected))
+
+
+def _columns_release(population: Population) -> Release | None:
+    """What the description of a table's columns releases; ``None`` without noise or a table."""
+    if population.table is None or population.table.raw.encode.noise is None:
+        return None
+    # All clients take part in it, so nothing is gained by sampling.
+    return Release(population.table.raw.encode.noise)
