@@ -38,13 +38,7 @@ class Maker(Protocol):
 
 @dataclass(frozen=True)
 class Ranges(Sequence[IntArray]):
-    """Index arrays that are ranges: client ``i`` holds ``start[i] .. start[i] + size[i] - 1``.
-
-    Example:
-        >>> held = Ranges(np.array([0, 3]), np.array([3, 2]))
-        >>> len(held), held[1].tolist(), [rows.tolist() for rows in held]
-        (2, [3, 4], [[0, 1, 2], [3, 4]])
-    """
+    """Index arrays that are ranges: client ``i`` holds ``start[i] .. start[i] + size[i] - 1``."""
 
     start: IntArray
     size: IntArray

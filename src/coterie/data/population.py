@@ -145,14 +145,6 @@ class Population:
     def planted_shares(self) -> FloatArray | None:
         """The share of each concept in the training samples of each client, float64 ``[N, g]``; rows
         of zeros for clients without a sample. ``None`` where samples have no known concepts.
-
-        Example:
-            >>> import torch
-            >>> x, y = torch.zeros(4, 1), torch.zeros(4, dtype=torch.int64)
-            >>> concept = np.array([0, 0, 1, 1])
-            >>> mixed = Population(x, y, ([0, 1, 2, 3], [1]), ([], []), 1, concept=concept)
-            >>> mixed.planted_shares().tolist()
-            [[0.5, 0.5], [1.0, 0.0]]
         """
         if self.concept is None:
             return None

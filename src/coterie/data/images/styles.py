@@ -21,12 +21,7 @@ def is_style(style: str) -> bool:
 
 
 def moves_pixels_alone(style: str) -> bool:
-    """Whether a style keeps the values of all pixels, so that it does not matter how they are scaled.
-
-    Example:
-        >>> moves_pixels_alone("rotate 180"), moves_pixels_alone("rotate 45")
-        (True, False)
-    """
+    """Whether a style keeps the values of all pixels, so that it does not matter how they are scaled."""
     turned = ANGLE.fullmatch(style)
     if turned:
         return float(turned[1]) % 90 == 0

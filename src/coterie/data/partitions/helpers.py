@@ -26,12 +26,7 @@ TEST_FRACTION = 0.1
 
 
 def rows_by_owner(owner: NDArray[np.intp], count: int) -> list[IntArray]:
-    """The rows of each of ``count`` owners, ascending.
-
-    Example:
-        >>> [rows.tolist() for rows in rows_by_owner(np.array([1, 0, 1]), 2)]
-        [[1], [0, 2]]
-    """
+    """The rows of each of ``count`` owners, ascending."""
     # A stable sort keeps the rows of an owner ascending.
     order = np.argsort(owner, kind="stable").astype(np.int64)
     ends = np.cumsum(np.bincount(owner, minlength=count))

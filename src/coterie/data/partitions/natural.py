@@ -41,15 +41,6 @@ def natural(
         test_fraction: share of each client's samples to test on, in a random split.
         split: ``source``: keep the source's train and test rows. ``random``: pool and split each
             client's samples. ``auto``: keep them if some client has both.
-
-    Example:
-        >>> import torch
-        >>> columns = {"site": np.array(["b", "a", "a", "b", "c"])}
-        >>> y = torch.zeros(5, dtype=torch.int64)
-        >>> samples = Samples(torch.zeros(5, 1), y, classes=1, train_rows=5, columns=columns)
-        >>> parts = natural(samples, Key(0), column="site")
-        >>> parts.names, [len(rows) for rows in parts.train]
-        (('a', 'b'), [1, 1])
     """
     columns = samples.columns
     train_rows = samples.train_rows
@@ -111,15 +102,6 @@ def predefined(
 
     Args:
         test_fraction: share of each client's samples to test on; one is always left to train on.
-
-    Example:
-        >>> import torch
-        >>> offsets = np.array([0, 4, 5])
-        >>> y = torch.zeros(5, dtype=torch.int64)
-        >>> samples = Samples(torch.zeros(5, 1), y, classes=1, train_rows=5, offsets=offsets)
-        >>> parts = predefined(samples, Key(0), test_fraction=0.5)
-        >>> [rows.tolist() for rows in parts.train], [rows.tolist() for rows in parts.test]
-        ([[0, 1], [4]], [[2, 3], []])
     """
     if samples.holders is not None:
         return samples.holders
