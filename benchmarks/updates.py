@@ -30,8 +30,8 @@ from coterie.core.vectors import flatten
 from coterie.math import distances, similarity
 from coterie.math.balanced import inter_cluster
 from coterie.math.clustering import kmeans
-from coterie.methods import streaming as folding
 from coterie.methods.algorithm import as_algorithm
+from coterie.rules import combining
 
 ASKED = {"edc": "20 s, 4 GB", "madc": "60 s"}
 
@@ -115,7 +115,7 @@ def folded() -> Callable[[], object]:
 
 def whole() -> Callable[[], object]:
     """The same round, all updates side by side."""
-    folding.LARGE = 2**62
+    combining.LARGE = 2**62
     return _round()
 
 

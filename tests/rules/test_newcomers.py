@@ -19,6 +19,7 @@ from coterie.core.engine import Engine, Reply
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.plan import Plan
+from coterie.core.training import Steps
 from coterie.core.work import Evaluate, Train, Work
 from coterie.methods.algorithm import as_algorithm
 from coterie.rules.cold_start import DirectionMemory
@@ -193,7 +194,7 @@ def test_pretraining_has_the_methods_objective() -> None:
     pretraining, training = (work for work, _, _ in scripted.requests)
     assert isinstance(pretraining, Train)
     assert pretraining.objective.mu == 0.7
-    assert pretraining.steps == 50
+    assert pretraining.how == Steps(50)
     assert isinstance(training, Train)
     assert training.objective.mu == 0.7
-    assert training.steps != 50
+    assert training.how != Steps(50)
