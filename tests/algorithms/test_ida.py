@@ -13,7 +13,7 @@ from coterie.core.engine import Reply
 from coterie.core.groups import Groups
 from coterie.core.updates import Updates
 from coterie.core.work import Evaluate
-from coterie.methods.step import Clustered
+from coterie.methods.method import Clustered
 from coterie.rules.assigning import everyone
 from coterie.rules.weighing import evenly
 from tests.conftest import blobs, no_round, remembered, round_of, small_net

@@ -17,7 +17,7 @@ from coterie.config import check, load_config
 from coterie.config.identity import config_hash
 from coterie.core.groups import Groups
 from coterie.errors import ConfigError
-from coterie.methods.step import Clustered
+from coterie.methods.method import Clustered
 from coterie.objectives import OBJECTIVES, Fused, Fusion, proximal
 from coterie.rules.server import SERVERS, yogi
 from coterie.runs.prepare import Prepared, prepare

@@ -26,7 +26,7 @@ from coterie.deploy.kept_file import Parts
 from coterie.deploy.only_simulated import check_real
 from coterie.errors import ConfigError
 from coterie.methods.fit_to_model import check_solver, check_task
-from coterie.methods.step import Clustered
+from coterie.methods.method import Clustered
 from coterie.methods.traits import Feature, traits_of
 from coterie.rules.migration import Migrating, Migration
 from coterie.runs.configured import make_method, make_network, make_solver, make_task

@@ -12,8 +12,7 @@ from coterie.core.groups import Groups
 from coterie.core.served import Served
 from coterie.errors import ConfigError
 from coterie.methods.buffered import Buffered
-from coterie.methods.method import InitialModels, Method
-from coterie.methods.step import Clustered
+from coterie.methods.method import Clustered, InitialModels, Method
 from coterie.rules.assigning import by_group
 
 

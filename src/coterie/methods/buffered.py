@@ -22,9 +22,14 @@ from coterie.core.reply_times import ReplyTimes
 from coterie.core.served import Served
 from coterie.core.updates import Updates
 from coterie.errors import ConfigError
-from coterie.methods.aggregate import move_models, take_choices, training_notes
-from coterie.methods.method import InitialModels, Method
-from coterie.methods.step import Clustered
+from coterie.methods.method import (
+    Clustered,
+    InitialModels,
+    Method,
+    move_models,
+    take_choices,
+    training_notes,
+)
 from coterie.rules.training import train
 
 
@@ -40,9 +45,6 @@ class Buffering:
         concurrency: clients that train at the same time, at most.
         exponent: of the staleness; 0: old updates count as new ones.
         times: how long clients take.
-
-    Raises:
-        ConfigError: for a value out of its range.
 
     Source: Nguyen et al., Federated Learning with Buffered Asynchronous Aggregation (AISTATS 2022),
     Alg. 1, and its section on the experiments for the square root.
@@ -62,11 +64,8 @@ class Buffering:
         check_arguments(Buffering, numbers)
 
     def scale(self, staleness: IntArray) -> FloatArray:
-        """How much of itself each update counts, float64 ``[n]``.
-
-        Args:
-            staleness: int64 ``[n]``, how often its model moved since its client was sent it.
-        """
+        """How much of itself each update counts, float64 ``[n]``, by how often its model moved since
+        its client was sent it."""
         return np.power(1.0 + staleness.astype(np.float64), -self.exponent)
 
 
@@ -104,12 +103,7 @@ class InFlight:
 
     @classmethod
     def none(cls, k: int, d: int) -> InFlight:
-        """Nobody has begun, at time 0.
-
-        Args:
-            k: number of groups.
-            d: values of a model.
-        """
+        """Nobody has begun, at time 0, of ``k`` groups with models of ``d`` values."""
         ids = np.empty(0, np.int64)
         numbers = np.empty(0)
         nothing = torch.empty(0, d)
@@ -123,12 +117,7 @@ class InFlight:
         return self.ids[~self.arrived]
 
     def with_updates(self, updates: Updates, times: FloatArray) -> InFlight:
-        """The same with clients that begin now.
-
-        Args:
-            updates: what they will send.
-            times: float64 ``[n]``, how long each takes.
-        """
+        """The same with clients that begin now; ``times`` says how long each takes."""
         return replace(
             self,
             ids=np.concatenate([self.ids, updates.ids]),
@@ -143,9 +132,6 @@ class InFlight:
 
     def until_full(self, buffer: int) -> tuple[InFlight, IntArray, int | None]:
         """Let updates come in, one after another, until a group has a full buffer.
-
-        Args:
-            buffer: ``K``.
 
         Returns:
             The state then; the rows of the updates that came in; and the group, ``None`` if all came in
@@ -168,9 +154,6 @@ class InFlight:
 
     def take(self, group: int) -> tuple[InFlight, Updates, IntArray]:
         """Empty the buffer of a group, whose model moves.
-
-        Args:
-            group: its number.
 
         Returns:
             The state without it; its updates in the order of their clients; and int64 ``[n]``, how
@@ -203,42 +186,23 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class Buffered:
-    """A ``Method`` as an ``Algorithm`` with asynchronous rounds.
-
-    Args:
-        method: its slots.
-        rule: when a model moves.
-    """
+    """A ``Method`` as an ``Algorithm`` with asynchronous rounds."""
 
     method: Method
     rule: Buffering
 
     @property
     def samples_cohort(self) -> bool:
-        """The run says who may begin."""
         return False
 
     def init(self, initial_models: InitialModels, clients: int) -> Groups:
-        """See `Clustered`."""
         return Clustered(self.method).init(initial_models, clients)
 
     def serve(self, state: Groups) -> Served:
-        """See `Clustered`."""
         return Clustered(self.method).serve(state)
 
     def step(self, state: Groups, round: Round) -> tuple[Groups, Mapping[str, Any]]:
-        """One move of one group's model.
-
-        Args:
-            state: with the updates in flight.
-            round: whose cohort are the clients that may begin.
-
-        Returns:
-            The new state, and notes for the round's row.
-
-        Raises:
-            ConfigError: if the method's plan is none of clients side by side.
-        """
+        """One move of one group's model; the cohort are the clients that may begin."""
         method = self.method
         flight = _in_flight(state)
 

@@ -27,11 +27,6 @@ from coterie.rules.server import on_parameters, paced
 def check_solver(made: Method | Algorithm, solver: Solver, module: nn.Module) -> None:
     """Refuse local training with which a model of the clients' own cannot be trained.
 
-    Args:
-        made: a method; an algorithm with a step of its own is not asked.
-        solver: how clients train.
-        module: the network.
-
     Raises:
         ConfigError: naming the option.
     """
@@ -66,9 +61,6 @@ def fit_to_model(
         made: a method; an algorithm with a step of its own is left as it is.
         module: the network, which is not changed.
         key: the stream of first weights.
-
-    Raises:
-        ConfigError: for a network that the objective cannot use.
     """
     method = method_of(made)
     if method is None:
@@ -120,10 +112,6 @@ _NO_CLASSES = Feature(
 def check_task(made: Method | Algorithm, task: Task) -> None:
     """Refuse a method that reads classes where targets are none.
 
-    Args:
-        made: a method; an algorithm with a step of its own is not asked.
-        task: what is learned.
-
     Raises:
         ConfigError: naming what reads them.
 
@@ -142,11 +130,7 @@ def check_task(made: Method | Algorithm, task: Task) -> None:
 
 
 def _check_mixture(method: Method, task: Task) -> None:
-    """Refuse what clients that weigh their samples cannot do.
-
-    Raises:
-        ConfigError: naming it.
-    """
+    """Refuse what clients that weigh their samples cannot do."""
     if not is_classes(task):
         raise ConfigError(
             f"task.kind: the method mixes probabilities of classes, got {task.name!r}; "
@@ -158,9 +142,6 @@ def _check_mixture(method: Method, task: Task) -> None:
 
 def check_records(made: Method | Algorithm) -> None:
     """Refuse an objective, or a rule for models of the clients' own, that lacks a part.
-
-    Args:
-        made: a method; an algorithm with a step of its own is not asked.
 
     Raises:
         ConfigError: naming what is missing.

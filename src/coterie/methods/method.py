@@ -1,24 +1,33 @@
-"""A federated method as a record of rules."""
+"""A federated method as a record of rules, and its round."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.config.problems import Problem, refuse
-from coterie.core.groups import Groups
+from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.groups import NO_GROUP, Groups
+from coterie.core.keep import Keep
+from coterie.core.own_model import serves_as_sent
+from coterie.core.plan import Plan, with_mixtures
+from coterie.core.process import one_torch_thread
+from coterie.core.served import Served
 from coterie.core.updates import Updates
 from coterie.core.work import Train
 from coterie.objectives import plain
 from coterie.rules.assigning import Assign, Serve, by_group
-from coterie.rules.combining import Aggregate, mean
+from coterie.rules.combining import Aggregate, mean, side_by_side
 from coterie.rules.inter_group import InterGroup
 from coterie.rules.server import Server, sgd
+from coterie.rules.soft_groups import with_label_prior, with_shares
 from coterie.rules.weighing import Weigh, by_size
 
 # What a method needs of single clients, apart from the sums of their updates: updates of a training
@@ -109,3 +118,164 @@ class Method:
     def groups(self) -> int:
         """Number of models at the start."""
         return self.first.groups
+
+
+@dataclass(frozen=True, slots=True)
+class Clustered:
+    """A ``Method`` as an ``Algorithm``."""
+
+    method: Method
+
+    @property
+    def samples_cohort(self) -> bool:
+        """Whether the method samples its clients itself."""
+        return "all_clients" in (self.method.needs or ())
+
+    def init(self, initial_models: InitialModels, clients: int) -> Groups:
+        """The first models, and no client has a group yet."""
+        models = self.method.first.make(initial_models, clients)
+        stays = self.method.local.keep
+        if isinstance(stays, Keep):
+            # A client that changes its group takes along what it keeps. So all models begin with
+            # the same values there, and differ only in what is shared.
+            kept = torch.from_numpy(stays.kept())
+            models[:, kept] = models[0, kept]
+        trained = np.zeros(len(models), bool)
+        # w_0 is kept apart from the models: newcomers of FedGroup and FlexCFL train from it later.
+        return Groups(models, np.full(clients, NO_GROUP), start=models[0], trained=trained)
+
+    def step(self, state: Groups, round: Round) -> tuple[Groups, Mapping[str, Any]]:
+        """One round; an empty cohort changes nothing, unless its models move in every round.
+
+        Returns:
+            The new state, and notes for the round's row.
+        """
+        method = self.method
+        # Sorted: sums run in client order, whatever order a sampler gives.
+        round = replace(round, cohort=np.sort(round.cohort), local=method.local)
+        if not len(round.cohort) and not method.aggregate.every_round:
+            return state, {}
+        # The grouping rules draw from one stream, so that a rule with two halves can share a draw.
+        grouping = round.of("assign")
+
+        # Step 1: who trains from which model, and after whom?
+        begun = time.perf_counter()
+        groups, plan = method.assign(state, grouping)
+        # Some rules train clients only to place them; that time counts as training.
+        seconds = {"grouping": time.perf_counter() - begun - round.clients.ledger.training}
+
+        # Step 2: the clients train. A rule that clusters replies needs all of them side by side.
+        collect = side_by_side if method.recluster else method.aggregate.collect
+        updates = collect(method.local, method.weigh, groups, plan, round.of("train"))
+        groups, plan = plan.answered(groups)
+        notes = {**training_notes(method, groups, plan, updates), "seconds": seconds}
+        if method.local.choose is not None:
+            groups = take_choices(groups, updates, notes)
+        if updates.shares is not None:
+            count_newcomers(groups, updates.shares.ids, notes)
+            groups = with_shares(groups, updates.shares.ids, updates.shares.shares)
+        if updates.label_sums is not None:
+            groups = with_label_prior(groups, updates.label_sums)
+
+        # Step 3: do the replies change the groups? A rule hears of a round that does not count, too.
+        begun = time.perf_counter()
+        too_few = updates.replies < round.least_replies and not method.aggregate.every_round
+        if too_few:
+            updates = updates.first(0)
+        if method.recluster is not None:
+            groups, updates = method.recluster(groups, updates, grouping)
+        if too_few:
+            return groups, {**notes, "exchange": 0, "skipped": True}
+
+        # Step 4: how much does each reply count, and how do the models move?
+        groups, found = move_models(method, groups, plan, updates, round)
+        seconds["aggregation"] = time.perf_counter() - begun
+        return groups, {**notes, **found}
+
+    @one_torch_thread()
+    def serve(self, state: Groups) -> Served:
+        """Which model serves each client."""
+        served = self.method.serve(state)
+        if serves_as_sent(self.method.local.own_model):
+            return served
+        return replace(served, personal=self.method.local)
+
+
+# --- parts of a round -----------------------------------------------------------------------------
+
+
+def training_notes(method: Method, groups: Groups, plan: Plan, updates: Updates) -> dict[str, Any]:
+    """What is known of a round once its clients have trained."""
+    # Fig. 6 of FlexCFL counts one exchange per group and round with an inter-group step.
+    exchange = groups.k
+    if method.inter_group is None:
+        exchange = 0
+    return {**plan.notes, "replies": updates.replies, "exchange": exchange, "plan": plan}
+
+
+def take_choices(groups: Groups, updates: Updates, notes: dict[str, Any]) -> Groups:
+    """The clients are members of the groups that they chose; ``notes`` counts newcomers."""
+    count_newcomers(groups, updates.ids, notes)
+    # Who did not answer keeps its group: nothing is known of what it chose.
+    return groups.with_members(updates.ids, updates.row)
+
+
+def count_newcomers(groups: Groups, ids: IntArray, notes: dict[str, Any]) -> None:
+    """Count in ``notes`` those of some clients that had no group before."""
+    newcomers = int((groups.member[ids] < 0).sum())
+    notes["newcomers"] = int(notes.get("newcomers", 0)) + newcomers
+
+
+@one_torch_thread()
+def move_models(
+    method: Method, groups: Groups, plan: Plan, updates: Updates, round: Round
+) -> tuple[Groups, dict[str, Any]]:
+    """The groups with models moved by the replies, and notes for the round's row.
+
+    Args:
+        groups: after the reclustering, which may have split or opened groups.
+    """
+    before = groups.models
+    weights = method.weigh(groups, updates, round.of("assign"))
+    notes: dict[str, Any] = {"ids": updates.ids, "weights": weights}
+    notes["loss"] = None
+    if len(updates):
+        notes["loss"] = float(np.average(updates.loss, weights=updates.size))
+    groups, total, trained, found = method.aggregate(groups, updates, weights, plan, round)
+    groups = method.server(groups, total, torch.from_numpy(trained))
+    if method.inter_group is not None:
+        groups = _pulled(method.inter_group, method.local.stays, groups)
+    groups = replace(groups, trained=trained)
+    notes["discrepancy"] = None
+    if len(updates) and updates.summed is None:
+        notes["discrepancy"] = _discrepancy(before, groups.models, updates, plan.mixtures)
+    return groups, {**notes, **found}
+
+
+def _pulled(pull: InterGroup, stays: Keep | None, groups: Groups) -> Groups:
+    """The models after they pulled on each other, in the coordinates that they share with clients."""
+    if stays is None:
+        return pull(groups)
+    shared = torch.from_numpy(stays.shared(groups.models.shape[1]))
+    models = groups.models.clone()
+    models[:, shared] = pull(replace(groups, models=groups.models[:, shared])).models
+    return replace(groups, models=models)
+
+
+def _discrepancy(
+    before: Tensor, after: Tensor, updates: Updates, mixtures: FloatArray | None
+) -> float:
+    """Mean of ``|w_i - w|`` over a round's participants, ``w`` the group's model after aggregation
+    (FedGroup eq. 4), or the client's mixture of the models.
+
+    Args:
+        before: ``[k, d]``, the models before aggregation.
+        after: ``[k, d]``, the models after aggregation and inter-group step.
+        mixtures: float64 ``[m, k]``, those of the plan.
+    """
+    # From the update and the step of the model, both small, and not from two large vectors.
+    moved = with_mixtures(after[: len(before)] - before, mixtures)
+    replies = zip(updates.relative_to(before), updates.row, strict=True)
+    # One client after another: all differences at once would be another copy of the updates.
+    gaps = [torch.linalg.vector_norm(delta - moved[row]) for delta, row in replies]
+    return float(torch.stack(gaps).double().mean())

@@ -102,10 +102,9 @@ def override(
     return with_method(made, method)
 
 
-_OTHER = "another algorithm, or no"
 _PERSONAL = Feature(
     "personal.layers",
-    f"{_OTHER} [personal]",
+    "another algorithm, or no [personal]",
     {
         "data": "all data are in one place, where no client could keep a layer",
         "mixture": "its clients train several models, of which no layer could be theirs",
@@ -117,7 +116,7 @@ _PERSONAL = Feature(
 )
 _OWN_MODEL = Feature(
     "own_model",
-    f"{_OTHER} [own_model]",
+    "another algorithm, or no [own_model]",
     {
         "data": "all data are in one place, where no client could have a model of its own",
         "mixture": "its clients train several models",
@@ -154,12 +153,10 @@ _ASYNCHRONOUS = Feature(
 
 
 def with_personal_layers(method: Method, names: tuple[str, ...], name: str = "method") -> Method:
-    """The method with layers that stay with its clients.
+    """The method, called ``name`` in an error, with layers that stay with its clients.
 
     Args:
-        method: of slots.
         names: of the layers, as `coterie.core.keep.keep_layers` reads them.
-        name: what to call the method in an error.
 
     Raises:
         ConfigError: for a method that cannot leave any with its clients.
@@ -175,12 +172,8 @@ def with_personal_layers(method: Method, names: tuple[str, ...], name: str = "me
 
 
 def with_own_model(method: Method, rule: OwnModel, name: str = "method") -> Method:
-    """The method whose clients have a model of their own in addition to those of the method.
-
-    Args:
-        method: of slots.
-        rule: what a client has of its own, and how it trains.
-        name: what to call the method in an error.
+    """The method, called ``name`` in an error, whose clients have a model of their own in addition to
+    those of the method.
 
     Raises:
         ConfigError: for a method that has no training which the rule could be.
@@ -196,12 +189,7 @@ def with_own_model(method: Method, rule: OwnModel, name: str = "method") -> Meth
 
 
 def with_buffer(made: Method | Algorithm, rule: Buffering, name: str = "method") -> Buffered:
-    """The method with asynchronous rounds.
-
-    Args:
-        made: a method.
-        rule: when models move, and how much old updates count.
-        name: what to call the method in an error.
+    """The method, called ``name`` in an error, with asynchronous rounds.
 
     Raises:
         ConfigError: for a method whose rules need all replies of a round together.
@@ -251,11 +239,6 @@ def with_kept_optimizer(
     made: Method | Algorithm, solver: Solver, module: nn.Module
 ) -> Method | Algorithm:
     """The method whose clients keep what their optimiser remembers, where the solver says so.
-
-    Args:
-        made: a method, or an algorithm with a step of its own.
-        solver: how clients train.
-        module: the network.
 
     Raises:
         ConfigError: for a method with which that cannot be.

@@ -23,8 +23,6 @@ def place(algorithm: Algorithm, state: Groups, round: Round) -> Groups:
     state is to be used for serving alone.
 
     Args:
-        algorithm: what runs.
-        state: the groups after a round.
         round: whose cohort is to be placed; its clients should be on trial (``Clients.on_trial``).
 
     Returns:
@@ -64,11 +62,6 @@ def place_unlabelled(algorithm: Algorithm, state: Groups, round: Round) -> Group
 
     Each client describes its inputs once, and the method's rule for clients without labels reads
     this. One model serves all clients, so it asks nobody.
-
-    Args:
-        algorithm: what runs.
-        state: the groups after a round.
-        round: whose cohort has no labels.
 
     Returns:
         The state as it was for a method without such a rule, and before it has found groups. A client

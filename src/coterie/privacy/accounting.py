@@ -201,8 +201,6 @@ class Budget:
 
     Args:
         each: the release of one round.
-        delta: the guarantee is ``(epsilon, delta)``.
-        accountant: that computes epsilon.
         before: releases before the first round, such as those of a cold start.
         repeated: rounds that were released and are done again.
     """

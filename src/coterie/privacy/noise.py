@@ -112,9 +112,8 @@ class PrivateSums:
     def collect(
         self, local: Train, weigh: Weigh, groups: Groups, plan: Plan, round: Round
     ) -> Updates:
-        """The clients train. Real ones clip their updates by themselves, the server clips those of the
-        others."""
-        # Real clients send no longer update than counts.
+        """The clients train. Real ones send no longer update than counts; the server clips those of
+        the others."""
         if round.clients.are_real:
             local = replace(local, clip=self.clip_in(groups))
         return train(local, groups, plan, round)
@@ -174,13 +173,8 @@ class PrivateSums:
 
 
 def noised(sums: PrivateSums) -> Aggregate:
-    """Sums with noise in place of means.
-
-    Models move in every round: that nobody was asked is something about the clients, too.
-
-    Args:
-        sums: how updates are clipped and noised.
-    """
+    """Sums with noise in place of means. Models move in every round: that nobody was asked is
+    something about the clients, too."""
     return Aggregate(sums, sums.collect, sums=True, every_round=True)
 
 
@@ -193,17 +187,13 @@ def lengths_of(delta: Tensor) -> FloatArray:
 
 @one_torch_thread()
 def clipped_sums(delta: Tensor, lengths: FloatArray, row: IntArray, k: int, clip: float) -> Tensor:
-    """The sum of each group's updates, none of which counts with more than the length of the clip.
+    """The sum of each group's updates, none of which counts with more than the length of the clip,
+    float64 ``[k, d]``: one row more or less of ``delta`` changes it by ``clip`` at most.
 
     Args:
         delta: float32 ``[n, d]``.
         lengths: float64 ``[n]``, of the updates.
         row: int64 ``[n]``, the group of each.
-        k: number of groups.
-        clip: longest length.
-
-    Returns:
-        float64 ``[k, d]``. One row more or less of ``delta`` changes it by ``clip`` at most.
 
     Example:
         >>> import numpy as np
@@ -222,13 +212,7 @@ def clipped_sums(delta: Tensor, lengths: FloatArray, row: IntArray, k: int, clip
 
 
 def gaussian(shape: tuple[int, ...] | torch.Size, deviation: float, key: Key) -> Tensor:
-    """Independent Gaussian noise, float64.
-
-    Args:
-        shape: of the tensor.
-        deviation: standard deviation of each number.
-        key: random stream.
-    """
+    """Independent Gaussian noise of this standard deviation, float64."""
     drawn = key.generator().standard_normal(tuple(shape))
     return deviation * torch.from_numpy(drawn)
 
@@ -248,7 +232,6 @@ class Rebalanced(PlacesClients):
     move, and so the sums by more than its own update. Here each client moves by itself.
 
     Args:
-        assign: the rule inside.
         least: clients of a round that each group should have.
         secret: the stream of the draws, ``None``: the run's own.
     """
@@ -291,7 +274,6 @@ def moving_shares(counts: FloatArray, least: float) -> FloatArray:
 
     Args:
         counts: float64 ``[k]``, noised; below 0 counts as 0.
-        least: clients that each group should have.
 
     Example:
         >>> moving_shares(np.array([90.0, 10.0]), 20.0).round(3).tolist()

@@ -91,11 +91,8 @@ class PrivateColdStart:
     ``z``.
 
     Args:
-        groups: ``k``.
-        rate: of the sample.
         noise: ``z``.
-        clients: ``N``, those that could be drawn.
-        pretraining: how clients show their direction.
+        clients: those that could be drawn.
         secret: the stream of noise and sample, ``None``: the run's own.
     """
 
@@ -108,7 +105,6 @@ class PrivateColdStart:
 
     @property
     def first_models(self) -> int:
-        """Models before the cold start."""
         return self.groups
 
     def form(self, groups: Groups, round: Round) -> Groups:
@@ -192,12 +188,8 @@ def within_unit(vectors: Tensor) -> Tensor:
 
 
 def chosen_centre(directions: Tensor, memory: CentreMemory) -> IntArray:
-    """The group that each client chooses, int64 ``[n]``: ``argmax_j (v - mean) . c_j``.
-
-    Args:
-        directions: float64 ``[n, p]``, of length 1.
-        memory: the centres.
-    """
+    """The group that each client chooses by its direction ``v``, int64 ``[n]``:
+    ``argmax_j (v - mean) . c_j``."""
     products = (directions - memory.mean) @ memory.centres.T
     chosen: IntArray = products.argmax(dim=1).numpy()
     return chosen
@@ -232,9 +224,6 @@ class PrivateNewcomers:
 
     A client without a usable update takes the model with the least loss on its data. The largest
     group would depend on the other clients.
-
-    Args:
-        pretraining: how clients show their direction.
     """
 
     pretraining: Pretraining = Pretraining()
@@ -245,14 +234,7 @@ class PrivateNewcomers:
         return True
 
     def place(self, groups: Groups, new: IntArray, round: Round, notes: Counter[str]) -> Groups:
-        """The groups with these clients in them.
-
-        Args:
-            groups: after the cold start.
-            new: int64 ``[n]``, clients without a group.
-            round: its ``key`` names the streams.
-            notes: counts ``newcomers``.
-        """
+        """The groups with these clients in them; ``notes`` counts ``newcomers``."""
         memory = groups.memory.get(CentreMemory)
         assert memory is not None, "newcomers come after the group cold start"
         stream = round.of("newcomers_frozen")

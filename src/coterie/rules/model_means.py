@@ -17,12 +17,8 @@ def merge_groups(groups: Groups, merged: IntArray, clients: IntArray) -> Groups:
     ``w = sum_j n_j w_j / sum_j n_j``. Rows of the server optimiser are those of the first of them.
 
     Args:
-        groups: before.
         merged: int64 ``[k]`` in ``0..m-1``, the new group of each, every number in use.
         clients: int64 ``[k]``, ``n_j``. Groups of which none has a client count alike.
-
-    Returns:
-        The ``m`` groups, with their members.
 
     Example:
         >>> groups = Groups(torch.tensor([[0.0], [4.0], [9.0]]), np.array([0, 1, 2, -1]))
@@ -46,7 +42,6 @@ def keep_groups(groups: Groups, kept: IntArray) -> Groups:
     """Some of the groups, numbered anew; clients of the others have none any more.
 
     Args:
-        groups: before.
         kept: int64 ``[m]``, the numbers of those that stay, ascending.
 
     Example:

@@ -1,6 +1,6 @@
 """Clients that go against their group, round after round, count less in its robust average.
 
-Used by `coterie.rules.robust`, for its option ``remember``.
+For the option ``remember`` of `coterie.rules.robust`.
 
 A rule that sees one round alone cannot tell who is wrong where most replies of a group are hostile,
 and with a fifth of all clients hostile that happens to small groups. Most of a group's clients are

@@ -29,25 +29,13 @@ class Participation:
     wanted: int | None = None
 
     def reachable(self, round: int, clients: int, key: Key) -> BoolArray | None:
-        """Who can be reached in a round, bool ``[N]``; ``None``: all.
-
-        Args:
-            round: its number.
-            clients: ``N``.
-            key: the run's stream.
-        """
+        """Who of ``N`` clients can be reached in a round, bool ``[N]``; ``None``: all."""
         if self.availability is None:
             return None
         return self.availability.reachable(round, clients, key)
 
     def late(self, cohort: IntArray, clients: int, key: Key) -> Late | None:
-        """Whose trainings come too late in a round; ``None``: no client's.
-
-        Args:
-            cohort: int64 ``[n]``, who was sampled.
-            clients: ``N``.
-            key: the run's stream in this round.
-        """
+        """Whose trainings come too late in a round of this cohort; ``None``: no client's."""
         if self.reply_times is None:
             return None
         times = self.reply_times.draw(clients, key)
@@ -77,8 +65,6 @@ def participation_of(
     """Who can be asked, and who answers in time, where more clients may be asked than are needed.
 
     Args:
-        availability: which clients can be reached in which rounds.
-        reply_times: how long clients take; ``None``: they answer at once, but with over-selection.
         over_selection: how many are asked for each reply.
         wanted: replies of a round.
     """
@@ -89,12 +75,7 @@ def participation_of(
 
 
 def asked_clients(wanted: int, over_selection: float, clients: int) -> int:
-    """How many clients are asked, so that enough of them answer soon.
-
-    Args:
-        wanted: replies.
-        over_selection: how many are asked for each of them, at least 1.
-        clients: how many there are.
+    """How many clients are asked for so many wanted replies, so that enough of them answer soon.
 
     Example:
         >>> asked_clients(10, 1.3, 100), asked_clients(10, 1.25, 11), asked_clients(10, 1.0, 100)
