@@ -156,9 +156,9 @@ def run_case(case: Case, federation: Federation) -> dict[str, Any]:
         engine="serial",
         seed=case.seed,
         attack=make_attack(case, data.clients),
-        bounds=case.defences not in ("off", "mean"),
+        bounds={"enabled": case.defences not in ("off", "mean")},
         weigh=evenly if case.defences == "mean" else RULES.get(case.defences),
-        evaluate_every=2,
+        train={"evaluate_every": 2},
         **federation.settings,
     )
     seconds = time.perf_counter() - began

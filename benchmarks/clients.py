@@ -60,8 +60,8 @@ def one(method: str, clients: int, rounds: int, cohort: int) -> dict[str, float]
         local=ct.Solver(epochs=10, batch_size=10, lr=0.01),
         rounds=rounds,
         clients_per_round=cohort,
-        evaluate_clients=1000,
         on_round=lambda done: seconds.append({**done.row["seconds"], "busy": processor()}),
+        train={"evaluate_clients": 1000},
     )
     done.set()
     thread.join()

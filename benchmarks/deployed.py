@@ -26,8 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from coterie.config import RunConfig, check
-from coterie.config.reading import read
+from coterie.config.toml_text import read
 from coterie.deploy.flower_commands import FEDERATION, flower_home, run_flwr
 from coterie.deploy.folder import init
 from coterie.deploy.follow import follow, run_status
@@ -36,6 +35,7 @@ from coterie.deploy.local import local_federation
 from coterie.deploy.process import descendants
 from coterie.deploy.settings import DeploymentSettings, load_deployment
 from coterie.deploy.submit import submit
+from coterie.experiment import Experiment, check
 from coterie.flower_app import WORKER
 
 CONFIG = """
@@ -307,7 +307,7 @@ def other_app(place: Place, name: str, server: str, client: str, messages: int) 
 
 
 def coterie_app(
-    place: Place, config: RunConfig, settings: DeploymentSettings, out: Path
+    place: Place, config: Experiment, settings: DeploymentSettings, out: Path
 ) -> Figures:
     """Coterie's FedAvg: rounds but for the first and the last, which scores once more."""
     before = node_seconds(place.nodes)

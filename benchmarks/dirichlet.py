@@ -32,8 +32,8 @@ from coterie.core.work import Train, Work
 from coterie.engines import make_clients
 from coterie.local import LocalRunner
 from coterie.measures.scoring import Scoring, score_round
+from coterie.runs.compose import Composed, compose
 from coterie.runs.loop import RoundResult
-from coterie.runs.prepare import Prepared, prepare
 from coterie.runs.run import Run
 from coterie.studies.reproduce.papers import Line
 from coterie.studies.reproduce.parts import overlay
@@ -141,8 +141,8 @@ def train(
         scored_after: so many rounds.
         known: what clients sent before they were clustered, in other runs.
     """
-    prepared = {reading: prepared_as(line, seed, rounds, reading) for reading in READINGS}
-    spec = prepared[READINGS[0]].spec
+    composed = {reading: prepared_as(line, seed, rounds, reading) for reading in READINGS}
+    spec = composed[READINGS[0]].spec
     # Never scored by the run itself: this script does that, by both readings.
     spec = replace(spec, evaluation=replace(spec.evaluation, every=10**9))
     with spec.make_clients("serial", {}) as made:
@@ -151,19 +151,19 @@ def train(
         clients = replace(made, engine=engine)
         for result in Run.start(spec, clients).rounds():
             if result.round + 1 in scored_after:
-                yield _scored(result, prepared, clients)
+                yield _scored(result, composed, clients)
 
 
-def prepared_as(line: Line, seed: int, rounds: int, reading: str) -> Prepared:
+def prepared_as(line: Line, seed: int, rounds: int, reading: str) -> Composed:
     """The run of a line with so many rounds and one reading of the test set."""
     changed = {"data": {"partition": {"test": reading}}, "train": {"rounds": rounds}}
     tables = overlay(line.tables or {}, changed)
-    return prepare(replace(line, tables=tables).configs(seed)[0])
+    return compose(replace(line, tables=tables).configs(seed)[0])
 
 
-def _scored(result: RoundResult, prepared: Mapping[str, Prepared], clients: Clients) -> Scored:
+def _scored(result: RoundResult, composed: Mapping[str, Composed], clients: Clients) -> Scored:
     figures = {}
-    for reading, one in prepared.items():
+    for reading, one in composed.items():
         spec = one.spec
         module = spec.network.module
         with make_clients("serial", LocalRunner(spec.population, module, spec.local)) as others:

@@ -77,9 +77,9 @@ def main() -> None:
             local=LOCAL,
             rounds=options.rounds,
             clients_per_round=round(KAPPA * CLIENTS),
-            sampler="uniform",
             seed=options.seed,
             engine=options.engine,
+            train={"sampler": "uniform"},
         )
         accuracy = np.array(result.accuracy)
         target = accuracy[-1] if target is None and name == "fedavg" else target

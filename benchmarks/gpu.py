@@ -259,9 +259,8 @@ def recipe(device: str, rounds: int) -> dict[str, float]:
             local=ct.Solver(epochs=1, batch_size=10, lr=0.1),
             rounds=rounds,
             clients_per_round=50,
-            evaluate_every=rounds,
-            engine=engine,
-            device=device if engine == "vmap" else "auto",
+            train={"evaluate_every": rounds},
+            engine={"name": engine, "device": device if engine == "vmap" else "auto"},
         )
         found[engine] = time.perf_counter() - begun
         print(f"  {engine:18} {rounds} rounds in {found[engine]:.1f} s", flush=True)

@@ -44,10 +44,12 @@ def run(name: str, classes: int, seed: int, args: argparse.Namespace) -> dict[st
         clients_per_round=30,
         seed=seed,
         engine="serial",
-        sampler="uniform",
-        evaluate_every=args.rounds,
-        measures=make_measures(("balance",), ct.Solver(), ct.fedavg()),
         on_round=lambda done: models.append(done.groups.models[0].double().numpy()),
+        train={
+            "sampler": "uniform",
+            "evaluate_every": args.rounds,
+            "measures": make_measures(("balance",), ct.Solver(), ct.fedavg()),
+        },
     )
     minimum = loss.minimum(models[0])
     held = data.histograms().sum(axis=0)

@@ -115,7 +115,7 @@ def one_run(
         clients_per_round=20,
         seed=seed,
         engine="serial",
-        evaluate_every=ROUNDS,
+        train={"evaluate_every": ROUNDS},
     )
     last = result.rows[-1]
     agreement = last.get("agreement")

@@ -72,9 +72,8 @@ def one(values: int, clients: int, adapters: bool) -> dict[str, float]:
         local=ct.Solver(epochs=1, batch_size=4, lr=0.01),
         rounds=2,
         clients_per_round=clients,
-        evaluate_every=10**6,
-        evaluate_clients=1,
         engine="serial",
+        train={"evaluate_every": 10**6, "evaluate_clients": 1},
     )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {

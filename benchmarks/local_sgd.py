@@ -253,8 +253,8 @@ def share(model: str, rounds: int, workers: int) -> float:
         model=model,
         local=solver_of(model),
         rounds=rounds + 5,
-        sampler="uniform",
-        workers=workers,
+        train={"sampler": "uniform"},
+        engine={"name": "pool", "workers": workers},
     )
     seconds = [row["seconds"] for row in result.rows[5:]]
     return 1 - sum(s["training"] for s in seconds) / sum(s["total"] for s in seconds)

@@ -49,7 +49,6 @@ from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpI
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supernode.fleet_http_connection import http_request_response
 
-from coterie.config import check
 from coterie.data.population import Population
 from coterie.deploy.folder import init
 from coterie.deploy.keys import make_node_key
@@ -58,6 +57,7 @@ from coterie.deploy.node_app import answer_requests, describe_client
 from coterie.deploy.settings import load_deployment
 from coterie.deploy.submit import submit
 from coterie.engines.flower.messages import ASK_IDENTITY
+from coterie.experiment import check
 from coterie.runs.data import load_data
 from coterie.runs.run import run_config
 from tests.live.federations import difference

@@ -56,10 +56,9 @@ def run(name: str, epsilon: float | None, seed: int, data: Any) -> dict[str, Any
         seed=seed,
         rounds=ROUNDS,
         clients_per_round=COHORT,
-        sampler="poisson",
         local=LOCAL,
         privacy=privacy,
-        evaluate_every=2,
+        train={"sampler": "poisson", "evaluate_every": 2},
     )
     last = result.accuracy[-LAST:]
     row = result.rows[-1]

@@ -95,7 +95,7 @@ def one_run(how: str, method: str, seed: int, network: str) -> dict[str, Any]:
         clients_per_round=CLIENTS,
         seed=seed,
         engine="serial",
-        evaluate_every=ROUNDS,
+        train={"evaluate_every": ROUNDS},
     )
     last = result.rows[-1]
     agreement = last.get("agreement") or {"ari": 0.0}

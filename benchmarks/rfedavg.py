@@ -41,9 +41,11 @@ def run(name: str, classes: int, seed: int, args: argparse.Namespace) -> dict[st
         clients_per_round=30,
         seed=seed,
         engine=args.engine,
-        sampler="uniform",
-        evaluate_every=args.every,
-        measures=make_measures(("balance",), local, {}),
+        train={
+            "sampler": "uniform",
+            "evaluate_every": args.every,
+            "measures": make_measures(("balance",), local, {}),
+        },
     )
     balance = [row["balance"] for row in result.rows]
     return {

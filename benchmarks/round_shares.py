@@ -34,8 +34,8 @@ def shares(model: str, rounds: int, workers: int) -> dict[str, float]:
         model=model,
         local=solver_of(model),
         rounds=rounds + WARM,
-        sampler="uniform",
-        workers=workers,
+        train={"sampler": "uniform"},
+        engine={"name": "pool", "workers": workers},
     )
     seconds: list[dict[str, Any]] = [row["seconds"] for row in result.rows[WARM:]]
     found = {}

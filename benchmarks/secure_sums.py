@@ -60,9 +60,9 @@ def run(method: Any, planted: Any, levels: int | None, rounds: int, seed: int) -
         engine="serial",
         local=ct.Solver(2, 10, 0.1),
         seed=seed,
-        bounds=False,
-        evaluate_every=rounds,
+        bounds={"enabled": False},
         secure=secure,
+        train={"evaluate_every": rounds},
     )
 
 

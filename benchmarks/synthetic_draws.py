@@ -22,10 +22,10 @@ from pathlib import Path
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from coterie.config import RunConfig, check
 from coterie.core.arrays import IntArray
 from coterie.data.population import Population
-from coterie.runs.prepare import prepare
+from coterie.experiment import Experiment, check
+from coterie.runs.compose import compose
 from coterie.runs.run import Run
 from coterie.studies.reproduce.choice import choose
 from coterie.studies.reproduce.parts import overlay
@@ -34,22 +34,22 @@ DATA_SEEDS = (2432, 2205, 3460, 1227, 96, 1914, 3837, 1192, 353)
 ITERATIONS = 300
 
 
-def config_of(data_seed: int) -> RunConfig:
+def config_of(data_seed: int) -> Experiment:
     """FlexCFL's line of Table 3 with another draw of the data."""
     (line,) = choose(["flexcfl"], "full", "3", ["synthetic-mclr/flexcfl"])
     changed = {"data": {"seed": data_seed}, "engine": {"name": "serial"}, "seed": 0}
     return check(overlay(line.tables or {}, changed))
 
 
-def first_groups(config: RunConfig) -> tuple[Population, IntArray]:
+def first_groups(config: Experiment) -> tuple[Population, IntArray]:
     """The data, and the group of each client after the first round.
 
     All 100 clients take part in the cold start, so each has a group then.
     """
-    prepared = prepare(config)
-    with prepared.clients() as clients:
-        result = next(iter(Run.start(prepared.spec, clients).rounds()))
-    return prepared.population, result.groups.member
+    composed = compose(config)
+    with composed.clients() as clients:
+        result = next(iter(Run.start(composed.spec, clients).rounds()))
+    return composed.population, result.groups.member
 
 
 def reached(population: Population, groups: IntArray, l2: float) -> float:

@@ -17,8 +17,8 @@ from typing import Any
 
 from benchmarks.resumable import RunsFile
 from benchmarks.synthetic_draws import DATA_SEEDS
-from coterie.config import check
-from coterie.runs.prepare import prepare
+from coterie.experiment import check
+from coterie.runs.compose import compose
 from coterie.runs.run import Run
 from coterie.runs.summary import figures_of
 from coterie.studies.reproduce.choice import choose
@@ -49,10 +49,10 @@ def lines_of(paper: str, table: str) -> Iterator[Line]:
 def one_run(line: Line, draw: int) -> dict[str, Any]:
     """The best round and the mean of the last ten, in percent."""
     tables = overlay(line.tables or {}, {"data": {"seed": draw}, "seed": 0})
-    prepared = prepare(check(tables))
+    composed = compose(check(tables))
     began = time.perf_counter()
-    with prepared.clients() as clients:
-        rows = [result.row for result in Run.start(prepared.spec, clients).rounds()]
+    with composed.clients() as clients:
+        rows = [result.row for result in Run.start(composed.spec, clients).rounds()]
     found = figures_of(rows)
     assert found["max"] is not None, "every line is evaluated"
     assert found["last10_mean"] is not None, "every line is evaluated"

@@ -154,9 +154,8 @@ def one_run(
         rounds=ROUNDS,
         seed=seed,
         engine="serial",
-        evaluate_every=ROUNDS,
-        evaluate_unseen=tuple(new.tolist()),
-        evaluate_unseen_labels=False,
+        train={"evaluate_every": ROUNDS},
+        evaluate={"unseen": tuple(new.tolist()), "unseen_labels": False},
         **federation.call,
     )
     rule = unlabelled_rule(made.assign)

@@ -22,6 +22,7 @@ author = "the Coterie authors"
 copyright = "the Coterie authors"
 release = version = __version__
 extensions = [
+    "records",
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",

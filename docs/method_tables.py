@@ -148,7 +148,7 @@ def needed(factories: Factories, pages: Mapping[str, Sent]) -> str:
 
 def migrating(factories: Factories, pages: Mapping[str, Sent]) -> str:
     """The list of docs/shifts.md."""
-    from coterie.runs.configured import can_migrate
+    from coterie.runs.compose import can_migrate
 
     names = [f"`{name}`" for name in factories if can_migrate(name)]
     listed = f"{', '.join(names[:-1])} and {names[-1]}."

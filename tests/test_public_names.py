@@ -26,9 +26,20 @@ PUBLIC = [
         "CoterieError",
         "DataError",
     ),
+    *("Evaluate", "Experiment"),
     *("FirstModels", "Groups", "Key", "LiveTable", "LrSchedule", "Method", "Plan", "Population"),
     *("Privacy", "PrivacyError"),
-    *("QuorumError", "Result", "Round", "SecureSums", "Solver", "Train", "Updates", "load"),
+    *(
+        "QuorumError",
+        "Result",
+        "Round",
+        "SecureSums",
+        "Solver",
+        "Train",
+        "Training",
+        "Updates",
+        "load",
+    ),
     *("resume", "run"),
 ]  # and every method
 

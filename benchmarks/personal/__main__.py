@@ -52,7 +52,7 @@ def one_run(federation: Federation, data: Population, method: str, seed: int) ->
         # The clients that never train are left out, so it trains those of the other methods.
         data = federation.seen(data, seed)
     else:
-        ways = {"evaluate_adapt": ADAPT, "evaluate_unseen": UNSEEN, "evaluate_rounds": "last"}
+        ways = {"evaluate": {"adapt": ADAPT, "unseen": UNSEEN, "rounds": "last"}}
     began = time.perf_counter()
     result = ct.run(
         entry.make(federation),
@@ -63,8 +63,8 @@ def one_run(federation: Federation, data: Population, method: str, seed: int) ->
         clients_per_round=federation.per_round,
         seed=seed,
         engine="serial",
-        evaluate_every=federation.rounds,
-        personal=entry.personal,
+        personal={"layers": entry.personal},
+        train={"evaluate_every": federation.rounds},
         **ways,
     )
     seconds = time.perf_counter() - began

@@ -80,7 +80,7 @@ def one_run(data: ct.Population, method: str, seed: int) -> dict[str, Any]:
         clients_per_round=CLIENTS,
         seed=seed,
         engine="serial",
-        evaluate_every=ROUNDS // 8,
+        train={"evaluate_every": ROUNDS // 8},
     )
     scored = [row for row in result.rows if row.get("accuracy") is not None]
     return {

@@ -119,10 +119,9 @@ def _course(
         local=LOCAL,
         rounds=rounds,
         clients_per_round=PER_ROUND,
-        sampler="uniform",
         seed=seed,
         engine="serial",
-        evaluate_every=10,
         on_round=record,
+        train={"sampler": "uniform", "evaluate_every": 10},
     )
     return best, accuracies

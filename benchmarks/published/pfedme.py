@@ -84,7 +84,7 @@ def measure(seed: int, rounds: int) -> float:
         clients_per_round=CLIENTS,
         seed=seed,
         engine="serial",
-        evaluate_every=10,
+        train={"evaluate_every": 10},
     )
     known = [row["accuracy"] for row in result.rows if row["accuracy"] is not None]
     return statistics.fmean(known[-10:])

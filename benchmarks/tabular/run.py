@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks.tabular.studies import Settings, Study
-from coterie.config import RunConfig, check
-from coterie.config.reading import fit_to_clients
 from coterie.core.keys import Key
 from coterie.core.task import Sums, Task
 from coterie.data import Partition, Population
 from coterie.errors import QuorumError
+from coterie.experiment import Experiment, check
+from coterie.experiment.reading import fit_to_clients
+from coterie.runs.compose import Composed, HeldData, compose_on
 from coterie.runs.data import load_data
 from coterie.runs.outputs import outputs_of
-from coterie.runs.prepare import Prepared, prepare_on
 from coterie.runs.run import Run
 from coterie.tasks import baseline, naive_scores
 
@@ -47,17 +47,17 @@ class Data:
 
 def configuration(
     study: Study, seed: int, network: Settings, settings: Settings, rounds: int
-) -> RunConfig:
+) -> Experiment:
     """The configuration of one run."""
     tables = study.configuration(seed)
     tables["train"] = {**tables["train"], "rounds": rounds}
     return check({**tables, "model": network, **settings})
 
 
-def prepared(config: RunConfig, data: Data, population: Population) -> Prepared:
+def composed(config: Experiment, data: Data, population: Population) -> Composed:
     """Network and method for a population of the data."""
     config = fit_to_clients(config, population.clients)
-    return prepare_on(config, population, data.partition, data.label_names)
+    return compose_on(config, HeldData(population, data.partition, data.label_names))
 
 
 def choose(
@@ -72,14 +72,14 @@ def choose(
     best: tuple[Settings, int, float] | None = None
     for settings in study.settings(method):
         config = configuration(study, seed, network, settings, study.rounds)
-        for rounds, value in enumerate(course(prepared(config, data, population), study), 1):
+        for rounds, value in enumerate(course(composed(config, data, population), study), 1):
             if best is None or value < best[2]:
                 best = (settings, rounds, value)
     assert best is not None
     return best
 
 
-def course(one: Prepared, study: Study) -> Iterator[float]:
+def course(one: Composed, study: Study) -> Iterator[float]:
     """The criterion after each round of a run, infinite where it is undefined.
 
     With a learning rate that is too large, models become infinite and rounds no longer count. Such
@@ -98,7 +98,7 @@ def test(
 ) -> dict[str, Any]:
     """Train on all training samples, and score the test samples of each client."""
     config = configuration(study, seed, network, settings, rounds)
-    one = prepared(config, data, data.population)
+    one = composed(config, data, data.population)
     began = time.perf_counter()
     with one.clients() as clients:
         run = Run.start(one.spec, clients)
@@ -134,7 +134,7 @@ def metrics(task: Task, sums: Sums) -> dict[str, float | None]:
     return found
 
 
-def placed_by_labels(one: Prepared, run: Run) -> float:
+def placed_by_labels(one: Composed, run: Run) -> float:
     """The mean absolute error for clients that never trained, each placed by its first samples.
 
     A client is served by the model with the least mean loss on its first ``LABELLED`` samples, as
@@ -166,7 +166,7 @@ def without_model(study: Study, data: Data, seed: int) -> dict[str, Any]:
     settings = study.settings("fedavg")[0]
     network = next(iter(study.networks.values()))
     config = configuration(study, seed, network, settings, 1)
-    one = prepared(config, data, data.population)
+    one = composed(config, data, data.population)
     found = {
         "mean of all": baseline(one.spec.task, one.population),
         **naive_scores(one.spec.task, one.population),

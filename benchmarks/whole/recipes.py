@@ -57,7 +57,7 @@ def write_recipe(file: Path, tables: dict[str, Any]) -> None:
         tables: of Coterie's configuration.
     """
     # Imported here: the file is made once, and the driver loads no torch for the rest.
-    from coterie.config import check
+    from coterie.experiment import check
     from coterie.runs.data import load_data
 
     _, _, data = load_data(check(tables))

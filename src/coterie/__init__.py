@@ -26,17 +26,20 @@ if TYPE_CHECKING:
     from coterie.errors import DataError as DataError
     from coterie.errors import PrivacyError as PrivacyError
     from coterie.errors import QuorumError as QuorumError
+    from coterie.experiment import Evaluate as Evaluate
+    from coterie.experiment import Experiment as Experiment
+    from coterie.experiment import Training as Training
     from coterie.measures.own_models import Adaptation as Adaptation
     from coterie.methods.algorithm import Algorithm as Algorithm
     from coterie.methods.method import FirstModels as FirstModels
     from coterie.methods.method import Method as Method
+    from coterie.notebook import LiveTable as LiveTable
     from coterie.privacy.private import Privacy as Privacy
     from coterie.privacy.secure_sums import SecureSums as SecureSums
-    from coterie.python.call import run as run
-    from coterie.python.loading import load as load
-    from coterie.python.notebook import LiveTable as LiveTable
-    from coterie.python.result import Result as Result
-    from coterie.python.resuming import resume as resume
+    from coterie.python import load as load
+    from coterie.python import resume as resume
+    from coterie.python import run as run
+    from coterie.result import Result as Result
 
 __version__ = "0.2.0"  # the only place; the build puts it into the metadata
 
@@ -50,11 +53,13 @@ _HOME = {
     "ConfigError": "coterie.errors",
     "CoterieError": "coterie.errors",
     "DataError": "coterie.errors",
+    "Evaluate": "coterie.experiment",
+    "Experiment": "coterie.experiment",
     "FirstModels": "coterie.methods.method",
     "Groups": "coterie.core.groups",
     "Key": "coterie.core.keys",
     "Augment": "coterie.core.augment",
-    "LiveTable": "coterie.python.notebook",
+    "LiveTable": "coterie.notebook",
     "LrSchedule": "coterie.core.lr_schedule",
     "Method": "coterie.methods.method",
     "Plan": "coterie.core.plan",
@@ -63,14 +68,15 @@ _HOME = {
     "SecureSums": "coterie.privacy.secure_sums",
     "PrivacyError": "coterie.errors",
     "QuorumError": "coterie.errors",
-    "Result": "coterie.python.result",
+    "Result": "coterie.result",
     "Round": "coterie.clients.round",
     "Solver": "coterie.core.solver",
     "Train": "coterie.core.work",
+    "Training": "coterie.experiment",
     "Updates": "coterie.core.updates",
-    "load": "coterie.python.loading",
-    "resume": "coterie.python.resuming",
-    "run": "coterie.python.call",
+    "load": "coterie.python",
+    "resume": "coterie.python",
+    "run": "coterie.python",
 }
 
 

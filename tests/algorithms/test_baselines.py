@@ -10,9 +10,9 @@ import torch
 
 import coterie as ct
 from coterie import algorithms
-from coterie.config import check
 from coterie.core.solver import Solver
 from coterie.errors import ConfigError
+from coterie.experiment import check
 from coterie.methods.algorithm import as_algorithm
 from coterie.runs.fitting import pool_if_asked
 from coterie.runs.run import run_config
@@ -43,7 +43,7 @@ def test_a_client_alone_has_the_model_of_a_federation_of_one() -> None:
         rounds=3,
         local=SOLVER,
         engine="serial",
-        sampler=lambda round: np.array([5]),
+        train={"sampler": lambda round: np.array([5])},
     )
     assert torch.allclose(weights(alone, 5), weights(one, 5), atol=1e-6)
     assert not torch.allclose(weights(alone, 5), weights(alone, 6), atol=1e-3)
@@ -77,7 +77,7 @@ def test_a_client_that_never_trained_has_the_first_weights() -> None:
         rounds=2,
         local=SOLVER,
         engine="serial",
-        sampler=lambda round: np.array([0, 1]),
+        train={"sampler": lambda round: np.array([0, 1])},
     )
     first = torch.cat([p.detach().ravel() for p in NET.parameters()])
     assert torch.equal(weights(result, 7), first)
@@ -108,7 +108,7 @@ def test_pooled_training_is_sgd_on_all_samples() -> None:
         rounds=1,
         local=local,
         engine="serial",
-        sampler=lambda round: np.array([0]),
+        train={"sampler": lambda round: np.array([0])},
     )
     assert torch.equal(weights(result, 3), weights(one, 3))
     assert len(set(result.groups.tolist())) == 1

@@ -303,9 +303,9 @@ def test_an_attacker_forges_the_updates_of_all_components() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"evaluate_adapt": Adaptation(epochs=1)},
-        {"evaluate_unseen": 0.2},
-        {"evaluate_local": True},
+        {"evaluate": {"adapt": Adaptation(epochs=1)}},
+        {"evaluate": {"unseen": 0.2}},
+        {"evaluate": {"local": True}},
     ],
     ids=["adapt", "unseen", "local"],
 )

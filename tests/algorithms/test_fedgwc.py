@@ -127,7 +127,7 @@ def test_groups_whose_losses_differ_are_told_apart() -> None:
     noisy = replace(data, y=targets)
     method = ct.fedgwc(gamma=1.0, eps=2e-4, most=2)
     more = options(data=noisy, rounds=150, clients_per_round=8, model=small_net(4))
-    result = ct.run(method, **more, evaluate_every=150)
+    result = ct.run(method, train={"evaluate_every": 150}, **more)
     assert result.state.k == 2
     learns_nothing = np.arange(24) % 4 == 0
     right = (result.state.member == 1) == learns_nothing

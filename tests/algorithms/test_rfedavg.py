@@ -253,7 +253,7 @@ def test_one_that_lies_about_its_loss_moves_the_threshold_by_its_share_only(
 
 
 def test_a_configuration_names_all_of_it(tmp_path: Path) -> None:
-    from coterie.config import check
+    from coterie.experiment import check
     from coterie.runs.run import run_config
 
     tables = {

@@ -62,10 +62,10 @@ def test_one_training_gives_what_a_run_of_each_line_gives() -> None:
             local=ct.Solver(epochs=2, batch_size=10, lr=0.01, momentum=0.5),
             rounds=3,
             clients_per_round=4,
-            sampler="uniform",
             seed=1,
             engine="serial",
-            evaluate_local=True,
+            train={"sampler": "uniform"},
+            evaluate={"local": True},
         )
         for rounds in (2, 3):
             (entry,) = (

@@ -90,7 +90,7 @@ def test_a_bug_is_saved_to_a_file(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("a\nb")
 
-    monkeypatch.setattr("coterie.config.load_config", broken)
+    monkeypatch.setattr("coterie.experiment.load_config", broken)
     for number in (1, 2):
         assert invoke(["run", config]) == 70
         (line,) = errors(capsys)

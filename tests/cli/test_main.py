@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from coterie.cli.main import app, invoke
-from coterie.config import check
+from coterie.experiment import check
 from coterie.runs.run import run_config
 
 

@@ -46,5 +46,5 @@ def test_an_interrupt_is_130(config: str, monkeypatch: pytest.MonkeyPatch) -> No
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("coterie.config.load_config", interrupted)
+    monkeypatch.setattr("coterie.experiment.load_config", interrupted)
     assert invoke(["run", config]) == 130

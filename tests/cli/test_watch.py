@@ -20,7 +20,7 @@ from coterie.cli.follower import Follower
 from coterie.cli.main import invoke
 from coterie.cli.watch import watch
 from coterie.cli.watch_screen import curve, happened
-from coterie.config import check
+from coterie.experiment import check
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
 

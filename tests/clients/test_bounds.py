@@ -185,11 +185,11 @@ def test_bounds_can_be_other_ones_or_off() -> None:
     reply = block([1.0] * 12 + [50.0])
     off = Bounds(enabled=False).apply(TRAIN, reply, np.zeros(13, np.int64))
     assert off[0] is reply
-    strict = Bounds.between(2.0, 2.0).apply(TRAIN, reply, np.zeros(13, np.int64))[0]
+    strict = Bounds(True, 2.0, 2.0).apply(TRAIN, reply, np.zeros(13, np.int64))[0]
     np.testing.assert_allclose(norms(strict.fields["delta"])[12], 1.0, rtol=1e-6)
     twice = block([1.0] * 12 + [2.5])
     assert not bounded(twice)[1]
-    assert Bounds.between(2.0, 2.0).apply(TRAIN, twice, np.zeros(13, np.int64))[1] == {"norm": 1}
+    assert Bounds(True, 2.0, 2.0).apply(TRAIN, twice, np.zeros(13, np.int64))[1] == {"norm": 1}
     assert Scale(6.0).limits(np.ones(3), np.zeros(3)).tolist() == [np.inf] * 3
 
 
@@ -203,7 +203,9 @@ def settings(**more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("method", [ct.fedavg, ct.ifca, ct.fedgroup, ct.fedclust])
 def test_no_honest_client_is_touched(method: Any) -> None:
-    on, off = (ct.run(method(), **settings(bounds=bounds)) for bounds in (True, False))
+    on, off = (
+        ct.run(method(), **settings(bounds={"enabled": enabled})) for enabled in (True, False)
+    )
     assert torch.equal(on.state.models, off.state.models)
     assert not any("clipped" in row for row in on.rows)
     assert not any(row["refused"] for row in on.rows)
@@ -213,7 +215,7 @@ def test_one_attacker_ruins_the_model_only_without_bounds() -> None:
     honest = ct.run(ct.fedavg(), **settings())
     for factor, reason in ((100.0, "clipped"), (1e12, "refused")):
         attack = scaling(clients=(7,), factor=factor)
-        off = ct.run(ct.fedavg(), attack=attack, **settings(bounds=False))
+        off = ct.run(ct.fedavg(), attack=attack, **settings(bounds={"enabled": False}))
         on = ct.run(ct.fedavg(), attack=attack, **settings())
         assert on.accuracy[-1] > honest.accuracy[-1] - 0.03
         assert off.accuracy[-1] < honest.accuracy[-1] - 0.1
@@ -224,7 +226,11 @@ def test_one_attacker_ruins_the_model_only_without_bounds() -> None:
 def test_engines_clip_to_the_same_bits() -> None:
     attack = scaling(share=0.2, factor=30.0)
     runs = [
-        ct.run(ct.fedgroup(groups=2, alpha=5), attack=attack, **settings(engine=engine, workers=2))
+        ct.run(
+            ct.fedgroup(groups=2, alpha=5),
+            attack=attack,
+            **settings(engine={"name": engine, "workers": 2}),
+        )
         for engine in ("serial", "pool")
     ]
     assert torch.equal(runs[0].state.models, runs[1].state.models)
@@ -241,9 +247,8 @@ def test_more_correct_predictions_than_samples_are_refused() -> None:
 
 
 def test_the_table_of_a_configuration() -> None:
-    from coterie.config import check
     from coterie.config.identity import config_hash
-    from coterie.runs.configured import make_bounds
+    from coterie.experiment import check
 
     tables: dict[str, Any] = {
         "data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},
@@ -251,9 +256,9 @@ def test_the_table_of_a_configuration() -> None:
         "train": {"rounds": 2},
         "algorithm": {"name": "fedavg"},
     }
-    assert make_bounds(check(tables)) == Bounds()
+    assert check(tables).bounds == Bounds()
     off = check(tables | {"bounds": {"enabled": False}})
-    assert not make_bounds(off).enabled
+    assert not off.bounds.enabled
     # Bounds that are off are left out of the hash.
     said = off.resolved()
     unsaid = {key: value for key, value in said.items() if key != "bounds"}

@@ -64,17 +64,17 @@ def test_a_wrong_argument_is_named(call: Callable[[], Any], line: str) -> None:
     ("argument", "value", "line"),
     [
         (
-            "sampler",
-            "cover",
-            "sampler: unknown choice, got 'cover'; expected one of 'uniform', 'cover_then_uniform'",
+            "train",
+            {"sampler": "cover"},
+            "train.sampler: unknown choice, got 'cover'; expected one of 'cover_then_uniform'",
         ),
         (
             "engine",
             "sreial",
-            "engine: unknown choice, got 'sreial'; expected one of 'pool', 'serial'",
+            "engine.name: unknown choice, got 'sreial'; expected one of 'pool', 'serial'",
         ),
-        ("rounds", 0, "rounds: out of range, got 0; expected an integer >= 1"),
-        ("workers", 0, "workers: out of range, got 0"),
+        ("rounds", 0, "train.rounds: out of range, got 0; expected an integer >= 1"),
+        ("engine", {"name": "pool", "workers": 0}, "engine.workers: out of range, got 0"),
         ("local", ct.Solver(epochs=0), "local.epochs: out of range, got 0"),
     ],
 )

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from coterie.config import RunConfig, check, load_config, registry
+from coterie.config import registry
 from coterie.config.identity import config_hash
 from coterie.errors import ConfigError
+from coterie.experiment import Experiment, check, load_config
 from tests.config.complete import COMPLETE
 
 VALUES = [
@@ -132,7 +133,7 @@ def test_2000_fuzzed_configurations_are_accepted_or_refused_by_lines_with_a_key(
             _assert_lines(str(error), tables)
         else:
             accepted += 1
-            assert isinstance(config, RunConfig)
+            assert isinstance(config, Experiment)
             assert len(config_hash(tomllib.loads(config.toml()))) == 64
     assert min(accepted, refusals) > 200
 

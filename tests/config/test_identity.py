@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from coterie.config import check
 from coterie.config.identity import config_hash, differing
 from coterie.errors import ConfigError
+from coterie.experiment import check
 
 
 def test_the_hash_is_of_what_can_change_results(tables: dict[str, Any]) -> None:

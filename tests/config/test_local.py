@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 import coterie as ct
-from coterie.config import check
 from coterie.config.identity import config_hash, relevant
 from coterie.config.local_problems import optimizer_classes
-from coterie.core.solver import solver_of
-from coterie.runs.configured import make_solver
+from coterie.experiment import check
 
 
 def test_a_table_makes_the_solver_that_python_writes(tables: dict[str, Any]) -> None:
@@ -27,7 +25,7 @@ def test_a_table_makes_the_solver_that_python_writes(tables: dict[str, Any]) -> 
         "step_schedule": {"kind": "step", "every": 3},
         "round_schedule": {"kind": "cosine", "warmup": 2},
     }
-    made = make_solver(check(tables))
+    made = check(tables).solver
     assert made == ct.Solver(
         epochs=2,
         lr=0.001,
@@ -41,8 +39,8 @@ def test_a_table_makes_the_solver_that_python_writes(tables: dict[str, Any]) -> 
         round_schedule=ct.LrSchedule("cosine", warmup=2, over=300),
     )
     # A table that was written out and read again makes the same.
-    assert make_solver(check(check(tables).resolved())) == made
-    assert hash(made) == hash(make_solver(check(tables)))
+    assert check(check(tables).resolved()).solver == made
+    assert hash(made) == hash(check(tables).solver)
 
 
 def test_plain_sgd_is_the_run_that_it_was(tables: dict[str, Any]) -> None:
@@ -122,7 +120,8 @@ def test_a_cosine_over_rounds_needs_their_number() -> None:
     solver = ct.Solver(round_schedule=ct.LrSchedule("cosine"))
     with pytest.raises(ct.ConfigError, match=r"^round_schedule\.over: missing"):
         solver.in_round(1)
-    assert solver_of({"round_schedule": {"kind": "cosine", "over": 4}}, 9).in_round(4).lr < 1e-20
+    long = ct.Solver(round_schedule=ct.LrSchedule("cosine", over=4))
+    assert long.over_rounds(9).in_round(4).lr < 1e-20
 
 
 @pytest.mark.parametrize("optimizer", sorted(optimizer_classes()))

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from coterie.config import check, registry
+from coterie.config import registry
 from coterie.config.identity import config_hash, differing
 from coterie.errors import ConfigError
+from coterie.experiment import check
 from coterie.rules import migration
-from coterie.runs.configured import can_migrate, make_method
+from coterie.runs.compose import can_migrate, make_method
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
 from coterie.sweep.options import tables_for

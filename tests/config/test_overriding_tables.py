@@ -13,14 +13,14 @@ import torch
 
 import coterie as ct
 from coterie.cli.main import invoke
-from coterie.config import check, load_config
 from coterie.config.identity import config_hash
 from coterie.core.groups import Groups
 from coterie.errors import ConfigError
+from coterie.experiment import check, load_config
 from coterie.methods.method import Clustered
 from coterie.objectives import OBJECTIVES, Fused, Fusion, proximal
 from coterie.rules.server import SERVERS, yogi
-from coterie.runs.prepare import Prepared, prepare
+from coterie.runs.compose import Composed, compose
 from coterie.runs.run import Stopped, execute, make_folder, run_config
 from coterie.runs.store import RunFolder
 from tests.conftest import config_errors
@@ -94,12 +94,12 @@ def test_any_method_takes_any_server_and_objective(text: str, tmp_path: Path) ->
     )
     assert torch.isfinite(straight.models).all()
 
-    prepared = prepare(check(config))
+    composed = compose(check(config))
     done = []
-    folder = make_folder(prepared, tmp_path / "stopped")
+    folder = make_folder(composed, tmp_path / "stopped")
     with pytest.raises(Stopped):
-        execute(prepared, folder, done.append, stop=lambda: signal.SIGTERM * (len(done) == 2))
-    execute(prepared, folder, checkpoint=folder.checkpoints.latest(), resume=True)
+        execute(composed, folder, done.append, stop=lambda: signal.SIGTERM * (len(done) == 2))
+    execute(composed, folder, checkpoint=folder.checkpoints.latest(), resume=True)
     checkpoint = folder.checkpoints.latest()
     assert checkpoint is not None
     resumed = checkpoint.groups
@@ -152,16 +152,16 @@ def test_the_tables_of_what_a_method_has_anyway_change_nothing(text: str, tmp_pa
 def test_fusion_reaches_the_network_of_a_run(tmp_path: Path) -> None:
     text = FEDGROUP + '[objective]\nname = "fusion"\noperator = "multi"\n'
     config = tables(text) | {"model": {"name": "mlp", "hidden": 8}}
-    prepared = prepare(check(config))
-    assert isinstance(prepared.module, Fused)
-    assert isinstance(prepared.algorithm, Clustered)
-    assert prepared.algorithm.method.local.objective == Fusion("multi")
+    composed = compose(check(config))
+    assert isinstance(composed.module, Fused)
+    assert isinstance(composed.algorithm, Clustered)
+    assert composed.algorithm.method.local.objective == Fusion("multi")
     run_config(check(config), tmp_path / "run")
     assert {p.name for p in (tmp_path / "run" / "models").iterdir()} == {
         "group-0.safetensors",
         "group-1.safetensors",
     }
-    (line,) = config_errors(lambda: prepare(check(tables(text))))
+    (line,) = config_errors(lambda: compose(check(tables(text))))
     assert line.startswith(
         "model.name: fusion puts an operator between features and classifier, got a network that has"
     )
@@ -275,7 +275,7 @@ def test_custom_servers_and_objectives(custom: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("table", [YOGI, PROX])
 def test_an_algorithm_with_its_own_step_has_nothing_to_replace(custom: str, table: str) -> None:
     (line,) = config_errors(
-        lambda: prepare(check(tables(f'[algorithm]\nname = "{custom}:algorithm"\n' + table)))
+        lambda: compose(check(tables(f'[algorithm]\nname = "{custom}:algorithm"\n' + table)))
     )
     key = table[1:].split("]")[0]
     assert line.startswith(
@@ -300,7 +300,7 @@ def test_factories_that_make_something_else(
     custom: str, kind: str, factory: str, words: str
 ) -> None:
     with pytest.raises(ConfigError, match=rf"^{kind}.name: {words}"):
-        prepare(check(tables(IFCA + f'[{kind}]\nname = "{custom}:{factory}"\n')))
+        compose(check(tables(IFCA + f'[{kind}]\nname = "{custom}:{factory}"\n')))
 
 
 def test_summary_and_rows_are_as_ever(tmp_path: Path) -> None:
@@ -316,6 +316,6 @@ def test_they_are_listed(what: str, names: Any, capsys: pytest.CaptureFixture[st
 
 
 def test_prepared_holds_an_algorithm() -> None:
-    prepared = prepare(check(tables(IFCA + YOGI)))
-    assert isinstance(prepared, Prepared)
-    assert isinstance(prepared.algorithm, Clustered)
+    composed = compose(check(tables(IFCA + YOGI)))
+    assert isinstance(composed, Composed)
+    assert isinstance(composed.algorithm, Clustered)

@@ -16,9 +16,11 @@ import pytest
 
 import coterie as ct
 from coterie.cli.main import invoke
-from coterie.config import check, choices, plugins, registry
+from coterie.config import plugins, registry
 from coterie.engines.simulation import SerialEngine
 from coterie.errors import ConfigError
+from coterie.experiment import check
+from coterie.experiment import model as choices
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "examples" / "plugin"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coterie.config import check
+from coterie.experiment import check
 from tests.conftest import config_errors
 
 

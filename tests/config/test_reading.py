@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 import tomli_w
 
-from coterie.config import check, load_config, registry
-from coterie.config.reading import fit_to_clients
+from coterie.config import registry
+from coterie.config.schema import table_of
 from coterie.core.solver import Solver
+from coterie.experiment import check, load_config
+from coterie.experiment.reading import fit_to_clients
 from tests.config.complete import COMPLETE
 from tests.conftest import config_errors
 
@@ -37,7 +39,7 @@ def test_examples_are_accepted(path: Path) -> None:
 def test_every_dataset_has_an_example() -> None:
     # The tutorial, docs/scaling.md, `coterie deploy init` and runs from Python write those.
     elsewhere = {"file", "hub", "image_folder", "nodes", "saved"}
-    assert {load_config(p).data.source for p in EXAMPLES} == set(
+    assert {load_config(p).name("source") for p in EXAMPLES} == set(
         registry.names("source")
     ) - elsewhere
 
@@ -50,11 +52,13 @@ def test_resolved_holds_every_default_and_survives_toml(tables: dict[str, Any]) 
 
 
 def test_local_is_the_solver(tables: dict[str, Any]) -> None:
-    local = check(tables).local
     names = {f.name for f in dataclasses.fields(Solver)} - {"steps"}
-    assert set(type(local).model_fields) == names
-    defaults = {name: type(local).model_fields[name].default for name in names}
-    assert defaults == {name: getattr(Solver(), name) for name in names}
+    fields = table_of(Solver).model_fields
+    assert isinstance(check(tables).local, Solver)
+    assert set(fields) == names
+    assert {name: fields[name].default for name in names} == {
+        name: getattr(Solver(), name) for name in names
+    }
 
 
 def test_whole_numbers_pass_for_numbers(tables: dict[str, Any]) -> None:

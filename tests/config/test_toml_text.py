@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from coterie.cli.main import invoke
-from coterie.config.reading import read
-from coterie.config.toml_text import parse_toml
+from coterie.config.toml_text import parse_toml, read
 from coterie.errors import ConfigError
 
 

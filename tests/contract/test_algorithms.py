@@ -494,7 +494,7 @@ def test_whoever_holds_samples_now_is_asked(method: ct.Method) -> None:
         engine="serial",
         shift=shift,
         clients_per_round=12,
-        sampler="uniform",
+        train={"sampler": "uniform"},
     )
     assert all(row["refused"] == {} for row in result.rows)
     assert any(row["shift"] for row in result.rows)

@@ -13,13 +13,13 @@ from torch import nn
 
 import coterie as ct
 from coterie.algorithms.local import local
-from coterie.config import check
 from coterie.config.identity import config_hash
 from coterie.config.local_problems import optimizer_classes
 from coterie.core.vectors import Layout
+from coterie.experiment import check
 from coterie.local.training.optimizers import memory_size
+from coterie.runs.compose import compose
 from coterie.runs.kept import OWN_MODELS, kept_state
-from coterie.runs.prepare import prepare
 from coterie.runs.run import Stopped, execute, make_folder, run_config
 from coterie.runs.store import RunFolder
 from tests.conftest import blobs, config_errors, small_net
@@ -119,12 +119,12 @@ METHODS: dict[str, Any] = {
 def test_engines_agree_and_nothing_of_it_is_sent(name: str) -> None:
     serial = ct.run(METHODS[name], **OPTIONS)
     engines: list[dict[str, Any]] = [
-        {"engine": "pool", "workers": 2},
-        {"engine": "vmap", "device": "cpu"},
+        {"engine": {"name": "pool", "workers": 2}},
+        {"engine": {"name": "vmap", "device": "cpu"}},
     ]
     for engine in engines:
         other = ct.run(METHODS[name], **OPTIONS | engine)
-        if engine["engine"] == "vmap" and name in ("flexcfl", "fedgroup"):
+        if engine["engine"]["name"] == "vmap" and name in ("flexcfl", "fedgroup"):
             # Clients of a cold start keep nothing, and are trained as one block.
             torch.testing.assert_close(other.state.models, serial.state.models)
             continue
@@ -181,18 +181,18 @@ def test_a_resumed_run_has_the_bits_of_one_that_was_not_stopped(
 ) -> None:
     config = check(tables(algorithm))
     run_config(config, tmp_path / "straight")
-    prepared = prepare(config)
-    folder = make_folder(prepared, tmp_path / "stopped")
+    composed = compose(config)
+    folder = make_folder(composed, tmp_path / "stopped")
     done: list[object] = []
 
     def stop() -> int:
         return signal.SIGTERM if len(done) == 2 else 0
 
     with pytest.raises(Stopped):
-        execute(prepared, folder, done.append, stop=stop)
+        execute(composed, folder, done.append, stop=stop)
     checkpoint = folder.checkpoints.latest()
     assert checkpoint is not None
-    execute(prepare(config), folder, checkpoint=checkpoint, resume=True)
+    execute(compose(config), folder, checkpoint=checkpoint, resume=True)
     ends = [RunFolder(tmp_path / name).checkpoints.latest() for name in ("straight", "stopped")]
     one, other = ends
     assert one is not None

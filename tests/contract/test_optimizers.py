@@ -45,7 +45,7 @@ SOLVERS = {
 every = pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS.keys())
 
 
-def run(solver: ct.Solver, engine: str, **options: Any) -> ct.Result:
+def run(solver: ct.Solver, engine: str | dict[str, Any], **options: Any) -> ct.Result:
     return ct.run(
         ct.fedgroup(groups=2, alpha=3),
         data=blobs(),
@@ -61,7 +61,7 @@ def run(solver: ct.Solver, engine: str, **options: Any) -> ct.Result:
 @every
 def test_workers_do_not_matter(solver: ct.Solver) -> None:
     serial = run(solver, "serial")
-    pool = run(solver, "pool", workers=2)
+    pool = run(solver, {"name": "pool", "workers": 2})
     assert torch.equal(serial.state.models, pool.state.models)
     assert serial.accuracy == pool.accuracy
     # And the solver does: the run is not that of plain SGD.

@@ -151,7 +151,7 @@ def test_engines_agree_on_every_task(case: str, task: str) -> None:
     if task == "next_token" and fuses(case):
         return
     serial = run(make, task)
-    pool = run(make, task, engine="pool", workers=2)
+    pool = run(make, task, engine={"name": "pool", "workers": 2})
     assert torch.equal(serial.state.models, pool.state.models)
     for one, other in zip(serial.rows, pool.rows, strict=True):
         assert {**one, "seconds": 0} == {**other, "seconds": 0}

@@ -16,7 +16,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.config import check, load_config
 from coterie.config.identity import config_hash
 from coterie.core.keys import Key
 from coterie.data.population import Population
@@ -29,6 +28,7 @@ from coterie.data.shifts import (
     make_shift,
 )
 from coterie.errors import ConfigError, DataError
+from coterie.experiment import check, load_config
 from tests.conftest import SHIFT_OPTIONS, blobs
 
 

@@ -94,7 +94,7 @@ def test_statistics_of_clients_are_those_of_all_training_rows(tmp_path: Path, se
 
 
 def test_the_message_of_a_client_is_what_the_inputs_were_made_of(tmp_path: Path) -> None:
-    """Asked over an engine, clients report what the run was prepared with, to the bit."""
+    """Asked over an engine, clients report what the run was composed with, to the bit."""
     made = population(write(tmp_path, columns()))
     assert made.table is not None
     raw = made.table.raw

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from coterie.config import load_config
 from coterie.data import SOURCES, load_samples
 from coterie.errors import DataError
+from coterie.experiment import load_config
 from tests.conftest import real_data
 from tests.docs.pages import ROOT
 

@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from coterie.config import check
 from coterie.core.keys import Key
 from coterie.data import load_population, load_samples
 from coterie.data.sources.text import embed, sent140, sent140_tokens, tokenise
 from coterie.data.sources.word_vectors import learn, read_glove
 from coterie.errors import DataError
+from coterie.experiment import check
 from coterie.report.load import views_of
 from coterie.report.titles import intro_of
 from coterie.runs.run import run_config

@@ -17,13 +17,13 @@ import pytest
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from coterie.cli.main import invoke
-from coterie.config import check
-from coterie.config.reading import read
+from coterie.config.toml_text import read
 from coterie.deploy.backup import MANIFEST, write_backup
 from coterie.deploy.restore import restore_backup
 from coterie.deploy.server_folder import DATABASE
 from coterie.deploy.settings import load_deployment
 from coterie.errors import ConfigError
+from coterie.experiment import check
 from coterie.runs.run import run_config
 
 

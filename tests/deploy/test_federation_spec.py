@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from coterie.config import check
 from coterie.core.keep import Keep
 from coterie.core.work import Train
 from coterie.deploy.data_form import DataForm
 from coterie.deploy.federation_spec import FederationSpec
 from coterie.errors import ConfigError
+from coterie.experiment import check
 from coterie.objectives import plain
 from tests.deploy.conftest import CONFIG
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from coterie.config import check
-from coterie.config.reading import read
+from coterie.config.toml_text import read
 from coterie.errors import CoterieError, RemoteError
+from coterie.experiment import check
 from tests.deploy.conftest import CONFIG
 
 

@@ -19,7 +19,7 @@ import torch
 import coterie as ct
 from coterie.cli import compare
 from coterie.cli.main import invoke
-from coterie.config import check
+from coterie.experiment import check
 from coterie.models import build_model
 from tests.docs.pages import NAMED, ROOT, blocks
 
@@ -64,7 +64,7 @@ def test_fedavg_by_hand_has_the_bits_of_fedavg(monkeypatch):
         local=local,
         rounds=6,
         clients_per_round=7,
-        sampler="uniform",
+        train={"sampler": "uniform"},
         seed=5,
         engine="serial",
         on_round=lambda after: models.append(after.groups.models[0]),

@@ -14,8 +14,8 @@ from flwr.app import Context, Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.task_identity import TaskIdentity
 
-from coterie.config import check
 from coterie.engines.flower.messages import FIELDS, NOTE, part_name
+from coterie.experiment import check
 from coterie.flower_app import client
 from coterie.runs.data import load_data
 

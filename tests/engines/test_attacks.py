@@ -37,6 +37,7 @@ from coterie.engines.attacks import (
     triggered,
 )
 from coterie.errors import ConfigError
+from coterie.experiment.objects import make_choice
 from coterie.local import LocalRunner
 from coterie.objectives import plain
 from tests.conftest import blobs, small_net
@@ -209,7 +210,7 @@ def test_an_attack_costs_accuracy_which_is_that_of_the_honest() -> None:
     common = settings(engine="serial", local=ct.Solver(epochs=2, lr=0.1))
     honest = ct.run(ct.fedavg(), **common)
     attack = sign_flip(share=0.25, factor=10.0)
-    attacked = ct.run(ct.fedavg(), attack=attack, bounds=False, **common)
+    attacked = ct.run(ct.fedavg(), attack=attack, bounds={"enabled": False}, **common)
     assert attacked.accuracy[-1] < honest.accuracy[-1] - 0.2
     assert [row["attackers"] for row in attacked.rows] == [3, 3, 3]
     assert "attackers" not in honest.rows[0]
@@ -223,7 +224,9 @@ def test_an_attack_costs_accuracy_which_is_that_of_the_honest() -> None:
 def test_workers_of_the_pool_give_the_same_run() -> None:
     runs = [
         ct.run(
-            ct.fedgroup(groups=2, alpha=4), attack=noise(share=0.25), **settings(workers=workers)
+            ct.fedgroup(groups=2, alpha=4),
+            attack=noise(share=0.25),
+            **settings(engine={"name": "pool", "workers": workers}),
         )
         for workers in (1, 2)
     ]
@@ -241,8 +244,7 @@ def test_attacks_that_change_data_do_not_go_with_a_shift() -> None:
 
 
 def test_the_table_of_a_configuration() -> None:
-    from coterie.config import check
-    from coterie.runs.configured import make_attack
+    from coterie.experiment import check
 
     tables: dict[str, Any] = {
         "data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},
@@ -250,10 +252,10 @@ def test_the_table_of_a_configuration() -> None:
         "train": {"rounds": 2},
         "algorithm": {"name": "fedavg"},
     }
-    assert make_attack(check(tables)) is None
+    assert check(tables).attack is None
     assert "attack" not in check(tables).resolved()
     given = check(tables | {"attack": {"kind": "ipm", "clients": [1], "factor": 2.0}})
-    attack = make_attack(given)
+    attack = make_choice(given, "attack")
     assert attack is not None
     assert attack.clients == (1,)
     assert given.resolved()["attack"] == {

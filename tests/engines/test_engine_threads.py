@@ -117,7 +117,7 @@ import coterie as ct
 from tests.conftest import blobs
 # More than fits a pipe that nobody reads.
 data = blobs(clients=20, size=600)
-ct.run(ct.fedavg(), data=data, model="mclr", rounds=1, threads=2)
+ct.run(ct.fedavg(), data=data, model="mclr", rounds=1, engine={"name": "pool", "threads": 2})
 """
 
 
@@ -139,8 +139,18 @@ def test_a_script_without_a_guard_is_told_of_it(tmp_path: Path) -> None:
 
 def test_a_run_in_python_takes_them() -> None:
     result = ct.run(
-        ct.fedavg(), data=blobs(), model=OnThreads(3), rounds=1, engine="serial", threads=3
+        ct.fedavg(),
+        data=blobs(),
+        model=OnThreads(3),
+        rounds=1,
+        engine={"name": "serial", "threads": 3},
     )
     assert len(result.rows) == 1
     with pytest.raises(ConfigError, match=r"engine\.threads: of another engine, got 3"):
-        ct.run(ct.fedavg(), data=blobs(), model=OnThreads(3), rounds=1, engine="vmap", threads=3)
+        ct.run(
+            ct.fedavg(),
+            data=blobs(),
+            model=OnThreads(3),
+            rounds=1,
+            engine={"name": "vmap", "threads": 3},
+        )

@@ -29,7 +29,6 @@ from safetensors.torch import load_file
 from coterie.algorithms import ALGORITHMS
 from coterie.clients.clients import Clients
 from coterie.clients.identity import Identity, signature
-from coterie.config import check
 from coterie.core.keys import Key
 from coterie.core.vectors import Layout, flatten
 from coterie.core.work import Train
@@ -40,11 +39,12 @@ from coterie.engines import SerialEngine
 from coterie.engines.flower import FlowerEngine, Terms
 from coterie.engines.flower.messages import FIELDS, FLOWER_ERRORS, NOTE, part_name
 from coterie.errors import CheckpointError, ConfigError, QuorumError
+from coterie.experiment import check
 from coterie.export import export_run
 from coterie.local import LocalRunner
 from coterie.report.load import view_of
+from coterie.runs.compose import compose
 from coterie.runs.data import load_data
-from coterie.runs.prepare import prepare
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
 from tests.engines.fake_grid import FakeGrid, Meddle, as_deployed, contexts, parts_of
@@ -354,7 +354,7 @@ def test_the_first_replies_count_and_late_ones_are_never_counted(tmp_path: Path)
     config = tables(rounds=3)
     config["train"] |= {"clients_per_round": 4, "over_selection": 1.5, "evaluate_every": 3}
     run_config(check(as_deployed(config)), tmp_path / "here")
-    spec = prepare(check(config)).spec
+    spec = compose(check(config)).spec
     slow = {}
     for number in range(3):
         late = spec.participation.late(spec.sampler(number), 6, spec.key.at(number))

@@ -19,7 +19,6 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 from safetensors.numpy import load_file
 
 from coterie.cli.main import invoke
-from coterie.config import check
 from coterie.core.keep import Keep, KeptState
 from coterie.core.vectors import Layout
 from coterie.deploy.cache import cache_root
@@ -28,6 +27,7 @@ from coterie.deploy.federation_spec import FederationSpec
 from coterie.deploy.kept_file import FILE, KeptFile, KeptRounds
 from coterie.engines.flower.messages import NOTE
 from coterie.errors import ConfigError, DataError
+from coterie.experiment import check
 from coterie.export import export_run
 from coterie.runs.kept import OWN_MODELS, kept_state
 from coterie.runs.run import Run, run_config

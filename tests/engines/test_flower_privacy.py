@@ -17,9 +17,9 @@ pytest.importorskip("dp_accounting", reason="the extra 'privacy' is not installe
 
 from flwr.app import Array, Message
 
-from coterie.config import check
 from coterie.deploy.serve import serve
 from coterie.errors import ConfigError, PrivacyError
+from coterie.experiment import check
 from coterie.runs.run import run_config
 from tests.engines.fake_grid import parts_of
 from tests.engines.test_flower import SETTINGS, Reported, deploy, models, nodes, tables

@@ -19,8 +19,8 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from flwr.app import Message
 
-from coterie.config import check
 from coterie.engines.flower.messages import FIELDS, NOTE, part_name
+from coterie.experiment import check
 from coterie.runs.data import load_data
 from tests.engines.fake_grid import FakeGrid, contexts, parts_of
 from tests.engines.test_flower import DEPLOYED, SETTINGS, TABLE, deploy, tables

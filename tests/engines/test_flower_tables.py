@@ -20,7 +20,6 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from flwr.app import Context, Message, RecordDict
 
-from coterie.config import check
 from coterie.data.tabular.raw import Column, Encode
 from coterie.deploy.client_table import loaded_table, read_client_table
 from coterie.deploy.column_description import usual_reports
@@ -28,6 +27,7 @@ from coterie.deploy.data_form import DataForm
 from coterie.deploy.data_sources import trial_share
 from coterie.deploy.settings import DeploymentSettings, form_of
 from coterie.errors import ConfigError, DataError
+from coterie.experiment import check
 from coterie.export import export_run
 from coterie.runs.data import load_data
 from coterie.runs.run import run_config

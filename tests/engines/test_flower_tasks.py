@@ -14,7 +14,6 @@ from torch import Tensor
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
-from coterie.config import check
 from coterie.core.keys import Key
 from coterie.data import Population
 from coterie.data.sources.saved import POPULATION, population_bytes, population_digest
@@ -24,6 +23,7 @@ from coterie.deploy.federation_spec import FederationSpec
 from coterie.deploy.node import Node
 from coterie.deploy.settings import form_of
 from coterie.errors import ConfigError, DataError
+from coterie.experiment import check
 from coterie.export import export_run
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder

@@ -19,7 +19,6 @@ from safetensors.torch import load_file
 
 from coterie.cli.main import invoke
 from coterie.clients.wire import Request
-from coterie.config import check
 from coterie.core.describe import Describe
 from coterie.core.work import Deliver, Evaluate, Train
 from coterie.deploy.cache import NodeCache, cache_root
@@ -29,6 +28,7 @@ from coterie.deploy.federation_spec import FederationSpec
 from coterie.deploy.node import Node
 from coterie.deploy.served_file import FILE, ServedModel
 from coterie.errors import ConfigError, DataError
+from coterie.experiment import check
 from coterie.objectives import plain
 from coterie.runs.data import load_data
 from coterie.runs.run import run_config

@@ -251,7 +251,7 @@ def test_the_last_local_network_is_that_of_the_shared_model() -> None:
     """What a client has of its own is no part of the network that it remembers."""
     found = {}
     for name, method in {"fedavg": ct.fedavg(), "ditto": ct.ditto()}.items():
-        rows = ct.run(method, evaluate_local=True, **OPTIONS).rows
+        rows = ct.run(method, evaluate={"local": True}, **OPTIONS).rows
         found[name] = [row["accuracy_local"] for row in rows]
     assert found["fedavg"] == found["ditto"]
 
@@ -262,8 +262,8 @@ def test_what_does_not_go_together() -> None:
     with pytest.raises(ct.ConfigError, match="own_model of a training is another"):
         wire.dumps(Train(plain, WithOwnModel(Ditto())), Train(plain, WithOwnModel(Ditto(lam=2.0))))
     (line,) = config_errors(lambda: ct.run(ct.fedavg(), own_model="dito", **OPTIONS))
-    assert line.startswith("own_model: unknown choice, got 'dito'; expected")
-    (line,) = config_errors(lambda: ct.run(ct.ditto(), personal=["head"], **OPTIONS))
+    assert line.startswith("own_model.name: unknown choice, got 'dito'; expected")
+    (line,) = config_errors(lambda: ct.run(ct.ditto(), personal={"layers": ["head"]}, **OPTIONS))
     assert "says itself what stays" in line
     (line,) = config_errors(lambda: ct.ditto(lam=-1.0))
     assert line.startswith("lam: ")
@@ -300,7 +300,7 @@ class Smooth(torch.nn.Sequential):
 
 
 def test_apfl_is_fedavg_without_own_models_and_local_training_with_nothing_else() -> None:
-    options = EVERYONE | {"model": Smooth(), "evaluate_loss": True}
+    options = EVERYONE | {"model": Smooth(), "train": {"evaluate_loss": True}}
     shared = ct.run(ct.fedavg(), **options)
     alone = ct.run(ct.algorithms.local(), **options)
     nothing = ct.run(ct.apfl(alpha=0.0, adaptive=False), **options)
@@ -321,7 +321,7 @@ def test_apfl_is_fedavg_without_own_models_and_local_training_with_nothing_else(
 
 @pytest.mark.parametrize("net", [NET, Smooth()], ids=["compiled", "autograd"])
 def test_per_fedavg_without_an_inner_step_is_fedavg_to_the_bit(net: nn.Module) -> None:
-    options = OPTIONS | {"model": net, "evaluate_loss": True}
+    options = OPTIONS | {"model": net, "train": {"evaluate_loss": True}}
     shared = ct.run(ct.fedavg(), **options)
     for order in ("first", "hessian_free"):
         found = ct.run(ct.perfedavg(alpha=0.0, order=order), **options)
@@ -383,7 +383,7 @@ def test_moon_without_a_contrast_is_fedavg() -> None:
     contrasted = ct.run(ct.moon(mu=5.0), **OPTIONS)
     assert not torch.equal(shared.state.models, contrasted.state.models)
     # The network that a client trained last is the one that it remembers.
-    networks = ct.run(ct.moon(mu=5.0), evaluate_local=True, **OPTIONS)
+    networks = ct.run(ct.moon(mu=5.0), evaluate={"local": True}, **OPTIONS)
     assert torch.equal(networks.state.models, contrasted.state.models)
 
 
@@ -436,7 +436,7 @@ def test_scaffold_is_fedavg_in_its_first_round_and_with_one_client() -> None:
 def test_the_servers_variate_is_the_mean_of_those_of_the_clients_and_is_sent_with_the_model() -> (
     None
 ):
-    options = OPTIONS | {"rounds": 4, "bounds": False}
+    options = OPTIONS | {"rounds": 4, "bounds": {"enabled": False}}
     result = ct.run(ct.scaffold(), **options)
     variates = np.zeros((12, D), np.float32)
     variates[result.own_models.ids] = result.own_models.vectors
@@ -473,7 +473,7 @@ def test_a_client_that_adapts_has_no_model_without_its_samples() -> None:
 
 
 def test_the_model_of_a_client_is_what_it_is_scored_with() -> None:
-    result = ct.run(ct.ditto(lam=0.1), **OPTIONS | {"evaluate_loss": True})
+    result = ct.run(ct.ditto(lam=0.1), **OPTIONS | {"train": {"evaluate_loss": True}})
     correct = 0
     total = 0
     data = OPTIONS["data"]

@@ -28,7 +28,7 @@ from tests.lazy_federations import SOLVER, clients_made, federation, run_small, 
 
 def test_workers_score_what_they_keep(monkeypatch: pytest.MonkeyPatch) -> None:
     made = clients_made(monkeypatch)
-    pooled = run_small(federation(60, lazy=True), engine="pool", workers=2)
+    pooled = run_small(federation(60, lazy=True), engine={"name": "pool", "workers": 2})
     assert not made, "workers make samples, this process does not"
     single = run_small(federation(60, lazy=True), engine="serial")
     assert [row["accuracy_all"] for row in pooled.rows] == [

@@ -23,7 +23,6 @@ from torch import Tensor, nn
 import coterie as ct
 from coterie.cli.main import invoke
 from coterie.clients.clients import Clients
-from coterie.config import check
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.solver import Solver
@@ -31,6 +30,7 @@ from coterie.core.training import Steps
 from coterie.core.vectors import flatten
 from coterie.core.work import Evaluate, Train
 from coterie.engines import SerialEngine
+from coterie.experiment import check
 from coterie.local import LocalRunner
 from coterie.local.device import Device
 from coterie.methods.algorithm import as_algorithm

@@ -17,7 +17,6 @@ from torch.nn import functional as F
 import coterie as ct
 from coterie.cli.main import invoke
 from coterie.clients.clients import Clients
-from coterie.config import check
 from coterie.config.identity import differing
 from coterie.core.augment import Augment
 from coterie.core.engine import Reply
@@ -28,6 +27,7 @@ from coterie.core.vectors import flatten
 from coterie.core.work import Evaluate, Train
 from coterie.engines import SerialEngine
 from coterie.engines.vmap import VmapEngine
+from coterie.experiment import check
 from coterie.local import LocalRunner
 from coterie.local.device import Device, find_device
 from coterie.local.training.batched import BatchedTrainer

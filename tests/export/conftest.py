@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import nn
 
-from coterie.config import check
 from coterie.core.vectors import Layout, state_dict
+from coterie.experiment import check
 from coterie.rules.assigning import by_group
-from coterie.runs.prepare import prepare
+from coterie.runs.compose import compose
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
 
@@ -68,15 +68,15 @@ def run(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def reference(run: Path) -> tuple[list[nn.Module], np.ndarray, torch.Tensor]:
     """The run's own networks, auxiliary one last, who has which, and all inputs."""
     folder = RunFolder.open(run)
-    prepared = prepare(check(folder.resolved), run / "partition.npz")
+    composed = compose(check(folder.resolved), run / "partition.npz")
     checkpoint = folder.checkpoints.latest()
     served = by_group(checkpoint.groups)
     networks = []
     for vector in served.models:
-        network = build_as(prepared.module)
+        network = build_as(composed.module)
         network.load_state_dict(state_dict(Layout.of(network), vector), strict=False)
         networks.append(network.eval())
-    return networks, served.row, prepared.population.x
+    return networks, served.row, composed.population.x
 
 
 def build_as(module: nn.Module) -> nn.Module:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
-from coterie.config import check
+from coterie.experiment import check
 from coterie.export import export_run
-from coterie.runs.prepare import prepare
+from coterie.runs.compose import compose
 from coterie.runs.store import RunFolder
 from tests.export.conftest import reference
 
@@ -30,8 +30,8 @@ def test_the_card(run: Path, tmp_path: Path) -> None:
     assert str(tmp_path) not in body
     assert ".parquet" not in body  # where the data lie is nobody else's business
     networks, which, _ = reference(run)
-    prepared = prepare(check(RunFolder.open(run).resolved), run / "partition.npz")
-    population = prepared.population
+    composed = compose(check(RunFolder.open(run).resolved), run / "partition.npz")
+    population = composed.population
     right = 0
     for i in range(population.clients):
         rows = torch.from_numpy(population.test[i])

@@ -13,8 +13,8 @@ from torch import nn
 
 import coterie as ct
 from coterie.cli.main import invoke
-from coterie.config import check
 from coterie.errors import ConfigError
+from coterie.experiment import check
 from coterie.export import export_run
 from coterie.runs.run import run_config
 from tests.conftest import config_errors
@@ -64,7 +64,7 @@ def correct(run: Path) -> list[int]:
     ("method", "options", "own"),
     [
         (ct.fedper(), {}, "layers of their own"),
-        (ct.fedgroup(groups=2, alpha=2), {"personal": ["head"]}, "layers of their own"),
+        (ct.fedgroup(groups=2, alpha=2), {"personal": {"layers": ["head"]}}, "layers of their own"),
         (ct.ditto(), {}, "a model of their own"),
         (ct.apfl(), {}, "a model of their own"),
         (ct.fedala(), {}, "a model of their own"),

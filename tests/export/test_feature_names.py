@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coterie.config import check
+from coterie.experiment import check
 from coterie.export import export_run
 from coterie.export.card import describe_scaling, feature_names
 from coterie.runs.run import run_config

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from coterie.cli.main import invoke
-from coterie.config import check
 from coterie.errors import ConfigError, DataError
+from coterie.experiment import check
 from coterie.export import export_run
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder

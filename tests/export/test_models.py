@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from coterie.config import check
 from coterie.core.groups import Groups
 from coterie.core.served import Served
+from coterie.experiment import check
 from coterie.export import export_run
 from coterie.export.models import ExportedModels
 from coterie.rules.assigning import by_group

@@ -19,10 +19,10 @@ import torch
 
 import coterie as ct
 from coterie.cli.main import invoke
-from coterie.config import check
 from coterie.core.task import headline_of
+from coterie.experiment import check
 from coterie.export import export_run
-from coterie.runs.prepare import prepare
+from coterie.runs.compose import compose
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
 from tests.data.test_tables import write
@@ -146,8 +146,8 @@ def test_the_card_has_the_headline_of_the_task(name: str, tmp_path: Path) -> Non
     done = export_run(tmp_path / "run")
     text = (done.folder / "README.md").read_text()
     assert "ccuracy" not in text.replace("train.", "")
-    prepared = prepare(RunFolder(tmp_path / "run").config(), tmp_path / "run" / "partition.npz")
-    headline = headline_of(prepared.spec.task)
+    composed = compose(RunFolder(tmp_path / "run").config(), tmp_path / "run" / "partition.npz")
+    headline = headline_of(composed.spec.task)
     assert f"metrics: {json.dumps([headline.name])}" in text
     # The run's own figure after its last round, of all clients together.
     last = RunFolder(tmp_path / "run").rows()[-1]

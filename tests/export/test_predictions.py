@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from coterie.cli.main import invoke
-from coterie.config import check
+from coterie.experiment import check
 from coterie.export.calibration import Calibrator
-from coterie.runs.prepare import prepare
+from coterie.runs.compose import compose
 from coterie.runs.run import run_config
 from tests.data.test_tables import write
 
@@ -163,9 +163,9 @@ def test_rows_of_the_run_are_predicted_as_the_run_scored_them(run: Path, tmp_pat
     """The share of right predictions on a client's test rows is that of clients.csv."""
     rows = predicted(run, hospitals(), tmp_path, "all.parquet")
     right = np.array([row["prediction"] == row["label"] for row in rows])
-    prepared = prepare(check(tables(str(run.parent / "t.parquet"))))
+    composed = compose(check(tables(str(run.parent / "t.parquet"))))
     with (run / "clients.csv").open(newline="") as file:
-        for row, test in zip(csv.DictReader(file), prepared.population.test, strict=True):
+        for row, test in zip(csv.DictReader(file), composed.population.test, strict=True):
             assert right[test].sum() == int(row["correct"])
 
 
@@ -204,7 +204,7 @@ def test_what_clients_keep_is_in_their_predictions(
     new["client"] = [*data["client"], *["new one"] * 3, "unlabelled"]
     rows = predicted(tmp_path / "run", new, tmp_path)
     right = np.array([row["prediction"] == row["label"] for row in rows])
-    population = prepare(check(config)).population
+    population = compose(check(config)).population
     with (tmp_path / "run" / "clients.csv").open(newline="") as file:
         for row, test in zip(csv.DictReader(file), population.test, strict=True):
             assert right[test].sum() == int(row["correct"])
@@ -254,9 +254,9 @@ def test_clients_that_share_nothing_predict_for_themselves(
 
 def test_rows_that_are_held_out_are_not_trained_on(run: Path) -> None:
     config = tables(str(run.parent / "t.parquet"))
-    held = prepare(check(config)).population
+    held = compose(check(config)).population
     config["train"] = {"rounds": 3}
-    whole = prepare(check(config)).population
+    whole = compose(check(config)).population
     assert (held.sizes("train") == whole.sizes("train") - whole.sizes("train") // 5).all()
     for some, every in zip(held.train, whole.train, strict=True):
         assert set(some.tolist()) < set(every.tolist())

@@ -21,8 +21,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
-from coterie.config import RunConfig, check
-from coterie.config.reading import read
+from coterie.config.toml_text import read
 from coterie.deploy.flower_commands import environment, flower_home
 from coterie.deploy.folder import init
 from coterie.deploy.follow import follow
@@ -32,6 +31,7 @@ from coterie.deploy.process import descendants, free_ports, start, stop
 from coterie.deploy.settings import DeploymentSettings, load_deployment
 from coterie.deploy.submit import submit
 from coterie.errors import CoterieError, QuorumError
+from coterie.experiment import Experiment, check
 from coterie.runs.run import run_config
 from tests.deploy.conftest import CONFIG
 from tests.engines.test_flower import METHODS
@@ -46,7 +46,7 @@ class Site:
     """A federation that is up, and runs on it."""
 
     def __init__(
-        self, folder: Path, up: LocalFederation, config: RunConfig, settings: DeploymentSettings
+        self, folder: Path, up: LocalFederation, config: Experiment, settings: DeploymentSettings
     ) -> None:
         self.folder = folder
         self.up = up
@@ -54,7 +54,7 @@ class Site:
         self.settings = settings
         self.count = 0
 
-    def with_algorithm(self, rounds: int = 5, **algorithm: Any) -> RunConfig:
+    def with_algorithm(self, rounds: int = 5, **algorithm: Any) -> Experiment:
         """The configuration with another method."""
         tables = read(self.folder / "run.toml") | {"algorithm": algorithm}
         tables["train"] |= {"rounds": rounds, "evaluate_every": rounds}
@@ -62,7 +62,7 @@ class Site:
 
     def run(
         self,
-        config: RunConfig,
+        config: Experiment,
         on_round: Callable[[Mapping[str, Any]], None] = lambda row: None,
         out: Path | None = None,
         resume: bool = False,
@@ -76,7 +76,7 @@ class Site:
         follow(flower_home(self.folder), config, number, on_round)
         return out
 
-    def simulated(self, config: RunConfig, name: str) -> Path:
+    def simulated(self, config: Experiment, name: str) -> Path:
         """The same run on the serial engine."""
         out = self.folder / "simulated" / name
         run_config(check(config.resolved() | {"engine": {"name": "serial"}}), out)

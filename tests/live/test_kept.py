@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
-from coterie.config import check
-from coterie.config.reading import read
+from coterie.config.toml_text import read
 from coterie.deploy.kept_file import FILE
+from coterie.experiment import check
 from coterie.runs.kept import OWN_MODELS, kept_state
 from coterie.runs.store import RunFolder
 from tests.live.federations import difference

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from coterie.cli.main import invoke
-from coterie.config import check
-from coterie.config.reading import read
+from coterie.config.toml_text import read
 from coterie.deploy.local import local_federation
 from coterie.deploy.proxy import find_nginx
+from coterie.experiment import check
 from coterie.runs.run import run_config
 from tests.deploy.conftest import write_deployment
 from tests.live.federations import difference, left_behind

@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 pytest.importorskip("dp_accounting", reason="the extra 'privacy' is not installed")
 
-from coterie.config import check
-from coterie.config.reading import read
+from coterie.config.toml_text import read
+from coterie.experiment import check
 from tests.live.federations import difference
 from tests.live.test_federation import rows_of, site
 

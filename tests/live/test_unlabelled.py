@@ -12,10 +12,10 @@ import pytest
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from coterie.cli.main import invoke
-from coterie.config import check
-from coterie.config.reading import read
+from coterie.config.toml_text import read
 from coterie.deploy.folder import init
 from coterie.deploy.served_file import FILE, ServedModel
+from coterie.experiment import check
 from coterie.runs.run import run_config
 from tests.deploy.conftest import CONFIG
 from tests.live.federations import difference, left_behind

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,12 @@ import torch
 from torch import Tensor, nn
 
 import coterie as ct
+from coterie.config.schema import plain, table_of
 from coterie.config.trust import named_code
 from coterie.core.augment import Augment, augmented, check_augment
 from coterie.core.keys import Key, keyed_torch
-from coterie.core.solver import solver_of
 from coterie.errors import ConfigError
 from coterie.local.training.compiled import compiles
-from coterie.python.tables import _local_table
 
 OWN = "tests.local.test_augment:noise"
 
@@ -76,7 +76,7 @@ def run(*changes: Any, data: ct.Population | None = None, **options: Any) -> ct.
 def test_engines_give_equal_bits_and_samples_are_changed() -> None:
     change = Augment(OWN, {"scale": 0.5})
     serial = run(change).state.models
-    assert torch.equal(serial, run(change, engine="pool", workers=2).state.models)
+    assert torch.equal(serial, run(change, engine={"name": "pool", "workers": 2}).state.models)
     assert not torch.equal(serial, run().state.models)
     assert not torch.equal(serial, run(change, seed=1).state.models)
 
@@ -103,9 +103,9 @@ def test_scoring_sees_the_samples_as_they_are() -> None:
 @pytest.mark.usefixtures("torchvision")
 def test_classes_of_torchvision_by_name() -> None:
     table = {"augment": [{"name": "RandomHorizontalFlip", "options": {"p": 1.0}}]}
-    solver = solver_of(table, rounds=1)
-    assert solver.augment == (Augment("RandomHorizontalFlip", (("p", 1.0),)),)
-    assert hash(solver) == hash(solver_of(table, rounds=1))
+    solver = solver_of(table)
+    assert solver.augment == (Augment("RandomHorizontalFlip", {"p": 1.0}),)
+    assert hash(solver) == hash(solver_of(table))
     x = torch.arange(4.0).reshape(1, 1, 2, 2)
     assert augmented(x, solver.augment, Key(0)).tolist() == [[[[1.0, 0.0], [3.0, 2.0]]]]
     with pytest.raises(ConfigError, match=r"cannot be made \(AttributeError.*got 'RandomFlop'"):
@@ -146,10 +146,23 @@ def test_tables_are_refused_and_code_of_strangers_is_named() -> None:
     assert [code.value for code in named_code(tables)] == ["os:system"]
 
 
-def test_a_folder_of_a_run_in_python_names_it() -> None:
-    table = _local_table(ct.Solver(augment=(ct.Augment(OWN, {"scale": 0.5}), ct.Augment("Gray"))))
+def solver_of(table: dict[str, Any]) -> ct.Solver:
+    """The solver of a table ``[local]``."""
+    made: ct.Solver = table_of(ct.Solver).model_validate(table).made()
+    return made
+
+
+def test_a_folder_of_a_run_in_python_names_it(tmp_path: Path) -> None:
+    table = plain(ct.Solver(augment=(ct.Augment(OWN, {"scale": 0.5}), ct.Augment("Gray"))))
     assert table["augment"] == [{"name": OWN, "options": {"scale": 0.5}}, {"name": "Gray"}]
-    assert solver_of(table, rounds=1).augment[1] == ct.Augment("Gray")
-    assert "augment" not in _local_table(ct.Solver())
+    assert solver_of(table).augment[1] == ct.Augment("Gray")
+    assert "augment" not in plain(ct.Solver())
+    data = ct.load("digits", partition={"kind": "iid", "clients": 4})
     with pytest.raises(ConfigError, match=r"local\.augment: is in no configuration"):
-        _local_table(ct.Solver(augment=(torch.neg,)))
+        ct.run(
+            ct.fedavg(),
+            data=data,
+            model="mclr",
+            local=ct.Solver(augment=(torch.neg,)),
+            out=tmp_path / "run",
+        )

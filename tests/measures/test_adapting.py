@@ -13,9 +13,9 @@ import torch
 
 import coterie as ct
 from coterie.algorithms.local import local
-from coterie.config import check
 from coterie.engines import make_clients
 from coterie.errors import ConfigError
+from coterie.experiment import check
 from coterie.local import LocalRunner
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
@@ -25,7 +25,7 @@ from tests.measures.small_runs import digits
 EXTRA = ("adapted", "unseen", "local")
 
 
-measured = partial(small_runs.measured, sampler="uniform")
+measured = partial(small_runs.measured, train={"sampler": "uniform"})
 
 
 def without_extra(rows: Any) -> list[dict[str, Any]]:
@@ -41,7 +41,7 @@ METHODS: Mapping[str, tuple[Any, dict[str, Any]]] = {
     "ifca": (ct.ifca(groups=2), {}),
     "fedgroup with a personal layer": (
         ct.fedgroup(groups=2, alpha=3),
-        {"model": "mlp", "personal": ("head",)},
+        {"model": "mlp", "personal": {"layers": ["head"]}},
     ),
     "local": (local(), {}),
     "ditto": (ct.ditto(), {}),
@@ -53,8 +53,8 @@ METHODS: Mapping[str, tuple[Any, dict[str, Any]]] = {
 def test_nothing_else_of_a_run_changes(name: str) -> None:
     """Neither the models, nor what clients keep, nor a figure of before."""
     method, options = METHODS[name]
-    before = measured(method, evaluate_local=True, **options)
-    after = measured(method, evaluate_local=True, evaluate_adapt=ct.Adaptation(2), **options)
+    before = measured(method, evaluate={"local": True}, **options)
+    after = measured(method, evaluate={"local": True, "adapt": ct.Adaptation(2)}, **options)
     assert all("accuracy_adapted" in row for row in after.rows)
     assert without_extra(after.rows) == without_extra(before.rows)
     assert after.rows[-1]["accuracy_local"] == before.rows[-1]["accuracy_local"]
@@ -67,7 +67,7 @@ def test_nothing_else_of_a_run_changes(name: str) -> None:
 def test_the_adapted_model_is_the_served_one_after_one_training_by_hand() -> None:
     """The clients of FedAvg start their adaptation from its model: the same training, by hand."""
     data = digits()
-    result = measured(ct.fedavg(), rounds=1, evaluate_adapt=ct.Adaptation(epochs=3))
+    result = measured(ct.fedavg(), rounds=1, evaluate={"adapt": ct.Adaptation(epochs=3)})
     row = result.rows[0]
     ids = np.arange(12)
     solver = ct.Solver(epochs=3, lr=0.1)
@@ -95,18 +95,18 @@ def test_adaptation_of_the_head_leaves_the_body() -> None:
     """A network whose body is adapted alone has another score than one whose head is."""
     head, body, whole = (
         measured(
-            ct.fedavg(), model="mlp", rounds=1, evaluate_adapt=ct.Adaptation(layers=layers)
+            ct.fedavg(), model="mlp", rounds=1, evaluate={"adapt": ct.Adaptation(layers=layers)}
         ).rows[0]["accuracy_adapted"]
         for layers in (("head",), ("body",), ())
     )
     assert len({head, body, whole}) == 3
     with pytest.raises(ConfigError, match=r"^evaluate\.adapt\.layers: the model has no such layer"):
-        measured(ct.fedavg(), evaluate_adapt=ct.Adaptation(layers=("neck",)))
+        measured(ct.fedavg(), evaluate={"adapt": ct.Adaptation(layers=("neck",))})
 
 
 def test_a_model_of_the_client_s_own_is_where_its_adaptation_starts() -> None:
     """Without its pull Ditto's own models are those of local training, and so are the adapted."""
-    options = {"rounds": 1, "clients_per_round": 12, "evaluate_adapt": ct.Adaptation()}
+    options = {"rounds": 1, "clients_per_round": 12, "evaluate": {"adapt": ct.Adaptation()}}
     ditto, alone, fedavg = (
         measured(method, **options).rows[-1] for method in (ct.ditto(lam=0.0), local(), ct.fedavg())
     )
@@ -116,7 +116,7 @@ def test_a_model_of_the_client_s_own_is_where_its_adaptation_starts() -> None:
 
 def test_unseen_clients_never_train() -> None:
     for method in (ct.fedavg(), ct.fedclust(groups=2), ct.fedgsp(), ct.pacfl(), ct.cfl()):
-        result = measured(method, rounds=3, clients_per_round=12, evaluate_unseen=(1, "4"))
+        result = measured(method, rounds=3, clients_per_round=12, evaluate={"unseen": (1, "4")})
         clients = result.state.member
         moved = {client for row in result.rows for client, _ in row["moves"]}
         assert not moved & {1, 4}, method.made_by
@@ -134,7 +134,7 @@ def test_samples_of_unseen_clients_change_no_model() -> None:
     adapt = ct.Adaptation()
     for method in (ct.fedgroup(groups=2, alpha=3), ct.ifca(groups=2), ct.fedclust(groups=2)):
         a, b = (
-            measured(method, data=one, evaluate_unseen=(1,), evaluate_adapt=adapt)
+            measured(method, data=one, evaluate={"unseen": (1,), "adapt": adapt})
             for one in (data, other)
         )
         assert (a.state.models == b.state.models).all()
@@ -150,7 +150,7 @@ def test_samples_of_unseen_clients_change_no_model() -> None:
 def test_unseen_clients_are_placed_with_those_like_them(method: Any) -> None:
     """Planted groups: a newcomer is scored nearly as well as those that trained."""
     options: dict[str, Any] = {"rounds": 6, "clients_per_round": 12}
-    row = measured(method, evaluate_unseen=0.2, **options).rows[-1]
+    row = measured(method, evaluate={"unseen": 0.2}, **options).rows[-1]
     assert row["evaluated_unseen"] == row["unseen_placed"] == 2
     assert row["accuracy_unseen"] > row["accuracy"] - 0.15
     assert row["accuracy"] > 0.75
@@ -162,20 +162,16 @@ def test_a_newcomer_of_personal_layers_has_an_untrained_head_until_it_adapts() -
         model="mlp",
         rounds=6,
         clients_per_round=12,
-        evaluate_unseen=0.25,
-        evaluate_adapt=ct.Adaptation(5, ("head",)),
+        evaluate={"unseen": 0.25, "adapt": ct.Adaptation(5, ("head",))},
     ).rows[-1]
     assert row["accuracy_unseen"] < row["accuracy"] - 0.1
     assert row["accuracy_unseen_adapted"] > row["accuracy_unseen"]
 
 
 def test_scores_in_the_last_round_alone() -> None:
-    every = measured(ct.fedavg(), evaluate_unseen=0.2, evaluate_adapt=ct.Adaptation())
+    every = measured(ct.fedavg(), evaluate={"unseen": 0.2, "adapt": ct.Adaptation()})
     last = measured(
-        ct.fedavg(),
-        evaluate_unseen=0.2,
-        evaluate_adapt=ct.Adaptation(),
-        evaluate_rounds="last",
+        ct.fedavg(), evaluate={"unseen": 0.2, "adapt": ct.Adaptation(), "rounds": "last"}
     )
     assert not any("unseen" in key or "adapted" in key for key in last.rows[0])
     for key in ("accuracy_adapted", "accuracy_unseen", "accuracy_unseen_adapted"):
@@ -185,10 +181,13 @@ def test_scores_in_the_last_round_alone() -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"evaluate_unseen": ("nobody",)}, r"^evaluate\.unseen: no such client, got 'nobody'"),
-        ({"evaluate_unseen": (12,)}, r"^evaluate\.unseen: no such client, got 12; .* 0 to 11"),
-        ({"evaluate_unseen": tuple(range(12))}, r"^evaluate\.unseen: no client would be left"),
-        ({"evaluate_unseen": 0.2, "shift": "swap_all"}, r"^evaluate\.unseen: a shift moves"),
+        ({"evaluate": {"unseen": ("nobody",)}}, r"^evaluate\.unseen: no such client, got 'nobody'"),
+        ({"evaluate": {"unseen": (12,)}}, r"^evaluate\.unseen: no such client, got 12; .* 0 to 11"),
+        ({"evaluate": {"unseen": tuple(range(12))}}, r"^evaluate\.unseen: no client would be left"),
+        (
+            {"shift": "swap_all", "evaluate": {"unseen": 0.2}},
+            r"^evaluate\.unseen: clients that never train, in a fed",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, Any], line: str) -> None:

@@ -68,7 +68,12 @@ def test_the_measured_model_size_is_an_option() -> None:
 
 def test_rounds_to_target_of_a_run() -> None:
     result = ct.run(
-        ct.fedavg(), data=blobs(), model=small_net(), rounds=3, engine="serial", evaluate_every=2
+        ct.fedavg(),
+        data=blobs(),
+        model=small_net(),
+        rounds=3,
+        engine="serial",
+        train={"evaluate_every": 2},
     )
     assert rounds_to_target(result.rows, 0.0) == 2
     assert rounds_to_target(result.rows, 1.1) is None

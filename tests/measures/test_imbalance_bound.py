@@ -128,8 +128,8 @@ def test_the_step_of_the_bound_is_that_of_a_run_in_which_all_clients_join() -> N
         local=ct.Solver(l2=L2),
         rounds=2,
         engine="serial",
-        measures=make_measures(("balance",), ct.Solver(), ct.fedavg()),
         on_round=lambda result: states.append(result.groups),
+        train={"measures": make_measures(("balance",), ct.Solver(), ct.fedavg())},
     )
     before, after = (state.models[0].double().numpy() for state in states)
     shares = np.array(result.rows[1]["balance"]["weighted"]["b"])

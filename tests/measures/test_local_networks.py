@@ -14,16 +14,16 @@ import pytest
 
 import coterie as ct
 from coterie.algorithms.local import local
-from coterie.config import check
 from coterie.core.keys import Key
 from coterie.core.vectors import flatten
 from coterie.core.work import Train
 from coterie.engines import make_clients
+from coterie.experiment import check
 from coterie.local import LocalRunner
 from coterie.measures import own_models
 from coterie.models import build_model
 from coterie.objectives import plain
-from coterie.runs.prepare import prepare
+from coterie.runs.compose import compose
 from coterie.runs.run import Stopped, execute, make_folder, run_config
 from coterie.runs.store import RunFolder
 from tests.measures import small_runs
@@ -32,7 +32,7 @@ from tests.measures.small_runs import SOLVER, digits
 LOCAL_KEYS = ("evaluated_local", "accuracy_local", "accuracy_local_mean")
 
 
-measured = partial(small_runs.measured, rounds=3, clients_per_round=4, sampler="uniform")
+measured = partial(small_runs.measured, rounds=3, clients_per_round=4, train={"sampler": "uniform"})
 
 
 def test_both_figures_are_those_of_the_networks_by_hand() -> None:
@@ -50,7 +50,7 @@ def test_both_figures_are_those_of_the_networks_by_hand() -> None:
         weight = networks[client][:640].reshape(10, 64)
         logits = data.x[data.test[client]].flatten(1).numpy() @ weight.T + networks[client][640:]
         correct[client] = (logits.argmax(axis=1) == data.y[data.test[client]].numpy()).sum()
-    row = measured(ct.fedavg(), rounds=1, clients_per_round=12, evaluate_local=True).rows[0]
+    row = measured(ct.fedavg(), rounds=1, clients_per_round=12, evaluate={"local": True}).rows[0]
     size = data.sizes("test")
     assert row["evaluated_local"] == 12
     assert row["accuracy_local"] == pytest.approx(correct.sum() / size.sum())
@@ -76,7 +76,7 @@ def test_nothing_else_of_a_run_changes(method: Any) -> None:
         return [{k: v for k, v in row.items() if k not in dropped} for row in rows]
 
     before = measured(method)
-    after = measured(method, evaluate_local=True)
+    after = measured(method, evaluate={"local": True})
     assert not any(key in row for row in before.rows for key in LOCAL_KEYS)
     assert all(row["evaluated_local"] > 0 for row in after.rows)
     assert without(after.rows) == without(before.rows)
@@ -84,23 +84,24 @@ def test_nothing_else_of_a_run_changes(method: Any) -> None:
 
 
 def test_a_client_that_keeps_its_whole_model_is_served_by_its_last_network() -> None:
-    rows = measured(local(), clients_per_round=12, evaluate_local=True).rows
+    rows = measured(local(), clients_per_round=12, evaluate={"local": True}).rows
     assert [row["accuracy_local_mean"] for row in rows] == [row["accuracy_mean"] for row in rows]
 
 
 def test_only_clients_that_trained_count() -> None:
-    rows = measured(ct.fedavg(), clients_per_round=1, evaluate_local=True).rows
+    rows = measured(ct.fedavg(), clients_per_round=1, evaluate={"local": True}).rows
     assert rows[0]["evaluated_local"] == 1
     assert rows[2]["evaluated_local"] <= 3
     # All clients train once to be clustered, and remember the network of which they send a layer.
-    rows = measured(ct.fedclust(groups=2), clients_per_round=1, evaluate_local=True).rows
+    rows = measured(ct.fedclust(groups=2), clients_per_round=1, evaluate={"local": True}).rows
     assert [row["evaluated_local"] for row in rows] == [12, 12, 12]
 
 
 def test_a_sample_is_of_the_clients_that_trained() -> None:
     def rows(clients: int | None) -> tuple[Mapping[str, Any], ...]:
         method = ct.fedgroup(groups=2, alpha=2)
-        return measured(method, evaluate_local=True, evaluate_clients=clients).rows
+        train = {"sampler": "uniform", "evaluate_clients": clients}
+        return measured(method, train=train, evaluate={"local": True}).rows
 
     assert [row["evaluated_local"] for row in rows(3)] == [3, 3, 3]
     for sampled, whole in zip(rows(12), rows(None), strict=True):
@@ -108,9 +109,9 @@ def test_a_sample_is_of_the_clients_that_trained() -> None:
 
 
 def test_networks_are_scored_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = measured(ct.fedavg(), evaluate_local=True).rows
+    whole = measured(ct.fedavg(), evaluate={"local": True}).rows
     monkeypatch.setattr(own_models, "_BLOCK", 2 * 650 * 4)
-    blocks = measured(ct.fedavg(), evaluate_local=True).rows
+    blocks = measured(ct.fedavg(), evaluate={"local": True}).rows
     for a, b in zip(whole, blocks, strict=True):
         assert [a[key] for key in LOCAL_KEYS] == [b[key] for key in LOCAL_KEYS]
 
@@ -150,12 +151,12 @@ def test_engines_agree_to_the_bit_and_vmap_nearly(tmp_path: Path) -> None:
 def test_a_resumed_run_has_the_networks_of_before(tmp_path: Path) -> None:
     config = check(tables({"name": "serial"}))
     run_config(config, tmp_path / "straight")
-    prepared = prepare(config)
-    folder = make_folder(prepared, tmp_path / "stopped")
+    composed = compose(config)
+    folder = make_folder(composed, tmp_path / "stopped")
     done: list[object] = []
     with pytest.raises(Stopped):
         execute(
-            prepared,
+            composed,
             folder,
             done.append,
             stop=lambda: signal.SIGTERM if len(done) == 2 else 0,
@@ -163,5 +164,5 @@ def test_a_resumed_run_has_the_networks_of_before(tmp_path: Path) -> None:
     checkpoint = RunFolder(folder.path).checkpoints.latest()
     assert checkpoint is not None
     assert checkpoint.extra["local_networks.vectors"].shape == (12, 650)
-    execute(prepare(config), folder, checkpoint=checkpoint, resume=True)
+    execute(compose(config), folder, checkpoint=checkpoint, resume=True)
     assert figures(folder.path) == figures(tmp_path / "straight")

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 import coterie as ct
 from coterie.algorithms.local import local
 from coterie.cli.main import invoke
-from coterie.config import check
 from coterie.deploy.only_simulated import check_real
+from coterie.experiment import check
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
 from tests.measures.small_runs import digits, measured
@@ -29,7 +29,7 @@ def without(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def test_the_figures_are_those_of_the_models_by_hand() -> None:
     data = digits()
-    result = measured(ct.ifca(groups=2), evaluate_training=True)
+    result = measured(ct.ifca(groups=2), evaluate={"training": True})
     correct = np.zeros(12)
     loss = 0.0
     for client in range(12):
@@ -65,7 +65,7 @@ METHODS: dict[str, Any] = {
 @pytest.mark.parametrize("name", METHODS)
 def test_nothing_else_of_a_run_changes(name: str) -> None:
     before = measured(METHODS[name], model="mlp")
-    after = measured(METHODS[name], model="mlp", evaluate_training=True)
+    after = measured(METHODS[name], model="mlp", evaluate={"training": True})
     assert torch.equal(after.state.models, before.state.models)
     for row, plain in zip(after.rows, before.rows, strict=True):
         assert without(row) == without(plain) == {k: v for k, v in plain.items() if k != "seconds"}
@@ -75,10 +75,10 @@ def test_nothing_else_of_a_run_changes(name: str) -> None:
 
 def test_what_serves_a_client_is_scored() -> None:
     """A client that keeps its whole model fits its samples better than one that shares it."""
-    alone = measured(local(), evaluate_training=True, clients_per_round=12).rows[-1]
-    shared = measured(ct.fedavg(), evaluate_training=True, clients_per_round=12).rows[-1]
+    alone = measured(local(), clients_per_round=12, evaluate={"training": True}).rows[-1]
+    shared = measured(ct.fedavg(), clients_per_round=12, evaluate={"training": True}).rows[-1]
     assert alone["accuracy_training"] > shared["accuracy_training"] + 0.05
-    own = measured(ct.ditto(), evaluate_training=True, clients_per_round=12).rows[-1]
+    own = measured(ct.ditto(), clients_per_round=12, evaluate={"training": True}).rows[-1]
     assert own["accuracy_training"] > shared["accuracy_training"] + 0.05
 
 
@@ -87,10 +87,10 @@ def test_engines_agree_and_other_tasks_have_their_metrics() -> None:
     x = torch.tensor(rng.normal(size=(240, 4)), dtype=torch.float32)
     parts = np.arange(240).reshape(12, 20)
     data = ct.Population(x, x.sum(dim=1), tuple(parts[:, :15]), tuple(parts[:, 15:]))
-    options: dict[str, Any] = {"data": data, "task": "regression", "evaluate_training": True}
+    options: dict[str, Any] = {"data": data, "task": "regression", "evaluate": {"training": True}}
     options["local"] = ct.Solver(epochs=2, lr=0.01)
     serial = measured(ct.ifca(groups=2), **options)
-    pool = measured(ct.ifca(groups=2), **options | {"engine": "pool", "workers": 2})
+    pool = measured(ct.ifca(groups=2), **options | {"engine": {"name": "pool", "workers": 2}})
     row = serial.rows[-1]
     assert set(row["metrics_training"]) == {"rmse", "r2"}
     # The squared error is the loss of the task.
@@ -100,7 +100,7 @@ def test_engines_agree_and_other_tasks_have_their_metrics() -> None:
 
 
 def test_a_sample_is_scored_where_all_are_too_many() -> None:
-    rows = measured(ct.fedavg(), evaluate_training=True, evaluate_clients=3).rows
+    rows = measured(ct.fedavg(), train={"evaluate_clients": 3}, evaluate={"training": True}).rows
     assert [row["evaluated_training"] for row in rows] == [3, 3]
 
 
@@ -154,6 +154,6 @@ def test_a_run_that_says_no_is_that_of_before() -> None:
 
 def test_what_cannot_be_scored_so_is_refused() -> None:
     with pytest.raises(ct.ConfigError, match="local and training scores are of what it left"):
-        measured(ct.fedavg(), evaluate_training=True, evaluate_order="before")
+        measured(ct.fedavg(), evaluate={"training": True, "order": "before"})
     with pytest.raises(ct.ConfigError, match=r"evaluate\.training: nodes score their test samples"):
         check_real(check(tables()))

@@ -66,7 +66,7 @@ def test_the_stated_error_is_the_error() -> None:
 
 
 def test_a_sample_of_everybody_has_no_error_and_changes_nothing() -> None:
-    whole, sampled = (run_small(blobs(), evaluate_clients=size) for size in (None, 100))
+    whole, sampled = (run_small(blobs(), train={"evaluate_clients": size}) for size in (None, 100))
     assert torch.equal(whole.state.models, sampled.state.models)
     for one, other in zip(whole.rows, sampled.rows, strict=True):
         assert other["evaluated"] == 12

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 import coterie as ct
-from coterie.config import check
+from coterie.experiment import check
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
 
@@ -44,7 +44,12 @@ def test_the_test_loss_is_the_mean_cross_entropy_of_a_test_sample(model: str) ->
     else:
         network = model
     result = ct.run(
-        ct.fedavg(), data=data, model=network, rounds=2, engine="serial", evaluate_loss=True
+        ct.fedavg(),
+        data=data,
+        model=network,
+        rounds=2,
+        engine="serial",
+        train={"evaluate_loss": True},
     )
     sums = losses_by_hand(result, data)
     size = data.sizes("test")
@@ -61,7 +66,7 @@ def test_clients_without_a_group_count_in_the_loss_of_all_only() -> None:
         rounds=1,
         clients_per_round=2,
         engine="serial",
-        evaluate_loss=True,
+        train={"evaluate_loss": True},
     )
     sums = losses_by_hand(result, data)
     size = data.sizes("test")
@@ -82,7 +87,7 @@ def test_the_loss_changes_no_other_figure_and_is_absent_unless_asked_for() -> No
             model="mclr",
             rounds=2,
             engine="serial",
-            evaluate_loss=evaluate_loss,
+            train={"evaluate_loss": evaluate_loss},
         )
         dropped = ("seconds", "transfers")
         return [{k: v for k, v in row.items() if k not in dropped} for row in result.rows]
@@ -104,8 +109,7 @@ def test_a_sample_that_is_everybody_estimates_the_loss_exactly() -> None:
             model="mclr",
             rounds=1,
             engine="serial",
-            evaluate_clients=clients,
-            evaluate_loss=True,
+            train={"evaluate_clients": clients, "evaluate_loss": True},
         )
         return float(result.rows[-1]["test_loss_all"])
 

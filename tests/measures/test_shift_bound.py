@@ -27,8 +27,8 @@ def measured(method: Method) -> tuple[dict[str, Any], Groups, ct.Population]:
         local=SOLVER,
         rounds=2,
         engine="serial",
-        measures=[theory(SOLVER, method)],
         on_round=lambda result: states.append(result.groups),
+        train={"measures": [theory(SOLVER, method)]},
     )
     return result.rows[-1]["theory"], states[-1], data
 

@@ -54,7 +54,7 @@ def test_the_theory_is_an_option_of_a_run() -> None:
         rounds=3,
         clients_per_round=4,
         engine="serial",
-        measures=measures,
+        train={"measures": measures},
     ).rows
     last = rows[-1]["theory"]
     assert 0 < last["divergence"] < last["divergence_one"]
@@ -67,7 +67,7 @@ def test_the_theory_is_an_option_of_a_run() -> None:
         local=SOLVER,
         rounds=1,
         engine="serial",
-        measures=measures,
+        train={"measures": measures},
     )
     assert deep.rows[0]["theory"]["bound"] is None
 

@@ -17,7 +17,6 @@ from coterie.algorithms import ALGORITHMS
 from coterie.clients.bounds import Bounds
 from coterie.clients.clients import Clients
 from coterie.clients.round import Round
-from coterie.config import check
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.engine import Reply
 from coterie.core.groups import Groups
@@ -26,6 +25,7 @@ from coterie.core.reply_times import ReplyTimes
 from coterie.core.updates import Updates
 from coterie.core.work import Work
 from coterie.errors import ConfigError
+from coterie.experiment import check
 from coterie.methods.algorithm import as_algorithm
 from coterie.methods.buffered import Buffering, InFlight
 from coterie.methods.override import with_buffer

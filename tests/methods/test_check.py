@@ -184,7 +184,7 @@ def test_a_class_inside_a_function_cannot_be_sent_to_the_pool(option: str) -> No
         def loss(self, module: Any, x: Tensor, y: Tensor, received: Any) -> Tensor:
             return functional.cross_entropy(module(x), y)
 
-    pool = OPTIONS | {"engine": "pool", "workers": 2, option: Inside()}
+    pool = OPTIONS | {option: Inside(), "engine": {"name": "pool", "workers": 2}}
     with pytest.raises(
         ct.ConfigError, match=r"engine\.name: .*Inside.*; expected a class at the top"
     ):

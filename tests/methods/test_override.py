@@ -50,8 +50,9 @@ def test_names_stand_for_the_defaults() -> None:
     (line,) = config_errors(
         lambda: ct.run(ct.fedavg(), data=blobs(), model=small_net(), server="fedyogy")
     )
-    assert line.startswith(
-        "server: unknown choice, got 'fedyogy'; expected one of 'sgd', 'fedavgm'"
+    assert line == (
+        "server.name: unknown choice, got 'fedyogy'; expected one of 'fedadagrad', 'fedadam', "
+        "'fedavgm', 'fedyogi', 'sgd'; did you mean 'fedyogi'?"
     )
 
 

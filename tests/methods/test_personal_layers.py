@@ -134,20 +134,23 @@ def test_no_message_of_any_method_has_what_stays(make: Make) -> None:
 def test_what_cannot_leave_a_layer_with_its_clients_says_why() -> None:
     for name, reason in REFUSED.items():
         (line,) = config_errors(
-            lambda name=name: ct.run(CASES[name](2), personal=["head"], **OPTIONS)
+            lambda name=name: ct.run(CASES[name](2), personal={"layers": ["head"]}, **OPTIONS)
         )
         assert line.startswith("personal.layers: "), line
         assert reason in line, line
     (line,) = config_errors(
         lambda: ct.run(
-            ct.fedavg(), personal=["head"], privacy=ct.Privacy(epsilon=8.0, clip=1.0), **OPTIONS
+            ct.fedavg(),
+            personal={"layers": ["head"]},
+            privacy=ct.Privacy(epsilon=8.0, clip=1.0),
+            **OPTIONS,
         )
     )
     assert line.startswith("privacy: clips whole updates")
-    (line,) = config_errors(lambda: ct.run(ct.fedavg(), personal=["fc9"], **OPTIONS))
+    (line,) = config_errors(lambda: ct.run(ct.fedavg(), personal={"layers": ["fc9"]}, **OPTIONS))
     assert line.startswith("personal.layers: the model has no such layer, got 'fc9'")
-    (line,) = config_errors(lambda: ct.run(ct.fedavg(), personal="head", **OPTIONS))
-    assert line.startswith("personal: wrong type, got 'head'")
+    (line,) = config_errors(lambda: ct.run(ct.fedavg(), personal={"layers": "head"}, **OPTIONS))
+    assert line.startswith("personal.layers: wrong type, got 'head'")
 
 
 def test_no_layers_is_the_method() -> None:
@@ -159,7 +162,7 @@ def test_the_ledger_falls_by_what_stays() -> None:
     """FedGroup: cold start, newcomers and rounds; each model and each update is shorter."""
     method = ct.fedgroup(groups=2, alpha=2, pretrain_steps=3)
     whole = ct.run(method, **OPTIONS).rows
-    shared = ct.run(method, personal=["head"], **OPTIONS).rows
+    shared = ct.run(method, personal={"layers": ["head"]}, **OPTIONS).rows
     for before, after in zip(whole, shared, strict=True):
         assert after["transfers"]["models"] == before["transfers"]["models"]
         moved = before["transfers"]["models"] * 4 * HEAD.size
@@ -197,7 +200,7 @@ def test_directions_are_compared_over_what_is_shared() -> None:
 def test_who_kept_nothing_is_served_the_first_head() -> None:
     """A newcomer has the body of its group's model, and the head that the server began with."""
     options = OPTIONS | {"rounds": 1, "clients_per_round": 4}
-    result = ct.run(ct.fedavg(), personal=["head"], **options)
+    result = ct.run(ct.fedavg(), personal={"layers": ["head"]}, **options)
     met = set(result.kept.ids.tolist())
     assert 0 < len(met) < 12
     first = flatten(NET)[STAYS]
@@ -218,9 +221,9 @@ def test_groups_of_other_first_models_begin_with_one_head() -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_any_number_of_workers_gives_the_same_bits(workers: int) -> None:
     method = ct.fedgroup(groups=2, alpha=3, pretrain_steps=5)
-    alone = ct.run(method, personal=["head"], **OPTIONS)
-    options = OPTIONS | {"engine": "pool", "workers": workers}
-    pooled = ct.run(method, personal=["head"], **options)
+    alone = ct.run(method, personal={"layers": ["head"]}, **OPTIONS)
+    options = OPTIONS | {"engine": {"name": "pool", "workers": workers}}
+    pooled = ct.run(method, personal={"layers": ["head"]}, **options)
     assert torch.equal(alone.state.models, pooled.state.models)
     np.testing.assert_array_equal(alone.kept.vectors, pooled.kept.vectors)
 
@@ -240,7 +243,7 @@ def test_ifca_with_personal_normalisation() -> None:
     # A batch of one sample has no variance.
     solver = ct.Solver(epochs=2, batch_size=99, lr=0.1)
     options = OPTIONS | {"model": net, "local": solver}
-    result = ct.run(ct.ifca(groups=2), personal=["norm"], **options)
+    result = ct.run(ct.ifca(groups=2), personal={"layers": ["norm"]}, **options)
     keep = keep_layers(net, ["norm"])
     assert keep.size == 32
     assert result.kept.vectors.shape[1] == 32

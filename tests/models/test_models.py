@@ -295,7 +295,7 @@ def test_a_grouped_method_trains_them(model: str, task: str) -> None:
     local = ct.Solver(epochs=1, batch_size=4, lr=0.01, optimizer="adamw")
     engines: list[dict[str, Any]] = [{"engine": "serial"}]
     if task in ("next_token", "regression"):
-        engines.append({"engine": "pool", "workers": 2})
+        engines.append({"engine": {"name": "pool", "workers": 2}})
     made = [
         ct.run(
             ct.fedgroup(groups=2, alpha=2),

@@ -357,8 +357,7 @@ def test_fedfusion_runs_alike_on_every_engine_and_learns(operator: Any) -> None:
         model=net,
         local=SOLVER,
         rounds=4,
-        engine=engine,
-        workers=2,
+        engine={"name": engine, "workers": 2},
     )
     serial = make("serial")
     pool = make("pool")

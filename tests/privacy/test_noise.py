@@ -104,10 +104,10 @@ def test_without_noise_and_clip_it_is_the_mean():
         "model": "mclr",
         "rounds": 3,
         "clients_per_round": 4,
-        "sampler": "uniform",
         "engine": "serial",
-        "bounds": False,
+        "bounds": {"enabled": False},
         "local": ct.Solver(1, 20, 0.1),
+        "train": {"sampler": "uniform"},
     }
     method = ct.fedavg()
     plain = ct.run(method, weigh="evenly", **settings)

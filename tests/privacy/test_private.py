@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import coterie as ct
-from coterie.config import check
+from coterie.core.availability import Availability
 from coterie.errors import ConfigError, PrivacyError
+from coterie.experiment import check
 from coterie.methods.buffered import Buffering
 from coterie.methods.override import with_buffer
 from coterie.privacy import accounting
-from coterie.runs.availability import Availability
-from coterie.runs.prepare import prepare
+from coterie.runs.compose import compose
 from coterie.runs.run import execute, make_folder, run_config
 from coterie.runs.store import RunFolder
 
@@ -87,7 +87,7 @@ def test_scaffold_is_refused_with_its_own_reason() -> None:
 
 def test_cohorts_without_replacement_are_counted_with_half_the_noise():
     privacy = ct.Privacy(noise=8.0, accountant="rdp")
-    row = run(privacy=privacy, sampler="uniform", rounds=1).rows[0]["privacy"]
+    row = run(privacy=privacy, rounds=1, train={"sampler": "uniform"}).rows[0]["privacy"]
     # One client in the place of another moves a sum by two clips.
     direct = dp.rdp.RdpAccountant(accounting.ORDERS, dp.NeighboringRelation.REPLACE_ONE)
     direct.compose(dp.SampledWithoutReplacementDpEvent(12, 6, dp.GaussianDpEvent(4.0)))
@@ -108,14 +108,20 @@ def test_a_round_without_clients_has_noise_and_is_spent():
 @pytest.mark.parametrize(
     ("changed", "line"),
     [
-        ({"bounds": True}, "bounds: compare clients"),
-        ({"weigh": "trimmed_mean"}, "weigh: no sum in which all"),
+        ({"bounds": {"enabled": True}}, "bounds.enabled: compares clients"),
+        ({"weigh": "trimmed_mean"}, "weigh.name: no sum in which all"),
         ({"attack": "sign_flip"}, "attack: attackers send"),
-        ({"sampler": "cover_then_uniform"}, "train.sampler: .* drawn at random"),
-        ({"sampler": lambda number: np.arange(6)}, "train.sampler: .* got a function"),
-        ({"sampler": "uniform", "privacy": ct.Privacy(noise=1.0)}, "privacy.accountant: knows no"),
+        ({"train": {"sampler": "cover_then_uniform"}}, "train.sampler: .* drawn at random"),
         (
-            {"sampler": "uniform", "availability": Availability("random", share=0.3)},
+            {"train": {"sampler": lambda number: np.arange(6)}},
+            "train.sampler: .* got a function",
+        ),
+        (
+            {"train": {"sampler": "uniform"}, "privacy": ct.Privacy(noise=1.0)},
+            "privacy.accountant: knows no",
+        ),
+        (
+            {"train": {"sampler": "uniform"}, "availability": Availability("random", share=0.3)},
             "availability: .* drawn from fewer clients",
         ),
         (
@@ -166,8 +172,8 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path):
     tables = {**TABLES, "privacy": {"noise": 2.0, "quantile": 0.5, "accountant": "rdp"}}
     tables["checkpoint"] = {"seconds": 0.0}
     straight = run_config(check(tables), tmp_path / "straight")
-    prepared = prepare(check(tables))
-    folder = make_folder(prepared, tmp_path / "stopped")
+    composed = compose(check(tables))
+    folder = make_folder(composed, tmp_path / "stopped")
     rounds = []
 
     def stop() -> int:
@@ -175,11 +181,11 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path):
         return 15 if len(rounds) == 2 else 0
 
     with pytest.raises(ct.CoterieError, match="stopped after 2"):
-        execute(prepared, folder, stop=stop)
+        execute(composed, folder, stop=stop)
     again = RunFolder.open(tmp_path / "stopped")
     config = again.config({})
     checkpoint = again.checkpoints.latest(config.resolved())
-    execute(prepare(config), again, checkpoint=checkpoint, resume=True)
+    execute(compose(config), again, checkpoint=checkpoint, resume=True)
     name = "models/group-0.safetensors"
     assert (tmp_path / "straight" / name).read_bytes() == (again.path / name).read_bytes()
     kept = [row["privacy"] for row in RunFolder.open(tmp_path / "straight").rows()]
@@ -229,9 +235,9 @@ def table_config(tmp_path: Path, column_noise: float | None, **privacy: Any) -> 
 
 
 def test_the_description_of_columns_is_a_part_of_the_budget(tmp_path, capsys):
-    plain = prepare(check(table_config(tmp_path, None))).spec
+    plain = compose(check(table_config(tmp_path, None))).spec
     assert "covers updates, and not what clients report" in capsys.readouterr().err
-    spec = prepare(check(table_config(tmp_path, 2.0))).spec
+    spec = compose(check(table_config(tmp_path, 2.0))).spec
     assert "covers updates" not in capsys.readouterr().err
     assert plain.budget is not None
     assert spec.budget is not None
@@ -249,16 +255,16 @@ def test_the_description_of_columns_is_a_part_of_the_budget(tmp_path, capsys):
 
 def test_descriptions_that_cannot_be_paid_or_counted_are_refused(tmp_path):
     with pytest.raises(PrivacyError, match=r"description of columns with noise 0\.2 alone costs"):
-        prepare(check(table_config(tmp_path, 0.2)))
+        compose(check(table_config(tmp_path, 0.2)))
     with pytest.raises(PrivacyError, match=r"rounds with noise 0\.5 cost"):
-        prepare(check(table_config(tmp_path, 1.0, noise=0.5)))
+        compose(check(table_config(tmp_path, 1.0, noise=0.5)))
     with pytest.raises(ConfigError, match=r"privacy\.randomness: .* got 'system'; expected 'seed'"):
-        prepare(check(table_config(tmp_path, 2.0, randomness="system")))
+        compose(check(table_config(tmp_path, 2.0, randomness="system")))
     uniform = table_config(tmp_path, 2.0)
     uniform["train"]["sampler"] = "uniform"
     with pytest.raises(ConfigError, match=r"train\.sampler: noised descriptions of columns"):
-        prepare(check(uniform))
+        compose(check(uniform))
     unpaid = table_config(tmp_path, 2.0)
     del unpaid["privacy"]
     with pytest.raises(ConfigError, match=r"data\.encode\.noise: .* without \[privacy\]"):
-        prepare(check(unpaid))
+        compose(check(unpaid))

@@ -11,7 +11,6 @@ import torch
 
 import coterie as ct
 from coterie.algorithms import ALGORITHMS
-from coterie.config import check
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.plan import Plan
@@ -19,6 +18,7 @@ from coterie.core.updates import Updates
 from coterie.deploy.data_form import DataForm
 from coterie.deploy.federation_spec import FederationSpec
 from coterie.errors import ConfigError
+from coterie.experiment import check
 from coterie.methods.buffered import Buffering
 from coterie.methods.override import with_buffer
 from coterie.privacy.secure_sums import SecureSums, neighbourhoods, quantise, recoverable
@@ -144,7 +144,7 @@ def test_neighbours_are_fewer_and_lose_a_sum_earlier() -> None:
 
 @pytest.mark.parametrize("method", [ct.fedavg(), ct.fedadam(), ct.ifca(groups=2)])
 def test_a_run_differs_by_rounding_alone(method: ct.Method) -> None:
-    plain = run(method, bounds=False)
+    plain = run(method, bounds={"enabled": False})
     secure = run(method, secure=ct.SecureSums(reach=1.0, least_group=2, most_samples=200.0))
     gap = float((plain.state.models - secure.state.models).abs().max())
     assert 0 < gap < 1e-3
@@ -174,7 +174,7 @@ def test_a_run_with_a_folder_is_the_same(tmp_path: Path) -> None:
         ),
         ({"weigh": "trimmed_mean"}, "algorithm.name: its server needs single updates"),
         ({"method": ALGORITHMS["local"]()}, "algorithm.name: its clients keep a part"),
-        ({"bounds": True}, "bounds: compare single updates"),
+        ({"bounds": {"enabled": True}}, "bounds.enabled: compares single updates"),
         (
             {"method": with_buffer(ct.fedavg(), Buffering(buffer=3))},
             "asynchronous: updates move models in later rounds",

@@ -111,4 +111,4 @@ def test_options_that_need_single_updates_are_refused(method, line):
 def test_cohorts_of_a_fixed_size_are_refused_with_a_cold_start():
     privacy = ct.Privacy(noise=1.0, accountant="rdp")
     with pytest.raises(ConfigError, match=r"train.sampler: a private cold start"):
-        run(privacy=privacy, sampler="uniform")
+        run(privacy=privacy, train={"sampler": "uniform"})

@@ -116,14 +116,28 @@ def test_a_quorum_that_is_never_met_ends_the_run() -> None:
         ct.fedavg(), clients_per_round=4, quorum=Quorum(min_replies=4), local=solver, **options
     )
     assert not any(row["skipped"] for row in met.rows)
-    with pytest.raises(ct.QuorumError, match="1 rounds in a row had fewer than 5 replies"):
+    with pytest.raises(ct.ConfigError, match=r"^quorum\.min_replies: more replies than clients"):
         ct.run(ct.fedavg(), clients_per_round=4, quorum=Quorum(5, 0), local=solver, **options)
+    half = {"sampler": lambda round: np.arange(2)}
+    with pytest.raises(ct.QuorumError, match="1 rounds in a row had fewer than 4 replies"):
+        ct.run(
+            ct.fedavg(),
+            clients_per_round=4,
+            quorum=Quorum(4, 0),
+            local=solver,
+            train=half,
+            **options,
+        )
 
 
 def test_replies_after_the_timeout_are_lost() -> None:
     net = small_net()
     late = ct.run(
-        ct.fedavg(), data=blobs(), model=net, rounds=2, engine="serial", round_timeout=1e-9
+        ct.fedavg(),
+        data=blobs(),
+        model=net,
+        rounds=2,
+        engine={"name": "serial", "round_timeout": 1e-9},
     )
     assert [row["skipped"] for row in late.rows] == [True, True]
     assert torch.equal(late.state.models[0], flatten(net))
@@ -134,12 +148,12 @@ def test_any_method_that_groups_clients_can_migrate() -> None:
     options = {"data": blobs(), "model": small_net(), "rounds": 4, "engine": "serial", "seed": 1}
     shift = swap_all(p=1.0, pool="warm", start=2)
     method = ct.fedgroup(groups=2, alpha=3, pretrain_steps=5)
-    rows = ct.run(method, shift=shift, migration="per_label", **options).rows
+    rows = ct.run(method, shift=shift, migration={"detector": "per_label"}, **options).rows
     assert sum(row["drifted"] for row in rows) > 0
     tolerant = ct.run(method, shift=shift, migration=Migration(tau=100.0), **options).rows
     assert sum(row["drifted"] for row in tolerant) == 0
     with pytest.raises(ct.ConfigError, match="the algorithm places no clients"):
-        ct.run(ct.fedavg(), migration="per_label", **options)
+        ct.run(ct.fedavg(), migration={"detector": "per_label"}, **options)
 
 
 def test_what_a_client_keeps_is_part_of_its_model() -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
 
 import coterie as ct
-from coterie.python.checks import ARGUMENTS
+from coterie.experiment.experiment import CHOICES, record_types
 from tests.conftest import blobs, small_net
+
+PLACES = {
+    "data": "data",
+    "model": "model",
+    "algorithm": "method",
+    "shift": "shift",
+}
 
 
 def run(method: Any = None, **options: Any) -> ct.Result:
@@ -17,30 +23,22 @@ def run(method: Any = None, **options: Any) -> ct.Result:
     return ct.run(ct.fedavg() if method is None else method, **given)
 
 
-@pytest.mark.parametrize("name", sorted(ARGUMENTS))
-@pytest.mark.parametrize("value", [1, 0.5, [1]], ids=["integer", "number", "list"])
-def test_a_number_or_a_list_is_refused_in_one_line(name: str, value: Any) -> None:
-    if name == "measures" and value == [1]:
-        value = "balance"
+@pytest.mark.parametrize("name", sorted({*CHOICES, *record_types()}))
+@pytest.mark.parametrize("value", [1, 0.5, object()], ids=["integer", "number", "object"])
+def test_a_value_of_another_type_is_refused_in_one_line(name: str, value: Any) -> None:
+    options = {PLACES.get(name, name): value}
     with pytest.raises(ct.ConfigError, match=f"^{name}: wrong type, got .*; expected .*$"):
-        run(**{name: value})
+        run(**options)
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("local", "a coterie.Solver, as coterie.Solver(epochs=1)"),
-        ("evaluate_adapt", "a coterie.Adaptation, as coterie.Adaptation(epochs=1)"),
-    ],
-)
-def test_a_dict_is_no_record(name: str, expected: str) -> None:
-    line = f"^{name}: wrong type, got a dict; expected {re.escape(expected)}$"
-    with pytest.raises(ct.ConfigError, match=line):
-        run(**{name: {"epochs": 1}})
+def test_a_mapping_is_the_table_of_a_record() -> None:
+    assert run(local={"epochs": 1}, evaluate={"adapt": {"epochs": 2}}).rows
+    with pytest.raises(ct.ConfigError, match=r"^local\.epoch: unknown key, .* mean 'epochs'\?$"):
+        run(local={"epoch": 1})
 
 
 def test_a_factory_is_no_method_before_it_is_called() -> None:
-    line = r"^method: wrong type, got a function; expected a method, as coterie.fedavg\(\)$"
+    line = r"^algorithm: wrong type, got a function; expected a method, as coterie.fedavg\(\)$"
     with pytest.raises(ct.ConfigError, match=line):
         run(ct.fedavg)
 
@@ -48,4 +46,9 @@ def test_a_factory_is_no_method_before_it_is_called() -> None:
 def test_all_wrong_arguments_are_said_at_once() -> None:
     with pytest.raises(ct.ConfigError) as refused:
         run(local=3, privacy=8.0)
-    assert [line.split(":")[0] for line in str(refused.value).splitlines()] == ["local", "privacy"]
+    assert {line.split(":")[0] for line in str(refused.value).splitlines()} == {"local", "privacy"}
+
+
+def test_an_argument_in_the_wrong_place_says_where_it_belongs() -> None:
+    with pytest.raises(ct.ConfigError, match=r"^over_selection: .* mean 'train.over_selection'\?$"):
+        run(over_selection=2.0)

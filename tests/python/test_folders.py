@@ -15,9 +15,9 @@ from safetensors.torch import load_file
 
 import coterie as ct
 from coterie.cli.main import invoke
-from coterie.config import check
+from coterie.core.availability import Availability
 from coterie.core.reply_times import ReplyTimes
-from coterie.runs.availability import Availability
+from coterie.experiment import check
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
 from tests.conftest import blobs, small_net
@@ -47,9 +47,9 @@ def called(**more: Any) -> ct.Result:
         "clients_per_round": 6,
         "seed": 3,
         "engine": "serial",
-        "measures": ("theory",),
         "server": {"name": "fedavgm", "beta": 0.5},
         "shift": {"kind": "swap_all", "p": 0.3},
+        "train": {"measures": ("theory",)},
     }
     return ct.run(**{**options, **more})
 
@@ -98,7 +98,7 @@ def test_a_call_says_who_can_be_reached_and_who_is_slow(tmp_path: Path) -> None:
     }
     run_config(check(tables), tmp_path / "command")
     options: dict[str, Any] = {
-        "over_selection": 1.5,
+        "train": {"over_selection": 1.5, "measures": ("theory",)},
         "availability": Availability("random", share=0.8),
         "reply_times": ReplyTimes(spread=1.0, deadline=2.0),
     }
@@ -114,7 +114,7 @@ def test_spans_are_of_a_run_in_memory_alone(tmp_path: Path) -> None:
     later = Availability("file", period=0, spans={"0": ((9, 10),)})
     result = called(availability=later, clients_per_round=12, rounds=1, method=ct.ifca(groups=2))
     assert {client for client, _ in result.rows[0]["moves"]} == {*range(1, 12)}
-    with pytest.raises(ct.ConfigError, match=r"^availability\.spans: are in no configuration"):
+    with pytest.raises(ct.ConfigError, match=r"^availability\.spans: is in no configuration"):
         called(availability=later, out=tmp_path / "run")
 
 
@@ -122,9 +122,15 @@ def test_spans_are_of_a_run_in_memory_alone(tmp_path: Path) -> None:
     ("more", "line"),
     [
         ({"reply_times": ReplyTimes()}, "^reply_times: nothing depends on them"),
-        ({"over_selection": 0.5}, "^over_selection: "),
-        ({"over_selection": 2.0, "method": ct.fedgsp()}, "^train.over_selection: 'Method' samples"),
-        ({"over_selection": 2.0, "sampler": "poisson"}, "^train.over_selection: the size of"),
+        ({"train": {"over_selection": 0.5}}, "^train.over_selection: "),
+        (
+            {"method": ct.fedgsp(), "train": {"over_selection": 2.0}},
+            "^train.over_selection: 'fedgsp' samples",
+        ),
+        (
+            {"train": {"over_selection": 2.0, "sampler": "poisson"}},
+            "^train.over_selection: the size of",
+        ),
         ({"availability": Availability(period=0)}, "^availability.period: a day of no rounds"),
         ({"availability": "random"}, "^availability: wrong type, got 'random'"),
     ],
@@ -167,9 +173,15 @@ def test_a_damaged_population_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "line"),
     [
-        ({"model": small_net()}, r"^model: nothing that a run folder can name, got 'a Sequential'"),
-        ({"method": replace(ct.fedavg(), groups=1)}, r"^method: no method that a run folder"),
-        ({"sampler": lambda round: np.arange(3)}, r"^sampler: is in no configuration"),
+        ({"model": small_net()}, r"^model: nothing that a run folder can name, got a Sequential"),
+        (
+            {"method": replace(ct.fedavg(), first=ct.fedavg().first)},
+            r"^method: no method that a run folder",
+        ),
+        (
+            {"train": {"sampler": lambda round: np.arange(3)}},
+            r"^train\.sampler: is in no configuration",
+        ),
         ({"local": ct.Solver(steps=3)}, r"^local\.steps: is in no configuration, got 3"),
         ({"server": "nobody"}, r"server\.name: unknown choice, got 'nobody'"),
     ],

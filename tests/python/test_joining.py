@@ -12,11 +12,11 @@ import torch
 
 import coterie as ct
 from coterie.cli.main import invoke
-from coterie.config import check
-from coterie.python.joining import read_joining
+from coterie.experiment import check
+from coterie.export.joining import read_joining
+from coterie.runs.compose import compose
 from coterie.runs.joined import read_newcomers
 from coterie.runs.newcomers import join
-from coterie.runs.prepare import prepare
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
 from tests.data.test_tables import write
@@ -71,7 +71,7 @@ def groups_of(folder: Path) -> dict[str, int]:
 def test_new_clients_join_and_old_ones_stay(method: str, tmp_path: Path) -> None:
     run_config(check(tables(write(tmp_path, table(0, OLD)), method)), tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
-    before = prepare(folder.config(), folder.partition)
+    before = compose(folder.config(), folder.partition)
     rows = folder.rows()
     placed = groups_of(folder.path)
     new = write(tmp_path, table(OLD, 4, seed=1), "new.csv")
@@ -79,7 +79,7 @@ def test_new_clients_join_and_old_ones_stay(method: str, tmp_path: Path) -> None
 
     # The rounds that were done, the samples and the inputs of the old clients are the same.
     assert folder.rows()[:3] == rows
-    after = prepare(folder.config(), folder.partition)
+    after = compose(folder.config(), folder.partition)
     assert after.population.names == (*before.population.names, "h8", "h9", "h10", "h11")
     for client in range(OLD):
         for split in ("train", "test"):
@@ -110,7 +110,7 @@ def test_clients_join_twice_and_from_python(tmp_path: Path) -> None:
     assert len(result.rows) == 6
     # As if both had come by themselves: their own rows, split in two.
     run = RunFolder(tmp_path / "run")
-    population = prepare(run.config(), run.partition).population
+    population = compose(run.config(), run.partition).population
     assert population.sizes("train")[OLD:].tolist() == [36, 36, 36]
     joined = read_newcomers(run.path)
     assert joined is not None
@@ -121,9 +121,9 @@ def test_a_kill_right_after_clients_joined_leaves_a_run_that_goes_on(tmp_path: P
     """The newest checkpoint then has no places for them, and every command makes them."""
     run_config(check(tables(write(tmp_path, table(0, OLD)), "fedgroup")), tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
-    prepared = prepare(folder.config(), folder.partition)
+    composed = compose(folder.config(), folder.partition)
     new = write(tmp_path, table(OLD, 1, seed=1), "new.csv")
-    join(folder, prepared, read_joining(new, prepared))
+    join(folder, composed, read_joining(new, composed))
     result = ct.Result.open(folder.path)
     assert result.groups[OLD] == -1
     assert len(result.export(tmp_path / "models").card.figures.groups) == 3

@@ -10,7 +10,7 @@ import pytest
 
 import coterie as ct
 from coterie.headline import ACCURACY
-from coterie.python.notebook import result_html
+from coterie.notebook import result_html
 from tests.conftest import blobs, small_net
 
 

@@ -40,7 +40,7 @@ def test_a_run_folder_becomes_a_page(tmp_path, monkeypatch, capsys):
 
 
 def test_a_newcomer_that_migrates_joins_once(tmp_path):
-    from coterie.config import check
+    from coterie.experiment import check
     from coterie.report.load import view_of
     from coterie.runs.run import run_config
 
@@ -83,7 +83,7 @@ def arrived(view) -> list[int]:
 
 def test_folders_of_a_sweep_become_one_page(tmp_path, capsys):
     from coterie.cli.main import invoke
-    from coterie.config import check
+    from coterie.experiment import check
     from coterie.report.load import views_of
     from coterie.report.run_folders import run_folders
     from coterie.runs.run import run_config

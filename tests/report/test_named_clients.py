@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie.config import check
+from coterie.experiment import check
 from coterie.report.write import write_report
 from coterie.runs.run import run_config
 from coterie.terminal import summary_table

@@ -256,7 +256,7 @@ def test_another_objective_is_that_of_the_signatures_too() -> None:
 def test_a_checkpoint_holds_groups_that_were_opened(
     make: Callable[[], ct.Method], tmp_path: Path
 ) -> None:
-    from coterie.config import check
+    from coterie.experiment import check
 
     tables = {
         "data": {"source": "digits", "partition": {"kind": "iid", "clients": 12}},

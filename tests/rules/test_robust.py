@@ -116,10 +116,10 @@ def test_rules_hold_against_a_share_of_attackers_that_ends_the_mean() -> None:
     attack = sign_flip(share=0.2, factor=10.0)
     common = settings(rounds=8)
     honest = ct.run(ct.fedavg(), **common).accuracy[-1]
-    mean = ct.run(ct.fedavg(), attack=attack, bounds=False, **common).accuracy[-1]
+    mean = ct.run(ct.fedavg(), attack=attack, bounds={"enabled": False}, **common).accuracy[-1]
     assert mean < honest - 0.3
     for name in ROBUST:
-        found = ct.run(ct.fedavg(), attack=attack, weigh=name, bounds=False, **common)
+        found = ct.run(ct.fedavg(), attack=attack, weigh=name, bounds={"enabled": False}, **common)
         assert found.accuracy[-1] > honest - 0.04, name
 
 
@@ -133,8 +133,8 @@ def test_buckets_are_drawn_from_the_round() -> None:
 
 
 def test_the_table_of_a_configuration() -> None:
-    from coterie.config import check
-    from coterie.runs.configured import make_method
+    from coterie.experiment import check
+    from coterie.runs.compose import make_method
 
     tables: dict[str, Any] = {
         "data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},

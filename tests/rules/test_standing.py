@@ -129,7 +129,7 @@ def settings(**more: Any) -> dict[str, Any]:
     data = ct.load("digits", partition={"kind": "planted", "clients": 30, "groups": 2})
     common = {"data": data, "model": "mclr", "rounds": 4, "clients_per_round": 10}
     local = ct.Solver(epochs=2, lr=0.1)
-    return {**common, "local": local, "engine": "serial", "evaluate_every": 2, **more}
+    return {**common, "local": local, "engine": "serial", "train": {"evaluate_every": 2}, **more}
 
 
 def test_runs_without_attackers_keep_their_bits_and_those_with_them_their_accuracy() -> None:

@@ -12,13 +12,13 @@ import torch
 
 import coterie as ct
 from coterie.clients.clients import Clients, ModelShape
-from coterie.config import check
 from coterie.core.engine import Reply
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.training import Steps
 from coterie.core.work import Work
 from coterie.errors import ConfigError
+from coterie.experiment import check
 from coterie.math.group_count import estimate_groups
 from coterie.methods.algorithm import as_algorithm
 from coterie.methods.method import Method

@@ -99,8 +99,8 @@ DAMAGES: Sequence[Damage] = (truncate, flip, flip, zero, drop, swap)
 
 def make_runs(folder: Path) -> None:
     """A finished run, a stopped one, a sweep, and beside each another run of another seed."""
-    from coterie.config import load_config
-    from coterie.runs.prepare import prepare
+    from coterie.experiment import load_config
+    from coterie.runs.compose import compose
     from coterie.runs.run import Stopped, execute, make_folder
     from coterie.sweep.plan import make_plan
     from coterie.sweep.run_once import carry_out
@@ -109,12 +109,12 @@ def make_runs(folder: Path) -> None:
         config = folder / f"{name}config.toml"
         config.write_text(CONFIG.format(seed=seed))
         assert call("run", str(config), "--out", str(folder / f"{name}{FINISHED}"))[0] == 0
-        prepared = prepare(load_config(config))
+        composed = compose(load_config(config))
         rounds: list[object] = []
         with contextlib.suppress(Stopped):
             execute(
-                prepared,
-                make_folder(prepared, folder / f"{name}{STOPPED}"),
+                composed,
+                make_folder(composed, folder / f"{name}{STOPPED}"),
                 rounds.append,
                 stop=lambda done=rounds: 15 * (len(done) == STOPPED_AFTER),
             )

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from coterie.config import check
 from coterie.core.groups import Groups, Memory
+from coterie.experiment import check
 from tests.conftest import same_memory
 
 TABLES: dict[str, Any] = {

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from coterie.config import check
 from coterie.errors import CheckpointError
+from coterie.experiment import check
 from coterie.runs.checkpoint import FORMAT, Checkpoint
 from coterie.runs.store import RunFolder
 from tests.runs.damage import Damage, drop, flip, truncate, zero

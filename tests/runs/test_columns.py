@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from coterie.cli.main import invoke
-from coterie.config import check
 from coterie.errors import ConfigError
+from coterie.experiment import check
 from coterie.export import export_run
-from coterie.runs.prepare import prepare
+from coterie.runs.compose import compose
 from coterie.runs.run import run_config
 from coterie.sweep.comparison import headline_for
 from coterie.sweep.plan import make_plan
@@ -77,9 +77,9 @@ def test_labels_that_look_like_numbers_are_a_regression(
     assert headline_for(make_plan(file)).name == "mae"
     # A guess that does not fit, and one that is overruled wrongly, are one line each.
     with pytest.raises(ConfigError, match=r"task.kind: the method counts the classes"):
-        prepare(check({**tables(path), "algorithm": {"name": "fedgsp"}}))
+        compose(check({**tables(path), "algorithm": {"name": "fedgsp"}}))
     with pytest.raises(Exception, match=r"got fractions; expected labels") as caught:
-        prepare(check({**tables(path), "task": {"kind": "classification"}}))
+        compose(check({**tables(path), "task": {"kind": "classification"}}))
     assert "\n" not in str(caught.value)
 
 
@@ -89,15 +89,15 @@ def test_widely_different_scales_are_said(
     table = columns()
     table["small"] = np.random.default_rng(0).normal(size=len(table["y"])) / 1000
     path = write(tmp_path, table)
-    prepare(check(tables(path)))
+    compose(check(tables(path)))
     assert "scale" not in capsys.readouterr().err
-    prepare(check(tables(path, encode={"scaling": "none"})))
+    compose(check(tables(path, encode={"scaling": "none"})))
     printed = capsys.readouterr().err
     assert "features differ widely in scale" in printed
     assert "(small)" in printed
     plain = {"small": table["small"], "large": 1e4 * table["small"], "y": table["y"]}
     path = write(tmp_path, {**plain, "client": table["client"]}, "p.parquet")
-    prepare(check(tables(path, features=["small", "large"])))
+    compose(check(tables(path, features=["small", "large"])))
     assert "features differ widely in scale" in capsys.readouterr().err
 
 
@@ -105,9 +105,9 @@ def test_privacy_of_updates_does_not_cover_the_description(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tables(write(tmp_path, columns()))
-    prepare(check(config))
+    compose(check(config))
     assert "privacy" not in capsys.readouterr().err
-    prepare(check({**config, "privacy": {"epsilon": 8.0}}))
+    compose(check({**config, "privacy": {"epsilon": 8.0}}))
     assert "privacy: covers updates, and not what clients report" in capsys.readouterr().err
 
 
@@ -123,8 +123,8 @@ def test_an_export_makes_the_inputs_of_a_table_without_coterie(tmp_path: Path) -
     texts = [
         {name: "" if value is None else str(value) for name, value in row.items()} for row in rows
     ]
-    prepared = prepare(config)
-    expected = prepared.population.x[:20]
+    composed = compose(config)
+    expected = composed.population.x[:20]
     assert torch.allclose(made(rows), expected, rtol=0, atol=1e-6)
     assert torch.equal(made(texts), made(rows))
     # A value that is not there is a missing one, and a category that was never seen is a rare one.

@@ -50,7 +50,7 @@ def rows_of(name: str, digits: Population, **options: Any) -> ct.Result:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_round_has_the_figures_that_the_round_before_left(name: str, digits: Population) -> None:
     after = rows_of(name, digits)
-    before = rows_of(name, digits, evaluate_order="before")
+    before = rows_of(name, digits, evaluate={"order": "before"})
     assert torch.equal(before.state.models, after.state.models)
     assert [row["scored"] for row in before.rows] == ["before"] * (ROUNDS - 1) + ["after"]
     assert "scored" not in after.rows[0]
@@ -67,4 +67,4 @@ def test_a_round_has_the_figures_that_the_round_before_left(name: str, digits: P
 
 def test_other_scores_are_of_what_a_round_left(digits: Population) -> None:
     with pytest.raises(ConfigError, match=r"evaluate.order: models are scored before the round"):
-        rows_of("fedavg", digits, evaluate_order="before", evaluate_local=True)
+        rows_of("fedavg", digits, evaluate={"order": "before", "local": True})

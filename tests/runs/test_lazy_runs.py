@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import coterie as ct
-from coterie.config import check
 from coterie.errors import ConfigError, CoterieError
-from coterie.runs.prepare import prepare
+from coterie.experiment import check
+from coterie.runs.compose import compose
 from coterie.runs.run import execute, make_folder, run_config
 from coterie.runs.store import RunFolder
 from tests.lazy_federations import clients_made, federation, run_small
@@ -36,7 +36,7 @@ def test_a_lazy_federation_is_the_same_federation(method: ct.Method) -> None:
 def test_only_the_clients_that_are_asked_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     data = federation(100_000, lazy=True)
     clients = clients_made(monkeypatch)
-    result = run_small(data, rounds=3, evaluate_clients=10)
+    result = run_small(data, rounds=3, train={"evaluate_clients": 10})
     assert len(set(clients)) <= 6 + 3 * 4 + 3 * 10, "cold start, cohorts, evaluation"
     assert len(clients) <= 2 * 6 + 2 * 3 * 4 + 2 * 3 * 10, "training and test rows once each"
     assert result.rows[-1]["evaluated"] == 10
@@ -64,16 +64,16 @@ def test_a_lazy_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
     summary = run_config(check(tables()), tmp_path / "straight")
     assert summary["clients"] == 200
     assert not (tmp_path / "straight" / "clients.csv").exists(), "nobody scores everybody here"
-    prepared = prepare(check(tables()))
-    folder = make_folder(prepared, tmp_path / "torn")
+    composed = compose(check(tables()))
+    folder = make_folder(composed, tmp_path / "torn")
     stops = iter([0, 15])
     with pytest.raises(CoterieError, match="stopped after 2"):
-        execute(prepared, folder, stop=lambda: next(stops))
+        execute(composed, folder, stop=lambda: next(stops))
     folder = RunFolder.open(tmp_path / "torn")
     checkpoint = folder.checkpoints.latest()
     assert checkpoint is not None
     assert checkpoint.extra["since"].dtype == np.int64
-    again = prepare(check(tables()), folder.path / "partition.npz")
+    again = compose(check(tables()), folder.path / "partition.npz")
     execute(again, folder, checkpoint=checkpoint, resume=True)
     one, other = (sorted((tmp_path / name / "models").iterdir()) for name in ("straight", "torn"))
     assert [a.read_bytes() for a in one] == [b.read_bytes() for b in other]

@@ -11,12 +11,12 @@ import torch
 
 import coterie as ct
 from coterie.clients.cohort import Sampler
-from coterie.config import check
 from coterie.config.identity import config_hash
+from coterie.core.availability import Availability, read_spans
 from coterie.core.keys import Key
 from coterie.core.reply_times import ReplyTimes
 from coterie.errors import ConfigError, DataError
-from coterie.runs.availability import Availability, read_spans
+from coterie.experiment import check
 from coterie.runs.participation import Participation, asked_clients
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
@@ -78,9 +78,9 @@ def test_the_first_replies_count_and_the_others_are_late(tmp_path: Path) -> None
         local=ct.Solver(epochs=1, lr=0.1),
         rounds=4,
         clients_per_round=4,
-        sampler=fast,
         seed=5,
         engine="serial",
+        train={"sampler": fast},
     )
     assert torch.equal(result.state.models, models)
 

@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 
 import coterie as ct
 from coterie.cli.main import invoke
-from coterie.config import check
+from coterie.experiment import check
 from coterie.runs import digests
-from coterie.runs.prepare import prepare
+from coterie.runs.compose import compose
 from coterie.runs.run import Stopped, execute, make_folder, run_config
 from coterie.runs.store import RunFolder
 
@@ -74,10 +74,10 @@ def test_more_rounds_are_those_of_a_longer_run(method: str, tmp_path: Path) -> N
 def test_an_interrupted_run_may_end_earlier(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    prepared = prepare(check(tables("flexcfl", 9)))
-    folder = make_folder(prepared, tmp_path / "run")
+    composed = compose(check(tables("flexcfl", 9)))
+    folder = make_folder(composed, tmp_path / "run")
     with pytest.raises(Stopped), folder.locked():
-        execute(prepared, folder, stop=lambda: 15)
+        execute(composed, folder, stop=lambda: 15)
     assert invoke(["resume", str(folder.path), "--rounds", "3"]) == 0
     run_config(check(tables("flexcfl", 3)), tmp_path / "straight")
     assert_equal_runs(tmp_path / "straight", folder.path)

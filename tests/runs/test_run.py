@@ -19,11 +19,11 @@ import tomli_w
 from torch import nn
 
 from coterie.cli.main import invoke
-from coterie.config import RunConfig, check
 from coterie.errors import CheckpointError, ConfigError, DataError, QuorumError
+from coterie.experiment import Experiment, check
 from coterie.models import decay_for
+from coterie.runs.compose import compose
 from coterie.runs.loop import RoundResult
-from coterie.runs.prepare import prepare
 from coterie.runs.run import Stopped, execute, make_folder, run_config
 from coterie.runs.store import RunFolder
 from tests.conftest import SHIFT_OPTIONS
@@ -45,7 +45,7 @@ def tables(**train: Any) -> dict[str, Any]:
     }
 
 
-def config(**train: Any) -> RunConfig:
+def config(**train: Any) -> Experiment:
     return check(tables(**train))
 
 
@@ -121,18 +121,18 @@ def test_since_when_a_client_is_where_it_is(straight: dict[str, Any]) -> None:
 def test_stopped_and_resumed_is_the_same_to_the_bit(
     tmp_path: Path, straight: dict[str, Any], after: int
 ) -> None:
-    prepared = prepare(config())
+    composed = compose(config())
     done = []
-    folder = make_folder(prepared, tmp_path / "run")
+    folder = make_folder(composed, tmp_path / "run")
     with pytest.raises(Stopped, match=f"stopped after {after} of 6 rounds") as caught:
-        execute(prepared, folder, done.append, stop=partial(stop_after, after, done))
+        execute(composed, folder, done.append, stop=partial(stop_after, after, done))
     assert caught.value.code == 143
     with (folder.path / "rounds.jsonl").open("a") as file:
         file.write('{"round": 99, "torn')
     checkpoint = folder.checkpoints.latest()
     assert checkpoint is not None
     assert checkpoint.round == after
-    again = prepare(config(), folder.path / "partition.npz")
+    again = compose(config(), folder.path / "partition.npz")
     execute(again, RunFolder.open(folder.path), checkpoint=checkpoint, resume=True)
     assert left(folder.path) == straight
 
@@ -153,13 +153,13 @@ def test_a_run_under_every_shift_is_resumed_to_the_bit(
     )
     run_config(under, tmp_path / "straight")
     for after in (2, 4):
-        prepared = prepare(under)
+        composed = compose(under)
         done = []
-        folder = make_folder(prepared, tmp_path / f"after{after}")
+        folder = make_folder(composed, tmp_path / f"after{after}")
         stop = partial(stop_after, after, done)
         with pytest.raises(Stopped):
-            execute(prepared, folder, done.append, stop=stop)
-        again = prepare(under, folder.path / "partition.npz")
+            execute(composed, folder, done.append, stop=stop)
+        again = compose(under, folder.path / "partition.npz")
         execute(
             again, RunFolder.open(folder.path), checkpoint=folder.checkpoints.latest(), resume=True
         )
@@ -201,19 +201,19 @@ def _rows(run: Path) -> int:
 def test_resuming_without_a_checkpoint_starts_anew(
     tmp_path: Path, straight: dict[str, Any]
 ) -> None:
-    prepared = prepare(config())
-    folder = make_folder(prepared, tmp_path / "run")
+    composed = compose(config())
+    folder = make_folder(composed, tmp_path / "run")
     folder.append_round({"round": 0})
     (folder.path / "partition.npz").unlink()
-    execute(prepared, folder, checkpoint=folder.checkpoints.latest(), resume=True)
+    execute(composed, folder, checkpoint=folder.checkpoints.latest(), resume=True)
     assert left(folder.path) == straight
 
 
 def test_a_finished_run_resumes_to_itself(tmp_path: Path, straight: dict[str, Any]) -> None:
-    prepared = prepare(config())
-    folder = make_folder(prepared, tmp_path / "run")
-    execute(prepared, folder)
-    execute(prepared, folder, checkpoint=folder.checkpoints.latest(), resume=True)
+    composed = compose(config())
+    folder = make_folder(composed, tmp_path / "run")
+    execute(composed, folder)
+    execute(composed, folder, checkpoint=folder.checkpoints.latest(), resume=True)
     assert left(folder.path) == straight
 
 
@@ -266,7 +266,7 @@ def test_l2_that_nothing_carries_is_refused() -> None:
     ):
         decay_for(None, model, 0.1)
     assert decay_for("cnn_mnist", model, 0.0) == ()
-    assert prepare(check(tables() | {"local": {"l2": 0.1}})).spec.network.decay == ("1.weight",)
+    assert compose(check(tables() | {"local": {"l2": 0.1}})).spec.network.decay == ("1.weight",)
 
 
 def test_a_custom_algorithm_that_fails_is_a_configuration_error() -> None:
@@ -274,7 +274,7 @@ def test_a_custom_algorithm_that_fails_is_a_configuration_error() -> None:
     with pytest.raises(
         ConfigError, match=r"^algorithm.name: failed \(TypeError: .*, got 'math:sqrt'; expected"
     ) as caught:
-        prepare(check(tables() | failing))
+        compose(check(tables() | failing))
     assert "\n" not in str(caught.value)
 
 

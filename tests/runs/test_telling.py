@@ -10,9 +10,9 @@ import tomli_w
 import torch
 
 from coterie.cli.main import invoke
-from coterie.config import check
 from coterie.data import Population
-from coterie.runs.prepare import prepare
+from coterie.experiment import check
+from coterie.runs.compose import compose
 from coterie.runs.telling import telling_columns
 from tests.data.test_tables import columns, write
 from tests.runs.test_columns import tables
@@ -26,7 +26,7 @@ def test_a_second_label_is_named_with_what_to_write(
     # As `num` of the heart disease table: 0, or one of several stages.
     table["stage"] = np.where(table["y"], rng.integers(1, 4, len(table["y"])), 0)
     path = write(tmp_path, table)
-    prepare(check(tables(path)))
+    compose(check(tables(path)))
     printed = capsys.readouterr().err
     assert "column stage: alone tells y in each of " in printed
     assert "leave it out: [data.encode] leave_out = ['stage']" in printed
@@ -36,7 +36,7 @@ def test_a_second_label_is_named_with_what_to_write(
     (tmp_path / "c.toml").write_text(tomli_w.dumps(tables(path)))
     assert invoke(["data", "inspect", str(tmp_path / "c.toml")]) == 0
     assert "column stage: alone tells y in each of " in capsys.readouterr().err
-    prepare(check(tables(path, encode={"leave_out": ["stage"]})))
+    compose(check(tables(path, encode={"leave_out": ["stage"]})))
     assert "alone tells" not in capsys.readouterr().err
 
 

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from coterie.cli.main import invoke
-from coterie.config import check, load_config
 from coterie.config.identity import config_hash
-from coterie.config.tables import LogTable
 from coterie.errors import ConfigError
+from coterie.experiment import Log, check, load_config
 from coterie.runs import trackers, tracking
-from coterie.runs.prepare import prepare
+from coterie.runs.compose import compose
 from coterie.runs.run import Stopped, execute, make_folder, run_config
 from coterie.runs.store import RunFolder
 from coterie.runs.tracking import LoggedRound, LoggedRun, TrackerThread, metrics, tracked
@@ -43,11 +42,11 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def stopped_after_two(config: str, out: str) -> RunFolder:
-    prepared = prepare(load_config(config))
+    composed = compose(load_config(config))
     seen = []
-    folder = make_folder(prepared, out)
+    folder = make_folder(composed, out)
     with pytest.raises(Stopped):
-        execute(prepared, folder, seen.append, stop=lambda: 15 * (len(seen) == 2))
+        execute(composed, folder, seen.append, stop=lambda: 15 * (len(seen) == 2))
     return folder
 
 
@@ -115,7 +114,7 @@ def test_a_tracker_that_hangs_is_waited_for_only_so_long(
         def close(self, status: str) -> None: ...
 
     monkeypatch.setitem(trackers.TRACKERS, "mlflow", lambda run: Hanging())
-    thread = TrackerThread("mlflow", LoggedRun(LogTable(), {}, tmp_path))
+    thread = TrackerThread("mlflow", LoggedRun(Log(), {}, tmp_path))
     begun = time.monotonic()
     for t in range(5):
         thread.log({"round": t, "accuracy": 0.5})

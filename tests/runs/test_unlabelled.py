@@ -35,7 +35,7 @@ def turned() -> Population:
 def run(data: Population, method: Any, **options: Any) -> ct.Result:
     call = {"rounds": 3, "model": "mclr", "engine": "serial", "seed": 2, **options}
     return ct.run(
-        method, data=data, evaluate_unseen=UNLABELLED, evaluate_unseen_labels=False, **call
+        method, data=data, evaluate={"unseen": UNLABELLED, "unseen_labels": False}, **call
     )
 
 
@@ -87,10 +87,9 @@ def test_a_method_without_a_rule_leaves_them_without_a_group(turned: Population)
 
 
 @pytest.mark.parametrize(
-    "options", [{"evaluate_unseen": None}, {"evaluate_adapt": ct.Adaptation()}], ids=str
+    "evaluate", [{}, {"unseen": UNLABELLED, "adapt": ct.Adaptation()}], ids=["none", "adapted"]
 )
-def test_what_needs_labels_is_refused(turned: Population, options: dict[str, Any]) -> None:
-    call = {"evaluate_unseen": UNLABELLED, **options}
+def test_what_needs_labels_is_refused(turned: Population, evaluate: dict[str, Any]) -> None:
     with pytest.raises(
         ConfigError, match=r"^evaluate\.unseen_labels: clients without labels never"
     ):
@@ -100,6 +99,5 @@ def test_what_needs_labels_is_refused(turned: Population, options: dict[str, Any
             model="mclr",
             rounds=1,
             engine="serial",
-            evaluate_unseen_labels=False,
-            **call,
+            evaluate={"unseen_labels": False, **evaluate},
         )

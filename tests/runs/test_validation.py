@@ -10,14 +10,14 @@ import pytest
 
 import coterie as ct
 from coterie.cli.main import invoke
-from coterie.config import check, load_config
 from coterie.core.keys import Key
 from coterie.data import Population
 from coterie.deploy.data_form import DataForm
 from coterie.deploy.federation_spec import FederationSpec
 from coterie.errors import ConfigError
+from coterie.experiment import check, load_config
+from coterie.runs.compose import compose
 from coterie.runs.held_out import on_validation
-from coterie.runs.prepare import prepare
 from coterie.runs.store import RunFolder
 
 CONFIG = """
@@ -51,8 +51,10 @@ def test_test_samples_change_nothing(digits: Population) -> None:
     """The scores are the same whatever the test samples are, here none at all."""
     nothing = tuple(np.empty(0, np.int64) for _ in range(10))
     blind = digits.with_parts(digits.train, nothing)
-    ours = run(digits, evaluate_validation=0.2)
-    assert ours.rows[-1]["accuracy"] == run(blind, evaluate_validation=0.2).rows[-1]["accuracy"]
+    ours = run(digits, evaluate={"validation": 0.2})
+    assert (
+        ours.rows[-1]["accuracy"] == run(blind, evaluate={"validation": 0.2}).rows[-1]["accuracy"]
+    )
     assert ours.rows[-1]["accuracy"] != run(digits).rows[-1]["accuracy"]
 
 
@@ -72,21 +74,21 @@ def test_a_run_folder_says_it_and_python_computes_the_same(
     assert invoke([*command, "--out", str(tmp_path / "run")]) == 0
     folder = RunFolder.open(tmp_path / "run")
     row = folder.rows()[-1]
-    assert row["accuracy"] == run(digits, evaluate_validation=0.2).rows[-1]["accuracy"]
+    assert row["accuracy"] == run(digits, evaluate={"validation": 0.2}).rows[-1]["accuracy"]
     summary = folder.results.summary()
     assert summary is not None
     said = summary["protocol"]["accuracy"]
     assert "each on 20 % of its training samples, which it does not train on, with" in said
     # The partition of the folder is that of the data, from which any run can start again.
     config = load_config(tmp_path / "run" / "config.toml")
-    assert [len(rows) for rows in prepare(config).partition.train] == [
+    assert [len(rows) for rows in compose(config).partition.train] == [
         len(rows) for rows in digits.train
     ]
 
 
 def test_what_it_goes_not_with(digits: Population) -> None:
     with pytest.raises(ConfigError, match=r"^evaluate\.validation: samples that are kept"):
-        run(digits, evaluate_validation=0.2, shift="swap_all")
+        run(digits, shift="swap_all", evaluate={"validation": 0.2})
     tables = {
         "data": {"source": "digits", "partition": {"kind": "iid", "clients": 10}},
         "model": {"name": "mclr"},

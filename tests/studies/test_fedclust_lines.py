@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie.config import check
 from coterie.errors import ConfigError
-from coterie.runs.prepare import prepare
+from coterie.experiment import check
+from coterie.runs.compose import compose
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
 from coterie.studies.layers import study_layers
@@ -85,7 +85,7 @@ def test_separation_and_distances_are_those_of_the_study() -> None:
         return replace(line, tables={**tables(name="fedavg"), "data": data})
 
     first = small(LINES["fig1 lenet5/separation"])
-    study = study_layers(prepare(first.config()))
+    study = study_layers(compose(first.config()))
     of_first = layer_distances(first, None)
     of_final = layer_distances(small(LINES["fig1 lenet5-final/separation"]), None)
     assert of_first.mean is not None

@@ -12,14 +12,14 @@ import torch
 from torch import nn
 
 from coterie.cli.main import invoke
-from coterie.config import check, load_config
 from coterie.core.keys import Key
 from coterie.core.training import Epochs
 from coterie.core.vectors import flatten
 from coterie.core.work import Train
 from coterie.errors import QuorumError
+from coterie.experiment import check, load_config
 from coterie.objectives import plain
-from coterie.runs.prepare import Prepared, prepare
+from coterie.runs.compose import Composed, compose
 from coterie.studies.layer_files import layer_rows, study_headline, write_study
 from coterie.studies.layers import compare_layer, layer_spans, study_layers
 from tests.report.pages import parse
@@ -47,7 +47,7 @@ name = "serial"
 """
 
 
-def prepared(**partition: object) -> Prepared:
+def composed(**partition: object) -> Composed:
     table = {"kind": "planted", "clients": 6, "groups": 2, "size": 40} | partition
     return ready(
         {
@@ -58,13 +58,13 @@ def prepared(**partition: object) -> Prepared:
     )
 
 
-def ready(tables: dict[str, object]) -> Prepared:
+def ready(tables: dict[str, object]) -> Composed:
     rest = {"train": {"rounds": 1, "clients_per_round": 2}, "algorithm": {"name": "fedavg"}}
-    return prepare(check({**tables, **rest, "engine": {"name": "serial"}}))
+    return compose(check({**tables, **rest, "engine": {"name": "serial"}}))
 
 
 def test_distances_are_those_of_the_weights_of_a_layer() -> None:
-    made = prepared()
+    made = composed()
     study = study_layers(made, epochs=2)
     key = Key(0).of("study").at(0)
     ids = np.arange(6)
@@ -106,7 +106,7 @@ def test_nothing_planted_gives_no_agreement() -> None:
 
 def test_two_clients_are_too_few() -> None:
     with pytest.raises(QuorumError, match="got 2; expected at least 3"):
-        study_layers(prepared(clients=2, groups=1), epochs=1)
+        study_layers(composed(clients=2, groups=1), epochs=1)
 
 
 def test_a_layer_that_did_not_move_is_no_error() -> None:
@@ -122,7 +122,7 @@ def test_weights_of_one_layer_stay_together() -> None:
 
 
 def test_what_is_written_agrees(tmp_path: Path) -> None:
-    study = study_layers(prepared(), epochs=1)
+    study = study_layers(composed(), epochs=1)
     page, data, table = write_study(study, tmp_path / "out", "<b>", "intro")
     parsed = parse(page)
     assert list(json.loads(parsed.scripts[0][1])) == ["layer-0", "layer-1"]

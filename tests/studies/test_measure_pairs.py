@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from coterie.config import check
 from coterie.core.keys import Key
-from coterie.runs.prepare import prepare
+from coterie.experiment import check
+from coterie.runs.compose import compose
 from coterie.studies.reproduce import measure_pairs as module
 from coterie.studies.reproduce.measure_pairs import MeasurePairs, measure_pairs
 
@@ -26,11 +26,11 @@ CONFIG = {
 
 
 def test_every_pair_of_clients_has_both_distances() -> None:
-    prepared = prepare(check(CONFIG))
-    found = measure_pairs(prepared)
+    composed = compose(check(CONFIG))
+    found = measure_pairs(composed)
     pairs = CLIENTS * (CLIENTS - 1) // 2
     assert found.edc.shape == found.madc.shape == (pairs,)
-    planted = prepared.population.planted
+    planted = composed.population.planted
     assert planted is not None
     first, second = np.triu_indices(CLIENTS, k=1)
     same = planted[first] == planted[second]

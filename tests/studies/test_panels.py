@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from coterie.runs.rows import chained_lines
 from coterie.studies.reproduce import PAPERS
 from coterie.studies.reproduce.computed import FORMULAS
 from coterie.studies.reproduce.outcome import DistanceMap, Outcome
@@ -53,8 +53,8 @@ def rows_of(method: str, seed: int) -> list[dict[str, Any]]:
 def written(folder: Path, method: str, seed: int) -> Path:
     run = folder / f"{method} {seed}"
     run.mkdir(exist_ok=True)
-    lines = [json.dumps(row) for row in rows_of(method, seed)]
-    (run / "rounds.jsonl").write_text("\n".join(lines) + "\n")
+    lines, _ = chained_lines(rows_of(method, seed), "")
+    (run / "rounds.jsonl").write_bytes(lines)
     return run
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from coterie.cli.main import invoke
-from coterie.config import check
 from coterie.errors import ConfigError
+from coterie.experiment import check
 from coterie.runs.store import RunFolder
 from tests.runs.calls import sweeps_here
 
@@ -130,18 +130,18 @@ def test_several_targets_are_columns(tmp_path: Path) -> None:
         "algorithm": {"name": "fedavg"},
         "task": {"kind": "regression"},
     }
-    from coterie.runs.prepare import prepare
+    from coterie.runs.compose import compose
 
-    prepared = prepare(check(tables))
-    assert prepared.population.y.shape == (60, 2)
-    assert prepared.spec.task.outputs == 2
+    composed = compose(check(tables))
+    assert composed.population.y.shape == (60, 2)
+    assert composed.spec.task.outputs == 2
     tables["task"] = {"kind": "classification"}
     with pytest.raises(Exception, match="a class has one column"):
-        prepare(check(tables))
+        compose(check(tables))
     tables["task"] = {"kind": "regression"}
     tables["data"]["partition"] = {"kind": "dirichlet", "clients": 4, "beta": 0.5}  # type: ignore[index]
     with pytest.raises(ConfigError, match="splits by classes, got 'dirichlet'"):
-        prepare(check(tables))
+        compose(check(tables))
 
 
 def test_a_comparison_says_which_way_is_better(
@@ -187,17 +187,17 @@ def test_mistakes_are_one_line(
 
 
 def test_a_resumed_run_keeps_its_headline(tmp_path: Path) -> None:
-    from coterie.runs.prepare import prepare
+    from coterie.runs.compose import compose
     from coterie.runs.run import execute, make_folder
 
     write_data(tmp_path / "data.npz")
-    from coterie.config import load_config
+    from coterie.experiment import load_config
 
-    prepared = prepare(load_config(configuration(tmp_path)))
-    folder = make_folder(prepared, tmp_path / "run")
-    summary = execute(prepared, folder)
+    composed = compose(load_config(configuration(tmp_path)))
+    folder = make_folder(composed, tmp_path / "run")
+    summary = execute(composed, folder)
     assert RunFolder.open(tmp_path / "run").headline.title == "MAE"
-    again = execute(prepared, folder, checkpoint=folder.checkpoints.latest(), resume=True)
+    again = execute(composed, folder, checkpoint=folder.checkpoints.latest(), resume=True)
     assert again["mae"] == summary["mae"]
 
 

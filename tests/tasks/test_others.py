@@ -333,7 +333,7 @@ def test_blocks_of_clients_train_on_tokens_as_single_clients_do() -> None:
     torch.manual_seed(0)
     options: dict[str, Any] = {"data": data, "model": TokenLogits(), "task": "next_token"}
     single = ct.run(ct.fedavg(), rounds=2, engine="serial", **options)
-    block = ct.run(ct.fedavg(), rounds=2, engine="vmap", device="cpu", **options)
+    block = ct.run(ct.fedavg(), rounds=2, engine={"name": "vmap", "device": "cpu"}, **options)
     torch.testing.assert_close(block.state.models, single.state.models, atol=1e-4, rtol=1e-4)
 
 

@@ -146,10 +146,10 @@ def test_engines_train_alike() -> None:
     options |= {"task": regression("huber", headline="rmse")}
     serial = ct.run(ct.ifca(groups=2), engine="serial", **options)
     for workers in (1, 2, 4):
-        pool = ct.run(ct.ifca(groups=2), engine="pool", workers=workers, **options)
+        pool = ct.run(ct.ifca(groups=2), engine={"name": "pool", "workers": workers}, **options)
         assert torch.equal(serial.state.models, pool.state.models)
         assert serial.scores == pool.scores
-    together = ct.run(ct.ifca(groups=2), engine="vmap", device="cpu", **options)
+    together = ct.run(ct.ifca(groups=2), engine={"name": "vmap", "device": "cpu"}, **options)
     assert torch.allclose(serial.state.models, together.state.models, atol=1e-5)
 
 
@@ -158,8 +158,8 @@ def test_a_sample_of_the_clients_states_its_error() -> None:
     options: dict[str, Any] = {"data": data, "model": "mclr", "local": SOLVER, "rounds": 2}
     for headline in ("mae", "rmse"):
         options |= {"task": regression(headline=headline), "engine": "serial"}  # type: ignore[arg-type]
-        row = ct.run(ct.fedavg(), evaluate_clients=6, **options).rows[-1]
-        all_of_them = ct.run(ct.fedavg(), evaluate_clients=12, **options).rows[-1]
+        row = ct.run(ct.fedavg(), train={"evaluate_clients": 6}, **options).rows[-1]
+        all_of_them = ct.run(ct.fedavg(), train={"evaluate_clients": 12}, **options).rows[-1]
         plain = ct.run(ct.fedavg(), **options).rows[-1]
         assert row["evaluated"] == 6
         assert all_of_them[f"{headline}_all"] == pytest.approx(plain[f"{headline}_all"])

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
-from coterie.config.tables import Detector
 from coterie.core.arrays import BoolArray, IntArray
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.plan import Plan
@@ -23,7 +22,7 @@ from coterie.math.similarity import Matrix, cosine
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.cold_start import has_direction
-from coterie.rules.migration import Migration, migrating
+from coterie.rules.migration import Detector, Migration, migrating
 
 Halving = Literal["single", "complete"]
 NEVER = -1

@@ -9,7 +9,7 @@ import numpy as np
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
-from coterie.config.tables import Count
+from coterie.config.schema import Count
 from coterie.core.arrays import BoolArray, FloatArray, IntArray
 from coterie.core.groups import Groups
 from coterie.core.keys import Key

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
-from coterie.config.tables import Count
+from coterie.config.schema import Count
 from coterie.core.arrays import BoolArray
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.plan import Plan

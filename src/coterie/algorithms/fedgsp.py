@@ -10,7 +10,6 @@ from pydantic import Field
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
-from coterie.config.tables import Detector
 from coterie.core.describe import Epsilon
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
@@ -27,7 +26,7 @@ from coterie.math.transport import Exact
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.chains import Histograms, Privacy, empty_plan, plan_of_chains
-from coterie.rules.migration import Migration, migrating
+from coterie.rules.migration import Detector, Migration, migrating
 from coterie.rules.weighing import evenly
 
 

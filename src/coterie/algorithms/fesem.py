@@ -11,7 +11,6 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
-from coterie.config.tables import Detector
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
@@ -19,7 +18,7 @@ from coterie.core.updates import Updates
 from coterie.math.group_count import GroupCount, Most
 from coterie.methods.method import FirstModels, Method
 from coterie.rules.assigning import PlacesClients
-from coterie.rules.migration import Migration, migrating, previous_group
+from coterie.rules.migration import Detector, Migration, migrating, previous_group
 from coterie.rules.starts import count_if_auto
 from coterie.rules.weighing import evenly
 

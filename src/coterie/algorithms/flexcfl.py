@@ -9,7 +9,6 @@ from pydantic import Field
 
 from coterie.algorithms.fedgroup import ByDirection
 from coterie.config.arguments import validated
-from coterie.config.tables import Detector
 from coterie.math.group_count import GroupCount, Most
 from coterie.methods.method import FirstModels, Method
 from coterie.rules.cold_start import (
@@ -21,7 +20,7 @@ from coterie.rules.cold_start import (
     Shortage,
 )
 from coterie.rules.inter_group import Rule, inter_group
-from coterie.rules.migration import Migration, migrating
+from coterie.rules.migration import Detector, Migration, migrating
 from coterie.rules.newcomers import Ablation, Fallback, NearestDirection, random_groups
 
 

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
-from coterie.config.tables import Detector
 from coterie.core.arrays import IntArray
 from coterie.core.describe import Describe
 from coterie.core.groups import NO_GROUP, Groups
@@ -26,7 +25,7 @@ from coterie.math.group_count import GroupCount
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients, everyone
 from coterie.rules.descriptors import ask_descriptors, centroid_distances, scaled
-from coterie.rules.migration import Migration, migrating
+from coterie.rules.migration import Detector, Migration, migrating
 from coterie.rules.one_shot import SHOWN, fixed_groups
 from coterie.rules.signatures import SignatureMemory
 

@@ -10,7 +10,6 @@ from pydantic import Field
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
-from coterie.config.tables import Detector
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.core.work import Evaluate, Train
@@ -20,7 +19,7 @@ from coterie.methods.method import FirstModels, Method, Need
 from coterie.objectives import plain
 from coterie.rules.assigning import Assign, PlacesClients
 from coterie.rules.cold_start import GroupColdStart, Outliers
-from coterie.rules.migration import DriftMemory, Migration, migrating, previous_group
+from coterie.rules.migration import Detector, DriftMemory, Migration, migrating, previous_group
 from coterie.rules.starts import BestOfStarts, StartsFromClusters, count_if_auto
 from coterie.rules.weighing import evenly
 

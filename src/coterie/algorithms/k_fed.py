@@ -11,7 +11,7 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
-from coterie.config.tables import Count
+from coterie.config.schema import Count
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.describe import Describe
 from coterie.core.groups import Groups

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
-from coterie.config.tables import Count
+from coterie.config.schema import Count
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan

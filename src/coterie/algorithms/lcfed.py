@@ -14,7 +14,7 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.config.arguments import check_arguments, validated
-from coterie.config.tables import Count
+from coterie.config.schema import Count
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.own_model import LastPassLoss, LocalTraining, Own, OwnTrained
 from coterie.core.plan import Plan

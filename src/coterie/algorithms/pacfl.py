@@ -8,11 +8,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from coterie.config.arguments import validated
-from coterie.config.tables import Detector
 from coterie.math.clustering import Automatic
 from coterie.math.group_count import GroupCount
 from coterie.methods.method import Method
-from coterie.rules.migration import Migration, migrating
+from coterie.rules.migration import Detector, Migration, migrating
 from coterie.rules.one_shot import OneShot, fixed_groups
 from coterie.rules.signatures import Angle, Subspace
 

@@ -109,7 +109,7 @@ def inspect_command(
 ) -> None:
     """Show clients, sizes and label mixes of a configuration's data."""
     from coterie.cli.data_tables import sizes_table
-    from coterie.config import load_config
+    from coterie.experiment import load_config
     from coterie.runs.columns import warn_of_values
     from coterie.runs.data import load_data
     from coterie.terminal import console, printable
@@ -117,7 +117,7 @@ def inspect_command(
     validated = load_config(config, assignments or (), data_root_value(data_root))
     # As for a run but without a network: what is shown is what a run would train on.
     samples, _, population = load_data(validated)
-    source = f"{validated.data.source}, {validated.data.partition.kind}"
+    source = f"{validated.name('source')}, {validated.name('partition')}"
     out = console()
     targets = f"{population.classes} classes"
     # Where targets are no classes there are none to count.

@@ -24,11 +24,11 @@ from coterie.core.training import Steps
 from coterie.core.vectors import flatten
 from coterie.core.work import Train, Work
 from coterie.data.population import Population
+from coterie.experiment import Experiment
 from coterie.math.similarity import Matrix, edc_embedding
-from coterie.methods.algorithm import as_algorithm
 from coterie.methods.method import Method
 from coterie.objectives import plain
-from coterie.python.loading import load
+from coterie.python import load
 from coterie.report.page import write_page
 from coterie.report.titles import headline
 from coterie.report.view import (
@@ -37,9 +37,10 @@ from coterie.report.view import (
     group_agreement,
     newcomer_placements,
 )
+from coterie.runs.compose import Composed, compose
 from coterie.runs.loop import RoundResult
 from coterie.runs.run import Run
-from coterie.runs.spec import Network, RunSpec
+from coterie.runs.spec import RunSpec
 from coterie.terminal import console as terminal
 from coterie.terminal import percent, sizes
 
@@ -79,20 +80,20 @@ def run_demo(out: Path, console: Console | None = None, seed: int = 0) -> Path:
     if console is None:
         console = terminal()
     population = load("digits", partition=PARTITION, seed=seed)
-    network = Network.of("mclr", population.shape, population.classes, seed, LOCAL.l2)
     console.print(SETTING)
     methods = {
         "FedAvg": fedavg(),
         "FedGroup": fedgroup(groups=POPULATIONS, alpha=5, pretrain_steps=PRETRAIN_STEPS),
     }
-    specs = {name: _spec(method, population, network, seed) for name, method in methods.items()}
+    composed = {name: _composed(method, population, seed) for name, method in methods.items()}
+    first = composed["FedAvg"]
     # Both run on the same clients, so that their processes are started once.
-    with specs["FedAvg"].make_clients("pool", {}) as clients:
+    with first.clients() as clients:
         # One map for both runs: it depends on the clients and on w_0 alone.
-        embedding = client_map(clients, population, flatten(network.module), Key(seed))
+        embedding = client_map(clients, population, flatten(first.module), Key(seed))
         runs = []
-        for name, spec in specs.items():
-            run = _run(name, spec, clients, console)
+        for name, one in composed.items():
+            run = _run(name, one.spec, clients, console)
             runs.append(replace(run, embedding=embedding))
     page = write_page(Path(out) / "demo.html", runs, TITLE, intro=SETTING)
     _print_result(runs, console)
@@ -177,16 +178,21 @@ def _joining_rounds() -> IntArray:
     return np.where(np.arange(CLIENTS) < CLIENTS - NEWCOMERS, 0, ARRIVAL)
 
 
-def _spec(method: Method, population: Population, network: Network, seed: int) -> RunSpec:
-    return RunSpec(
-        as_algorithm(method),
-        population,
-        network,
-        rounds=ROUNDS,
-        seed=seed,
-        sampler=LateSampler(_joining_rounds(), PER_ROUND, Key(seed)),
-        local=LOCAL,
-    )
+def _composed(method: Method, population: Population, seed: int) -> Composed:
+    train = {
+        "rounds": ROUNDS,
+        "clients_per_round": PER_ROUND,
+        "sampler": LateSampler(_joining_rounds(), PER_ROUND, Key(seed)),
+    }
+    tables = {
+        "seed": seed,
+        "data": population,
+        "model": {"name": "mclr"},
+        "local": LOCAL,
+        "train": train,
+        "algorithm": method,
+    }
+    return compose(Experiment.from_tables(tables))
 
 
 def _run(name: str, spec: RunSpec, clients: Clients, console: Console) -> RunView:

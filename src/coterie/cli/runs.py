@@ -22,7 +22,7 @@ from coterie.cli.signals import StopRequest, stop_after_round
 if TYPE_CHECKING:
     from coterie.export.folder import Exported
     from coterie.runs.checkpoint import Checkpoint
-    from coterie.runs.prepare import Prepared
+    from coterie.runs.compose import Composed
     from coterie.runs.store import RunFolder
 
 
@@ -41,24 +41,24 @@ def run_command(
     debug: Debug = False,
 ) -> None:
     """Run a configuration."""
-    from coterie.config import load_config
+    from coterie.experiment import load_config
 
     # After `--set`, so that an option of its own wins over a general assignment.
     values = {"seed": seed, **machine.values(), **devices.values()}
     validated = load_config(config, assignments or (), values)
     # Signals are handled from here on: importing torch and reading data may take a while.
     with stop_after_round() as request:
-        from coterie.runs.prepare import prepare
+        from coterie.runs.compose import compose
         from coterie.runs.run import make_folder
         from coterie.runs.store import RunFolder
 
         # Said before the data are read, which may take minutes.
         if out is not None:
             RunFolder.check_free(out)
-        prepared = prepare(validated)
-        folder = make_folder(prepared, out)
+        composed = compose(validated)
+        folder = make_folder(composed, out)
         with folder.locked():
-            _execute(prepared, folder, request)
+            _execute(composed, folder, request)
 
 
 def resume_command(
@@ -88,21 +88,21 @@ def resume_command(
     folder.config(values, trust=trust)
     # Before anything is read: what another process writes changes under the reader's hands.
     with folder.locked(), stop_after_round() as request:
-        from coterie.python.joining import reopen_with
+        from coterie.export.joining import reopen_with
 
-        prepared, checkpoint = reopen_with(folder, data, values, rounds=rounds, trust=trust)
-        _execute(prepared, folder, request, checkpoint, resume=True)
+        composed, checkpoint = reopen_with(folder, data, values, rounds=rounds, trust=trust)
+        _execute(composed, folder, request, checkpoint, resume=True)
 
 
 def _execute(
-    prepared: Prepared,
+    composed: Composed,
     folder: RunFolder,
     request: StopRequest,
     checkpoint: Checkpoint | None = None,
     resume: bool = False,
 ) -> None:
     """Run the rounds that are left, with progress, and show the summary."""
-    from coterie.config.defaults import lowered_cold_start
+    from coterie.experiment.defaults import lowered_cold_start
     from coterie.runs.reporter import Reporter
     from coterie.runs.run import execute
     from coterie.terminal import console, say, summary_table
@@ -110,17 +110,17 @@ def _execute(
     start = 0
     if checkpoint is not None:
         start = checkpoint.round
-    say(_first_line(prepared, folder.path, start, resume))
-    lowered = lowered_cold_start(prepared.config)
+    say(_first_line(composed, folder.path, start, resume))
+    lowered = lowered_cold_start(composed.experiment)
     if lowered is not None:
         say(lowered)
     with (
-        Reporter(prepared.config.train.rounds, start, headline=folder.headline) as reporter,
+        Reporter(composed.experiment.train.rounds, start, headline=folder.headline) as reporter,
         # Inside the bar, so that its last state is drawn when a signal ends the run.
         request.while_running() as stop,
     ):
         summary = execute(
-            prepared,
+            composed,
             folder,
             lambda result: reporter(result.row),
             checkpoint=checkpoint,
@@ -130,32 +130,32 @@ def _execute(
     console().print(summary_table(summary, str(folder.path)), soft_wrap=True)
 
 
-def _first_line(prepared: Prepared, folder: Path, done: int, resume: bool) -> str:
+def _first_line(composed: Composed, folder: Path, done: int, resume: bool) -> str:
     """What is about to run, and where it is stored.
 
     Args:
-        prepared: the run.
+        composed: the run.
         folder: of the run.
         done: how many rounds are done.
         resume: whether the run is resumed.
     """
     from coterie.terminal import counted
 
-    config = prepared.config
-    parameters = sum(parameter.numel() for parameter in prepared.module.parameters())
-    trained = sum(p.numel() for p in prepared.module.parameters() if p.requires_grad)
+    config = composed.experiment
+    parameters = sum(parameter.numel() for parameter in composed.module.parameters())
+    trained = sum(p.numel() for p in composed.module.parameters() if p.requires_grad)
     size = f"{parameters:,} parameters"
     if trained < parameters:
         size += f", {trained:,} of them trained"
-    model = f"{config.model.name} ({size})"
-    clients = counted(prepared.population.clients, "client")
+    model = f"{config.name('model')} ({size})"
+    clients = counted(composed.population.clients, "client")
     rounds = counted(config.train.rounds, "round")
     if done == config.train.rounds:
         rounds += ", all of them done"
     elif resume:
         # People count rounds from 1, files from 0.
         rounds += f", from round {done + 1}"
-    name = f"{config.algorithm.name} on {config.data.source}"
+    name = f"{config.name('algorithm')} on {config.name('source')}"
     return f"{name}: {clients}, {model}, {rounds}, in {folder}"
 
 

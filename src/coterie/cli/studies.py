@@ -123,20 +123,20 @@ def layers_command(
 
     Trains every client once from the same start, as Figure 1 of FedClust does.
     """
-    from coterie.config import load_config
+    from coterie.experiment import load_config
 
     validated = load_config(config, assignments or (), machine.values())
     with stop_after_round():
-        from coterie.runs.prepare import prepare
+        from coterie.runs.compose import compose
         from coterie.studies.layer_files import COLUMNS, layer_rows, study_headline, write_study
         from coterie.studies.layers import study_layers
         from coterie.terminal import columns_table, console, counted
 
-        study = study_layers(prepare(validated), epochs)
+        study = study_layers(compose(validated), epochs)
     trained = counted(epochs or validated.local.epochs, "local epoch")
     clients = counted(len(study.clients), "client")
-    model = f"{validated.model.name} on {validated.data.source}"
-    intro = f"{model}, {validated.data.partition.kind}: {clients}, {trained} each."
+    model = f"{validated.name('model')} on {validated.name('source')}"
+    intro = f"{model}, {validated.name('partition')}: {clients}, {trained} each."
     page, *others = write_study(study, out, f"Layers of {model}", intro)
     table = columns_table(list(COLUMNS.values()), layer_rows(study))
     console().print(intro, table, study_headline(study), sep="\n", soft_wrap=True)

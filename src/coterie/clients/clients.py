@@ -8,14 +8,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
+from typing import Annotated
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from coterie.clients.bounds import Bounds
 from coterie.clients.ledger import Ledger
 from coterie.clients.validation import Expected, ReplyValidator, validator_for
+from coterie.config.arguments import check_record
+from coterie.config.schema import Count, Positive
 from coterie.core.arrays import IntArray, places_of
 from coterie.core.engine import DriftReports, Engine, Late, Reply, SendsTogether, Simulated
 from coterie.core.keep import ClientStore
@@ -55,13 +59,20 @@ class Quorum:
         max_skipped_rounds: after more than this many skipped rounds in a row the run stops.
         max_wait: after skipped rounds in a row that took more seconds than this in all, the run
             stops; ``None``: their time is no reason to stop.
+
+    Raises:
+        ConfigError: for a value out of its range.
     """
 
-    min_replies: int = 1
-    max_skipped_rounds: int = 10
+    min_replies: Count = 1
+    # A run without any reply must end by itself, and one bad minute must not end it.
+    max_skipped_rounds: Annotated[int, Field(ge=0)] = 10
     # Checked by `coterie.runs.run.Run` and not by the loop over rounds: the time is that in the
     # rows, so that what passed before a run was resumed counts, too.
-    max_wait: float | None = None
+    max_wait: Positive | None = None
+
+    def __post_init__(self) -> None:
+        check_record(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ OWN_SCALE = 5
 APART = 20.0
 # From so many replies on, the spread of a request is known well enough for the lower floor.
 MANY = 10
+FEW = 10.0  # the floor where fewer than ten clients replied
 _TO_SIGMA = 1.4826  # times the median absolute deviation: the standard deviation of a Gaussian
 
 
@@ -38,7 +39,7 @@ class Scale:
 
     spread: float
     floor: float = 3.0
-    few: float = 10.0
+    few: float = FEW
     ceiling: float = np.inf
 
     def typical(self, values: FloatArray, group: IntArray) -> FloatArray:

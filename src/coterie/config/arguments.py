@@ -71,6 +71,23 @@ def check_arguments(factory: Factory, arguments: Mapping[str, Any]) -> dict[str,
     return {name: getattr(record, name) for name in known}
 
 
+def check_record(record: Any) -> None:
+    """Hold the fields of a record to their annotations; functions among them are not checked.
+
+    Raises:
+        ConfigError: with a line for each field that does not fit.
+    """
+    kind = type(record)
+    model = schema.table_of(kind)
+    fields = {name: getattr(record, name) for name in model.model_fields}
+    values, _ = schema.without_objects(kind, fields)
+    tables = {name: _plain(value) for name, value in values.items() if value is not None}
+    try:
+        model.model_validate(tables)
+    except ValidationError as error:
+        refuse(*problems(error, tables, model))
+
+
 def _plain(value: Any) -> Any:
     """Numbers of NumPy are numbers."""
     # The strict types refuse `np.int64` and `np.float32`, which are what a user's own

@@ -12,8 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from coterie.config.local_table import Positive
-from coterie.config.schema import Int, Table
+from coterie.config.schema import Float, Int, Table
 
 ChoiceKind = Literal[
     "source",
@@ -59,7 +58,7 @@ class EngineTable(ChoiceTable):
     not_options: ClassVar[frozenset[str]] = frozenset({"name"})
     name: str = "pool"
     workers: Annotated[Int, Field(ge=1, le=1024)] | None = None
-    round_timeout: Positive | None = None
+    round_timeout: Annotated[Float, Field(gt=0)] | None = None
 
 
 class KindTable(ChoiceTable):

@@ -1,7 +1,8 @@
-"""Tables of a configuration from the signatures of factories.
+"""Tables of a configuration from the signatures of factories, and from records.
 
-A factory is the single source of truth for the names, types, defaults and ranges of its options;
-the pydantic model of its table is read from its signature. Nothing here knows what a factory makes.
+A factory or a record is the single source of truth for the names, types, defaults and ranges of its
+options; the pydantic model of its table is read from its signature. Nothing here knows what a
+factory makes.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, is_dataclass
+from dataclasses import fields as record_fields
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from pydantic_core import PydanticCustomError
 
 Factory = Callable[..., Any]
@@ -41,11 +45,35 @@ Float = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Bool = Annotated[bool, Field(strict=True)]
 STRICT: Mapping[Any, Any] = {int: Int, float: Float, bool: Bool}
 
+# Ranges that many options have.
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+
 
 class Table(BaseModel):
     """A table of the configuration: unknown keys are refused, values are frozen."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RecordTable(Table):
+    """The table of a record, see `table_of`."""
+
+    record: ClassVar[Any] = None
+
+    def made(self) -> Any:
+        """The record that the table stands for."""
+        return self.record(**{name: _made(getattr(self, name)) for name in type(self).model_fields})
+
+
+def _made(value: Any) -> Any:
+    if isinstance(value, RecordTable):
+        return value.made()
+    if isinstance(value, tuple):
+        return tuple(map(_made, value))
+    return value
 
 
 def strict(kind: Any) -> Any:
@@ -123,3 +151,186 @@ def fields(factory: Factory, context: Iterable[str] = ()) -> dict[str, Any]:
     """
     found = factory_options(factory, context)
     return {name: (strict(kind), default) for name, (kind, default) in found.items()}
+
+
+# --- tables of records ----------------------------------------------------------------------------
+
+# Metadata of a record's field that no file can set, though a file could hold its value.
+PYTHON_ONLY: Mapping[str, Any] = {"in_tables": False}
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Marks a text that must be a registered name; which names there are is known at run time.
+
+    Args:
+        names: that are registered.
+    """
+
+    names: Callable[[], tuple[str, ...]]
+
+
+def table_of(record: Any) -> type[RecordTable]:
+    """The pydantic model of a record's table: those of its fields that a file can hold.
+
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class Quorum:
+        ...     min_replies: Count = 1
+        ...     on_skip: Callable[[], None] | None = None
+        >>> table_of(Quorum)(min_replies=3).made()
+        Quorum(min_replies=3, on_skip=None)
+    """
+    return _table_of(record)
+
+
+@lru_cache(maxsize=64)
+def _table_of(record: Any) -> type[RecordTable]:
+    kinds = get_type_hints(record, include_extras=True)
+    found: dict[str, Any] = {}
+    for field in record_fields(record):
+        kind = _table_type(kinds[field.name])
+        if kind is None or not field.metadata.get("in_tables", True):
+            continue
+        default = field.default
+        if field.default_factory is not MISSING:
+            default = field.default_factory()
+        if is_dataclass(default):
+            default = table_of(type(default))()
+        found[field.name] = (kind, ... if default is MISSING else default)
+    model = create_model(record.__name__, __base__=RecordTable, **found)
+    model.record = record
+    return model
+
+
+def _table_type(kind: Any) -> Any:
+    """The part of a type that a file can hold, strictly; ``None``: nothing of it."""
+    origin = get_origin(kind)
+    args = get_args(kind)
+    if isinstance(kind, type) and is_dataclass(kind):
+        return table_of(kind)
+    if origin is Annotated:
+        return _annotated(args[0], args[1:])
+    if origin in (typing.Union, types.UnionType):
+        parts = [part for part in map(_table_type, args) if part is not None]
+        # Of `Callable | None` only the None would be left.
+        if not set(parts) - {type(None)}:
+            return None
+        return typing.Union[tuple(parts)]  # noqa: UP007 (built at run time)
+    if origin in CONTAINERS:
+        parts = [part if part is Ellipsis else _table_type(part) for part in args]
+        if None in parts:
+            return None
+        return CONTAINERS[origin][tuple(parts)]
+    return strict(kind) if tomlable(kind) else None
+
+
+def _annotated(kind: Any, metadata: Sequence[Any]) -> Any:
+    for mark in metadata:
+        if isinstance(mark, OneOf):
+            return Literal[mark.names()]
+    part = _table_type(kind)
+    if part is None:
+        return None
+    return Annotated[(part, *metadata)]
+
+
+def plain(value: Any) -> Any:
+    """A record as its table has it, without what is ``None``: mappings, lists, numbers and texts.
+
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class Adapt:
+        ...     epochs: int = 1
+        ...     layers: tuple[str, ...] = ()
+        ...     seed: int | None = None
+        >>> plain(Adapt(layers=("head",)))
+        {'epochs': 1, 'layers': ['head']}
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        names = table_of(type(value)).model_fields
+        value = {name: getattr(value, name) for name in names}
+    if isinstance(value, BaseModel):
+        value = value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return {key: plain(inner) for key, inner in value.items() if inner is not None}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value if inner is not None]
+    if isinstance(value, Path):
+        return str(value)
+    return value
+
+
+@lru_cache(maxsize=64)
+def _records_in(record: Any) -> frozenset[Any]:
+    """The records that are values of a record's fields, wherever in their types they stand."""
+    found = set()
+    waiting = list(get_type_hints(record).values())
+    while waiting:
+        kind = waiting.pop()
+        waiting += get_args(kind)
+        if isinstance(kind, type) and is_dataclass(kind):
+            found.add(kind)
+    return frozenset(found)
+
+
+def without_objects(
+    record: type[Any], values: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The values of a record's fields as its table has them, and those that no file can hold.
+
+    Args:
+        record: whose fields they are.
+        values: by name.
+
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class Training:
+        ...     rounds: int
+        ...     sampler: Literal["uniform"] | Callable[[int], Any] = "uniform"
+        >>> without_objects(Training, {"rounds": 3, "sampler": range})
+        ({'rounds': 3}, {'sampler': <class 'range'>})
+    """
+    kind: Any = record
+    inner = _records_in(kind)
+
+    def is_object(value: Any) -> bool:
+        if isinstance(value, list | tuple):
+            return any(map(is_object, value))
+        return callable(value) and type(value) not in inner
+
+    objects = {name: value for name, value in values.items() if is_object(value)}
+    rest = {name: plain(value) for name, value in values.items() if name not in objects}
+    return rest, objects
+
+
+def field_help(record: type[Any]) -> dict[str, str]:
+    """What the docstring of a record says of each of its fields, in one line.
+
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class Checkpoints:
+        ...     '''How often the state is saved.
+        ...
+        ...     Args:
+        ...         keep: how many
+        ...             are kept.
+        ...     '''
+        ...     keep: int = 2
+        >>> field_help(Checkpoints)
+        {'keep': 'how many are kept.'}
+    """
+    text = inspect.getdoc(record) or ""
+    _, _, listed = text.partition("\nArgs:\n")
+    found: dict[str, str] = {}
+    name = ""
+    for line in listed.splitlines():
+        if line.strip() and not line.startswith("    "):
+            break
+        entry, colon, rest = line.strip().partition(": ")
+        if line.startswith("    ") and line[4:5].strip() and colon:
+            name = entry
+            found[name] = rest
+        elif name and line.strip():
+            found[name] = f"{found[name]} {line.strip()}"
+    return found

@@ -1,4 +1,4 @@
-"""TOML with limits: the size of a text, and how deep its keys and brackets go.
+"""TOML files and single assignments, with limits: how long a text is, and how deep it is nested.
 
 Python's parser keeps every beginning of a dotted key, so a key of 20,000 parts in a file of 40 kB
 took 1.5 GB and 23 seconds. The limits are checked on the text, before anything is parsed.
@@ -8,7 +8,12 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+from coterie.config.wording import shown, spelled
+from coterie.errors import ConfigError
 
 MOST_CHARACTERS = 1_000_000  # a configuration with all defaults has about 2,000
 MOST_DEPTH = 32  # parts of a key, and brackets around them
@@ -61,3 +66,79 @@ def _check_depth(text: str) -> None:
             brackets -= 1
         if brackets + dots > MOST_DEPTH:
             raise ValueError(f"keys or brackets nested more than {MOST_DEPTH} deep")
+
+
+def read(path: Path | str) -> dict[str, Any]:
+    """The tables of a TOML file, unchecked.
+
+    Raises:
+        ConfigError: if it is not there, or is no TOML.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(4 * MOST_CHARACTERS + 1)
+        return parse_toml(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        what = f"not UTF-8 at byte {error.start}, got {error.object[error.start]:#x}"
+    except OSError as error:
+        what = f"cannot be read, got {shown(error.strerror)}"
+    except ValueError as error:  # TOMLDecodeError is one; so is a NUL in a path
+        what = f"not TOML, got {shown(str(error))}"
+    except RecursionError:
+        # A file of a few kilobytes of brackets does this, so it is an error of the file, not a bug.
+        what = "nested too deeply, got more than Python's stack holds"
+    raise ConfigError(f"{printable_name(path)}: {what}; expected a TOML file")
+
+
+def printable_name(path: Path | str) -> str:
+    """A file's name as it can stand in a line."""
+    if str(path).isprintable():
+        return str(path)
+    return repr(str(path))
+
+
+def put(tables: dict[str, Any], override: str) -> None:
+    """Set one value, ``key.path=value``, in place.
+
+    Raises:
+        ConfigError: if it is not of that form.
+
+    Example:
+        >>> tables = {"algorithm": {"name": "fedgroup"}}
+        >>> put(tables, "algorithm.groups=3"); put(tables, "algorithm.measure=madc"); tables["algorithm"]
+        {'name': 'fedgroup', 'groups': 3, 'measure': 'madc'}
+    """
+    path, equals, text = override.partition("=")
+    parts = [part.strip() for part in path.split(".")]
+    if not equals or not all(parts):
+        what = f"not an assignment, got {shown(override)}"
+        raise ConfigError(f"--set: {what}; expected key=value, as algorithm.groups=3")
+    put_at(tables, parts, _value(text.strip()))
+
+
+def put_at(tables: dict[str, Any], parts: Sequence[str], value: Any) -> None:
+    """Set the value at a key path, in place.
+
+    Raises:
+        ConfigError: if something on the way is no table.
+    """
+    for at, part in enumerate(parts[:-1], 1):
+        tables = tables.setdefault(part, {})
+        if not isinstance(tables, dict):
+            what = f"{spelled(parts[:at])}: no table, got {shown(tables)}"
+            raise ConfigError(f"--set: {what}; expected a table for {spelled(parts)}")
+    tables[parts[-1]] = value
+
+
+def _value(text: str) -> Any:
+    """A value as TOML writes it, or plain text."""
+    try:
+        # TOML itself says what is a number, a list or a bool, so an option of the command
+        # line means what the same words mean in the file. `--set algorithm.measure=madc`
+        # needs no quotes.
+        tables = parse_toml(f"value = {text}")
+    except (ValueError, RecursionError):
+        return text
+    if len(tables) > 1:  # text with a line break, which would set further keys
+        return text
+    return tables["value"]

@@ -7,6 +7,7 @@ import re
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, time
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -121,6 +122,10 @@ def shown(value: Any) -> str:
         if len(value) > SHOWN_ITEMS:
             items.append("...")
         return f"[{', '.join(items)}]"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if not isinstance(value, str | int | float | Path | date | time):
+        return f"a {type(value).__name__}"
     text = repr(value) if isinstance(value, str | int | float) else repr(str(value))
     if len(text) <= SHOWN_LENGTH:
         return text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
@@ -26,23 +26,23 @@ class Augment:
     Args:
         name: of the class, or ``module:factory``; what it makes takes one sample and returns one
             of the same shape, and draws from torch's global generator.
-        options: of the class or the factory by name; kept as sorted pairs, which have a hash.
+        options: of the class or the factory by name.
 
     Raises:
         ConfigError: when it is first used, if it cannot be made.
 
     Example:
-        >>> Augment("RandomCrop", {"size": 32, "padding": 4}).options
-        (('padding', 4), ('size', 32))
+        >>> Augment("RandomCrop", {"size": 32, "padding": [4, 4]}).options
+        {'size': 32, 'padding': (4, 4)}
     """
 
     name: str
-    options: Mapping[str, Any] | tuple[tuple[str, Any], ...] = ()
+    # A mapping has no hash; equal records have equal hashes without it.
+    options: Mapping[str, Any] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
-        # Sorted, so that the order in a file makes no other transform.
-        pairs = sorted((name, _as_tuple(value)) for name, value in dict(self.options).items())
-        object.__setattr__(self, "options", tuple(pairs))
+        options = {name: _as_tuple(value) for name, value in (self.options or {}).items()}
+        object.__setattr__(self, "options", options or None)
 
     def __call__(self, x: Tensor) -> Tensor:
         return _transform(self)(x)
@@ -59,7 +59,7 @@ def _transform(augment: Augment) -> Transform:
     """What changes a sample; made once in each process."""
     try:
         factory = _factory(augment.name)
-        made = factory(**dict(augment.options))
+        made = factory(**(augment.options or {}))
     except ConfigError:
         raise
     except Exception as error:  # the factory may be a user's, which may raise anything

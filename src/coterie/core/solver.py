@@ -12,6 +12,7 @@ from pydantic import Field
 from coterie.config.arguments import check_arguments
 from coterie.config.local_problems import optimizer_problems
 from coterie.config.problems import Problem, refuse
+from coterie.config.schema import PYTHON_ONLY
 from coterie.core.augment import Augment, Transform
 from coterie.core.lr_schedule import LrSchedule
 
@@ -79,7 +80,8 @@ class Solver:
     lr: Annotated[float, Field(gt=0)] = 0.03
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     l2: Annotated[float, Field(ge=0)] = 0.0
-    steps: Annotated[int, Field(ge=0)] | None = None
+    # For work that brings its own budget; a run counts epochs.
+    steps: Annotated[int, Field(ge=0)] | None = field(default=None, metadata=PYTHON_ONLY)
     optimizer: str = "sgd"
     weight_decay: Annotated[float, Field(ge=0)] | None = None
     clip_norm: Annotated[float, Field(gt=0)] | None = None
@@ -91,7 +93,7 @@ class Solver:
     round_schedule: LrSchedule | None = None
     # A mapping has no hash; equal solvers have equal hashes without it.
     optimizer_options: Mapping[str, Any] | None = field(default=None, hash=False)
-    augment: tuple[Transform, ...] | None = None
+    augment: tuple[Augment | Transform, ...] | None = None
 
     def __post_init__(self) -> None:
         options = {key: _frozen(key, value) for key, value in self.options.items()}
@@ -183,29 +185,6 @@ class Solver:
             l2=self.l2,
             label_smoothing=self.label_smoothing,
         )
-
-
-def solver_of(table: Mapping[str, Any], rounds: int) -> Solver:
-    """The solver that ``[local]`` says, for a run of so many rounds.
-
-    Args:
-        table: the checked table; what is ``None`` has its default.
-        rounds: of the run.
-
-    Example:
-        >>> solver = solver_of({"lr": 0.1, "round_schedule": {"kind": "cosine"}}, rounds=9)
-        >>> solver.round_schedule.over
-        9
-    """
-    given = {key: value for key, value in table.items() if value is not None}
-    for key in ("step_schedule", "round_schedule"):
-        if key in given:
-            given[key] = LrSchedule(**given[key])
-    if "augment" in given:
-        given["augment"] = tuple(
-            Augment(one["name"], one.get("options") or {}) for one in given["augment"]
-        )
-    return Solver(**given).over_rounds(rounds)
 
 
 def _frozen(option: str, value: Any) -> Any:

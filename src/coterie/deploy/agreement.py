@@ -11,7 +11,6 @@ from importlib.metadata import version
 from typing import Any
 
 from coterie.clients.identity import Identity, signature
-from coterie.config import RunConfig
 from coterie.core.vectors import Layout, frozen_digest
 from coterie.core.work import Train
 from coterie.data.partitions import partition_bytes
@@ -32,6 +31,7 @@ from coterie.deploy.server_input import ServerInput
 from coterie.deploy.settings import check_encoding
 from coterie.deploy.unlabelled import fate_without_labels
 from coterie.engines.flower import ExchangeObserver, FlowerEngine, Terms
+from coterie.experiment import Experiment
 from coterie.objectives import plain
 from coterie.runs.digests import PARTITION
 from coterie.runs.store import RunFolder
@@ -72,7 +72,7 @@ def make_flower_engine(
     return engine
 
 
-def _wanted(config: RunConfig) -> int | None:
+def _wanted(config: Experiment) -> int | None:
     """Replies that a round waits for, where it asks more clients than it needs."""
     if config.train.over_selection == 1:
         return None

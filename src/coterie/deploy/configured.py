@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
-from coterie.clients.cohort import Sampler
-from coterie.config import RunConfig
-from coterie.core.keys import Key
 from coterie.deploy.attendance import everyone_there
 from coterie.deploy.federation_spec import FederationSpec
 from coterie.deploy.releases import check_private_deployment
 from coterie.deploy.settings import DeploymentSettings, check_encoding, require_cohort
-from coterie.runs.configured import make_bounds, make_quorum
-from coterie.runs.participation import asked_clients
-from coterie.runs.schedule import Evaluation
+from coterie.experiment import Experiment
+from coterie.runs.compose import spec_of
+from coterie.runs.fitting import Fitted
+from coterie.runs.participation import Participation
 from coterie.runs.spec import RunSpec
 
 
@@ -26,31 +22,19 @@ def configured_spec(federation: FederationSpec, settings: DeploymentSettings) ->
         federation: network and method.
         settings: of the deployment.
     """
-    config = federation.config
-    train = config.train
-    everyone = np.arange(settings.clients)
-    asked = asked_clients(train.clients_per_round, train.over_selection, settings.clients)
-    return RunSpec(
+    fitted = Fitted(
         federation.algorithm,
-        everyone_there(settings),
+        federation.task,
         federation.network,
-        rounds=train.rounds,
-        seed=config.seed,
-        sampler=Sampler(train.sampler, everyone, asked, Key(config.seed)),
-        local=federation.solver,
-        quorum=make_quorum(config),
-        evaluation=Evaluation(
-            every=train.evaluate_every,
-            clients=train.evaluate_clients,
-            loss=train.evaluate_loss,
-            task=federation.task,
-            order=config.evaluate.order or "before",
-        ),
-        bounds=make_bounds(config),
+        everyone_there(settings),
+        federation.solver,
     )
+    spec = spec_of(federation.config, fitted, order="before")
+    # Real clients come and go, and take their time, by themselves.
+    return replace(spec, participation=Participation())
 
 
-def check_before_submitting(config: RunConfig, settings: DeploymentSettings) -> None:
+def check_before_submitting(config: Experiment, settings: DeploymentSettings) -> None:
     """Refuse a run that the server would refuse, before anything is sent to it.
 
     Args:

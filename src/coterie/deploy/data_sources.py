@@ -212,8 +212,8 @@ def trial_share(config: str | Path | Mapping[str, Any], client: int) -> tuple[Pa
         DataError: if there is no such client.
     """
     # Imported here: a node with samples of its own needs none of this.
-    from coterie.config import check
-    from coterie.config.reading import read
+    from coterie.config.toml_text import read
+    from coterie.experiment import check
     from coterie.runs.data import load_data
 
     if isinstance(config, str | Path):

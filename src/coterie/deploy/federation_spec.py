@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from coterie.config import RunConfig, check
 from coterie.config.toml_text import parse_toml
 from coterie.core.keep import Keep
 from coterie.core.solver import Solver
@@ -25,11 +24,13 @@ from coterie.deploy.data_form import DataForm
 from coterie.deploy.kept_file import Parts
 from coterie.deploy.only_simulated import check_real
 from coterie.errors import ConfigError
+from coterie.experiment import Experiment, check
+from coterie.experiment.objects import make_choice
 from coterie.methods.fit_to_model import check_solver, check_task
 from coterie.methods.method import Clustered
 from coterie.methods.traits import Feature, traits_of
 from coterie.rules.migration import Migrating, Migration
-from coterie.runs.configured import make_method, make_network, make_solver, make_task
+from coterie.runs.compose import make_method, make_network
 from coterie.runs.features import check_over_selection
 from coterie.runs.fitting import fit
 from coterie.runs.spec import Network
@@ -58,14 +59,14 @@ class FederationSpec:
         algorithm: the method, as an algorithm that can be run.
     """
 
-    config: RunConfig
+    config: Experiment
     form: DataForm
     task: Task
     network: Network
     algorithm: Clustered
 
     @classmethod
-    def of(cls, config: RunConfig, form: DataForm) -> FederationSpec:
+    def of(cls, config: Experiment, form: DataForm) -> FederationSpec:
         """Build task, network and method.
 
         Args:
@@ -77,16 +78,18 @@ class FederationSpec:
             DataError: for a task that has no such targets.
         """
         check_real(config)
-        task = (make_task(config) or CLASSIFICATION).fitted(form.targets(1), len(form.classes))
+        task = (make_choice(config, "task") or CLASSIFICATION).fitted(
+            form.targets(1), len(form.classes)
+        )
         network = make_network(config, form.shape, task.outputs)
         method = make_method(config)
         check_task(method, task)
-        algorithm, network = fit(method, network, make_solver(config), config.seed)
+        algorithm, network = fit(method, network, config.solver, config.seed)
         check_network(task, network.module, _one_sample(form, network.module))
-        check_solver(method, make_solver(config), network.module)
-        _REAL_CLIENTS.check(traits_of(algorithm), config.algorithm.name)
+        check_solver(method, config.solver, network.module)
+        _REAL_CLIENTS.check(traits_of(algorithm), config.name("algorithm"))
         assert isinstance(algorithm, Clustered)
-        check_over_selection(algorithm, config.train.over_selection, config.algorithm.name)
+        check_over_selection(algorithm, config.train.over_selection, config.name("algorithm"))
         return cls(config, form, task, network, algorithm)
 
     @property
@@ -129,7 +132,7 @@ class FederationSpec:
     @property
     def solver(self) -> Solver:
         """Local SGD."""
-        return make_solver(self.config)
+        return self.config.solver
 
     @property
     def local(self) -> Train:
@@ -180,7 +183,7 @@ def _one_sample(form: DataForm, module: nn.Module) -> Population:
     return Population(x, form.targets(1), held, (np.empty(0, np.int64),), len(form.classes))
 
 
-def parse_config(text: str) -> RunConfig:
+def parse_config(text: str) -> Experiment:
     """The configuration of a run, from the TOML that the app was started with.
 
     Raises:

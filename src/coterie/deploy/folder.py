@@ -12,15 +12,15 @@ from typing import Any
 
 import tomli_w
 
-from coterie.config import RunConfig, check
-from coterie.config.defaults import fit_cohort
-from coterie.config.reading import read
+from coterie.config.toml_text import read
 from coterie.deploy.data_form import DataForm
 from coterie.deploy.keys import make_server_keys
 from coterie.deploy.proxy import CONTROL_PORT, NGINX, NODE_PORT, nginx_text
 from coterie.deploy.rendering import render_template
 from coterie.deploy.settings import NODES_SOURCE, form_of, require_cohort
 from coterie.errors import ConfigError
+from coterie.experiment import Experiment, check
+from coterie.experiment.defaults import fit_cohort
 
 LICENSE = "All rights reserved. This folder holds no code but client.py.\n"
 TRIAL_TABLES = ("seed", "data", "task", "model", "train", "algorithm", "local")
@@ -60,7 +60,7 @@ def init(
 def next_step(folder: Path) -> str:
     """What to do with a folder that was just written, in a line."""
     config = check(read(folder / "run.toml"), str(folder / "run.toml"))
-    if config.data.source == NODES_SOURCE:
+    if config.name("source") == NODES_SOURCE:
         sites = f"sites with {folder / 'keys' / 'ca.crt'} join it by coterie node join"
         return f"next: coterie server up {folder}; {sites}"
     files = f"{folder / 'client.py'} and {folder / 'deploy.toml'}"
@@ -81,7 +81,7 @@ def refuse_unfilled(folder: Path) -> None:
         )
 
 
-def _texts(folder: Path, config: RunConfig, clients: int | None) -> dict[str, str]:
+def _texts(folder: Path, config: Experiment, clients: int | None) -> dict[str, str]:
     """The text of each file."""
     form = form_of(config)
     if clients is None:
@@ -102,10 +102,10 @@ def _texts(folder: Path, config: RunConfig, clients: int | None) -> dict[str, st
         "folder": _toml_string(str(folder.resolve() / "runs")),
         "superlink": f"127.0.0.1:{CONTROL_PORT}",
         "node_port": NODE_PORT,
-        "source": config.data.source,
+        "source": config.name("source"),
         "trial": None,
     }
-    if config.data.source != NODES_SOURCE:
+    if config.name("source") != NODES_SOURCE:
         trial = {key: resolved[key] for key in TRIAL_TABLES if key in resolved}
         values["trial"] = pprint.pformat(trial, width=100, sort_dicts=False)
     run = {key: value for key, value in resolved.items() if key not in LOCAL_TABLES}

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from coterie.config import RunConfig
 from coterie.deploy.events import MARK
 from coterie.deploy.flower_commands import FEDERATION, environment, find_command, run_flwr
 from coterie.errors import (
@@ -24,7 +23,8 @@ from coterie.errors import (
     QuorumError,
     RemoteError,
 )
-from coterie.runs.configured import task_headline
+from coterie.experiment import Experiment
+from coterie.runs.compose import task_headline
 from coterie.runs.reporter import Reporter
 from coterie.terminal import counted, duration, say
 
@@ -245,7 +245,7 @@ def ignore_round(row: Mapping[str, Any]) -> None:
 
 
 def follow(
-    home: Path, config: RunConfig, run: int, on_round: OnRound = ignore_round
+    home: Path, config: Experiment, run: int, on_round: OnRound = ignore_round
 ) -> dict[str, Any]:
     """Show a run until it is over; returns its summary.
 
@@ -287,11 +287,11 @@ def follow(
     return summary
 
 
-def _first_line(config: RunConfig, start: Mapping[str, Any]) -> str:
+def _first_line(config: Experiment, start: Mapping[str, Any]) -> str:
     """What begins to run, and where it is stored."""
     rounds = counted(start["rounds"], "round")
     if start["round"]:
         rounds += f", from round {start['round'] + 1}"
-    model = f"{config.model.name} ({start['parameters']:,} parameters)"
-    name = f"{config.algorithm.name} on {config.data.source}"
+    model = f"{config.name('model')} ({start['parameters']:,} parameters)"
+    name = f"{config.name('algorithm')} on {config.name('source')}"
     return f"{name}: {model}, {rounds}, in {start['folder']}"

@@ -13,7 +13,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from coterie.config import RunConfig
 from coterie.data.tabular.encoder import Encoder
 from coterie.deploy.cache import NodeCache, cache_root
 from coterie.deploy.client_data import ClientData
@@ -37,6 +36,7 @@ from coterie.engines.flower import (
     write_identity,
 )
 from coterie.errors import CoterieError, DataError
+from coterie.experiment import Experiment
 
 log = logging.getLogger("flwr")
 CONFIG = "coterie-config"
@@ -121,7 +121,7 @@ def _form(settings: str, classes: tuple[str, ...]) -> DataForm:
 
 
 @lru_cache(maxsize=8)
-def _config(text: str) -> RunConfig:
+def _config(text: str) -> Experiment:
     """The configuration of a run."""
     return parse_config(text)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import is_dataclass
 from typing import Any, NamedTuple
 
-from coterie.config import RunConfig
-from coterie.config.schema import Table
 from coterie.config.wording import shown
 from coterie.errors import ConfigError
+from coterie.experiment import Experiment
 
 
 class OnlySimulated(NamedTuple):
@@ -32,14 +32,14 @@ class OnlySimulated(NamedTuple):
 
     @property
     def _got(self) -> str:
-        if isinstance(self.value, Table):
+        if is_dataclass(self.value):
             return "a table"
         if isinstance(self.value, tuple):
             return ", ".join(str(one) for one in self.value)
         return shown(self.value)
 
 
-def check_real(config: RunConfig) -> None:
+def check_real(config: Experiment) -> None:
     """Refuse what only a simulation can do, all of it at once.
 
     Raises:
@@ -50,7 +50,7 @@ def check_real(config: RunConfig) -> None:
         raise ConfigError("\n".join(lines))
 
 
-def _only_simulated(config: RunConfig) -> list[OnlySimulated]:
+def _only_simulated(config: Experiment) -> list[OnlySimulated]:
     return [
         OnlySimulated("shift.kind", _shifts(config), "real data move by themselves", "no [shift]"),
         OnlySimulated(
@@ -87,7 +87,7 @@ def _only_simulated(config: RunConfig) -> list[OnlySimulated]:
     ]
 
 
-def _measured_only_in_simulations(config: RunConfig) -> list[OnlySimulated]:
+def _measured_only_in_simulations(config: Experiment) -> list[OnlySimulated]:
     evaluate = config.evaluate
     train = config.train
     all_rows = "nodes train on all their rows"
@@ -122,13 +122,13 @@ def _measured_only_in_simulations(config: RunConfig) -> list[OnlySimulated]:
     ]
 
 
-def _shifts(config: RunConfig) -> tuple[str, ...]:
+def _shifts(config: Experiment) -> tuple[str, ...]:
     """The kinds of the shifts."""
     return tuple(shift["kind"] for shift in config.shifts())
 
 
-def _attack(config: RunConfig) -> str | None:
+def _attack(config: Experiment) -> str | None:
     """The kind of the attack."""
     if config.attack is None:
         return None
-    return config.attack.kind
+    return config.name("attack")

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from coterie.clients.round import Round
-from coterie.config import RunConfig
 from coterie.core.groups import Groups
 from coterie.core.served import Served
 from coterie.errors import CheckpointError, ConfigError
+from coterie.experiment import Experiment
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import InitialModels
 from coterie.privacy.private import Repeats
-from coterie.runs.configured import make_privacy
 from coterie.runs.digests import RELEASES
 from coterie.runs.features import private_spec
 from coterie.runs.files import MALFORMED
@@ -122,7 +121,7 @@ class Releasing:
         return self.algorithm.serve(state)
 
 
-def check_private_deployment(spec: RunSpec, config: RunConfig) -> None:
+def check_private_deployment(spec: RunSpec, config: Experiment) -> None:
     """Refuse noised sums that cannot be had of real clients, or cost more than the run may spend.
 
     Args:
@@ -133,7 +132,7 @@ def check_private_deployment(spec: RunSpec, config: RunConfig) -> None:
         ConfigError: for cohorts of a fixed size, and what goes not with private sums.
         PrivacyError: if the rounds would spend more than allowed.
     """
-    privacy = make_privacy(config)
+    privacy = config.privacy
     if privacy is None:
         return
     kind = config.train.sampler
@@ -142,10 +141,10 @@ def check_private_deployment(spec: RunSpec, config: RunConfig) -> None:
     if kind != "poisson":
         what = f"cohorts of a fixed size depend on who is connected, got {kind!r}"
         raise ConfigError(f"train.sampler: {what}; expected 'poisson' with [privacy]")
-    private_spec(spec, privacy, config.algorithm.name)
+    private_spec(spec, privacy, config.name("algorithm"))
 
 
-def private_deployment(spec: RunSpec, config: RunConfig, folder: RunFolder, done: int) -> RunSpec:
+def private_deployment(spec: RunSpec, config: Experiment, folder: RunFolder, done: int) -> RunSpec:
     """A run of real clients with noised sums, where ``[privacy]`` asks for them.
 
     Args:
@@ -158,11 +157,11 @@ def private_deployment(spec: RunSpec, config: RunConfig, folder: RunFolder, done
         ConfigError: for cohorts of a fixed size.
         PrivacyError: if the rounds would spend more than allowed.
     """
-    privacy = make_privacy(config)
+    privacy = config.privacy
     if privacy is None:
         return spec
     # Once without repeats, so that what is refused leaves no trace in the folder.
     check_private_deployment(spec, config)
     releases = Releases.of(folder)
-    spec = private_spec(spec, privacy, config.algorithm.name, releases.begin(done))
+    spec = private_spec(spec, privacy, config.name("algorithm"), releases.begin(done))
     return replace(spec, algorithm=Releasing(spec.algorithm, releases))

@@ -12,7 +12,6 @@ from typing import Any
 from coterie.clients.clients import Clients, ClientStores, ModelShape
 from coterie.clients.ledger import Ledger
 from coterie.clients.validation import ReplyValidator
-from coterie.config import RunConfig
 from coterie.config.trust import remember
 from coterie.core.task import CORRECT, KnowsPossibleSums, Task, headline_of
 from coterie.core.vectors import Layout
@@ -34,6 +33,7 @@ from coterie.deploy.settings import DeploymentSettings
 from coterie.deploy.unlabelled import serve_unlabelled
 from coterie.engines.flower import FlowerEngine
 from coterie.errors import ConfigError
+from coterie.experiment import Experiment
 from coterie.runs.check_folder import check_folder
 from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.finish import write_results
@@ -120,7 +120,7 @@ def _serve_rounds(
 def _announce_start(
     write_event: WriteEvent,
     folder: RunFolder,
-    config: RunConfig,
+    config: Experiment,
     federation: FederationSpec,
     start: int,
 ) -> None:
@@ -137,7 +137,7 @@ def _announce_start(
         write_event("say", NODES_KNOW_THE_SEED)
 
 
-def _carry_out(run: Run, config: RunConfig, write_event: WriteEvent) -> None:
+def _carry_out(run: Run, config: Experiment, write_event: WriteEvent) -> None:
     """The rounds that are left."""
     for result in run.rounds():
         # Saved before it is shown, so that a round that somebody saw is not lost. Without a
@@ -147,7 +147,7 @@ def _carry_out(run: Run, config: RunConfig, write_event: WriteEvent) -> None:
 
 
 def _write_results(
-    run: Run, folder: RunFolder, config: RunConfig, engine: FlowerEngine
+    run: Run, folder: RunFolder, config: Experiment, engine: FlowerEngine
 ) -> dict[str, Any]:
     """The files that a run writes at its end; returns the summary."""
     names = tuple(engine.register.names)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coterie.config import RunConfig
 from coterie.deploy.federation_spec import parse_config
 from coterie.deploy.settings import DeploymentSettings, require_cohort
+from coterie.experiment import Experiment
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class ServerInput:
         resume: continue the run in that folder.
     """
 
-    config: RunConfig
+    config: Experiment
     settings: DeploymentSettings
     out: Path
     resume: bool

@@ -10,15 +10,15 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from coterie.config import RunConfig, check
 from coterie.config.arguments import check_arguments
-from coterie.config.defaults import fit_cohort
-from coterie.config.reading import put, read
+from coterie.config.toml_text import put, read
 from coterie.data.sources.files import ColumnOption
 from coterie.data.tabular.raw import Column, Encode
 from coterie.deploy.data_form import DataForm
 from coterie.errors import ConfigError
-from coterie.runs.configured import make_task
+from coterie.experiment import Experiment, check
+from coterie.experiment.defaults import fit_cohort
+from coterie.experiment.objects import make_choice
 from coterie.runs.data import read_samples
 from coterie.tasks import Multilabel
 
@@ -141,7 +141,7 @@ def _check_keys(record: type[DeploymentSettings], tables: Mapping[str, Any], fil
 
 def load_deployment(
     folder: Path, overrides: Sequence[str] = ()
-) -> tuple[RunConfig, DeploymentSettings]:
+) -> tuple[Experiment, DeploymentSettings]:
     """The configuration and the settings of a deployment's folder.
 
     Args:
@@ -165,7 +165,7 @@ def load_deployment(
     return fit_cohort(check(tables, str(run_file)), settings.clients), settings
 
 
-def require_cohort(config: RunConfig, clients: int) -> None:
+def require_cohort(config: Experiment, clients: int) -> None:
     """Refuse to ask more clients in a round than there are.
 
     Args:
@@ -182,13 +182,13 @@ def require_cohort(config: RunConfig, clients: int) -> None:
         raise ConfigError(f"train.clients_per_round: {what}; expected {expected}")
 
 
-def form_of(config: RunConfig) -> DataForm:
+def form_of(config: Experiment) -> DataForm:
     """What the samples of a configuration have in common.
 
     Raises:
         ConfigError: for a table of series, or one that is described with noise.
     """
-    if config.data.source == NODES_SOURCE:
+    if config.name("source") == NODES_SOURCE:
         options = config.options("source")
         target_shape = tuple(options.get("target_shape", ()))
         kinds = options.get("columns") or {}
@@ -207,12 +207,12 @@ def form_of(config: RunConfig) -> DataForm:
         own = samples.table.encode.model_copy(update={"leave_out": encode.leave_out})
         if samples.table.past is not None or own != encode:
             raise ConfigError(
-                f"data.source: encodes columns in a way of its own, got {config.data.source!r}; "
+                f"data.source: encodes columns in a way of its own, got {config.name('source')!r}; "
                 "expected 'file'"
             )
     names = tuple(samples.label_names)
     classes = samples.classes
-    if isinstance(make_task(config), Multilabel):
+    if isinstance(make_choice(config, "task"), Multilabel):
         classes = samples.y.shape[1]
     # Tokens are counted by nobody; a network needs to know how many there are.
     elif not classes and not samples.y.is_floating_point():
@@ -222,7 +222,7 @@ def form_of(config: RunConfig) -> DataForm:
     return DataForm(shape, names, tuple(samples.y.shape[1:]), columns)
 
 
-def check_encoding(config: RunConfig) -> Encode:
+def check_encoding(config: Experiment) -> Encode:
     """How the columns of a table become numbers.
 
     Raises:

@@ -11,18 +11,20 @@ from typing import Any
 
 import tomli_w
 
-from coterie.config import RunConfig
 from coterie.deploy.configured import check_before_submitting
 from coterie.deploy.flower_commands import FEDERATION, flower_home, run_flwr, write_connection
 from coterie.deploy.follow import follow
 from coterie.deploy.settings import DeploymentSettings
 from coterie.errors import ConfigError, CoterieError, RemoteError
+from coterie.experiment import Experiment
 from coterie.terminal import console, say, summary_table
 
 LAST_RUN = "last-run.json"
 
 
-def run_remote(folder: Path, config: RunConfig, settings: DeploymentSettings, resume: bool) -> None:
+def run_remote(
+    folder: Path, config: Experiment, settings: DeploymentSettings, resume: bool
+) -> None:
     """Submit a run, show its rounds, and print its summary.
 
     Args:
@@ -56,7 +58,7 @@ def run_remote(folder: Path, config: RunConfig, settings: DeploymentSettings, re
 
 
 def submit(
-    folder: Path, config: RunConfig, settings: DeploymentSettings, out: str, resume: bool
+    folder: Path, config: Experiment, settings: DeploymentSettings, out: str, resume: bool
 ) -> int:
     """Hand the app to the SuperLink; returns Flower's number of the run.
 
@@ -96,7 +98,9 @@ def _connect(folder: Path, settings: DeploymentSettings) -> None:
     write_connection(flower_home(folder), settings.superlink, certificates)
 
 
-def _run_folder(folder: Path, settings: DeploymentSettings, config: RunConfig, resume: bool) -> str:
+def _run_folder(
+    folder: Path, settings: DeploymentSettings, config: Experiment, resume: bool
+) -> str:
     """The run's folder on the SuperLink's machine: a new one, or that of the last run."""
     last = folder / LAST_RUN
     if resume:
@@ -107,7 +111,7 @@ def _run_folder(folder: Path, settings: DeploymentSettings, config: RunConfig, r
             raise ConfigError(
                 f"{last}: no run to go on with, got none; expected {expected}"
             ) from None
-    name = f"{config.algorithm.name}-{config.data.source}-{config.seed}"
+    name = f"{config.name('algorithm')}-{config.name('source')}-{config.seed}"
     safe_name = re.sub(r"[^A-Za-z0-9_-]+", "-", name)
     # A time, not a number: the folders that exist are on another machine.
     out = f"{settings.folder.rstrip('/')}/{safe_name}-{datetime.now():%Y%m%d-%H%M%S}"

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from coterie.config import RunConfig
 from coterie.core.groups import Groups
 from coterie.core.served import Served
 from coterie.core.work import Deliver
 from coterie.engines.flower import FlowerEngine
+from coterie.experiment import Experiment
 from coterie.methods.algorithm import method_of
 from coterie.methods.placing import rule_without_labels
 from coterie.rules.newcomers import BY_INPUTS, ONE_MODEL, WITHOUT_LABELS, unlabelled_rule
-from coterie.runs.configured import make_method
+from coterie.runs.compose import make_method
 from coterie.runs.run import Run
 
 Say = Callable[[str], None]
@@ -23,7 +23,7 @@ _SEVERAL = "clients predict with several models, so none was sent"
 _NO_ANSWER = "it did not answer; `coterie deploy run --resume` asks it again"
 
 
-def fate_without_labels(config: RunConfig) -> str:
+def fate_without_labels(config: Experiment) -> str:
     """What becomes of a client without labels in a run, in words.
 
     Args:
@@ -33,7 +33,7 @@ def fate_without_labels(config: RunConfig) -> str:
     if method is not None and unlabelled_rule(method.assign) is not None:
         return "it does not train, and is placed by its inputs after the last round"
     return (
-        f"it does not train, and {config.algorithm.name} cannot place it by its inputs; after the "
+        f"it does not train, and {config.name('algorithm')} cannot place it by its inputs; after the "
         "last round it is sent the model of clients without a group"
     )
 

@@ -76,7 +76,7 @@ def calibration_of(
     """The calibration of each group that has enough held-out rows, and under ``None`` that of all;
     and a line about it.
     """
-    share = source.prepared.config.train.hold_out
+    share = source.composed.experiment.train.hold_out
     if share is None:
         return {}, "not calibrated: no training rows were held out (train.hold_out = 0.2)"
     calibrators = _fit_calibrators(source, task, share)
@@ -109,11 +109,11 @@ def _fit_calibrators(
     source: ExportSource, task: TaskRecord, share: float
 ) -> dict[int | None, Calibrator]:
     """A calibrator of each group that has enough held-out rows, and under ``None`` one of all."""
-    prepared = source.prepared
-    population = prepared.population
+    composed = source.composed
+    population = composed.population
     groups = source.checkpoint.groups
     clients = ServedClients.of(source)
-    held = held_out_samples(prepared.partition.train, share, Key(prepared.config.seed))
+    held = held_out_samples(composed.partition.train, share, Key(composed.experiment.seed))
     # By group: models of different groups may be sure to different degrees.
     logits: dict[int, list[FloatArray]] = {}
     labels: dict[int, list[Any]] = {}
@@ -123,7 +123,7 @@ def _fit_calibrators(
         rows = torch.from_numpy(samples)
         # With what the client keeps: a calibration is of the model that predicts.
         vector = served_models(source, clients, np.array([client]))[0]
-        outputs = outputs_of(prepared.module, vector, population.x[rows])
+        outputs = outputs_of(composed.module, vector, population.x[rows])
         group = int(groups.member[client])
         logits.setdefault(group, []).append(np.array(logits_of(task, outputs), np.float64))
         labels.setdefault(group, []).append(population.y[rows].numpy())

@@ -12,11 +12,11 @@ import numpy as np
 import tomli_w
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from coterie.config import RunConfig
 from coterie.data import Population
+from coterie.experiment import Experiment
 from coterie.export.figures import Figures
 from coterie.export.table_files import has_record
-from coterie.runs.prepare import Prepared
+from coterie.runs.compose import Composed
 from coterie.runs.summary import summarise
 from coterie.tasks import Binary, Multilabel, NextToken
 from coterie.terminal import counted
@@ -73,7 +73,7 @@ class Card:
 
 
 def make_card(
-    prepared: Prepared,
+    composed: Composed,
     population: Population,
     figures: Figures,
     rows: Sequence[Mapping[str, Any]],
@@ -86,39 +86,39 @@ def make_card(
         needs: the user's own network, if the loader imports it.
         difference: between ONNX and torch.
     """
-    config = prepared.config
+    config = composed.experiment
     resolved = config.resolved()
     return Card(
-        algorithm=config.algorithm.name,
-        dataset=config.data.source,
-        model=config.model.name,
+        algorithm=config.name("algorithm"),
+        dataset=config.name("source"),
+        model=config.name("model"),
         figures=figures,
         summary=summarise(resolved, rows, population.clients, figures.headline),
         config=_public(resolved),
-        labels=class_names(prepared, population),
-        outputs=describe_outputs(prepared, population),
+        labels=class_names(composed, population),
+        outputs=describe_outputs(composed, population),
         shape=population.shape,
-        scaling=describe_scaling(config.data.source, population),
+        scaling=describe_scaling(config.name("source"), population),
         features=feature_names(config, population),
         columns=table_columns(population),
-        predicts=has_record(prepared),
+        predicts=has_record(composed),
         needs=needs,
         difference=difference,
     )
 
 
-def class_names(prepared: Prepared, population: Population) -> tuple[str, ...]:
+def class_names(composed: Composed, population: Population) -> tuple[str, ...]:
     """Names of the classes, in the order of the labels; their numbers where they have no names."""
-    names = tuple(prepared.label_names)
+    names = tuple(composed.label_names)
     if names:
         return names
     return tuple(str(label) for label in range(population.classes))
 
 
-def describe_outputs(prepared: Prepared, population: Population) -> str:
+def describe_outputs(composed: Composed, population: Population) -> str:
     """What the outputs of a model are, as the end of a sentence."""
-    task = prepared.spec.task
-    names = class_names(prepared, population)
+    task = composed.spec.task
+    names = class_names(composed, population)
     if isinstance(task, Binary):
         return f"the logit of {names[1]} against {names[0]}, one a row"
     if isinstance(task, Multilabel):
@@ -255,11 +255,11 @@ def table_columns(population: Population) -> tuple[str, ...]:
     return tuple(rule.name for rule in population.table.encoder.rules)
 
 
-def feature_names(config: RunConfig, population: Population) -> tuple[str, ...]:
+def feature_names(config: Experiment, population: Population) -> tuple[str, ...]:
     """The names of the values of an input, in order; none where they are not known one by one."""
     if population.table is not None:
         return population.table.encoder.features
-    if config.data.source != "file":
+    if config.name("source") != "file":
         return ()
     features = config.options("source").get("features", "x")
     names = tuple(features)

@@ -86,7 +86,7 @@ def export_run(
 
     Example:
         >>> import tempfile
-        >>> from coterie.config import check
+        >>> from coterie.experiment import check
         >>> from coterie.runs.run import run_config
         >>> tables = {
         ...     "data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},
@@ -175,34 +175,34 @@ def _fill(
     folder: Path, source: ExportSource, onnx: bool, own: ClientModel | None
 ) -> tuple[Card, float | None]:
     """Write all files; returns the card, and the difference between ONNX and torch."""
-    prepared = source.prepared
+    composed = source.composed
     population = source.population
     models = _shared_models(source) if own is None else own.models(population.clients)
-    _write_weights(folder, prepared.module, models)
+    _write_weights(folder, composed.module, models)
     _write_groups(folder / "groups.csv", population.names, source.checkpoint, models)
     loader = folder / "load.py"
-    needs = write_loader(loader, prepared, population, models, source.own_part)
+    needs = write_loader(loader, composed, population, models, source.own_part)
     write_columns(folder, population)
     # It chooses among the shared models, so it would leave out what a client has of its own.
-    predicts = has_record(prepared) and own is None and not source.keeps
+    predicts = has_record(composed) and own is None and not source.keeps
     if predicts:
         write_predictor(folder, source)
     # Whoever gets the export cannot compare it with the run, so it is compared now.
     inputs = first_inputs(population)
-    modules = try_loader(loader, prepared.module, models, inputs)
+    modules = try_loader(loader, composed.module, models, inputs)
     difference = None
     if onnx:
         # Of classes they are logits; of other tasks what they mean is in the card.
-        name = "logits" if prepared.spec.task.class_labels else "outputs"
+        name = "logits" if composed.spec.task.class_labels else "outputs"
         difference = _write_onnx_models(folder, modules, inputs, name)
     # The run may have gone on after the checkpoint.
     rows = [row for row in source.folder.rows() if row["round"] < source.checkpoint.round]
     if source.real:
-        headline = headline_of(prepared.spec.task)
+        headline = headline_of(composed.spec.task)
         figures: Figures = reported_figures(list(models.vectors), models.row, rows, headline)
     else:
-        figures = evaluate(population, models.row, modules, prepared.spec.task)
-    card = make_card(prepared, population, figures, rows, needs, difference)
+        figures = evaluate(population, models.row, modules, composed.spec.task)
+    card = make_card(composed, population, figures, rows, needs, difference)
     own_part = source.own_part
     client = None if own is None else own.name
     card = replace(card, predicts=predicts, own_part=own_part, client=client)
@@ -215,15 +215,15 @@ def _fill(
 
 def _shared_models(source: ExportSource) -> ExportedModels:
     """The models of the groups."""
-    prepared = source.prepared
+    composed = source.composed
     if source.shares_nothing:
-        what = f"clients share nothing, got {prepared.config.algorithm.name!r}"
+        what = f"clients share nothing, got {composed.experiment.name('algorithm')!r}"
         raise ConfigError(f"algorithm.name: {what}; expected --client, and the name of a client")
     groups = source.checkpoint.groups
-    models = ExportedModels.of(groups, prepared.algorithm.serve(groups))
+    models = ExportedModels.of(groups, composed.algorithm.serve(groups))
     # `predict.py` needs a model for clients that come without labels. With one model it is that.
-    if groups.k > 1 and has_record(prepared) and not source.keeps:
-        return models.for_newcomers(newcomer_vector(prepared.algorithm.serve, groups))
+    if groups.k > 1 and has_record(composed) and not source.keeps:
+        return models.for_newcomers(newcomer_vector(composed.algorithm.serve, groups))
     return models
 
 

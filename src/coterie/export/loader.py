@@ -21,7 +21,7 @@ from coterie.errors import ConfigError, first_line
 from coterie.export.card import class_names, feature_names, template
 from coterie.export.models import ExportedModels
 from coterie.export.network import Source, UnknownLayer, source_of
-from coterie.runs.prepare import Prepared
+from coterie.runs.compose import Composed
 
 TOLERANCE = 1e-5
 MODULE_NAME = "coterie_export_load"
@@ -45,7 +45,7 @@ class CustomNetwork:
 
 def write_loader(
     path: Path,
-    prepared: Prepared,
+    composed: Composed,
     population: Population,
     models: ExportedModels,
     own_part: str = "",
@@ -55,11 +55,11 @@ def write_loader(
     Returns:
         The user's own ``module:factory`` that the file imports, if it does.
     """
-    source, custom = _network_source(prepared, population)
-    outputs = _outputs(prepared.module, first_inputs(population, 2))
+    source, custom = _network_source(composed, population)
+    outputs = _outputs(composed.module, first_inputs(population, 2))
     first = int(np.flatnonzero(models.row >= 0)[0])
     text = template("load.py.j2").render(
-        title=_title(prepared, models),
+        title=_title(composed, models),
         example=_safe_in_docstring(str(population.names[first])),
         # Of a client's own file it is in the model.
         own_part=own_part if models.groups else "",
@@ -68,9 +68,9 @@ def write_loader(
         custom=custom,
         shape=repr(population.shape),
         # Escaped, so that no letter of a name can change how the file reads.
-        labels=ascii(class_names(prepared, population)),
+        labels=ascii(class_names(composed, population)),
         inputs=str(population.x.dtype).removeprefix("torch."),
-        features=ascii(feature_names(prepared.config, population)),
+        features=ascii(feature_names(composed.experiment, population)),
         groups=models.groups,
         classes=source.classes,
         expression=source.expression,
@@ -80,38 +80,38 @@ def write_loader(
     path.write_text(text, encoding="utf-8")
     if custom is None:
         return None
-    return prepared.config.model.name
+    return composed.experiment.name("model")
 
 
 def _network_source(
-    prepared: Prepared, population: Population
+    composed: Composed, population: Population
 ) -> tuple[Source, CustomNetwork | None]:
     """The source that makes the network anew, and what it imports of the user's own, if it does."""
-    name = prepared.config.model.name
+    name = composed.experiment.name("model")
     try:
         # From the layers and not by the network's name, so that a user's own module of torch's
         # layers needs nothing of theirs, either.
-        return source_of(prepared.module), None
+        return source_of(composed.module), None
     except UnknownLayer as layer:
         if ":" not in name:
             what = f"{name} has a layer that no source is known for, got {layer}"
             raise ConfigError(f"model.name: {what}") from None
-    custom = CustomNetwork.of(name, _count_text(prepared, population))
+    custom = CustomNetwork.of(name, _count_text(composed, population))
     return Source((), (), custom.expression), custom
 
 
-def _title(prepared: Prepared, models: ExportedModels) -> str:
+def _title(composed: Composed, models: ExportedModels) -> str:
     """The first line of the file's docstring."""
-    config = prepared.config
+    config = composed.experiment
     if models.groups:
-        return f"Models of {config.algorithm.name} on {config.data.source}, by group."
-    return f"The model of a client, by {config.algorithm.name} on {config.data.source}."
+        return f"Models of {config.name('algorithm')} on {config.name('source')}, by group."
+    return f"The model of a client, by {config.name('algorithm')} on {config.name('source')}."
 
 
-def _count_text(prepared: Prepared, population: Population) -> str:
+def _count_text(composed: Composed, population: Population) -> str:
     """The number of outputs as `load.py` writes it: by the names of the classes where it can."""
-    outputs = prepared.spec.task.outputs
-    if len(class_names(prepared, population)) == outputs:
+    outputs = composed.spec.task.outputs
+    if len(class_names(composed, population)) == outputs:
         return "len(LABELS)"
     return str(outputs)
 

@@ -105,7 +105,7 @@ def served_models(source: ExportSource, clients: ServedClients, ids: IntArray) -
     has the shared one.
     """
     # Made with all of them: an engine takes over who holds what, and no further clients.
-    spec = replace(source.prepared.spec, population=clients.population)
+    spec = replace(source.composed.spec, population=clients.population)
     checkpoint = source.checkpoint
     served = spec.algorithm.serve(clients.groups)
     # The stream of the last evaluation, so that the models are those that were scored.

@@ -21,7 +21,7 @@ from coterie.data.tabular.raw import Column, Window
 from coterie.data.tabular.raw_columns import read_column, read_moments, read_raw
 from coterie.data.tabular.roles import finite, one_per_row
 from coterie.errors import DataError
-from coterie.runs.prepare import Prepared
+from coterie.runs.compose import Composed
 from coterie.terminal import warn
 
 if TYPE_CHECKING:
@@ -55,30 +55,30 @@ class NewRows:
         return self.label != ""
 
 
-def read_new_rows(data: str | PathLike[str] | pd.DataFrame, prepared: Prepared) -> NewRows:
+def read_new_rows(data: str | PathLike[str] | pd.DataFrame, composed: Composed) -> NewRows:
     """Read a table with the columns of the run's own data.
 
     Labels and clients may be missing, a column of inputs as well: then it is missing in each row.
     """
     columns = _columns_of(data)
     path = columns.path
-    table = prepared.population.table
+    table = composed.population.table
     if table is not None:
-        return _rows_of_table(columns, table, prepared)
-    if prepared.config.data.source != "file" or columns.arrow is None:
+        return _rows_of_table(columns, table, composed)
+    if composed.experiment.name("source") != "file" or columns.arrow is None:
         raise DataError(
-            f"data.source: predictions are for tables, got {prepared.config.data.source!r} and "
+            f"data.source: predictions are for tables, got {composed.experiment.name('source')!r} and "
             f"{path.name}; expected a run on source 'file' or another table, and a .parquet or "
             ".csv file"
         )
-    options = prepared.config.options("source")
+    options = composed.experiment.options("source")
     features = options["features"]
     for name in [features] if isinstance(features, str) else features:
         columns.check(name, "features")
     x = torch.from_numpy(finite(columns.features(features), path))
-    x = x.reshape(len(x), *prepared.population.shape)
+    x = x.reshape(len(x), *composed.population.shape)
     return _with_labels(
-        columns, x, np.arange(len(x)), options["client"], options["label"], prepared
+        columns, x, np.arange(len(x)), options["client"], options["label"], composed
     )
 
 
@@ -93,7 +93,7 @@ def _columns_of(data: str | PathLike[str] | pd.DataFrame) -> Columns:
     return arrow_columns(pa.Table.from_pandas(data, preserve_index=False), Path("data"))
 
 
-def _rows_of_table(columns: Columns, table: TableInputs, prepared: Prepared) -> NewRows:
+def _rows_of_table(columns: Columns, table: TableInputs, composed: Composed) -> NewRows:
     raw = table.raw
     origin = raw.origin
     names = [column.name for column in raw.columns]
@@ -104,7 +104,7 @@ def _rows_of_table(columns: Columns, table: TableInputs, prepared: Prepared) -> 
     rows = np.arange(len(new.values))
     if origin.window is None:
         x = inputs_of(new, rows, table.encoder)
-        return _with_labels(columns, x, rows, origin.client, origin.label, prepared)
+        return _with_labels(columns, x, rows, origin.client, origin.label, composed)
     starts, order, row = _newest_windows(columns, origin.client, origin.window)
     series = type(new)(new.columns, new.values[order], new.encode, raw.origin)
     x = inputs_of(series, starts, table.encoder)
@@ -214,7 +214,7 @@ def _with_labels(
     rows: IntArray,
     client: str,
     label: str | list[str],
-    prepared: Prepared,
+    composed: Composed,
 ) -> NewRows:
     owners = _clients(columns, client)
     labels = [label] if isinstance(label, str) else label
@@ -222,13 +222,13 @@ def _with_labels(
         nothing = np.full(len(rows), "", dtype=np.str_)
         return NewRows(x, rows, owners, nothing, torch.zeros(len(rows)))
     path = str(columns.path)
-    if not prepared.spec.task.class_labels:
+    if not composed.spec.task.class_labels:
         found = [read_column(columns.arrow[name], name, path, "number")[1] for name in labels]
         numbers = np.stack(found, axis=1)
         return NewRows(x, rows, owners, _texts(numbers), torch.from_numpy(numbers).float())
     label = labels[0]
     column, codes = read_column(columns.arrow[label], label, path, "category")
-    known = list(prepared.label_names)
+    known = list(composed.label_names)
     unknown = [name for name in column.categories if name not in known]
     if unknown:
         raise DataError(

@@ -47,12 +47,12 @@ class Placed:
 
 def place_clients(source: ExportSource, new: NewRows, task: TaskRecord) -> dict[str, Placed]:
     """The model of each client of the rows."""
-    module = source.prepared.module
+    module = source.composed.module
     if source.shares_nothing:
         _check_known(source, new)
     names = {name: at for at, name in enumerate(source.population.names)}
     groups = source.checkpoint.groups
-    serve = source.prepared.algorithm.serve
+    serve = source.composed.algorithm.serve
     served = serve(groups)
     found = {}
     for client in dict.fromkeys(new.client.tolist()):
@@ -131,7 +131,7 @@ def _targets(new: NewRows, known: Tensor) -> Tensor:
 
 def own_part_of_newcomers(source: ExportSource, new: NewRows, client: str) -> str:
     """What a new client has where those of the run have something of their own, in words."""
-    personal = source.prepared.algorithm.serve(source.checkpoint.groups).personal
+    personal = source.composed.algorithm.serve(source.checkpoint.groups).personal
     if personal is None:
         return UNTRAINED_LAYERS
     if not isinstance(personal.own_model, Adapts):
@@ -146,7 +146,7 @@ def _check_known(source: ExportSource, new: NewRows) -> None:
     for client in new.client.tolist():
         if client not in known:
             raise ConfigError(
-                f"--data: clients of {source.prepared.config.algorithm.name!r} share no model, got "
+                f"--data: clients of {source.composed.experiment.name('algorithm')!r} share no model, got "
                 f"rows of the new client {client!r}; expected clients of the run"
             )
 
@@ -155,13 +155,13 @@ def group_by_inputs(source: ExportSource, x: Tensor) -> int | None:
     """The group of a client whose samples have no labels; ``None`` where the method has no rule for
     it.
     """
-    rule = rule_without_labels(source.prepared.algorithm)
+    rule = rule_without_labels(source.composed.algorithm)
     asked = None if rule is None else rule.ask_unlabelled(source.checkpoint.groups)
     if rule is None or asked is None:
         return None
     work, model = asked
-    key = Key(source.prepared.config.seed)
-    described = describe_inputs(work, x, key, source.prepared.module, model)
+    key = Key(source.composed.experiment.seed)
+    described = describe_inputs(work, x, key, source.composed.module, model)
     rows = torch.from_numpy(described[None])
     return int(rule.place_unlabelled(source.checkpoint.groups, rows)[0])
 

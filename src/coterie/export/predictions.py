@@ -74,15 +74,15 @@ def predict(
         out: the CSV file that is written; ``None``: none is.
     """
     source = ExportSource.open(run, root, trust=trust)
-    prepared = source.prepared
+    composed = source.composed
     if source.real:
         raise ConfigError(
             "run: what real clients keep, and their data, are on their own nodes, got a run of real "
             "clients; expected one of a simulation, or predict.py of `coterie export`"
         )
-    roles = TableRoles.of(prepared)
-    task = task_record(prepared, () if roles is None else roles.labels)
-    new = read_new_rows(data, prepared)
+    roles = TableRoles.of(composed)
+    task = task_record(composed, () if roles is None else roles.labels)
+    new = read_new_rows(data, composed)
     placed = place_clients(source, new, task)
     outputs = _outputs(source, new, placed)
     columns = columns_of(task, outputs)
@@ -104,7 +104,7 @@ def _outputs(source: ExportSource, new: NewRows, placed: Mapping[str, Placed]) -
     order: list[Tensor] = []
     for client, one in placed.items():
         mine = torch.from_numpy(np.flatnonzero(new.client == client))
-        found.append(outputs_of(source.prepared.module, one.vector, new.x[mine]))
+        found.append(outputs_of(source.composed.module, one.vector, new.x[mine]))
         order.append(mine)
     outputs = torch.cat(found)
     return outputs[torch.cat(order).argsort()]

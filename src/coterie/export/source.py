@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from coterie.config import RunConfig
 from coterie.core.arrays import FloatArray
 from coterie.core.keep import Keep
 from coterie.core.keys import Key
@@ -24,13 +23,14 @@ from coterie.data.tabular.encoder import MISSING, CategoryRule, Encoder, Rule
 from coterie.data.tabular.inputs import TableInputs
 from coterie.data.tabular.raw import Column, Encode, Origin, RawTable
 from coterie.errors import CheckpointError, ConfigError
+from coterie.experiment import Experiment
 from coterie.methods.algorithm import method_of
 from coterie.runs.check_folder import check_folder
 from coterie.runs.checkpoint import Checkpoint
+from coterie.runs.compose import Composed, HeldData, compose, compose_on
 from coterie.runs.digests import COLUMNS, NODES
 from coterie.runs.kept import KEPT
 from coterie.runs.newcomers import with_places
-from coterie.runs.prepare import Prepared, prepare, prepare_on
 from coterie.runs.store import RunFolder
 
 TRIED_INPUTS = 32
@@ -46,7 +46,7 @@ class ExportSource:
     """
 
     folder: RunFolder
-    prepared: Prepared
+    composed: Composed
     checkpoint: Checkpoint
     real: bool
 
@@ -80,21 +80,21 @@ class ExportSource:
         nodes = folder.file(NODES)
         if nodes is not None:
             file = folder.path / NODES
-            prepared, checkpoint = prepare_real_run(config, file, checkpoint)
-            return cls(folder, prepared, checkpoint, real=True)
-        prepared = prepare(config, folder.partition)
+            composed, checkpoint = prepare_real_run(config, file, checkpoint)
+            return cls(folder, composed, checkpoint, real=True)
+        composed = compose(config, folder.partition)
         # Of clients that joined after it was saved it has no places yet.
-        clients = prepared.population.clients
-        checkpoint = with_places(checkpoint, clients, config.algorithm.name)
-        return cls(folder, prepared, checkpoint, real=False)
+        clients = composed.population.clients
+        checkpoint = with_places(checkpoint, clients, config.name("algorithm"))
+        return cls(folder, composed, checkpoint, real=False)
 
     @property
     def keeps(self) -> bool:
         """Whether clients predict by something that they have of their own, so that the models of
         the groups are not what serves them."""
-        served = self.prepared.algorithm.serve(self.checkpoint.groups)
+        served = self.composed.algorithm.serve(self.checkpoint.groups)
         # What real clients keep is on their nodes, and in no checkpoint.
-        method = method_of(self.prepared.algorithm)
+        method = method_of(self.composed.algorithm)
         on_nodes = self.real and method is not None and method.local.keep is not None
         return KEPT[0] in self.checkpoint.extra or served.personal is not None or on_nodes
 
@@ -103,22 +103,22 @@ class ExportSource:
         """What clients have beside the shared models, in words; empty where they have nothing."""
         if not self.keeps:
             return ""
-        if self.prepared.algorithm.serve(self.checkpoint.groups).personal is not None:
+        if self.composed.algorithm.serve(self.checkpoint.groups).personal is not None:
             return "a model of their own"
         return "layers of their own"
 
     @property
     def shares_nothing(self) -> bool:
         """Whether clients keep the whole model."""
-        method = method_of(self.prepared.algorithm)
+        method = method_of(self.composed.algorithm)
         if method is None or not isinstance(method.local.keep, Keep):
             return False
-        return method.local.keep.size == Layout.of(self.prepared.module).d
+        return method.local.keep.size == Layout.of(self.composed.module).d
 
     @property
     def population(self) -> Population:
         """Who held what after the last round."""
-        start = self.prepared.population
+        start = self.composed.population
         if self.checkpoint.snapshot:
             return FederationSnapshot.restore(start, self.checkpoint.snapshot).population
         return start
@@ -135,8 +135,8 @@ class Nodes:
 
 
 def prepare_real_run(
-    config: RunConfig, file: Path, checkpoint: Checkpoint
-) -> tuple[Prepared, Checkpoint]:
+    config: Experiment, file: Path, checkpoint: Checkpoint
+) -> tuple[Composed, Checkpoint]:
     """The run, and its checkpoint cut to the clients that came.
 
     The clients' samples stay with them, so every client holds the same random inputs. The models
@@ -153,8 +153,8 @@ def prepare_real_run(
     population, partition = _stand_in(nodes, config.seed)
     if encoder is not None:
         population = _with_table(population, encoder, config)
-    prepared = prepare_on(config, population, partition, nodes.labels)
-    d = Layout.of(prepared.module).d
+    composed = compose_on(config, HeldData(population, partition, nodes.labels))
+    d = Layout.of(composed.module).d
     expected = groups.models.shape[1]
     # The network is made from names and numbers; its size is what the models can vouch for.
     if d != expected:
@@ -164,7 +164,7 @@ def prepare_real_run(
     # A deployment reserves numbers for clients that may still come.
     known_groups = replace(groups, member=groups.member[:clients])
     extra = {**checkpoint.extra, "since": np.asarray(checkpoint.extra["since"])[:clients]}
-    return prepared, replace(checkpoint, groups=known_groups, extra=extra)
+    return composed, replace(checkpoint, groups=known_groups, extra=extra)
 
 
 def _stand_in(nodes: Nodes, seed: int) -> tuple[Population, Partition]:
@@ -185,7 +185,7 @@ def _stand_in(nodes: Nodes, seed: int) -> tuple[Population, Partition]:
     return population, Partition(train, test, nodes.names)
 
 
-def _with_table(population: Population, encoder: Encoder, config: RunConfig) -> Population:
+def _with_table(population: Population, encoder: Encoder, config: Experiment) -> Population:
     """The same clients with random rows of a table in the place of their inputs."""
     options = config.options("source")
     rng = Key(config.seed).of("export").of("table").generator()

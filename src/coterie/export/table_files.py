@@ -28,7 +28,7 @@ from coterie.export.new_rows import NEW_CLIENT
 from coterie.export.source import ExportSource
 from coterie.files import FORMULA
 from coterie.rules.newcomers import ONE_MODEL, WITHOUT_LABELS
-from coterie.runs.prepare import Prepared
+from coterie.runs.compose import Composed
 from coterie.tasks import Binary, Classification, Multilabel, Regression
 
 COLUMNS = "columns.json"
@@ -55,15 +55,15 @@ class TableRoles:
     window: Window | None = None
 
     @classmethod
-    def of(cls, prepared: Prepared) -> TableRoles | None:
+    def of(cls, composed: Composed) -> TableRoles | None:
         """Those of a run; ``None`` for a run whose data are no table."""
-        table = prepared.population.table
+        table = composed.population.table
         if table is not None:
             origin = table.raw.origin
             return cls(_names(origin.label), origin.client, None, origin.window)
-        if prepared.config.data.source != "file":
+        if composed.experiment.name("source") != "file":
             return None
-        options = prepared.config.options("source")
+        options = composed.experiment.options("source")
         features = options["features"]
         if not isinstance(features, str):
             features = tuple(features)
@@ -76,10 +76,10 @@ def _names(columns: str | list[str]) -> tuple[str, ...]:
     return tuple(columns)
 
 
-def task_record(prepared: Prepared, labels: tuple[str, ...]) -> dict[str, Any]:
+def task_record(composed: Composed, labels: tuple[str, ...]) -> dict[str, Any]:
     """The task of a run as `coterie.export.table_outputs` has it."""
-    task = prepared.spec.task
-    names = list(prepared.label_names)
+    task = composed.spec.task
+    names = list(composed.label_names)
     if isinstance(task, Binary | Classification):
         return {"kind": task.name, "labels": names}
     if isinstance(task, Regression):
@@ -93,10 +93,10 @@ def task_record(prepared: Prepared, labels: tuple[str, ...]) -> dict[str, Any]:
     )
 
 
-def has_record(prepared: Prepared) -> bool:
+def has_record(composed: Composed) -> bool:
     """Whether rows of a table can be predicted by the run's models."""
     known = Binary | Classification | Regression | Multilabel
-    return isinstance(prepared.spec.task, known) and TableRoles.of(prepared) is not None
+    return isinstance(composed.spec.task, known) and TableRoles.of(composed) is not None
 
 
 def _targets(labels: tuple[str, ...], count: int) -> list[str]:
@@ -167,11 +167,11 @@ def write_predictor(folder: Path, source: ExportSource) -> None:
 
 def _record(source: ExportSource) -> dict[str, Any]:
     """What `predict.py` must know."""
-    prepared = source.prepared
-    roles = TableRoles.of(prepared)
+    composed = source.composed
+    roles = TableRoles.of(composed)
     assert roles is not None
     # The same record that `coterie predict` computes with.
-    task = task_record(prepared, roles.labels)
+    task = task_record(composed, roles.labels)
     rules: dict[str, Any] = {}
     calibration = ""
     two_classes = task["kind"] == "binary" or len(task.get("labels", ())) == 2

@@ -11,7 +11,6 @@ from pydantic import Field
 
 from coterie.clients.cohort import Sampler
 from coterie.config.arguments import check_arguments
-from coterie.config.participation_table import NOT_PRIVATE
 from coterie.config.problems import Problem, refuse
 from coterie.core.keys import Key
 from coterie.errors import ConfigError, PrivacyError
@@ -23,6 +22,9 @@ from coterie.privacy.noise import PrivateSums, Rebalanced, noised
 from coterie.privacy.start import StartsPrivately
 from coterie.rules.migration import Migrating
 from coterie.rules.weighing import evenly
+
+# Said of tables, and of a method made in Python.
+NOT_PRIVATE = "updates move models in later rounds than their clients are drawn for"
 
 Above = Annotated[float, Field(gt=0)]
 Probability = Annotated[float, Field(gt=0, lt=1)]

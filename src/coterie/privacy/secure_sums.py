@@ -20,7 +20,6 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.config.arguments import check_arguments
-from coterie.config.participation_table import NOT_SECURE
 from coterie.core.arrays import BoolArray, FloatArray, IntArray
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
@@ -32,6 +31,9 @@ from coterie.methods.method import Method
 from coterie.methods.traits import Feature, traits_of
 from coterie.rules.combining import Aggregate, Aggregated
 from coterie.rules.weighing import WeighsAlone
+
+# Said of tables, and of a method made in Python.
+NOT_SECURE = "updates move models in later rounds, and sums are of one round"
 
 # Bytes of a public key and of a share of a secret, 256 bits each (Bonawitz et al., sec. 7).
 KEY_BYTES = 32

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.config import RunConfig
 from coterie.config.identity import config_hash
 from coterie.core.arrays import IntArray
 from coterie.core.groups import NO_GROUP
@@ -22,6 +21,8 @@ from coterie.data import Population, load_partition
 from coterie.data.partitions import Partition
 from coterie.data.shifts import FederationSnapshot
 from coterie.errors import ConfigError, DataError
+from coterie.experiment import Experiment
+from coterie.experiment.objects import make_choice
 from coterie.report.embedding import (
     Embedding,
     Setup,
@@ -37,7 +38,6 @@ from coterie.report.view import RunView
 from coterie.rules.signatures import SignatureMemory
 from coterie.runs.check_folder import check_folder
 from coterie.runs.checkpoint import Checkpoint
-from coterie.runs.configured import make_solver, make_task
 from coterie.runs.data import load_data
 from coterie.runs.files import MALFORMED, damaged
 from coterie.runs.newcomers import with_places
@@ -104,7 +104,7 @@ def view_of(
 
     Example:
         >>> import tempfile
-        >>> from coterie.config import check
+        >>> from coterie.experiment import check
         >>> from coterie.runs.run import run_config
         >>> tables = {"data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},
         ...           "model": {"name": "mclr"}, "local": {"epochs": 1}, "engine": {"name": "serial"},
@@ -147,7 +147,7 @@ def view_of(
         if checkpoint is None:
             return view
         # Of clients that joined after it was saved it has no places yet.
-        checkpoint = with_places(checkpoint, parts.clients, config.algorithm.name)
+        checkpoint = with_places(checkpoint, parts.clients, config.name("algorithm"))
         embedding = None if light else _embedding(config, data, checkpoint)
         return _with_checkpoint(view, checkpoint, embedding)
     except MALFORMED as error:
@@ -213,7 +213,7 @@ class FinalData:
         return self.whole.histograms()
 
 
-def _final_data(config: RunConfig, saved: Path, checkpoint: Checkpoint | None) -> FinalData:
+def _final_data(config: Experiment, saved: Path, checkpoint: Checkpoint | None) -> FinalData:
     """The data at the end of a run; empty where they cannot be read on this machine."""
     try:
         samples, _, population = load_data(config, saved)
@@ -225,7 +225,7 @@ def _final_data(config: RunConfig, saved: Path, checkpoint: Checkpoint | None) -
     return FinalData(population, samples.label_names)
 
 
-def _embedding(config: RunConfig, data: FinalData, checkpoint: Checkpoint) -> Embedding | None:
+def _embedding(config: Experiment, data: FinalData, checkpoint: Checkpoint) -> Embedding | None:
     """The map of a run that ended with several groups, by the first source that it has."""
     member = checkpoint.groups.member
     if len(np.unique(member[member >= 0])) < 2:
@@ -233,10 +233,10 @@ def _embedding(config: RunConfig, data: FinalData, checkpoint: Checkpoint) -> Em
     # First what the method itself compared. The rest takes training, and only approximates it.
     found = from_memory(checkpoint.groups.memory, len(member))
     if found is None and data.whole is not None:
-        solver = make_solver(config)
+        solver = config.solver
         options = config.options("model")
-        task = fit_task(make_task(config) or CLASSIFICATION, data.whole)
-        setup = Setup(config.model.name, options, solver, config.seed, data.whole, task)
+        task = fit_task(make_choice(config, "task") or CLASSIFICATION, data.whole)
+        setup = Setup(config.name("model"), options, solver, config.seed, data.whole, task)
         found = from_directions(setup, checkpoint.groups)
         if found is None:
             found = from_losses(setup, checkpoint.groups.models)

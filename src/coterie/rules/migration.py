@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -17,7 +17,6 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.config.arguments import check_arguments
-from coterie.config.tables import Detector
 from coterie.core.arrays import BoolArray, FloatArray, IntArray
 from coterie.core.describe import Describe
 from coterie.core.groups import NO_GROUP, Groups
@@ -25,6 +24,7 @@ from coterie.core.plan import Plan
 from coterie.errors import ConfigError
 from coterie.rules.assigning import Assign, PlacesClients
 
+Detector = Literal["none", "per_label", "counts", "ordinal"]
 Tau = Annotated[float, Field(ge=0)]
 
 

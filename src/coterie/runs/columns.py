@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
 from coterie.clients.clients import Clients
-from coterie.config import RunConfig, check
+from coterie.config import registry
+from coterie.config.choice_tables import KindTable
 from coterie.core.arrays import FloatArray
 from coterie.data import Population
+from coterie.experiment import Experiment
 from coterie.runs.telling import telling_columns
 from coterie.terminal import warn
 
@@ -23,16 +27,17 @@ A_REGRESSION = (
 )
 
 
-def assume_task(config: RunConfig, kind: str = "regression") -> RunConfig:
+def assume_task(config: Experiment, kind: str = "regression") -> Experiment:
     """The configuration with the task that its labels imply, where it names none.
 
     Args:
-        config: of the run, fitted to its clients.
+        config: of the run.
         kind: of the task; by default that of numbers to predict.
     """
     if config.task is not None:
         return config
-    return check({**config.resolved(), "task": {"kind": kind}}, config.file)
+    table = registry.table_model("task", registry.find("task", kind))
+    return replace(config, task=cast(KindTable, table.model_validate({"kind": kind})))
 
 
 def record_description(clients: Clients, population: Population, round: int) -> None:
@@ -51,7 +56,7 @@ def record_description(clients: Clients, population: Population, round: int) -> 
     clients.ledger.described(ids, table.reported[ids], table.answered)
 
 
-def warn_of_columns(config: RunConfig, population: Population) -> None:
+def warn_of_columns(config: Experiment, population: Population) -> None:
     """Warn of columns that are left out, of those that give the label away, and of features whose
     scales differ widely.
 
@@ -71,7 +76,7 @@ def warn_of_columns(config: RunConfig, population: Population) -> None:
     warn_of_values(config, population)
 
 
-def warn_of_values(config: RunConfig, population: Population) -> None:
+def warn_of_values(config: Experiment, population: Population) -> None:
     """Warn of columns whose values give the label away, and of features whose scales differ widely;
     the arguments are those of `warn_of_columns`."""
     names: Sequence[str] = ()

@@ -8,8 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from coterie.config import RunConfig, check
-from coterie.config.reading import fit_to_clients
+from coterie.config.choice_tables import DataTable
 from coterie.core.keys import Key
 from coterie.data import (
     Partition,
@@ -21,12 +20,14 @@ from coterie.data import (
     populate,
 )
 from coterie.data.samples import Targets
-from coterie.runs.configured import make_task
+from coterie.experiment import Experiment, check
+from coterie.experiment.objects import make_choice
+from coterie.experiment.reading import fit_to_clients
 from coterie.runs.joined import clients_before, read_newcomers, with_joined_clients
 
 
 def load_data(
-    config: RunConfig, saved: Path | None = None
+    config: Experiment, saved: Path | None = None
 ) -> tuple[Samples, Partition, Population]:
     """The samples, who holds them (read from ``saved`` where that is there), and both as a
     population.
@@ -60,31 +61,31 @@ def _with_joined(samples: Samples, partition: Partition, folder: Path, key: Key)
     return with_joined_clients(before, joined, partition)
 
 
-def read_samples(config: RunConfig) -> Samples:
+def read_samples(config: Experiment) -> Samples:
     """The samples of a configuration.
 
     Raises:
         DataError: if they cannot be read.
     """
     root = None
-    if config.data.root:
+    if isinstance(config.data, DataTable) and config.data.root:
         root = Path(config.data.root)
     # Not fitted: the samples are not there yet, and only the kind of its targets matters here.
-    task = make_task(config)
+    task = make_choice(config, "task")
     targets: Targets = "auto"
     if task is not None:
         targets = "classes" if task.class_labels else "numbers"
-    source = {"kind": config.data.source, **config.options("source")}
+    source = {"kind": config.name("source"), **config.options("source")}
     return load_samples(source, root=root, targets=targets)
 
 
-def split_samples(config: RunConfig, samples: Samples) -> Partition:
+def split_samples(config: Experiment, samples: Samples) -> Partition:
     """Who holds which of the samples, as the partition and the seed of a configuration say.
 
     Raises:
         DataError: if the samples do not suffice.
     """
-    partition = {"kind": config.data.partition.kind, **config.options("partition")}
+    partition = {"kind": config.name("partition"), **config.options("partition")}
     return make_partition(samples, partition, Key(config.seed).of("data"))
 
 

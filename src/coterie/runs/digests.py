@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import tomli_w
 
-from coterie.config.reading import read
+from coterie.config.toml_text import read
 from coterie.errors import CheckpointError, ConfigError
 from coterie.files import POPULATION
 from coterie.runs.files import canonical_json, read_sealed, replace_file, sealed, write_synced

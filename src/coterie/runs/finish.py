@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from coterie.config import RunConfig
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import Groups
 from coterie.core.task import Sums, Task, headline_of
 from coterie.core.vectors import Layout, frozen_parameters
 from coterie.data.population import Split
+from coterie.experiment import Experiment
 from coterie.headline import ACCURACY, Headline
 from coterie.methods.algorithm import Algorithm, method_of
 from coterie.rules.soft_groups import ShareMemory, known_shares
@@ -94,7 +94,7 @@ def write_results(
     spec: RunSpec,
     groups: Groups,
     since: IntArray,
-    config: RunConfig,
+    config: Experiment,
     names: tuple[str, ...],
     *,
     samples_at_hand: bool = True,

@@ -21,9 +21,9 @@ from coterie.rules.signatures import SignatureMemory
 from coterie.rules.soft_groups import LabelPriorMemory, ShareMemory
 from coterie.rules.starts import CountMemory, StartMemory
 from coterie.runs.checkpoint import Checkpoint
+from coterie.runs.compose import Composed
 from coterie.runs.digests import NEWCOMERS, PARTITION
 from coterie.runs.joined import newcomers_bytes, read_newcomers
-from coterie.runs.prepare import Prepared
 from coterie.runs.store import RunFolder
 
 # What methods remember of their clients, as far as a new client has a place in it.
@@ -58,23 +58,23 @@ class JoiningClients:
     names: tuple[str, ...]
 
 
-def join(folder: RunFolder, prepared: Prepared, joining: JoiningClients) -> None:
+def join(folder: RunFolder, composed: Composed, joining: JoiningClients) -> None:
     """Write new clients into the folder of a run; those of the run stay as they are.
 
-    The run goes on with them when it is prepared the next time. To be called under the folder's
+    The run goes on with them when it is composed the next time. To be called under the folder's
     lock.
 
     Args:
         folder: of the run.
-        prepared: the run.
+        composed: the run.
         joining: the clients.
 
     Raises:
         ConfigError: for a run that cannot take clients.
         DataError: for a client that is in the run already.
     """
-    _check_joins(prepared)
-    population = prepared.population
+    _check_joins(composed)
+    population = composed.population
     known = set(population.names)
     for name in joining.names:
         if name in known:
@@ -91,16 +91,16 @@ def join(folder: RunFolder, prepared: Prepared, joining: JoiningClients) -> None
     # The samples first. Until the partition names them no client holds them, so a kill in between
     # leaves the run as it was.
     folder.write({NEWCOMERS: newcomers_bytes(x, y, first)})
-    parts = _extended(prepared.partition, joining, len(population.y))
+    parts = _extended(composed.partition, joining, len(population.y))
     folder.write({PARTITION: partition_bytes(parts)})
     folder.forget_results()
 
 
-def _check_joins(prepared: Prepared) -> None:
+def _check_joins(composed: Composed) -> None:
     """Refuse a run whose clients are not free to become more."""
-    config = prepared.config
-    population = prepared.population
-    method = prepared.partition
+    config = composed.experiment
+    population = composed.population
+    method = composed.partition
     reasons = {
         "[shift] decides who is there": config.shift is not None,
         "the noise of [privacy] was chosen for its clients": config.privacy is not None,

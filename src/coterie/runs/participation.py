@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from coterie.core.arrays import BoolArray, FloatArray, IntArray
+from coterie.core.availability import Availability
 from coterie.core.engine import Late
 from coterie.core.keys import Key
 from coterie.core.reply_times import ReplyTimes
-from coterie.runs.availability import Availability
 
 
 @dataclass(frozen=True, slots=True)

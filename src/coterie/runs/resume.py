@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from coterie.config import RunConfig
 from coterie.config.problems import Problem
 from coterie.core.arrays import EMPTY
 from coterie.errors import ConfigError
+from coterie.experiment import Experiment
 from coterie.runs.check_folder import check_folder
 from coterie.runs.checkpoint import Checkpoint
+from coterie.runs.compose import Composed, compose
 from coterie.runs.newcomers import with_places
-from coterie.runs.prepare import Prepared, prepare
 from coterie.runs.store import RunFolder
 
 
@@ -22,7 +22,7 @@ def reopen(
     *,
     rounds: int | None = None,
     trust: bool = False,
-) -> tuple[Prepared, Checkpoint | None]:
+) -> tuple[Composed, Checkpoint | None]:
     """The run of a folder, and the state that it goes on from; to be called under its lock.
 
     With another number of rounds, the folder says so from here on. Final models, members and rows
@@ -45,25 +45,27 @@ def reopen(
     check_folder(folder, resumed=True)
     # Nothing to change, so nothing is written: also a run that is done may be resumed.
     if rounds is None or rounds == config.train.rounds:
-        prepared = prepare(config, folder.partition)
-        return prepared, _grown(prepared, checkpoint)
+        composed = compose(config, folder.partition)
+        return composed, _grown(composed, checkpoint)
     done = 0 if checkpoint is None else checkpoint.round
     _refuse_rounds(config, rounds, done)
     changed = folder.config({**values, "train.rounds": rounds}, trust=trust)
-    # Prepared first, which refuses what a longer run would spend; only then the folder changes.
-    prepared = prepare(changed, folder.partition)
+    # Composed first, which refuses what a longer run would spend; only then the folder changes.
+    composed = compose(changed, folder.partition)
     folder.plan_rounds(rounds)
-    return prepared, _grown(prepared, checkpoint)
+    return composed, _grown(composed, checkpoint)
 
 
-def _grown(prepared: Prepared, checkpoint: Checkpoint | None) -> Checkpoint | None:
+def _grown(composed: Composed, checkpoint: Checkpoint | None) -> Checkpoint | None:
     """The state with a place for each client that joined after it was saved."""
     if checkpoint is None:
         return None
-    return with_places(checkpoint, prepared.population.clients, prepared.config.algorithm.name)
+    return with_places(
+        checkpoint, composed.population.clients, composed.experiment.name("algorithm")
+    )
 
 
-def _refuse_rounds(config: RunConfig, rounds: int, done: int) -> None:
+def _refuse_rounds(config: Experiment, rounds: int, done: int) -> None:
     """Refuse a number of rounds that the run cannot have any more."""
     before = config.train.rounds
     problem = None

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from coterie.clients.clients import Clients
-from coterie.config import RunConfig
 from coterie.config.trust import remember
 from coterie.core.arrays import EMPTY, IntArray
 from coterie.core.groups import Groups
@@ -19,16 +18,17 @@ from coterie.core.task import Sums, headline_of
 from coterie.data.partitions import partition_bytes
 from coterie.data.population import Split
 from coterie.errors import ConfigError, CoterieError, QuorumError
+from coterie.experiment import Experiment
 from coterie.measures.scoring import each_client
 from coterie.models import initial_models
 from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.columns import record_description
+from coterie.runs.compose import Composed, compose
 from coterie.runs.digests import AVAILABILITY, PARTITION
 from coterie.runs.divergence import DivergenceWatch
 from coterie.runs.finish import write_client_scores, write_results
 from coterie.runs.kept import kept_arrays, restore_kept
 from coterie.runs.loop import RoundResult, StartingPoint, simulate
-from coterie.runs.prepare import Prepared, prepare
 from coterie.runs.progress import Progress, make_progress
 from coterie.runs.spec import RunSpec
 from coterie.runs.store import RunFolder
@@ -175,7 +175,7 @@ class Run:
 
 
 def run_config(
-    config: RunConfig, out: Path | str | None = None, on_round: OnRound | None = None
+    config: Experiment, out: Path | str | None = None, on_round: OnRound | None = None
 ) -> dict[str, Any]:
     """Execute a configuration; returns what ``summary.json`` holds.
 
@@ -189,7 +189,7 @@ def run_config(
 
     Example:
         >>> import tempfile
-        >>> from coterie.config import check
+        >>> from coterie.experiment import check
         >>> tables = {"data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},
         ...           "model": {"name": "mclr"}, "local": {"epochs": 1}, "engine": {"name": "serial"},
         ...           "train": {"rounds": 2, "clients_per_round": 4}, "algorithm": {"name": "fedavg"}}
@@ -202,40 +202,40 @@ def run_config(
     if out is not None:
         RunFolder.check_free(Path(out))
     # And the folder after it: a run whose data cannot be read leaves none behind.
-    prepared = prepare(config)
-    folder = make_folder(prepared, out)
+    composed = compose(config)
+    folder = make_folder(composed, out)
     with folder.locked():
-        return execute(prepared, folder, on_round)
+        return execute(composed, folder, on_round)
 
 
 def make_folder(
-    prepared: Prepared, out: Path | str | None = None, files: Mapping[str, bytes] = EMPTY
+    composed: Composed, out: Path | str | None = None, files: Mapping[str, bytes] = EMPTY
 ) -> RunFolder:
     """The folder of a new run, with its configuration and its partition.
 
     Args:
-        prepared: the run.
+        composed: the run.
         out: the folder; default a new one in ``runs``.
         files: further first files by name.
     """
-    check_installed(prepared.config.log.to)
-    resolved = prepared.config.resolved()
+    check_installed(composed.experiment.log.to)
+    resolved = composed.experiment.resolved()
     # In the folder from the beginning: a full disk or a kill leaves none without it.
-    files = {PARTITION: partition_bytes(prepared.partition), **files}
-    if prepared.spans_text is not None:
-        files[AVAILABILITY] = prepared.spans_text.encode()
+    files = {PARTITION: partition_bytes(composed.partition), **files}
+    if composed.spans_text is not None:
+        files[AVAILABILITY] = composed.spans_text.encode()
     if out is None:
-        folder = RunFolder.create_next("runs", prepared.stem, resolved, files)
+        folder = RunFolder.create_next("runs", composed.stem, resolved, files)
     else:
         folder = RunFolder.create(out, resolved, files)
     # The configuration is the user's own, and so is the code that it names.
     remember(folder.path, resolved)
-    folder.write_headline(headline_of(prepared.spec.task))
+    folder.write_headline(headline_of(composed.spec.task))
     return folder
 
 
 def execute(
-    prepared: Prepared,
+    composed: Composed,
     folder: RunFolder,
     on_round: OnRound | None = None,
     *,
@@ -246,7 +246,7 @@ def execute(
     """Run the rounds that are left and store what comes of them; returns the summary.
 
     Args:
-        prepared: data, network, algorithm.
+        composed: data, network, algorithm.
         folder: of the run.
         on_round: called after each round, when its row is stored.
         checkpoint: to go on from, ``None``: from the first round.
@@ -257,12 +257,12 @@ def execute(
         Stopped: if ``stop`` said so; the state is saved.
         QuorumError: if too few clients answered for too long; the state is saved.
     """
-    config = prepared.config
-    names = prepared.population.names
+    config = composed.experiment
+    names = composed.population.names
     check_installed(config.log.to)
     # Once more, since a kill may have come between the folder and this file of it.
-    folder.write_headline(headline_of(prepared.spec.task))
-    progress = make_progress(prepared.spec, folder, checkpoint, resume=resume)
+    folder.write_headline(headline_of(composed.spec.task))
+    progress = make_progress(composed.spec, folder, checkpoint, resume=resume)
     with tracked(config.log, config.resolved(), folder.path, progress.round) as log:
 
         def stored(result: RoundResult) -> None:
@@ -271,8 +271,8 @@ def execute(
                 on_round(result)
 
         # Inside the trackers, so that these hear how the run ended, whatever ends it.
-        with prepared.clients() as clients:
-            run = Run(prepared.spec, clients, progress, folder)
+        with composed.clients() as clients:
+            run = Run(composed.spec, clients, progress, folder)
             if checkpoint is not None:
                 restore_kept(clients, checkpoint.extra)
             try:
@@ -291,7 +291,7 @@ def execute(
 
 
 def _run_and_save(
-    run: Run, config: RunConfig, on_round: OnRound, stop: Callable[[], int] | None
+    run: Run, config: Experiment, on_round: OnRound, stop: Callable[[], int] | None
 ) -> None:
     """The rounds that are left, with a checkpoint every so many seconds."""
     # Monotonic: a clock that is set back would put off the checkpoints.

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
-from coterie.config.reading import load_config
-from coterie.config.tables import RunConfig
 from coterie.config.trust import require_trust
 from coterie.core.arrays import EMPTY
 from coterie.errors import ConfigError
@@ -35,6 +33,9 @@ from coterie.runs.recorded_files import checked_file, store_files
 from coterie.runs.result_files import ResultFiles
 from coterie.runs.row_file import RowFile
 from coterie.runs.rows import Row
+
+if TYPE_CHECKING:
+    from coterie.experiment import Experiment
 
 if TYPE_CHECKING:
     from coterie.runs.checkpoint_files import CheckpointFiles
@@ -134,7 +135,7 @@ class RunFolder:
         """
         return record.read_config(self.path)
 
-    def config(self, values: Mapping[str, Any] = EMPTY, *, trust: bool = False) -> RunConfig:
+    def config(self, values: Mapping[str, Any] = EMPTY, *, trust: bool = False) -> Experiment:
         """The configuration of the run, checked, which imports the code that it names.
 
         Args:
@@ -151,6 +152,9 @@ class RunFolder:
         # Data that are in the folder itself move with it.
         if isinstance(data, Mapping) and data.get("source") == "saved":
             values = {**values, "data.root": str(self.path.absolute())}
+        # Imported here: it waits for torch, and who only reads a run need not.
+        from coterie.experiment import load_config
+
         return load_config(self.path / CONFIG, (), values)
 
     @property

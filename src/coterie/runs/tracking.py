@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from coterie.config import registry
-from coterie.config.tables import LogTable
 from coterie.errors import ConfigError, install_command
+from coterie.experiment import Log
 
 NEEDS = {"mlflow": "mlflow", "tensorboard": "tensorboard"}  # tracker -> the package that it needs
 LISTED = re.compile(r"sizes|\w+_groups(\.\w+)?")  # lists with one number for each group
@@ -49,7 +49,7 @@ class LoggedRun:
         start: the first round; a resumed run goes on where it was.
     """
 
-    settings: LogTable
+    settings: Log
     resolved: Mapping[str, Any]
     folder: Path
     start: int = 0
@@ -100,7 +100,7 @@ def _leaves(row: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, float
 
 @contextmanager
 def tracked(
-    settings: LogTable, resolved: Mapping[str, Any], folder: Path, start: int = 0
+    settings: Log, resolved: Mapping[str, Any], folder: Path, start: int = 0
 ) -> Iterator[LogRow]:
     """What to call with the row of each round; it does nothing without a tracker.
 

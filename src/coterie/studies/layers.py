@@ -25,7 +25,7 @@ from coterie.core.work import Train
 from coterie.errors import QuorumError
 from coterie.math.labellings import adjusted_rand_index
 from coterie.objectives import plain
-from coterie.runs.prepare import Prepared
+from coterie.runs.compose import Composed
 
 MIN_CLIENTS = 3  # fewer have a single merge, and no gap between merges
 
@@ -74,11 +74,11 @@ class LayerStudy:
     planted: IntArray | None
 
 
-def study_layers(prepared: Prepared, epochs: int | None = None) -> LayerStudy:
+def study_layers(composed: Composed, epochs: int | None = None) -> LayerStudy:
     """Train every client once from ``w_0`` and compare the weights of each layer.
 
     Args:
-        prepared: data and network of a configuration; its algorithm does not matter.
+        composed: data and network of a configuration; its algorithm does not matter.
         epochs: local epochs; default: those of ``[local]``.
 
     Raises:
@@ -88,8 +88,8 @@ def study_layers(prepared: Prepared, epochs: int | None = None) -> LayerStudy:
     Weight-Driven Client Clustering", 2024, section II and Fig. 1.
 
     Example:
-        >>> from coterie.config import check
-        >>> from coterie.runs.prepare import prepare
+        >>> from coterie.experiment import check
+        >>> from coterie.runs.compose import compose
         >>> partition = {"kind": "planted", "clients": 6, "groups": 2}
         >>> tables = {
         ...     "data": {"source": "digits", "partition": partition},
@@ -98,17 +98,17 @@ def study_layers(prepared: Prepared, epochs: int | None = None) -> LayerStudy:
         ...     "algorithm": {"name": "fedavg"},
         ...     "train": {"rounds": 1, "clients_per_round": 6},
         ... }
-        >>> study = study_layers(prepare(check(tables)), epochs=2)
+        >>> study = study_layers(compose(check(tables)), epochs=2)
         >>> [layer.layer for layer in study.layers], study.layers[-1].ari
         (['1 linear 128x64', '2 linear 10x128'], 1.0)
     """
-    population = prepared.population
+    population = composed.population
     # All clients start from the same weights: otherwise the start would decide the distances.
-    w0 = flatten(prepared.module)
+    w0 = flatten(composed.module)
     ids = np.flatnonzero(population.sizes("train") > 0)
-    key = Key(prepared.config.seed).of("study").at(0)
+    key = Key(composed.experiment.seed).of("study").at(0)
     work = Train(plain, Epochs(epochs))
-    with prepared.clients() as clients:
+    with composed.clients() as clients:
         reply = clients.run(work, ids, w0[None], np.zeros(len(ids), np.int64), key=key)
     if len(reply) < MIN_CLIENTS:
         raise QuorumError(
@@ -120,7 +120,7 @@ def study_layers(prepared: Prepared, epochs: int | None = None) -> LayerStudy:
         planted = population.planted[reply.ids]
     delta = torch.from_numpy(reply.fields["delta"])
     layers = [
-        compare_layer(name, delta[:, span], planted) for name, span in layer_spans(prepared.module)
+        compare_layer(name, delta[:, span], planted) for name, span in layer_spans(composed.module)
     ]
     names = [population.names[client] for client in reply.ids]
     return LayerStudy(layers, reply.ids, names, planted)

@@ -13,11 +13,11 @@ from typing import Any, Literal, get_args
 from scipy.special import stdtrit
 
 from coterie.config.problems import Problem, refuse
-from coterie.config.reading import check
 from coterie.config.wording import describe_type, nearest
 from coterie.errors import ConfigError
+from coterie.experiment.reading import check
 from coterie.headline import ACCURACY, Headline
-from coterie.runs.configured import task_headline
+from coterie.runs.compose import task_headline
 from coterie.runs.scores import ClientScores, mean_of_known, mean_scores
 from coterie.sweep.measured import Figure, Measured, measure
 from coterie.sweep.plan import SweepPlan, SweepRun

@@ -14,17 +14,17 @@ from pathlib import Path
 
 import numpy as np
 
-from coterie.config import RunConfig
-from coterie.config.reading import fit_to_clients
+from coterie.core.availability import read_spans_text
 from coterie.data import Samples
 from coterie.data.lazy import Ranges, is_lazy
 from coterie.data.partitions import Partition
 from coterie.errors import ConfigError
-from coterie.runs.availability import read_spans_text
+from coterie.experiment import Experiment
+from coterie.experiment.reading import fit_to_clients
 from coterie.runs.data import read_samples, split_samples
 
 
-def data_key(config: RunConfig) -> str:
+def data_key(config: Experiment) -> str:
     """What the data of a configuration depend on: source, partition and seed.
 
     Configurations of the same key have the same data.
@@ -32,7 +32,7 @@ def data_key(config: RunConfig) -> str:
     source = {
         "root": getattr(config.data, "root", None),
         **config.options("source"),
-        "source": config.data.source,
+        "source": config.name("source"),
     }
     partition = config.resolved()["data"]["partition"]
     # Sorted keys: two files that differ only in their order have the same data.
@@ -54,7 +54,7 @@ class DataHash:
     numbers: bool = False
 
 
-def hash_data(configs: Iterable[RunConfig]) -> dict[str, DataHash]:
+def hash_data(configs: Iterable[Experiment]) -> dict[str, DataHash]:
     """Hash the data of configurations, and check each configuration against its data.
 
     Returns:
@@ -64,7 +64,7 @@ def hash_data(configs: Iterable[RunConfig]) -> dict[str, DataHash]:
         ConfigError: if a configuration asks for more than its data hold.
         DataError: if the data cannot be read.
     """
-    by_key: dict[str, list[RunConfig]] = {}
+    by_key: dict[str, list[Experiment]] = {}
     for config in configs:
         by_key.setdefault(data_key(config), []).append(config)
     found = {}
@@ -92,7 +92,7 @@ def hash_data(configs: Iterable[RunConfig]) -> dict[str, DataHash]:
     return found
 
 
-def _errors_against(config: RunConfig, clients: int) -> list[str]:
+def _errors_against(config: Experiment, clients: int) -> list[str]:
     """What a configuration asks for that so many clients do not allow, one line each."""
     try:
         fit_to_clients(config, clients)
@@ -159,7 +159,7 @@ def hash_partition(partition: Partition) -> str:
     return _hash(arrays)
 
 
-def availability_digest(config: RunConfig) -> str:
+def availability_digest(config: Experiment) -> str:
     """SHA-256 of the file that ``[availability]`` names; empty without one, so that runs of other
     configurations keep their names.
 

@@ -12,12 +12,13 @@ from copy import deepcopy
 from functools import lru_cache
 from typing import Any, Literal
 
-from coterie.config import check, registry
+from coterie.config import registry
 from coterie.config.problems import Problem, refuse
-from coterie.config.reading import put
+from coterie.config.toml_text import put
 from coterie.config.wording import describe_type, nearest
 from coterie.errors import ConfigError
-from coterie.runs.configured import can_migrate
+from coterie.experiment import check
+from coterie.runs.compose import can_migrate
 
 # --- checks ---------------------------------------------------------------------------------------
 

@@ -14,14 +14,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from coterie.config import RunConfig, check
 from coterie.config.identity import config_hash
-from coterie.config.reading import fit_to_clients, put, read
+from coterie.config.toml_text import put, read
 from coterie.core.process import cores
 from coterie.errors import ConfigError
+from coterie.experiment import Experiment, check
+from coterie.experiment.reading import fit_to_clients
 from coterie.methods.override import check_kept_optimizer
 from coterie.runs.columns import assume_task
-from coterie.runs.configured import make_method, make_solver
+from coterie.runs.compose import make_method
 from coterie.runs.evaluating import check_scores
 from coterie.sweep.data_hash import availability_digest, data_key, hash_data
 from coterie.sweep.grid import read_grid
@@ -225,7 +226,7 @@ def _tables_of_cells(
     return found
 
 
-def _validate_all(tables: Mapping[Cell, Mapping[str, Any]], file: str) -> dict[Cell, RunConfig]:
+def _validate_all(tables: Mapping[Cell, Mapping[str, Any]], file: str) -> dict[Cell, Experiment]:
     """Every configuration, validated; what is wrong with several of them is reported once."""
     configs = {}
     errors: list[str] = []
@@ -244,7 +245,7 @@ def _validate_all(tables: Mapping[Cell, Mapping[str, Any]], file: str) -> dict[C
     return configs
 
 
-def _with_runs(layout: SweepPlan, configs: Mapping[Cell, RunConfig]) -> SweepPlan:
+def _with_runs(layout: SweepPlan, configs: Mapping[Cell, Experiment]) -> SweepPlan:
     """The plan with the run of every cell."""
     data = hash_data(configs.values())
     cells = {}
@@ -263,7 +264,7 @@ def _with_runs(layout: SweepPlan, configs: Mapping[Cell, RunConfig]) -> SweepPla
     return replace(layout, cells=cells, refused=_refused(configs))
 
 
-def _refused(configs: Mapping[Cell, RunConfig]) -> dict[str, str]:
+def _refused(configs: Mapping[Cell, Experiment]) -> dict[str, str]:
     """The algorithms that cannot have the personal layers of a configuration, keep what optimisers
     remember, or be scored as it says, and why.
 
@@ -282,7 +283,7 @@ def _refused(configs: Mapping[Cell, RunConfig]) -> dict[str, str]:
             continue
         try:
             method = make_method(config)
-            check_kept_optimizer(method, make_solver(config))
+            check_kept_optimizer(method, config.solver)
             check_scores(method, asked)
         except ConfigError as error:
             # What else is wrong with a factory ends its runs, and is said then.

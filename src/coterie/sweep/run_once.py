@@ -13,13 +13,13 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from coterie.config import check
 from coterie.config.identity import config_hash
 from coterie.errors import CheckpointError, ConfigError
+from coterie.experiment import check
 from coterie.runs.check_folder import check_folder
+from coterie.runs.compose import compose
 from coterie.runs.files import refuse_unwritable
 from coterie.runs.lock import is_locked
-from coterie.runs.prepare import prepare
 from coterie.runs.run import execute, make_folder
 from coterie.runs.store import RunFolder
 from coterie.sweep.plan import SweepRun
@@ -107,10 +107,10 @@ def carry_out(run: SweepRun, out: Path, stop: Callable[[], int] | None = None) -
             with folder.locked():
                 _resume(run, folder, stop)
         else:
-            prepared = prepare(check(run.tables, str(folder.path)))
-            make_folder(prepared, folder.path)
+            composed = compose(check(run.tables, str(folder.path)))
+            make_folder(composed, folder.path)
             with folder.locked():
-                execute(prepared, folder, stop=stop)
+                execute(composed, folder, stop=stop)
         return True
 
 
@@ -120,5 +120,5 @@ def _resume(run: SweepRun, folder: RunFolder, stop: Callable[[], int] | None) ->
     checkpoint = folder.checkpoints.latest(config.resolved())
     check_folder(folder, resumed=True)
     # The saved partition, so that a library of another version deals no other samples.
-    prepared = prepare(config, folder.partition)
-    execute(prepared, folder, checkpoint=checkpoint, resume=True, stop=stop)
+    composed = compose(config, folder.partition)
+    execute(composed, folder, checkpoint=checkpoint, resume=True, stop=stop)

@@ -105,7 +105,7 @@ def test_frozen_parameters_do_not_move() -> None:
         served = serial.model_for(client).state_dict()
         for name, values in before.items():
             assert name.startswith("4.") or torch.equal(served[name], values), name
-    pool = run(net, engine="pool", workers=2)
+    pool = run(net, engine={"name": "pool", "workers": 2})
     assert torch.equal(serial.state.models, pool.state.models)
 
 
@@ -130,7 +130,9 @@ def test_tied_weights_move_once_and_stay_tied() -> None:
     net = made(Tied)
     assert Layout.of(net).names == ("first.weight",)
     result = run(net)
-    assert torch.equal(result.state.models, run(net, engine="pool", workers=2).state.models)
+    assert torch.equal(
+        result.state.models, run(net, engine={"name": "pool", "workers": 2}).state.models
+    )
     served = result.model_for(0)
     assert served.first.weight is served.last.weight
     assert torch.equal(served.first.weight.flatten(), result.vector_for(0))
@@ -144,7 +146,9 @@ def test_counters_begin_every_training_anew_and_are_not_sent() -> None:
     assert Layout.of(net).names == ("dense.weight", "dense.bias")
     result = run(net)
     # Clients of one worker would otherwise count on where the last one stopped.
-    assert torch.equal(result.state.models, run(net, engine="pool", workers=2).state.models)
+    assert torch.equal(
+        result.state.models, run(net, engine={"name": "pool", "workers": 2}).state.models
+    )
     assert int(net.get_buffer("steps")) == 0
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from coterie.config import RunConfig, check
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.core.vectors import flatten
 from coterie.data import Population
 from coterie.errors import ConfigError
-from coterie.runs.configured import make_task
+from coterie.experiment import Experiment, check
+from coterie.experiment.objects import make_choice
 from coterie.studies.advise.answer import Advice
 from coterie.studies.advise.decision import (
     FORCED_GROUPS,
@@ -48,7 +48,7 @@ Report = Callable[[str], None]
 
 
 def advise(
-    config: RunConfig,
+    config: Experiment,
     population: Population,
     *,
     search: bool = False,
@@ -118,13 +118,13 @@ def advise(
 # --- the steps ------------------------------------------------------------------------------------
 
 
-def _candidates(config: RunConfig, methods: Sequence[str]) -> list[str]:
+def _candidates(config: Experiment, methods: Sequence[str]) -> list[str]:
     """The methods to try: those named, or all that differ."""
     if methods:
         return list(methods)
     # FlexCFL only moves clients whose data change, which it sees by their classes. Without a shift
     # it is FedGroup.
-    task = make_task(config)
+    task = make_choice(config, "task")
     follows = bool(config.shifts()) and (task is None or task.class_labels)
     return [name for name in CANDIDATES if name != "flexcfl" or follows]
 
@@ -148,7 +148,7 @@ def _check(population: Population, methods: Sequence[str]) -> None:
         )
 
 
-def _with_cohort(config: RunConfig, population: Population) -> RunConfig:
+def _with_cohort(config: Experiment, population: Population) -> Experiment:
     """The configuration with a cohort of a tenth of the clients, at least ten."""
     # Rounded up; the same share as in the trials.
     tenth = -(-population.clients // 10)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from coterie.config import RunConfig
 from coterie.core.arrays import IntArray
 from coterie.data import Population
+from coterie.experiment import Experiment
 from coterie.math.group_count import MANY_CLIENTS
 from coterie.studies.advise.decision import Gain, Verdict
 from coterie.studies.advise.differences import GroupDifferences
@@ -52,7 +52,7 @@ class Advice:
     differing: GroupDifferences
     member: IntArray
     population: Population
-    config: RunConfig
+    config: Experiment
     budget: TrialBudget
     rates: Mapping[float, float]
     seconds: float

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-from coterie.config import RunConfig
-from coterie.config.reading import fit_to_clients
 from coterie.data import Population
 from coterie.errors import ConfigError
+from coterie.experiment import Experiment
+from coterie.experiment.reading import fit_to_clients
 from coterie.runs.columns import A_REGRESSION, assume_task, warn_of_columns
 from coterie.runs.data import load_data
 from coterie.studies.advise.advice import advise
@@ -38,7 +38,7 @@ TRY_BINARY = (
 
 def print_advice(
     path: Path,
-    config: RunConfig,
+    config: Experiment,
     out: Path | None = None,
     set_by_user: Sequence[str] = (),
     budget: TrialBudget = TrialBudget(),
@@ -74,7 +74,7 @@ def print_advice(
         )
     # Before any training, so that a folder that cannot be written costs no time.
     folder = _make_folder(out)
-    say(f"{_data_text(population)}, {config.model.name}")
+    say(f"{_data_text(population)}, {config.name('model')}")
     # For a file of samples, what the user sets is not searched for.
     keys = {assignment.partition("=")[0].strip() for assignment in set_by_user}
     bare = is_bare(path)
@@ -96,7 +96,7 @@ def print_advice(
     return found
 
 
-def _of_two_classes(config: RunConfig, population: Population, *, bare: bool) -> RunConfig:
+def _of_two_classes(config: Experiment, population: Population, *, bare: bool) -> Experiment:
     """The configuration of labels with two values that names no task; one line says which it has.
 
     Args:

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
+from pydantic import BaseModel
 
-from coterie.config import RunConfig, check, load_config
-from coterie.config.reading import put
+from coterie.config.schema import plain, table_of
+from coterie.config.toml_text import put
 from coterie.errors import DataError
+from coterie.experiment import Experiment, check, load_config
+from coterie.experiment.experiment import record_types, table_names
 from coterie.studies.advise.columns import ChosenColumns
 from coterie.terminal import say
 
@@ -29,7 +32,7 @@ def configuration(
     assignments: Sequence[str] = (),
     values: Mapping[str, Any] = {},
     columns: Mapping[str, str | None] = {},
-) -> RunConfig:
+) -> Experiment:
     """Read the configuration to advise on, or make one for a bare file of samples.
 
     Args:
@@ -93,7 +96,7 @@ ESSENTIALS = {
 }
 
 
-def short_toml(config: RunConfig) -> str:
+def short_toml(config: Experiment) -> str:
     """A configuration as TOML, without what has its default: the seed, the essentials of training, and
     what differs.
 
@@ -107,7 +110,7 @@ def short_toml(config: RunConfig) -> str:
         ['', '[algorithm]', 'name = "fedgroup"', 'groups = 2']
     """
     resolved = config.resolved()
-    tables = _differing(config.model_dump(mode="json", exclude_defaults=True), resolved)
+    tables = _differing(_changed(config), resolved)
     brief: dict[str, Any] = {"seed": config.seed}
     for name, keys in ESSENTIALS.items():
         brief[name] = {key: resolved[name][key] for key in keys}
@@ -122,6 +125,19 @@ def short_toml(config: RunConfig) -> str:
     if check(ordered, config.file).resolved() != resolved:
         ordered = resolved
     return tomli_w.dumps(ordered)
+
+
+def _changed(config: Experiment) -> dict[str, Any]:
+    """The tables without the keys that have their defaults."""
+    found = {}
+    for name in table_names():
+        value = getattr(config, name)
+        if name in record_types() and value is not None:
+            value = table_of(type(value)).model_validate(plain(value))
+        if isinstance(value, BaseModel):
+            value = value.model_dump(mode="json", exclude_defaults=True)
+        found[name] = plain(value)
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _differing(tables: Any, resolved: Any) -> Any:

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 
 from coterie.clients.clients import Clients
-from coterie.config import RunConfig, check
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.keys import Key
 from coterie.core.task import Metric, Sums, Task, headline_of
 from coterie.data import Population
+from coterie.experiment import Experiment, Training, check
+from coterie.experiment.objects import make_choice
 from coterie.headline import Headline
-from coterie.runs.configured import make_method, make_network, make_solver, make_task
-from coterie.runs.fitting import fit
+from coterie.runs.compose import make_method, make_network, spec_of
+from coterie.runs.fitting import Fitted, fit
 from coterie.runs.held_out import on_validation
 from coterie.runs.run import Run
-from coterie.runs.schedule import Evaluation
-from coterie.runs.spec import Network, RunSpec, cohort_sampler
+from coterie.runs.spec import Network, RunSpec
 from coterie.tasks import CLASSIFICATION, check_network, fit_task
 
 HELD_OUT = 0.2  # of each client's training samples
@@ -150,7 +150,7 @@ class TrialSetup:
         task: fitted to the clients' targets.
     """
 
-    config: RunConfig
+    config: Experiment
     population: Population
     network: Network
     cohort: int
@@ -158,9 +158,9 @@ class TrialSetup:
     task: Task = CLASSIFICATION
 
     @classmethod
-    def of(cls, config: RunConfig, population: Population, budget: TrialBudget) -> TrialSetup:
+    def of(cls, config: Experiment, population: Population, budget: TrialBudget) -> TrialSetup:
         """The setup for a configuration and its clients."""
-        task = fit_task(make_task(config), population)
+        task = fit_task(make_choice(config, "task"), population)
         network = make_network(config, population.shape, task.outputs)
         check_network(task, network.module, population)
         # A client that no round asks would have no group at the end. Rounded up.
@@ -174,7 +174,7 @@ class TrialSetup:
         """What trials are measured by."""
         return headline_of(self.task)
 
-    def spec(self, config: RunConfig, seed: int, lr: float | None = None) -> RunSpec:
+    def spec(self, config: Experiment, seed: int, lr: float | None = None) -> RunSpec:
         """A run of one method.
 
         Args:
@@ -182,25 +182,26 @@ class TrialSetup:
             seed: of every random draw.
             lr: learning rate; default: that of the configuration.
         """
-        local = make_solver(config)
+        local = config.solver
         algorithm, network = fit(make_method(config), self.network, local, seed)
         if lr is not None:
             local = replace(local, lr=lr)
         can_train = int((self.population.sizes("train") > 0).sum())
-        cohort = min(self.cohort, can_train)
-        return RunSpec(
-            algorithm,
-            self.population,
-            network,
+        train = Training(
             rounds=self.budget.rounds,
-            seed=seed,
-            sampler=cohort_sampler(
-                "cover_then_uniform", self.population, cohort, seed, shifts=False
-            ),
-            local=local,
+            clients_per_round=min(self.cohort, can_train),
             # The loop's evaluation is not used: it would cost time in every round.
-            evaluation=Evaluation(every=self.budget.rounds, task=self.task),
+            evaluate_every=self.budget.rounds,
         )
+        experiment = Experiment(
+            seed=seed,
+            data=self.population,
+            model=config.model,
+            train=train,
+            algorithm=config.algorithm,
+            engine=config.engine,
+        )
+        return spec_of(experiment, Fitted(algorithm, self.task, network, self.population, local))
 
     def open_clients(self, spec: RunSpec) -> Clients:
         """The clients of a run, a context manager."""
@@ -234,7 +235,7 @@ class TrialSetup:
             metric=self.task.metrics[0],
         )
 
-    def _run_seed(self, config: RunConfig, seed: int, lr: float | None) -> _SeedResult:
+    def _run_seed(self, config: Experiment, seed: int, lr: float | None) -> _SeedResult:
         """Run a method once, and score the models that it serves on the held-out samples."""
         spec = self.spec(config, seed, lr)
         with self.open_clients(spec) as clients:
@@ -244,7 +245,7 @@ class TrialSetup:
         return _SeedResult(scored, run.groups.member, rows)
 
 
-def with_algorithm(config: RunConfig, name: str, options: Mapping[str, Any]) -> RunConfig:
+def with_algorithm(config: Experiment, name: str, options: Mapping[str, Any]) -> Experiment:
     """The same configuration with another algorithm.
 
     Migration is the algorithm's own: the data of trials do not move, and methods of one group refuse

@@ -94,7 +94,9 @@ def list_lines(selection: Selection, out: Path, root: str | None = None) -> None
     for line, needs in zip(made.lines, made.needs, strict=True):
         runs = [one for seed in needs for one in seed]
         # One missing dataset is enough to say so.
-        state = next((f"needs {r.config.data.source}" for r in runs if missing_data(r.config)), "")
+        state = next(
+            (f"needs {r.config.name('source')}" for r in runs if missing_data(r.config)), ""
+        )
         cost = duration(sum(one.seconds for one in runs))
         if line.compute:
             cost = "computed"
@@ -198,7 +200,7 @@ def _name(line: Line) -> str:
 
 def _run_text(one: PaperRun) -> str:
     config = one.config
-    algorithm = f"{config.algorithm.name} for {_name(one.line)}"
+    algorithm = f"{config.name('algorithm')} for {_name(one.line)}"
     return f"{algorithm}, seed {config.seed}, {config.train.rounds} rounds"
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from coterie.errors import DataError
 from coterie.models import spec
+from coterie.runs.compose import compose
 from coterie.runs.data import load_data
-from coterie.runs.prepare import prepare
 from coterie.studies.reproduce.costs import Quantity, cost
 from coterie.studies.reproduce.datasets import missing_data
 from coterie.studies.reproduce.fedclust_lines import layer_distances, sent_ratio
@@ -164,7 +164,7 @@ def _traffic_saved(line: Line, root: str | None) -> float:
 
 def _parameters(line: Line, root: str | None) -> float:
     config = line.config(root)
-    network = spec(config.model.name, **config.options("model"))
+    network = spec(config.name("model"), **config.options("model"))
     return network.count(tuple(line.arguments["shape"]), line.arguments["classes"])
 
 
@@ -221,7 +221,7 @@ def compute_line(line: Line, root: str | None = None) -> Outcome:
             return Outcome(line, problem=missing)
     try:
         if line.compute == "madc_edc":
-            return _scatter(line, measure_pairs(prepare(line.config(root))))
+            return _scatter(line, measure_pairs(compose(line.config(root))))
         if line.compute == "separation":
             return layer_distances(line, root)
         return Outcome(line, (float(FORMULAS[line.compute](line, root)),))

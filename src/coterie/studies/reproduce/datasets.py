@@ -6,15 +6,15 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from coterie.config import RunConfig
 from coterie.data.sources.image_datasets import IMAGE_DATASETS
 from coterie.data.sources.text import SENT140_FILES
 from coterie.errors import DataError
+from coterie.experiment import Experiment
 
 HOW_TO_GET = "docs/reproduce.md says how to get it"
 
 
-def missing_data(config: RunConfig) -> str:
+def missing_data(config: Experiment) -> str:
     """One line about the dataset of a configuration if its files are missing, else nothing.
 
     A sweep of many hours should not find that out in the middle.
@@ -22,7 +22,7 @@ def missing_data(config: RunConfig) -> str:
     Args:
         config: of a run.
     """
-    source = config.data.source
+    source = config.name("source")
     # With `hub` the library downloads them when a run starts.
     stems = _stems_of(source)
     if not stems or getattr(config.data, "hub", False):
@@ -42,7 +42,7 @@ def missing_data(config: RunConfig) -> str:
     return f"needs the data {source} ({where}); {HOW_TO_GET}"
 
 
-def no_data(configs: Iterable[RunConfig], root: str | None) -> DataError:
+def no_data(configs: Iterable[Experiment], root: str | None) -> DataError:
     """What is said where no run has its data: which folder was looked into, and for what.
 
     Args:
@@ -63,7 +63,7 @@ with mnist, by --data-root or COTERIE_DATA; docs/reproduce.md says how to get it
         got = f"{named!r}, which is not a folder"
     else:
         got = f"{named!r} without them"
-    sources = ", ".join(dict.fromkeys(one.data.source for one in configs if missing_data(one)))
+    sources = ", ".join(dict.fromkeys(one.name("source") for one in configs if missing_data(one)))
     expected = f"a folder with {sources}, by --data-root or COTERIE_DATA; {HOW_TO_GET}"
     return DataError(f"reproduce: no line has its data, got {got}; expected {expected}")
 

@@ -7,19 +7,19 @@ import tomllib
 from functools import lru_cache
 from typing import Any
 
-from coterie.config import RunConfig, check
 from coterie.core.keys import Key
 from coterie.core.vectors import Layout
 from coterie.errors import ConfigError
+from coterie.experiment import Experiment, check
 from coterie.models import build_model
 from coterie.rules.signatures import span
-from coterie.runs.prepare import prepare
+from coterie.runs.compose import compose
 from coterie.studies.layers import LayerStudy, study_layers
 from coterie.studies.reproduce.outcome import DistanceMap, Outcome
 from coterie.studies.reproduce.papers import Line
 
 
-def sent_values(config: RunConfig, shape: tuple[int, ...], classes: int) -> float:
+def sent_values(config: Experiment, shape: tuple[int, ...], classes: int) -> float:
     """Numbers that pass between server and clients in a run, those of the clustering included.
 
     With ``N`` clients, ``K`` of them in each of ``T`` rounds, and a model of ``d`` numbers:
@@ -48,13 +48,13 @@ def sent_values(config: RunConfig, shape: tuple[int, ...], classes: int) -> floa
         >>> sent_values(check(tables), (1, 8, 8), 10) / (2 * 10 * 200 * 650)
         1.5
     """
-    network = build_model(config.model.name, shape, classes, Key(0), **config.options("model"))
+    network = build_model(config.name("model"), shape, classes, Key(0), **config.options("model"))
     layout = Layout.of(network)
     d = layout.d
-    clients = int(config.data.partition.options["clients"])
+    clients = int(config.options("partition")["clients"])
     trained = config.train.clients_per_round * config.train.rounds
-    name = config.algorithm.name
-    options = config.algorithm.options
+    name = config.name("algorithm")
+    options = config.options("algorithm")
     if name == "fedavg":
         return 2 * trained * d
     if name == "fedclust":
@@ -100,4 +100,4 @@ def layer_distances(line: Line, root: str | None) -> Outcome:
 @lru_cache(maxsize=2)
 def _study(config: str) -> LayerStudy:
     """The study of a configuration in TOML; the lines of its layers share one training."""
-    return study_layers(prepare(check(tomllib.loads(config))))
+    return study_layers(compose(check(tomllib.loads(config))))

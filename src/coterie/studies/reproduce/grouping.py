@@ -8,8 +8,8 @@ from functools import cache
 
 import numpy as np
 
-from coterie.config import check
 from coterie.core.keys import Key
+from coterie.experiment import check
 from coterie.math.balanced import inter_cluster, random_equal_groups
 from coterie.math.similarity import Matrix
 from coterie.measures.groups import (

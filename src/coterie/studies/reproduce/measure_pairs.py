@@ -14,7 +14,7 @@ from coterie.core.vectors import flatten
 from coterie.core.work import Train
 from coterie.math.similarity import edc_embedding, madc
 from coterie.objectives import plain
-from coterie.runs.prepare import Prepared
+from coterie.runs.compose import Composed
 
 PRETRAINING_STEPS = 50  # of the cold start, as in the authors' code
 MOST_DRAWN = 2000  # a thousand clients have half a million pairs
@@ -45,23 +45,23 @@ class MeasurePairs:
         return tuple((float(self.edc[p]), float(self.madc[p])) for p in np.sort(order))
 
 
-def measure_pairs(prepared: Prepared) -> MeasurePairs:
+def measure_pairs(composed: Composed) -> MeasurePairs:
     """Train every client briefly from ``w_0``, and compare the updates of each pair by both measures.
 
     The directions of EDC are those of ``alpha m`` clients, as in a cold start.
 
     Args:
-        prepared: data, network and FedGroup of a configuration.
+        composed: data, network and FedGroup of a configuration.
 
     Source: Duan et al., FedGroup (2021), eq. 7, eq. 8 and Fig. 5.
     """
-    options = prepared.config.options("algorithm")
+    options = composed.experiment.options("algorithm")
     groups = options["groups"]
-    key = Key(prepared.config.seed).of("fig5")
-    w0 = flatten(prepared.module)
-    ids = np.flatnonzero(prepared.population.sizes("train") > 0)
+    key = Key(composed.experiment.seed).of("fig5")
+    w0 = flatten(composed.module)
+    ids = np.flatnonzero(composed.population.sizes("train") > 0)
     work = Train(plain, Steps(PRETRAINING_STEPS))
-    with prepared.clients() as clients:
+    with composed.clients() as clients:
         reply = clients.run(work, ids, w0[None], np.zeros(len(ids), np.int64), key=key.at(0))
     delta = torch.from_numpy(reply.fields["delta"])
     in_cold_start = (

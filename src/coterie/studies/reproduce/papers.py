@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from coterie.config import RunConfig, check
+from coterie.experiment import Experiment, check
 
 Profile = Literal["quick", "full"]
 Unit = Literal["percent", "count", "number", "ratio", "share"]
@@ -78,7 +78,7 @@ class Line:
             return 0
         return int(self.tables["train"]["rounds"])
 
-    def configs(self, seed: int, root: str | None = None) -> tuple[RunConfig, ...]:
+    def configs(self, seed: int, root: str | None = None) -> tuple[Experiment, ...]:
         """The validated configurations of its runs with one seed: its run, and the other run.
 
         Args:
@@ -93,7 +93,7 @@ class Line:
         wanted = [tables for tables in (self.tables, self.against) if tables is not None]
         return tuple(_validated(tables, seed, root) for tables in wanted)
 
-    def config(self, root: str | None = None) -> RunConfig:
+    def config(self, root: str | None = None) -> Experiment:
         """The configuration of its run with the first seed, for a formula.
 
         Args:
@@ -106,7 +106,7 @@ class Line:
         return _validated(self.tables or {}, seed, root)
 
 
-def _validated(tables: Tables, seed: int, root: str | None) -> RunConfig:
+def _validated(tables: Tables, seed: int, root: str | None) -> Experiment:
     # A copy: all seeds of a line share its tables.
     data = dict(tables["data"])
     if root is not None:

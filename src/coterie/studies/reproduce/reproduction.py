@@ -14,9 +14,9 @@ from pathlib import Path
 
 from filelock import Timeout
 
-from coterie.config import RunConfig
 from coterie.config.identity import config_hash
 from coterie.errors import CoterieError, InUseError
+from coterie.experiment import Experiment
 from coterie.runs.run import Stopped
 from coterie.runs.store import RunFolder
 from coterie.studies.reproduce.computed import compute_line
@@ -45,17 +45,17 @@ class PaperRun:
     """
 
     run: SweepRun
-    config: RunConfig
+    config: Experiment
     seconds: float
     line: Line
 
     @classmethod
-    def of(cls, line: Line, config: RunConfig) -> PaperRun:
+    def of(cls, line: Line, config: Experiment) -> PaperRun:
         """The run of a configuration of a line."""
         resolved = config.resolved()
         # Other than in a sweep, the data are not in the hash: to read all datasets takes minutes.
         run_id = config_hash(resolved)[:ID_DIGITS]
-        run = SweepRun(run_id, config.algorithm.name, config.seed, (), resolved)
+        run = SweepRun(run_id, config.name("algorithm"), config.seed, (), resolved)
         return cls(run, config, STARTUP_SECONDS + line.rounds * line.seconds, line)
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from coterie.config import check
+from coterie.experiment import check
 from coterie.headline import Headline
-from coterie.runs.configured import task_headline
+from coterie.runs.compose import task_headline
 from coterie.studies.scoreboard.ranks import Ranking, rank
 from coterie.studies.scoreboard.results_file import Results
 from coterie.studies.scoreboard.running import DEFAULTS, TUNED

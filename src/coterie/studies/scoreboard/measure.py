@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.config import check
+from coterie.experiment import check
 from coterie.headline import Headline
 from coterie.measures.protocol import ways_of
 from coterie.runs.check_folder import check_folder

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from coterie.config import check, registry
+from coterie.config import registry
 from coterie.errors import ConfigError
+from coterie.experiment import check
 from coterie.headline import Headline
-from coterie.runs.configured import task_headline
+from coterie.runs.compose import task_headline
 from coterie.runs.store import RunFolder
 from coterie.studies.scoreboard.measure import Course, FedAvgBudget, course_of, figures_of_run
 from coterie.studies.scoreboard.settings import (

@@ -14,9 +14,10 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
-from coterie.config import check, registry
+from coterie.config import registry
 from coterie.config.identity import config_hash
 from coterie.errors import ConfigError
+from coterie.experiment import check
 from coterie.studies.scoreboard.suite import ORACLE, Federation, Suite
 from coterie.sweep.plan import ID_DIGITS, SweepRun
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coterie.config.problems import problems, refuse
-from coterie.config.reading import read
+from coterie.config.toml_text import read
 from coterie.config.wording import nearest
 from coterie.errors import ConfigError
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 
-from coterie.config.arguments import check_arguments
+from coterie.config.arguments import check_record
+from coterie.config.schema import PYTHON_ONLY
 from coterie.core.arrays import BoolArray
 from coterie.core.keys import Key
 from coterie.errors import DataError
@@ -34,7 +35,8 @@ class Availability:
         period: rounds of a day. The spans of a file begin again after so many rounds; ``0``: never.
         share: of the rounds in which a client can be reached.
         zones: how many different beginnings of a day there are; ``None``: any round.
-        spans: client, by name or number -> rounds ``from`` to ``until``, without the last. Clients that
+        file: a CSV file of spans, with ``kind`` ``file``.
+        spans: of that file: client, by name or number -> rounds ``from`` to ``until``, without the last. Clients that
             are not named can always be reached.
         names: of the clients.
 
@@ -51,12 +53,12 @@ class Availability:
     period: Annotated[int, Field(ge=0)] = 24
     share: Reachable = 0.5
     zones: Annotated[int, Field(ge=1)] | None = None
-    spans: Spans = field(default_factory=dict)
-    names: tuple[str, ...] = ()
+    file: str | None = None
+    spans: Spans = field(default_factory=dict, metadata=PYTHON_ONLY)
+    names: tuple[str, ...] = field(default=(), metadata=PYTHON_ONLY)
 
     def __post_init__(self) -> None:
-        values = asdict(self)
-        check_arguments(Availability, {name: values[name] for name in ("kind", "share", "zones")})
+        check_record(self)
 
     def reachable(self, round: int, clients: int, key: Key) -> BoolArray:
         """Who can be reached in a round, bool ``[N]``.

@@ -14,8 +14,8 @@ from coterie.data.partitions.helpers import split_train_test
 from coterie.errors import DataError
 from coterie.export.new_rows import NEW_CLIENT, read_new_rows
 from coterie.runs.checkpoint import Checkpoint
+from coterie.runs.compose import Composed
 from coterie.runs.newcomers import JoiningClients, join, with_places
-from coterie.runs.prepare import Prepared
 from coterie.runs.resume import reopen
 from coterie.runs.store import RunFolder
 
@@ -30,7 +30,7 @@ def reopen_with(
     *,
     rounds: int | None = None,
     trust: bool = False,
-) -> tuple[Prepared, Checkpoint | None]:
+) -> tuple[Composed, Checkpoint | None]:
     """The run of a folder with new clients, and the state that it goes on from.
 
     Args:
@@ -46,42 +46,42 @@ def reopen_with(
     """
     if data is None:
         return reopen(folder, values, rounds=rounds, trust=trust)
-    prepared, checkpoint = reopen(folder, values, trust=trust)
-    total = rounds or prepared.config.train.rounds
+    composed, checkpoint = reopen(folder, values, trust=trust)
+    total = rounds or composed.experiment.train.rounds
     if checkpoint is None or checkpoint.round >= total:
         done = 0 if checkpoint is None else checkpoint.round
         what = "new clients need a run with rounds done and rounds left"
         refuse(Problem("--data", what, f"{done} of {total}", "--rounds with more of them"))
-    joining = read_joining(data, prepared)
-    clients = prepared.population.clients + len(joining.names)
+    joining = read_joining(data, composed)
+    clients = composed.population.clients + len(joining.names)
     # Tried first: what refuses new clients refuses them before the folder changes.
-    with_places(checkpoint, clients, prepared.config.algorithm.name)
-    join(folder, prepared, joining)
+    with_places(checkpoint, clients, composed.experiment.name("algorithm"))
+    join(folder, composed, joining)
     return reopen(folder, values, rounds=rounds, trust=trust)
 
 
-def read_joining(data: str | PathLike[str] | pd.DataFrame, prepared: Prepared) -> JoiningClients:
+def read_joining(data: str | PathLike[str] | pd.DataFrame, composed: Composed) -> JoiningClients:
     """The clients of a table of new rows.
 
     Args:
         data: a .parquet or .csv file with the columns of the run's own data, or a pandas frame.
-        prepared: the run.
+        composed: the run.
 
     Raises:
         DataError: for rows without a client or a label.
     """
-    new = read_new_rows(data, prepared)
+    new = read_new_rows(data, composed)
     names = tuple(dict.fromkeys(new.client.tolist()))
     if names == (NEW_CLIENT,):
         raise DataError("--data: rows without a client, got no such column; expected one")
     if not new.labelled.all():
         row = int(np.argmin(new.labelled))
         raise DataError(f"--data: a row without a label, got row {row}; expected labels in all")
-    population = prepared.population
+    population = composed.population
     held = [np.flatnonzero(new.client == name) for name in names]
-    fraction = prepared.config.options("partition").get("test_fraction", 0.1)
+    fraction = composed.experiment.options("partition").get("test_fraction", 0.1)
     # By the number of the first of them, so that clients that join later draw something else.
-    key = Key(prepared.config.seed).of("newcomers").at(population.clients)
+    key = Key(composed.experiment.seed).of("newcomers").at(population.clients)
     parts = split_train_test(held, key, fraction)
     target = new.target.reshape(len(new.target), *population.y.shape[1:])
     return JoiningClients(new.x, target.to(population.y.dtype), parts.train, parts.test, names)

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from coterie.config.schema import plain
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.keep import KeptState
@@ -24,14 +25,21 @@ from coterie.core.served import Served
 from coterie.core.task import headline_of
 from coterie.core.vectors import Layout, state_dict
 from coterie.core.work import Train
+from coterie.data.population import Population
+from coterie.data.sources.saved import POPULATION, partition_of_population, population_bytes
 from coterie.errors import ConfigError
+from coterie.experiment import Evaluate, Experiment
+from coterie.experiment.naming import has_origin, named
+from coterie.experiment.reading import fit_to_clients
 from coterie.headline import ACCURACY, Headline
-from coterie.python.folders import Unsaved, save_run
-from coterie.python.notebook import result_html
+from coterie.notebook import result_html
 from coterie.runs.check_folder import check_folder
+from coterie.runs.checkpoint import Checkpoint
+from coterie.runs.compose import Composed, HeldData, compose, compose_on
 from coterie.runs.kept import OWN_MODELS, kept_state
 from coterie.runs.newcomers import with_places
-from coterie.runs.prepare import Prepared, prepare
+from coterie.runs.progress import Progress
+from coterie.runs.run import execute, make_folder
 from coterie.runs.scores import ClientScores, last_scores
 from coterie.runs.store import RunFolder
 
@@ -40,6 +48,21 @@ if TYPE_CHECKING:
 
     from coterie.export.folder import Exported
     from coterie.export.predictions import Predicted
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Unsaved:
+    """What a run in memory leaves that its folder would hold.
+
+    Args:
+        composed: the run.
+        progress: after the last round.
+        kept: what clients keep, by its names in a checkpoint.
+    """
+
+    composed: Composed
+    progress: Progress
+    kept: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -57,7 +80,7 @@ class Result:
         headline: what the run is measured by.
         folder: of the run; ``None`` for a run in memory.
         unsaved: what the folder of a run in memory would hold.
-        evaluate: the table ``[evaluate]`` of the run.
+        evaluate: with which models clients were scored.
     """
 
     rows: Sequence[dict[str, Any]]
@@ -69,7 +92,7 @@ class Result:
     headline: Headline = ACCURACY
     folder: Path | None = None
     unsaved: Unsaved | None = None
-    evaluate: Mapping[str, Any] = field(default_factory=dict)
+    evaluate: Evaluate = Evaluate()
 
     @classmethod
     def open(cls, folder: str | PathLike[str], *, trust: bool = False) -> Result:
@@ -86,28 +109,28 @@ class Result:
         """
         run = RunFolder.open(Path(folder))
         check_folder(run)
-        return cls.of(prepare(run.config(trust=trust), run.partition), run)
+        return cls.of(compose(run.config(trust=trust), run.partition), run)
 
     @classmethod
-    def of(cls, prepared: Prepared, run: RunFolder) -> Result:
+    def of(cls, composed: Composed, run: RunFolder) -> Result:
         """The result of a run folder whose data and network are at hand."""
         checkpoint = run.checkpoints.latest()
         if checkpoint is None:
             what = "no model yet, got no checkpoint"
             raise ConfigError(f"{run.path}: {what}; expected a run that has saved one")
         # Of clients that joined after it was saved it has no places yet.
-        clients = prepared.population.clients
-        checkpoint = with_places(checkpoint, clients, prepared.config.algorithm.name)
+        clients = composed.population.clients
+        checkpoint = with_places(checkpoint, clients, composed.experiment.name("algorithm"))
         return cls(
             tuple(run.rows()[: checkpoint.round]),
             checkpoint.groups,
-            prepared.module,
-            prepared.algorithm.serve(checkpoint.groups),
+            composed.module,
+            composed.algorithm.serve(checkpoint.groups),
             kept_state(checkpoint.extra),
             kept_state(checkpoint.extra, OWN_MODELS),
-            headline_of(prepared.spec.task),
+            headline_of(composed.spec.task),
             run.path,
-            evaluate=prepared.config.resolved().get("evaluate", {}),
+            evaluate=composed.experiment.evaluate,
         )
 
     # --- figures and models -----------------------------------------------------------------------
@@ -134,11 +157,11 @@ class Result:
             >>> data = ct.load("digits", partition={"kind": "iid", "clients": 6})
             >>> adapt = ct.Adaptation(epochs=1)
             >>> result = ct.run(ct.fedavg(), data=data, model="mclr", rounds=1, engine="serial",
-            ...                 evaluate_adapt=adapt)
+            ...                 evaluate={"adapt": adapt})
             >>> [one.way.name for one in result.client_scores]
             ['accuracy', 'adapted']
         """
-        return last_scores(self.rows, {"evaluate": self.evaluate}, self.headline)
+        return last_scores(self.rows, {"evaluate": plain(self.evaluate)}, self.headline)
 
     @property
     def groups(self) -> IntArray:
@@ -224,7 +247,7 @@ class Result:
             return target
         if self.unsaved is None:
             raise ConfigError("save: no run to save, got a result made by hand; expected a run's")
-        return save_run(tuple(self.rows), self.unsaved, target).path
+        return _save(tuple(self.rows), self.unsaved, target).path
 
     def report(self, page: str | PathLike[str] | None = None) -> Path:
         """Write the HTML page of the run, as ``coterie report`` does.
@@ -337,3 +360,59 @@ class Result:
             return
         with tempfile.TemporaryDirectory(prefix="coterie-") as place:
             yield self.save(Path(place) / "run")
+
+
+def _save(rows: tuple[dict[str, Any], ...], unsaved: Unsaved, out: Path) -> RunFolder:
+    """Write the folder of a run that was carried out in memory, as if it had been there."""
+    RunFolder.check_free(out)
+    before = unsaved.composed
+    composed, folder = compose_in(out.absolute(), before.experiment, before.data)
+    progress = unsaved.progress
+    # A run has one round at least.
+    assert progress.groups is not None
+    snapshot = None
+    if composed.spec.shift is not None and progress.snapshot is not None:
+        snapshot = progress.snapshot.tensors(composed.population)
+    extra = {"since": progress.since, **unsaved.kept}
+    with folder.locked():
+        for row in rows:
+            folder.append_round(row)
+        folder.checkpoints.save(progress.groups, progress.round, extra, 1, snapshot)
+        checkpoint = Checkpoint(progress.round, progress.groups, extra, snapshot or {})
+        # No round is left, so this writes what a run writes at its end.
+        execute(composed, folder, checkpoint=checkpoint, resume=True)
+    return folder
+
+
+def compose_in(
+    place: Path, experiment: Experiment, data: HeldData | None = None
+) -> tuple[Composed, RunFolder]:
+    """A run put together, and its new folder, which names all that it follows from.
+
+    Args:
+        place: of the folder.
+        experiment: of the run.
+        data: of its clients, where they are at hand.
+
+    Raises:
+        ConfigError: for an object that no configuration can name.
+    """
+    population = experiment.data if isinstance(experiment.data, Population) else None
+    if population is not None:
+        experiment = fit_to_clients(experiment, population.clients)
+    experiment = named(experiment, place)
+    files: dict[str, bytes] = {}
+    if population is not None:
+        data, files = _held(population, experiment.seed)
+    composed = compose(experiment) if data is None else compose_on(experiment, data)
+    return composed, make_folder(composed, place, files)
+
+
+def _held(population: Population, seed: int) -> tuple[HeldData, dict[str, bytes]]:
+    """A population with its partition, and the files that hold it where nothing names it."""
+    origin = population.origin
+    if origin is not None and has_origin(population, seed):
+        return HeldData(population, origin.parts, origin.label_names), {}
+    parts = partition_of_population(population)
+    names = tuple(str(label) for label in range(population.classes))
+    return HeldData(population, parts, names), {POPULATION: population_bytes(population)}

@@ -1,0 +1,24 @@
+"""An experiment: all that a run follows from, read from TOML or made in Python, and checked."""
+
+from coterie.experiment.experiment import Experiment
+from coterie.experiment.reading import check, load_config
+from coterie.experiment.records import (
+    Asynchronous,
+    Checkpoints,
+    Evaluate,
+    Log,
+    PersonalLayers,
+    Training,
+)
+
+__all__ = [
+    "Asynchronous",
+    "Checkpoints",
+    "Evaluate",
+    "Experiment",
+    "Log",
+    "PersonalLayers",
+    "Training",
+    "check",
+    "load_config",
+]

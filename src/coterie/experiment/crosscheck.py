@@ -1,0 +1,368 @@
+"""Checks across tables: values that are good each by itself and do not work together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from coterie.config import registry
+from coterie.config.choice_tables import ChoiceTable
+from coterie.config.identity import batched
+from coterie.config.local_problems import optimizer_problems, schedule_problems
+from coterie.config.problems import Problem, default_at
+from coterie.config.schema import LARGEST, plain
+from coterie.experiment.experiment import record_types
+from coterie.experiment.records import CLIENTS_PER_ROUND
+from coterie.privacy.private import NOT_PRIVATE
+from coterie.privacy.secure_sums import NOT_SECURE
+
+_WITH = "with [privacy]"
+# Table, what is wrong with it, and what may stand there.
+_TABLES = (
+    ("attack", "attackers send what they know of others' updates", "none"),
+    ("shift", "moves data between clients", "none"),
+    ("asynchronous", NOT_PRIVATE, "none"),
+)
+# Options that every engine is passed; those that have no use for one leave it out.
+EVERY_ENGINE = ("workers", "round_timeout")
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The numbers of a configuration that is not validated.
+
+    Args:
+        tables: of the file.
+        model: of the configuration, which has the defaults.
+    """
+
+    tables: Mapping[str, Any]
+    model: type[BaseModel]
+
+    def is_set(self, *path: str) -> bool:
+        """Whether the file sets a key path."""
+        return self._at(path) is not None
+
+    def explicit(self, *path: str) -> Any:
+        """The number that the file sets at a key path; ``None`` for anything else, which another
+        check refuses."""
+        return _as_number(self._at(path))
+
+    def number(self, *path: str) -> Any:
+        """The number at a key path, or its default."""
+        if self.is_set(*path):
+            return self.explicit(*path)
+        return _as_number(default_at(self.model, path))
+
+    def _at(self, path: tuple[str, ...]) -> Any:
+        record: Any = self.tables
+        for part in path:
+            record = record.get(part) if isinstance(record, Mapping) else None
+        return record
+
+
+def _as_number(value: Any) -> Any:
+    # Nothing is validated yet. What is no number or out of range is refused by its own field; a
+    # second line about it would say nothing new. A bool of TOML is an int of Python.
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if 0 < value <= LARGEST:
+        return value
+    return None
+
+
+def as_tables(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables in which records are written out; objects of Python that are choices stay as they
+    are."""
+    written: tuple[Any, ...] = (*record_types().values(), ChoiceTable)
+    found = {}
+    for name, value in values.items():
+        if isinstance(value, written):
+            found[name] = plain(value)
+        elif value is not None:
+            found[name] = value
+    spans = getattr(values.get("availability"), "spans", None)
+    # In Python the spans may be given in place of the file that has them.
+    if spans:
+        found["availability"]["file"] = "spans"
+    return found
+
+
+def cross_check(
+    tables: Mapping[str, Any], model: type[BaseModel], clients: int | None = None
+) -> list[Problem]:
+    """What does not work together.
+
+    Args:
+        tables: not validated, with records written out.
+        model: of the tables, which has the defaults.
+        clients: number of clients; ``None``: as ``[data.partition]`` says, if it does.
+    """
+    values = Values(tables, model)
+    source = ""
+    if clients is None:
+        clients = values.number("data", "partition", "clients")
+        source = " (data.partition.clients)"
+    found = _check_quorum(values, clients) + _check_bounds(values) + check_engine(tables)
+    found += _check_local(tables)
+    found += _check_evaluate(tables)
+    found += check_privacy(tables) + check_secure(tables)
+    found += check_participation(tables)
+    if clients is not None:
+        found += _check_cohort(values, clients, source) + _check_groups(values, clients, source)
+    return found
+
+
+def _check_quorum(values: Values, clients: int | None) -> list[Problem]:
+    cohort = values.number("train", "clients_per_round")
+    if clients is not None and not values.is_set("train", "clients_per_round"):
+        # What `fit_defaults` will make of the default.
+        cohort = min(CLIENTS_PER_ROUND, clients)
+    least = values.number("quorum", "min_replies")
+    if not cohort or not least or least <= cohort:
+        return []
+    expected = f"at most {cohort} (train.clients_per_round)"
+    return [
+        Problem(
+            "quorum.min_replies", "more replies than clients take part in a round", least, expected
+        )
+    ]
+
+
+def _check_bounds(values: Values) -> list[Problem]:
+    floor = values.number("bounds", "floor")
+    ceiling = values.number("bounds", "ceiling")
+    if not floor or not ceiling or floor <= ceiling:
+        return []
+    expected = f"at least {floor:g} (bounds.floor)"
+    return [Problem("bounds.ceiling", "less than the floor", ceiling, expected)]
+
+
+def _check_local(tables: Mapping[str, Any]) -> list[Problem]:
+    local = tables.get("local")
+    if not isinstance(local, Mapping):
+        return []
+    found = optimizer_problems(("local",), local)
+    # A solver without epochs is for work that brings its own budget; a run needs one.
+    if local.get("epochs") == 0:
+        found.append(Problem("local.epochs", "out of range", 0, "an integer >= 1"))
+    for key in ("step_schedule", "round_schedule"):
+        if isinstance(local.get(key), Mapping):
+            found += schedule_problems(("local", key), local[key])
+    return found
+
+
+def _check_evaluate(tables: Mapping[str, Any]) -> list[Problem]:
+    evaluate = tables.get("evaluate")
+    if not isinstance(evaluate, Mapping) or tables.get("shift") is None:
+        return []
+    # A shift exchanges samples between clients, and says itself who comes and goes.
+    apart = {
+        "unseen": ("clients that never train", "no unseen clients"),
+        "validation": ("samples that are kept from training", "no validation"),
+    }
+    return [
+        Problem(
+            f"evaluate.{key}",
+            f"{what}, in a federation whose data move",
+            evaluate[key],
+            f"no [shift], or {without}",
+        )
+        for key, (what, without) in apart.items()
+        if evaluate.get(key) is not None
+    ]
+
+
+def check_engine(tables: Mapping[str, Any]) -> list[Problem]:
+    """Options of another engine than the one chosen, unless they have their default."""
+    engine = tables.get("engine")
+    if not isinstance(engine, Mapping):
+        return []
+    name = engine.get("name", "pool")
+    # A plugin's engine may have options of the same names as ours.
+    if not isinstance(name, str) or name not in registry.builtin("engine"):
+        return []
+    of_vmap = registry.options("engine", "vmap")
+    of_ray = registry.options("engine", "ray")
+    chosen = registry.options("engine", name)
+    found = []
+    for option, (_, default) in {**of_vmap, **of_ray}.items():
+        # The folder of a run holds the options of all engines, so that it can be resumed
+        # with another.
+        if option in EVERY_ENGINE or engine.get(option, default) == default:
+            continue
+        expected = "engine.name 'ray'"
+        if option in registry.options("engine", "pool"):
+            expected = "engine.name 'pool', 'serial' or 'ray'"
+        fits = option in chosen
+        if option in of_vmap:
+            expected = "engine.name 'vmap'"
+            fits = fits and (name != "ray" or batched(engine))
+            if option in of_ray:
+                expected += ", or 'ray' with engine.each 'vmap'"
+        if not fits:
+            path = f"engine.{option}"
+            found.append(Problem(path, "of another engine", engine[option], expected))
+    return found
+
+
+def _check_cohort(values: Values, clients: int, source: str) -> list[Problem]:
+    # The default is lowered to all clients, see `fit_defaults`.
+    cohort = values.explicit("train", "clients_per_round")
+    if not cohort or cohort <= clients:
+        return []
+    path = "train.clients_per_round"
+    return [Problem(path, "more than there are clients", cohort, f"at most {clients}{source}")]
+
+
+def _check_groups(values: Values, clients: int, source: str) -> list[Problem]:
+    groups = values.number("algorithm", "groups")
+    # A default alpha is lowered to what the clients allow (`fit_defaults`), a user's own is not.
+    alpha = values.explicit("algorithm", "alpha")
+    if not groups:
+        return []
+    if groups > clients:
+        expected = f"at most {clients}{source}"
+        return [Problem("algorithm.groups", "more groups than clients", groups, expected)]
+    if alpha and alpha * groups > clients:
+        what = f"a cold start of alpha * groups = {alpha * groups:g} clients"
+        expected = f"at most {clients // groups}: {clients} clients{source}"
+        return [Problem("algorithm.alpha", what, alpha, expected)]
+    return []
+
+
+def check_participation(tables: Mapping[str, Any]) -> list[Problem]:
+    """Values that do not work together."""
+    return _check_availability(tables) + _check_reply_times(tables) + _check_selection(tables)
+
+
+def _check_availability(tables: Mapping[str, Any]) -> list[Problem]:
+    table = tables.get("availability")
+    if not isinstance(table, Mapping):
+        return []
+    kind = table.get("kind", "day_night")
+    found = []
+    if kind == "file" and table.get("file") is None:
+        found.append(Problem("availability.file", "missing", None, "a CSV file"))
+    if kind != "file" and table.get("file") is not None:
+        expected = "availability.kind 'file', or no file"
+        found.append(Problem("availability.file", f"of kind {kind!r}", table["file"], expected))
+    # Only the spans of a file can be all there is, and never begin again.
+    if kind == "day_night" and table.get("period") == 0:
+        found.append(Problem("availability.period", "a day of no rounds", 0, "at least 1"))
+    if kind != "day_night" and table.get("zones") is not None:
+        expected = "no zones, or availability.kind 'day_night'"
+        found.append(Problem("availability.zones", f"of kind {kind!r}", table["zones"], expected))
+    return found
+
+
+def _check_reply_times(tables: Mapping[str, Any]) -> list[Problem]:
+    table = tables.get("reply_times")
+    if not isinstance(table, Mapping):
+        return []
+    deadline = table.get("deadline")
+    asynchronous = tables.get("asynchronous") is not None
+    if deadline is not None and asynchronous:
+        what = "asynchronous rounds have none"
+        return [Problem("reply_times.deadline", what, deadline, "none with [asynchronous]")]
+    if deadline is None and not asynchronous and _over_selection(tables) == 1:
+        expected = "a deadline, train.over_selection or [asynchronous]"
+        return [Problem("reply_times", "nothing depends on them", table, expected)]
+    return []
+
+
+def _check_selection(tables: Mapping[str, Any]) -> list[Problem]:
+    """What more clients than are needed do not go together with."""
+    over = _over_selection(tables)
+    if over == 1:
+        return []
+    path = "train.over_selection"
+    found = []
+    if tables.get("asynchronous") is not None:
+        what = "asynchronous rounds need none"
+        found.append(Problem(path, what, over, "1 with [asynchronous]"))
+    if tables.get("privacy") is not None:
+        what = "who is fast decides who is counted, and the budget is of who is drawn"
+        found.append(Problem(path, what, over, "1 with [privacy]"))
+    train = tables["train"]
+    if train.get("sampler") == "poisson":
+        what = "the size of a cohort varies by itself"
+        found.append(Problem(path, what, over, "1 with train.sampler 'poisson'"))
+    return found
+
+
+def _over_selection(tables: Mapping[str, Any]) -> Any:
+    train = tables.get("train")
+    if not isinstance(train, Mapping):
+        return 1
+    return train.get("over_selection", 1)
+
+
+def check_secure(tables: Mapping[str, Any]) -> list[Problem]:
+    """Values that are not validated and that do not work together with
+    ``[secure]``."""
+    if not isinstance(tables.get("secure"), Mapping):
+        return []
+    found = []
+    bounds = tables.get("bounds")
+    if isinstance(bounds, Mapping) and bounds.get("enabled") is True:
+        what = "compares single updates"
+        found.append(Problem("bounds.enabled", what, True, "false, or no [bounds], with [secure]"))
+    if tables.get("asynchronous") is not None:
+        table = tables["asynchronous"]
+        found.append(Problem("asynchronous", NOT_SECURE, table, "none with [secure]"))
+    if tables.get("privacy") is not None:
+        what = "adds noise to sums of updates that are not rounded"
+        found.append(Problem("privacy", what, tables["privacy"], "none with [secure]"))
+    return found
+
+
+def check_privacy(tables: Mapping[str, Any]) -> list[Problem]:
+    """Values that are not validated and that do not work together with
+    ``[privacy]``.
+
+    One client must not change what another one counts, or how many are counted: so nothing may
+    compare clients.
+    """
+    privacy = tables.get("privacy")
+    if not isinstance(privacy, Mapping):
+        return []
+    found = [
+        Problem(name, what, tables[name], f"{allowed} {_WITH}")
+        for name, what, allowed in _TABLES
+        if tables.get(name) is not None
+    ]
+    if privacy.get("epsilon") is None and privacy.get("noise") is None:
+        found.append(Problem("privacy.epsilon", "missing", None, "a number, or privacy.noise"))
+    if _at(tables, "bounds", "enabled") is True:
+        what = "compares clients with each other"
+        found.append(Problem("bounds.enabled", what, True, f"false, or no [bounds], {_WITH}"))
+    # Also `by_size`, though it is the default without privacy: all clients would count the same.
+    weigh = _at(tables, "weigh", "name")
+    if weigh not in (None, "evenly"):
+        what = "no sum in which all clients count the same"
+        found.append(Problem("weigh.name", what, weigh, f"'evenly', or no [weigh], {_WITH}"))
+    if _at(tables, "migration", "detector") not in (None, "none"):
+        what = "what drift reveals of a client is not counted"
+        got = _at(tables, "migration", "detector")
+        found.append(Problem("migration.detector", what, got, f"'none' {_WITH}"))
+    # A temperature of the exported models comes from these sums.
+    held_out = _at(tables, "train", "hold_out")
+    if held_out is not None:
+        what = "calibration sums up what clients count, without noise"
+        found.append(Problem("train.hold_out", what, held_out, f"no value {_WITH}"))
+    least = _at(tables, "quorum", "min_replies")
+    if isinstance(least, int) and least > 1:
+        what = "a round that does not count tells how many clients replied"
+        found.append(Problem("quorum.min_replies", what, least, f"1 {_WITH}"))
+    return found
+
+
+def _at(tables: Mapping[str, Any], table: str, key: str) -> Any:
+    values = tables.get(table)
+    if isinstance(values, Mapping):
+        return values.get(key)
+    return None

@@ -1,0 +1,103 @@
+"""Defaults that follow from other tables, or that a small federation does not allow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from coterie.config.choice_tables import NamedTable
+from coterie.experiment.experiment import Experiment
+
+
+def fit_to_privacy(experiment: Experiment) -> Experiment:
+    """The experiment with the defaults that ``[privacy]`` has: cohorts are drawn client by client,
+    and there are no bounds. With ``[secure]`` there are none either.
+
+    Example:
+        >>> tables = {"data": {"source": "digits", "partition": {"kind": "iid"}}, "model": {"name": "mclr"},
+        ...           "train": {"rounds": 3}, "algorithm": {"name": "fedavg"}, "privacy": {"epsilon": 8.0}}
+        >>> experiment = Experiment.from_tables(tables)
+        >>> experiment.train.sampler, experiment.bounds.enabled
+        ('poisson', False)
+    """
+    # What the file sets is left as it is; if it does not work with privacy, it was refused before.
+    if experiment.privacy is not None and "train.sampler" not in experiment.given:
+        experiment = experiment.with_table("train", sampler="poisson")
+    noised = experiment.privacy is not None or experiment.secure is not None
+    if noised and "bounds.enabled" not in experiment.given:
+        experiment = experiment.with_table("bounds", enabled=False)
+    return experiment
+
+
+def fit_defaults(experiment: Experiment, clients: int) -> Experiment:
+    """The experiment with defaults that so many clients allow; explicit values stay as they are.
+
+    ``train.clients_per_round`` becomes at most all clients. ``algorithm.alpha`` becomes at most
+    ``clients // groups``, so that a cold start asks all clients where it would ask for more.
+
+    Args:
+        experiment: to be fitted.
+        clients: how many there are.
+
+    Example:
+        >>> tables = {"data": {"source": "digits", "partition": {"kind": "natural", "column": "c"}},
+        ...           "model": {"name": "mclr"}, "train": {"rounds": 3}, "algorithm": {"name": "fedgroup"}}
+        >>> fitted = fit_defaults(Experiment.from_tables(tables), 12)
+        >>> fitted.train.clients_per_round, fitted.options("algorithm")["alpha"]
+        (12, 4)
+    """
+    return _fit_cold_start(fit_cohort(experiment, clients), clients)
+
+
+def fit_cohort(experiment: Experiment, clients: int) -> Experiment:
+    """The experiment with ``train.clients_per_round`` at most all clients, if it is the default."""
+    given = "train.clients_per_round" in experiment.given
+    if given or experiment.train.clients_per_round <= clients:
+        return experiment
+    return experiment.with_table("train", clients_per_round=clients)
+
+
+def _fit_cold_start(experiment: Experiment, clients: int) -> Experiment:
+    algorithm = experiment.algorithm
+    options = experiment.options("algorithm")
+    alpha = options.get("alpha")
+    groups = options.get("groups")
+    # With groups = "auto" the rule itself asks all clients at most.
+    if not isinstance(alpha, int) or not isinstance(groups, int):
+        return experiment
+    assert isinstance(algorithm, NamedTable)
+    most = max(1, clients // groups)
+    if "alpha" in algorithm.model_fields_set or alpha <= most:
+        return experiment
+    lowered = algorithm.model_copy(update={"alpha": most})
+    # It is a default still, not a value of the file: fewer clients may lower it further.
+    lowered.model_fields_set.discard("alpha")
+    return replace(experiment, algorithm=lowered)
+
+
+def lowered_cold_start(experiment: Experiment) -> str | None:
+    """The line that tells a user of a lower ``algorithm.alpha``; ``None`` where it is the default,
+    or as the file sets it."""
+    algorithm = experiment.algorithm
+    default = _default_alpha(algorithm)
+    options = experiment.options("algorithm")
+    # IFCA has a cold start only where it is asked for.
+    if default is None or options.get("init", "cold_start") != "cold_start":
+        return None
+    alpha = options["alpha"]
+    if alpha == default:
+        return None
+    return (
+        f"algorithm.alpha is {alpha}, not {default} as by default: a cold start of "
+        f"{default} clients for each group needs more clients than there are"
+    )
+
+
+def _default_alpha(algorithm: Any) -> Any:
+    """The default of the option ``alpha``; ``None`` where it is given, or there is none."""
+    if not isinstance(algorithm, NamedTable):
+        return None
+    option = type(algorithm).model_fields.get("alpha")
+    if option is None or "alpha" in algorithm.model_fields_set:
+        return None
+    return option.default

@@ -1,0 +1,128 @@
+"""An experiment with names in place of its objects, so that the folder of its run says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, fields
+from pathlib import Path
+from typing import Any
+
+from coterie.config.choice_tables import ChoiceTable
+from coterie.config.kinds import KINDS
+from coterie.config.problems import Problem, refuse
+from coterie.config.schema import plain, without_objects
+from coterie.data.population import Population
+from coterie.data.sources.saved import population_digest
+from coterie.experiment.experiment import CHOICES, Experiment, table_names
+from coterie.experiment.reading import check
+from coterie.methods.method import Method
+from coterie.rules.migration import Migration
+
+
+def named(experiment: Experiment, folder: Path) -> Experiment:
+    """The experiment with names in place of its objects.
+
+    Args:
+        experiment: to be stored.
+        folder: of the run.
+
+    Raises:
+        ConfigError: for an object that no file can name, such as a module or a rule.
+    """
+    tables: dict[str, Any] = {}
+    for name in table_names():
+        value = getattr(experiment, name)
+        if name == "data" and isinstance(value, Population):
+            tables[name] = _data_table(value, experiment.seed, folder)
+        elif name == "algorithm" and not isinstance(value, ChoiceTable):
+            tables |= method_tables(value)
+        elif name in CHOICES:
+            tables[name] = _choice_table(name, value)
+        elif value is not None:
+            tables[name] = _record_table(name, value)
+    return check({name: table for name, table in tables.items() if table is not None}, "")
+
+
+def has_origin(data: Population, seed: int) -> bool:
+    """Whether tables with this seed can name the data: one seed is for all of a run."""
+    return data.origin is not None and data.origin.seed == seed
+
+
+def method_tables(method: Any) -> dict[str, Any]:
+    """The tables of a method that a factory of `coterie.algorithms` made.
+
+    Raises:
+        ConfigError: for another one, or one that was changed since.
+
+    Example:
+        >>> import coterie as ct
+        >>> method_tables(ct.fedgroup(groups=5))
+        {'algorithm': {'name': 'fedgroup', 'groups': 5}}
+    """
+    made_by = method.made_by if isinstance(method, Method) else None
+    if made_by is None:
+        expected = "what a factory such as coterie.fedgroup made, unchanged"
+        refuse(Problem("method", "no method that a run folder can name", method, expected))
+    # A copy: the record belongs to the method.
+    table = dict(made_by)
+    tables: dict[str, Any] = {"algorithm": table}
+    # An argument of the factory in Python is a table of its own in a configuration.
+    if "migration" in table:
+        migration = table.pop("migration")
+        tables["migration"] = {"detector": migration}
+        if isinstance(migration, Migration):
+            tables["migration"] = asdict(migration)
+    for option, value in table.items():
+        if not isinstance(value, bool | int | float | str | list | tuple | Mapping):
+            expected = "a number, a text or a list, which a configuration can hold"
+            refuse(Problem(f"method.{option}", "is in no configuration", value, expected))
+    return tables
+
+
+def _choice_table(name: str, value: Any) -> Any:
+    """The table of a choice.
+
+    Raises:
+        ConfigError: for an object of Python.
+    """
+    if value is None or isinstance(value, ChoiceTable | tuple):
+        return plain(value)
+    selector = KINDS[CHOICES[name]].selector
+    expected = f"a name, or a table such as {{'{selector}': 'name of it', ...}}"
+    if name == "model":
+        expected += "; 'module:factory' names a network of your own"
+    refuse(Problem(name, "nothing that a run folder can name", value, expected))
+
+
+def _record_table(name: str, value: Any) -> Any:
+    """The table of a record.
+
+    Raises:
+        ConfigError: for a field that no file can hold.
+    """
+    if isinstance(value, int | str):
+        return value
+    set_ones = {one.name: getattr(value, one.name) for one in fields(value)}
+    _, objects = without_objects(type(value), set_ones)
+    for one in fields(value):
+        default = one.default if one.default_factory is MISSING else one.default_factory()
+        in_tables = one.metadata.get("in_tables", True)
+        if one.name in objects or (not in_tables and set_ones[one.name] != default):
+            got = set_ones[one.name]
+            expected = "what a configuration can hold"
+            refuse(Problem(f"{name}.{one.name}", "is in no configuration", got, expected))
+    return plain(value)
+
+
+def _data_table(data: Population, seed: int, folder: Path) -> dict[str, Any]:
+    if has_origin(data, seed):
+        assert data.origin is not None
+        return dict(data.origin.table)
+    # The digest, so that runs on other data have another identity; where the folder lies has no
+    # part in it.
+    return {
+        "source": "saved",
+        "digest": population_digest(data),
+        "root": str(folder),
+        "partition": {"kind": "given"},
+    }

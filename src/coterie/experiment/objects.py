@@ -1,0 +1,119 @@
+"""Objects of Python in place of tables: what each choice may be, and how it is made of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from coterie.config import registry
+from coterie.config.choice_tables import ChoiceTable
+from coterie.config.kinds import KINDS
+from coterie.config.problems import Problem, refuse
+from coterie.core.objective import Objective
+from coterie.core.own_model import OwnModel
+from coterie.core.task import Task
+from coterie.data.population import Population
+from coterie.engines import Attack
+from coterie.experiment.experiment import CHOICES, Experiment, record_types
+from coterie.experiment.model import is_object
+from coterie.methods.method import Method
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What an object that stands for a choice may be.
+
+    Args:
+        fits: whether an object is one.
+        expected: the same in words.
+        home: where factories of Coterie's own stand.
+    """
+
+    fits: Callable[[Any], bool]
+    expected: str
+    home: str = ""
+
+
+def _is_method(value: Any) -> bool:
+    # A user's own algorithm is any object that can do a round, but no class of one.
+    return isinstance(value, Method) or (
+        callable(getattr(value, "step", None)) and not isinstance(value, type)
+    )
+
+
+def _is_a(kind: Any) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kind)
+
+
+_RULE = "a name, a table of a name and options, or a rule"
+OBJECTS: Mapping[str, Kind] = {
+    "data": Kind(_is_a(Population), "a coterie.Population, as coterie.load() makes"),
+    "model": Kind(
+        _is_a(nn.Module), "a module, a name, or a table of a name and options, as 'mclr'"
+    ),
+    "algorithm": Kind(_is_method, "a method, as coterie.fedavg()", "algorithms"),
+    "engine": Kind(lambda value: False, "a name, or a table of a name and options"),
+    "shift": Kind(callable, f"{_RULE}, or a list of tables"),
+    "server": Kind(callable, _RULE, "rules.server"),
+    "weigh": Kind(callable, _RULE, "rules.robust"),
+    "objective": Kind(
+        _is_a(Objective),
+        f"{_RULE}, a record with mu and loss(module, x, y, received)",
+        "objectives",
+    ),
+    "own_model": Kind(
+        _is_a(OwnModel),
+        f"{_RULE}, a record with plain_sgd, lengths, first and train",
+        "algorithms",
+    ),
+    "attack": Kind(_is_a(Attack), _RULE, "engines.attacks"),
+    "task": Kind(_is_a(Task), _RULE, "tasks"),
+}
+
+
+def object_problems(tables: Mapping[str, Any]) -> list[Problem]:
+    """Objects that stand in the place of a table and are of another type."""
+    found = []
+    for name, value in tables.items():
+        if not is_object(value):
+            continue
+        if name in record_types():
+            record = record_types()[name]
+            expected = f"a {record.__name__}, or a table of its fields"
+            fits = isinstance(value, record)
+        elif name in CHOICES:
+            expected = OBJECTS[name].expected
+            fits = OBJECTS[name].fits(value)
+        else:
+            continue  # a number or a text, which its field refuses
+        if not fits:
+            found.append(Problem(name, "wrong type", value, expected))
+    return found
+
+
+def make_choice(experiment: Experiment, kind: str) -> Any:
+    """What a choice of an experiment is: the object itself, or what the factory of its name makes;
+    ``None`` where there is none.
+
+    Args:
+        experiment: whose choice.
+        kind: a key of `KINDS`.
+
+    Raises:
+        ConfigError: for a factory that fails, or that makes something else.
+    """
+    value = experiment.choice(kind)
+    if not isinstance(value, ChoiceTable):
+        return value
+    selector = KINDS[kind].selector
+    name = getattr(value, selector)
+    made = registry.build(kind, {selector: name, **value.options})
+    wanted = OBJECTS[KINDS[kind].place[0]]
+    # The factory may be a user's, and what it makes would fail only in the first round.
+    if kind != "algorithm" and not wanted.fits(made):
+        expected = f"a factory like those of coterie.{wanted.home}"
+        refuse(Problem(KINDS[kind].path, f"makes no {kind}", name, expected))
+    return made

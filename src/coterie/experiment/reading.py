@@ -1,0 +1,204 @@
+"""Reading a configuration: a TOML file, overrides of single keys, and the check of all of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from coterie.config import custom, registry
+from coterie.config.choice_tables import DataTable
+from coterie.config.kinds import KINDS
+from coterie.config.problems import problems
+from coterie.config.schema import RecordTable, Table, table_of, without_objects
+from coterie.config.toml_text import printable_name, put, put_at, read
+from coterie.errors import ConfigError
+from coterie.experiment.crosscheck import as_tables, cross_check
+from coterie.experiment.defaults import fit_defaults, fit_to_privacy
+from coterie.experiment.experiment import Experiment, record_types, table_names
+from coterie.experiment.model import experiment_model
+from coterie.experiment.objects import object_problems
+
+
+def load_config(
+    path: Path | str, overrides: Sequence[str] = (), values: Mapping[str, Any] = {}
+) -> Experiment:
+    """Read and check a configuration.
+
+    Args:
+        path: a TOML file.
+        overrides: ``key.path=value``, each value as TOML writes it, or plain text.
+        values: key path -> value, set after the overrides; ``None`` sets nothing.
+
+    Raises:
+        ConfigError: with all that is wrong, one line each.
+    """
+    tables = read(path)
+    for override in overrides:
+        put(tables, override)
+    for key, value in values.items():
+        if value is not None:
+            put_at(tables, key.split("."), value)
+    return check(tables, printable_name(path))
+
+
+def check(tables: Mapping[str, Any], file: str = "configuration") -> Experiment:
+    """Check tables that were read from ``file``, or made in Python.
+
+    A choice may be an object of Python, and so may the record of a table.
+
+    Args:
+        tables: of the experiment.
+        file: that they were read from; empty for tables that were made in Python.
+
+    Raises:
+        ConfigError: with all that is wrong, one line each.
+    """
+    try:
+        # Paths first: a factory of the user's own is looked for in the folder that they name.
+        experiment, lines = _check(_anchored(tables), file)
+    except ConfigError as error:
+        raise ConfigError(located(file, str(error))) from None
+    except RecursionError:
+        what = f"nested too deeply, got {len(tables)} tables"
+        line = f"configuration: {what}; expected tables of values"
+        raise ConfigError(located(file, line)) from None
+    if experiment is None or lines:
+        raise ConfigError("\n".join(located(file, line) for line in lines))
+    _check_shifts(experiment)
+    experiment = fit_to_privacy(experiment)
+    clients = None
+    if isinstance(experiment.data, DataTable):
+        clients = experiment.data.partition.options.get("clients")
+    if isinstance(clients, int):
+        return fit_defaults(experiment, clients)
+    return experiment
+
+
+def located(file: str, line: str) -> str:
+    """A line with the file that it is about; what was given in Python is in no file."""
+    if not file:
+        return line
+    return f"{file}: {line}"
+
+
+def _check(tables: Mapping[str, Any], file: str) -> tuple[Experiment | None, list[str]]:
+    """The experiment, if its tables can be read as one, and all that is wrong."""
+    values, objects = _without_objects(tables)
+    model, lines = experiment_model(values)
+    refused = {line.split(":")[0] for line in lines}  # the key paths of those lines
+    validated = None
+    found = object_problems(values)
+    try:
+        validated = model.model_validate(values)
+    except ValidationError as error:
+        found += problems(error, values, model)
+    # On the unvalidated tables, so that these problems are listed beside those of single keys.
+    found += cross_check(as_tables(values), model)
+    for problem in found:
+        # One line for each key: what follows from a factory that is not there is no news.
+        if problem.path not in refused:
+            refused.add(problem.path)
+            lines.append(problem.line())
+    if validated is None or lines:
+        return None, lines
+    return _made(validated, objects, file), lines
+
+
+def _without_objects(
+    tables: Mapping[str, Any],
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The tables without the functions in those of records, and these functions by table."""
+    values = dict(tables)
+    found = {}
+    for name, record in record_types().items():
+        if isinstance(values.get(name), Mapping):
+            values[name], objects = without_objects(record, values[name])
+            if objects:
+                found[name] = objects
+    return values, found
+
+
+def _made(validated: Table, objects: Mapping[str, Mapping[str, Any]], file: str) -> Experiment:
+    """The experiment of tables that are validated."""
+    values: dict[str, Any] = {}
+    given = set()
+    for name in table_names():
+        value = getattr(validated, name)
+        if isinstance(value, RecordTable):
+            given |= {f"{name}.{key}" for key in value.model_fields_set}
+            value = value.made()
+        elif name in record_types() and value is not None:
+            given |= {f"{name}.{key}" for key in table_of(type(value)).model_fields}
+        if name in objects:
+            given |= {f"{name}.{key}" for key in objects[name]}
+            value = replace(value, **objects[name])
+        values[name] = value
+    return Experiment(**values, given=frozenset(given), file=file)
+
+
+def fit_to_clients(experiment: Experiment, clients: int) -> Experiment:
+    """The experiment for so many clients, once the data are there: defaults that they do not allow
+    are lowered.
+
+    Raises:
+        ConfigError: if more groups, cold-start clients or clients per round are asked for than
+            there are clients.
+    """
+    experiment = fit_defaults(experiment, clients)
+    tables = as_tables({name: getattr(experiment, name) for name in table_names()})
+    model, _ = experiment_model(tables)
+    found = cross_check(tables, model, clients)
+    if found:
+        lines = [located(experiment.file, problem.line()) for problem in found]
+        raise ConfigError("\n".join(lines))
+    return experiment
+
+
+def _anchored(tables: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same tables with paths spelled from the root, so that a run can be resumed from any
+    folder."""
+    out = dict(tables)
+    data = tables.get("data")
+    if isinstance(data, Mapping):
+        out["data"] = {**data, **_absolute_paths(data)}
+    if any(_names_custom(tables, kind) for kind, where in KINDS.items() if where.custom):
+        out.setdefault("folder", os.getcwd())
+        # Only then: a folder that is searched can also stand in for a package that is not there.
+        if isinstance(out["folder"], str):
+            custom.search_in(out["folder"])
+    return out
+
+
+def _absolute_paths(data: Mapping[str, Any]) -> dict[str, str]:
+    found = {}
+    for key in ("path", "root"):
+        if isinstance(data.get(key), str):
+            path = os.path.expanduser(data[key])
+            # A path that is not there may be relative to the folder of the datasets.
+            if key == "root" or os.path.exists(path):
+                found[key] = os.path.abspath(path)
+    return found
+
+
+def _names_custom(tables: Mapping[str, Any], kind: str) -> bool:
+    """Whether a table names ``module:factory``."""
+    table: Any = tables
+    for part in KINDS[kind].place:
+        table = table.get(part) if isinstance(table, Mapping) else None
+    name = table.get(KINDS[kind].selector) if isinstance(table, Mapping) else None
+    return isinstance(name, str) and ":" in name
+
+
+def _check_shifts(experiment: Experiment) -> None:
+    """Make the shifts once: their factories know which parameters go together."""
+    try:
+        # What is made is thrown away: data are not there yet, and the run makes its own.
+        for table in experiment.shifts():
+            registry.build("shift", table)
+    except ConfigError as error:
+        raise ConfigError(located(experiment.file, str(error))) from None

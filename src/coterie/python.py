@@ -1,0 +1,319 @@
+"""Coterie from Python: a federation in one call, its data, and a run that goes on."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+from torch import nn
+
+from coterie.clients.clients import Clients
+from coterie.config.arguments import validated
+from coterie.config.kinds import KINDS
+from coterie.core.keys import Key
+from coterie.core.objective import Objective
+from coterie.core.solver import Solver
+from coterie.core.task import Task, headline_of
+from coterie.data import load_samples, make_partition, populate
+from coterie.data.population import DataOrigin, Population
+from coterie.data.samples import Targets
+from coterie.data.shifts import Shift
+from coterie.experiment import Evaluate, Experiment, Training, check
+from coterie.experiment.experiment import CHOICES
+from coterie.export.joining import reopen_with
+from coterie.methods.algorithm import Algorithm
+from coterie.methods.method import Method
+from coterie.privacy.private import Privacy
+from coterie.result import Result, Unsaved, compose_in
+from coterie.rules.server import Server
+from coterie.rules.weighing import Weigh
+from coterie.runs.compose import Composed, compose
+from coterie.runs.kept import kept_arrays
+from coterie.runs.loop import RoundResult
+from coterie.runs.run import Run, execute
+from coterie.runs.store import RunFolder
+
+ROUNDS = 100  # where a call does not say how many
+# The name of a choice, or a table of its name and its options, as a configuration has it.
+Choice = str | Mapping[str, Any]
+Table = Mapping[str, Any]
+OnRound = Callable[[RoundResult], None]
+
+
+def run(
+    method: Method | Algorithm | Choice | Experiment,
+    *,
+    data: Population | Table | None = None,
+    model: nn.Module | Choice | None = None,
+    local: Solver | Table | None = None,
+    rounds: int | None = None,
+    clients_per_round: int | None = None,
+    seed: int = 0,
+    train: Training | Table | None = None,
+    evaluate: Evaluate | Table | None = None,
+    engine: Choice = "pool",
+    task: Task | Choice | None = None,
+    objective: Objective | Choice | None = None,
+    server: Server | Choice | None = None,
+    weigh: Weigh | Choice | None = None,
+    shift: Shift | Choice | Sequence[Table] | None = None,
+    privacy: Privacy | Table | None = None,
+    on_round: OnRound | None = None,
+    out: str | PathLike[str] | None = None,
+    **tables: Any,
+) -> Result:
+    """Run a federated method on a population.
+
+    Each argument is a table of a configuration (docs/configuration.md has all of them with their
+    keys): a record, such as ``ct.Solver(lr=0.1)``, or a mapping of its keys, such as
+    ``{"lr": 0.1}``. A choice is a name, a mapping of a name and options, or an object, such as a
+    module, a method or a rule. With ``out``, and for ``Result.save``, all choices must have names,
+    or be made by a factory such as `coterie.fedgroup`.
+
+    Args:
+        method: such as ``coterie.fedgroup(groups=3)``; or a whole `Experiment`, with ``on_round`` and
+            ``out`` alone.
+        data: the population; or a source and its partition, as in ``[data]``.
+        model: a module, whose parameters are the start, or the name of one, or ``module:factory``,
+            initialised from the seed.
+        local: how clients train; default 10 epochs, batches of 10, learning rate 0.03.
+        rounds: communication rounds; default 100.
+        clients_per_round: clients that take part in a round; default 20, at most all.
+        seed: everything random follows from it.
+        train: what else ``[train]`` says: sampler, over-selection, when to evaluate, measures.
+        evaluate: with which models clients are scored, as ``{"local": True}``.
+        engine: ``pool`` (a process per core), ``serial``, ``vmap`` (many clients at once, for a
+            GPU), ``ray`` (a cluster), or one of a plugin, with options such as
+            ``{"name": "pool", "workers": 2}``.
+        task: what is learned and measured; default classification.
+        objective: what clients minimise, in place of the method's own.
+        server: how models move, in place of the method's own.
+        weigh: how much replies count, in place of the method's own rule.
+        shift: how the clients' data change, such as ``coterie.data.shifts.swap_all()``.
+        privacy: differential privacy of updates, as ``coterie.Privacy(epsilon=8.0, clip=0.5)``.
+        on_round: called after each round.
+        out: the folder of the run, a new one: it is what ``coterie run`` leaves (docs/run-folder.md),
+            so ``coterie resume``, ``report`` and all other commands know it. ``None``: the run is
+            in memory alone.
+        tables: further tables by their names: ``quorum``, ``bounds``, ``checkpoint``, ``log``,
+            ``attack``, ``migration``, ``personal``, ``own_model``, ``secure``, ``availability``,
+            ``reply_times``, ``asynchronous``.
+
+    Raises:
+        ConfigError: for an argument of another type or out of its range, for features that do not
+            work together, and with ``out`` for an object that no configuration can name.
+        DataError: for targets that the task cannot learn.
+        PrivacyError: if the rounds would spend more privacy than allowed.
+        QuorumError: if too few clients answered for too long.
+
+    Example:
+        >>> import coterie as ct
+        >>> data = ct.load("digits", partition={"kind": "planted", "clients": 12, "groups": 2})
+        >>> result = ct.run(ct.fedgroup(groups=2, alpha=3), data=data, model="mclr", rounds=2, engine="serial")
+        >>> len(result.accuracy), result.groups.shape
+        (2, (12,))
+    """
+    if isinstance(method, Experiment):
+        experiment = method
+    else:
+        given = {
+            **tables,
+            "algorithm": method,
+            "data": data,
+            "model": model,
+            "local": local,
+            "seed": seed,
+            "train": _training(train, rounds, _cohort(clients_per_round, data)),
+            "evaluate": evaluate,
+            "engine": engine,
+            "task": task,
+            "objective": objective,
+            "server": server,
+            "weigh": weigh,
+            "shift": shift,
+            "privacy": privacy,
+        }
+        experiment = check(_tables(given), file="")
+    if out is None:
+        return _in_memory(compose(experiment), on_round)
+    # Before anything is computed: digests of large data take a while, too.
+    RunFolder.check_free(Path(out))
+    composed, folder = compose_in(Path(out).absolute(), experiment)
+    with folder.locked():
+        execute(composed, folder, on_round)
+    return Result.of(composed, folder)
+
+
+def _cohort(clients_per_round: Any, data: Any) -> Any:
+    """Clients of a round; in Python at most all, in a configuration more of them are a mistake."""
+    if isinstance(clients_per_round, numbers.Integral) and isinstance(data, Population):
+        return min(int(clients_per_round), data.clients)
+    return clients_per_round
+
+
+def _training(train: Any, rounds: Any, clients_per_round: Any) -> Any:
+    """``[train]`` with the two of its keys that are arguments of their own."""
+    own = {"rounds": rounds, "clients_per_round": clients_per_round}
+    own = {name: value for name, value in own.items() if value is not None}
+    if isinstance(train, Training):
+        values = {name: getattr(train, name) for name in Training.__slots__}
+        return {**values, **own}
+    if train is None or isinstance(train, Mapping):
+        return {"rounds": ROUNDS, **(train or {}), **own}
+    return train
+
+
+def _tables(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call as `coterie.experiment.check` has them."""
+    found = {}
+    for name, value in given.items():
+        if value is None:
+            continue
+        if name in CHOICES:
+            value = _choice(CHOICES[name], value)
+        found[name] = _number(value)
+    return found
+
+
+def _choice(kind: str, value: Any) -> Any:
+    """The table of a choice that is given by its name alone, or with another word for its name."""
+    selector = KINDS[kind].selector
+    if isinstance(value, str):
+        return {selector: value}
+    if isinstance(value, tuple):
+        return list(value)
+    if not isinstance(value, Mapping):
+        return value
+    table = dict(value)
+    for alias in ("kind", "name"):
+        if alias in table and selector not in table:
+            table[selector] = table.pop(alias)
+    return table
+
+
+def _number(value: Any) -> Any:
+    """Numbers of NumPy are numbers."""
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        return int(value)
+    return value
+
+
+def _in_memory(composed: Composed, on_round: OnRound | None) -> Result:
+    """All rounds of a run that stores nothing, and what they leave."""
+    with composed.clients() as clients:
+        running = Run.start(composed.spec, clients)
+        rows = []
+        for result in running.rounds():
+            rows.append(result.row)
+            if on_round is not None:
+                on_round(result)
+        return _result(composed, running, clients, rows)
+
+
+def _result(
+    composed: Composed, running: Run, clients: Clients, rows: list[dict[str, Any]]
+) -> Result:
+    spec = composed.spec
+    return Result(
+        tuple(rows),
+        running.groups,
+        spec.network.module,
+        spec.algorithm.serve(running.groups),
+        clients.stores.parts.state(),
+        clients.stores.own_models.state(),
+        headline_of(spec.task),
+        unsaved=Unsaved(composed, running.progress, kept_arrays(clients)),
+        evaluate=composed.experiment.evaluate,
+    )
+
+
+@validated
+def resume(
+    folder: Path,
+    *,
+    rounds: Annotated[int, Field(ge=1)] | None = None,
+    data: Any = None,
+    trust: bool = False,
+    on_round: OnRound | None = None,
+) -> Result:
+    """Continue the run of a folder from its newest checkpoint, as ``coterie resume`` does.
+
+    Args:
+        folder: of the run, from Python or from the command line.
+        rounds: how many the run shall have in all, more or fewer than before; ``None``: as before.
+            What comes out is to the bit what a run of this number from the start gives.
+        data: a table of new clients that join the run, with the columns of its own data: a file or a
+            pandas frame. The method places them as any newcomers.
+        trust: run the code that its configuration names as ``module:factory``, though it is not
+            known to be the user's own.
+        on_round: called after each round.
+
+    Raises:
+        ConfigError: for fewer rounds than are done, and where something follows from the number of
+            rounds: a cosine of the learning rate without ``over``, or the noise of an epsilon.
+        CheckpointError: if a file of the run is damaged.
+        InUseError: if another process writes the folder.
+
+    Example:
+        >>> import tempfile
+        >>> import coterie as ct
+        >>> data = ct.load("digits", partition={"kind": "iid", "clients": 6})
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     _ = ct.run(ct.fedavg(), data=data, model="mclr", rounds=1, engine="serial", out=f"{place}/run")
+        ...     len(ct.resume(f"{place}/run", rounds=3).rows)
+        3
+    """
+    run_folder = RunFolder.open(folder)
+    with run_folder.locked():
+        composed, checkpoint = reopen_with(run_folder, data, {}, rounds=rounds, trust=trust)
+        execute(composed, run_folder, on_round, checkpoint=checkpoint, resume=True)
+    return Result.of(composed, run_folder)
+
+
+def load(
+    source: Choice = "digits",
+    *,
+    partition: Table,
+    seed: int = 0,
+    root: str | None = None,
+    targets: Targets = "auto",
+    **options: Any,
+) -> Population:
+    """A population from a named source and partition.
+
+    Args:
+        source: a name of ``coterie list datasets``, or ``module:factory``, which makes a population
+            or samples; or a table of ``kind`` and options, as for a source with a seed of its own,
+            ``{"kind": "synthetic", "seed": 1}``.
+        partition: ``kind`` and its parameters.
+        seed: of the partition.
+        root: folder of the datasets; default the environment variable ``COTERIE_DATA``.
+        targets: whether labels are ``classes``, ``numbers`` for a task such as regression, or what
+            they look like (``auto``).
+        options: of the source.
+
+    Example:
+        >>> load("digits", partition={"kind": "iid", "clients": 5}).clients
+        5
+    """
+    table = {**_choice("source", source), **options}
+    folder = None
+    if root:
+        folder = Path(root)
+    # In three steps and not by `load_population`: a run folder needs the partition itself.
+    samples = load_samples(table, root=folder, targets=targets)
+    key = Key(seed).of("data")
+    parts = make_partition(samples, partition, key)
+    population = populate(samples, parts, key)
+    # Copies: a caller may use its tables again.
+    named = {**table, "partition": _choice("partition", partition)}
+    if root:
+        named["root"] = root
+    origin = DataOrigin(named, seed, parts, tuple(samples.label_names))
+    # Frozen records set their own fields this way.
+    object.__setattr__(population, "origin", origin)
+    return population

@@ -1,1 +1,0 @@
-"""The Python interface: a run in one call, and what its result can do."""

@@ -1,0 +1,377 @@
+"""From an experiment to all that a run needs before its engine starts: data, network, method.
+
+`compose` is the only place where a run is put together. The command line, Python, studies and
+deployments call it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import nn
+
+from coterie.clients.clients import Clients
+from coterie.config.choice_tables import DataTable
+from coterie.core.availability import Availability, parse_spans, read_spans_text
+from coterie.core.keys import Key
+from coterie.core.reply_times import ReplyTimes
+from coterie.core.task import Task, headline_of
+from coterie.data import Partition, Population
+from coterie.data.shifts import Shift, make_shift
+from coterie.errors import ConfigError
+from coterie.experiment import Experiment
+from coterie.experiment.objects import make_choice
+from coterie.experiment.reading import fit_to_clients
+from coterie.headline import Headline
+from coterie.measures.optional import Measure, make_measures
+from coterie.methods.algorithm import Algorithm
+from coterie.methods.buffered import Buffering
+from coterie.methods.method import Method
+from coterie.methods.override import override
+from coterie.rules.migration import Migration
+from coterie.runs.columns import A_REGRESSION, assume_task, warn_of_columns
+from coterie.runs.data import load_data, read_inputs
+from coterie.runs.digests import AVAILABILITY
+from coterie.runs.evaluating import adaptation_work, scores_local, unseen_ids
+from coterie.runs.features import asynchronous_spec, check_over_selection, private_spec, secure_spec
+from coterie.runs.fitting import Fitted, fit_together
+from coterie.runs.held_out import on_validation, without_held_out
+from coterie.runs.participation import Participation, asked_clients, participation_of
+from coterie.runs.schedule import Evaluation
+from coterie.runs.spec import CohortSampler, Network, RunSpec, cohort_sampler
+from coterie.tasks import CLASSIFICATION
+from coterie.terminal import warn
+
+
+@dataclass(frozen=True, slots=True)
+class HeldData:
+    """The clients' data, and who holds which samples.
+
+    Args:
+        population: the clients and their data.
+        partition: who holds which samples, to be saved with the run; ``None`` for a population that
+            was made in Python.
+        label_names: of the classes, or none.
+    """
+
+    population: Population
+    partition: Partition | None = None
+    label_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """An experiment with all that its run needs before its engine starts.
+
+    Args:
+        experiment: fitted to its clients.
+        spec: what the run computes.
+        data: as they were before any of them was held out.
+        spans_text: of the file that ``[availability]`` names, to be saved with the run.
+    """
+
+    experiment: Experiment
+    spec: RunSpec
+    data: HeldData
+    spans_text: str | None = None
+
+    @property
+    def population(self) -> Population:
+        """The clients and their data, as the run trains on them."""
+        return self.spec.population
+
+    @property
+    def partition(self) -> Partition:
+        """Who holds which samples."""
+        assert self.data.partition is not None, "the data were made in Python"
+        return self.data.partition
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The names of the classes, or none."""
+        return self.data.label_names
+
+    @property
+    def module(self) -> nn.Module:
+        """The network with its first weights ``w_0``."""
+        return self.spec.network.module
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """What runs."""
+        return self.spec.algorithm
+
+    @property
+    def stem(self) -> str:
+        """The default name of the run's folder, without its number."""
+        names = (self.experiment.name("algorithm"), self.experiment.name("source"))
+        return "-".join((*names, str(self.experiment.seed)))
+
+    def clients(self) -> Clients:
+        """The clients, reached as ``[engine]`` says. They are a context manager; leaving it ends
+        the engine's processes."""
+        engine = self.experiment.engine
+        load = None
+        # A Ray actor on another machine reads the samples there, by the tables.
+        if isinstance(self.experiment.data, DataTable) and not self.experiment.unnamed():
+            load = partial(read_inputs, self.experiment.resolved())
+        return self.spec.make_clients(engine.name, engine.options, load)
+
+
+def compose(experiment: Experiment, saved: Path | None = None) -> Composed:
+    """Load the data, and put the run together.
+
+    Args:
+        experiment: to be run.
+        saved: the partition of an earlier run, used where it is there, and so are other files
+            in its folder that the run was given.
+
+    Raises:
+        DataError: if the data cannot be read.
+        ConfigError: if data, network and options do not work together.
+    """
+    if isinstance(experiment.data, Population):
+        return compose_on(experiment, HeldData(experiment.data))
+    samples, partition, population = load_data(experiment, saved)
+    if not samples.classes and experiment.task is None:
+        warn(A_REGRESSION)
+        experiment = assume_task(experiment)
+    data = HeldData(population, partition, tuple(samples.label_names))
+    return compose_on(experiment, data, saved)
+
+
+def compose_on(experiment: Experiment, data: HeldData, saved: Path | None = None) -> Composed:
+    """Put a run together on data that are at hand.
+
+    Args:
+        experiment: to be run.
+        data: of its clients.
+        saved: see `compose`.
+
+    Raises:
+        ConfigError: if data, network and options do not work together.
+        DataError: for a file of ``[availability]`` that cannot be read.
+    """
+    experiment = fit_to_clients(experiment, data.population.clients)
+    warn_of_columns(experiment, data.population)
+    key = Key(experiment.seed)
+    population = without_held_out(data.population, experiment.train.hold_out, key)
+    population = on_validation(population, experiment.evaluate.validation, key)
+    fitted = fit_together(
+        make_method(experiment),
+        make_choice(experiment, "task"),
+        partial(make_network, experiment, population.shape),
+        population,
+        experiment.solver,
+        experiment.train.clients_per_round,
+        experiment.seed,
+    )
+    spans_text = _spans_text(experiment.availability, saved)
+    spec = spec_of(experiment, fitted, spans_text)
+    name = experiment.name("algorithm")
+    check_over_selection(fitted.algorithm, experiment.train.over_selection, name)
+    spec = asynchronous_spec(spec, _buffering(experiment), name)
+    # With sums, noised or rounded, in place of what the server computes of single updates.
+    spec = private_spec(spec, experiment.privacy, name)
+    spec = secure_spec(spec, experiment.secure, name)
+    return Composed(experiment, spec, data, spans_text)
+
+
+def spec_of(
+    experiment: Experiment,
+    fitted: Fitted,
+    spans_text: str | None = None,
+    *,
+    order: Literal["after", "before"] = "after",
+) -> RunSpec:
+    """The run of an experiment whose parts are fitted to each other.
+
+    Args:
+        experiment: says all but these parts.
+        fitted: method, task, network and data.
+        spans_text: of the file that ``[availability]`` names.
+        order: which models are scored where the experiment does not say it, see `Evaluation`.
+
+    Raises:
+        ConfigError: for what the method or the data do not allow.
+    """
+    shift = _shift(experiment)
+    unseen = unseen_ids(experiment.evaluate.unseen, fitted, experiment.seed)
+    return RunSpec(
+        fitted.algorithm,
+        # The data as the method trains on them, which may be pooled.
+        fitted.population,
+        fitted.network,
+        rounds=experiment.train.rounds,
+        seed=experiment.seed,
+        sampler=_sampler(experiment, fitted.population, shifts=shift is not None, unseen=unseen),
+        local=fitted.local,
+        quorum=experiment.quorum,
+        shift=shift,
+        evaluation=_evaluation(experiment, fitted, unseen, order),
+        attack=make_choice(experiment, "attack"),
+        bounds=experiment.bounds,
+        participation=_participation(experiment, tuple(fitted.population.names), spans_text),
+    )
+
+
+# --- the parts of a run ---------------------------------------------------------------------------
+
+
+def make_method(experiment: Experiment) -> Method | Algorithm:
+    """The method of an experiment, with the server, the weighing, the objective, the migration, the
+    personal layers and the own models of their tables.
+
+    Raises:
+        ConfigError: for a factory of the user's own that fails, and if there is nothing that a
+            table could replace.
+    """
+    personal = experiment.personal
+    return override(
+        make_choice(experiment, "algorithm"),
+        experiment.name("algorithm"),
+        server=make_choice(experiment, "server"),
+        objective=make_choice(experiment, "objective"),
+        migration=experiment.migration,
+        weigh=make_choice(experiment, "weigh"),
+        personal=() if personal is None else personal.layers,
+        own_model=make_choice(experiment, "own_model"),
+    )
+
+
+def can_migrate(algorithm: str) -> bool:
+    """Whether an algorithm takes ``[migration]``: whether it places clients in groups."""
+    from coterie.config import registry
+
+    try:
+        # Tried, not listed: so it also holds for algorithms of plugins and of the user's own.
+        override(registry.build("algorithm", {"name": algorithm}), migration=Migration())
+    except ConfigError:
+        return False
+    return True
+
+
+def make_network(experiment: Experiment, shape: tuple[int, ...], outputs: int) -> Network:
+    """The network of an experiment: a module as it is, or that of a name, with weights from the
+    seed.
+
+    Raises:
+        ConfigError: for a network that does not fit the data.
+    """
+    model: Any = experiment.model
+    if not isinstance(model, nn.Module):
+        model = model.name
+    options = experiment.options("model")
+    return Network.of(model, shape, outputs, experiment.seed, experiment.local.l2, options)
+
+
+def task_headline(experiment: Experiment) -> Headline:
+    """What runs of an experiment are measured by."""
+    task: Task | None = make_choice(experiment, "task")
+    return headline_of(task or CLASSIFICATION)
+
+
+def _shift(experiment: Experiment) -> Shift | None:
+    """How the clients' data change; ``None``: they do not."""
+    if callable(experiment.shift):
+        return experiment.shift
+    return make_shift(experiment.shifts())
+
+
+def _sampler(
+    experiment: Experiment, population: Population, *, shifts: bool, unseen: tuple[int, ...]
+) -> CohortSampler:
+    """Which clients are asked in a round; more than are needed where some come too late."""
+    train = experiment.train
+    if callable(train.sampler):
+        return train.sampler
+    asked = asked_clients(train.clients_per_round, train.over_selection, population.clients)
+    return cohort_sampler(
+        train.sampler, population, asked, experiment.seed, shifts=shifts, unseen=unseen
+    )
+
+
+def _evaluation(
+    experiment: Experiment,
+    fitted: Fitted,
+    unseen: tuple[int, ...],
+    order: Literal["after", "before"],
+) -> Evaluation:
+    """What is measured of the rounds."""
+    train = experiment.train
+    evaluate = experiment.evaluate
+    return Evaluation(
+        every=train.evaluate_every,
+        clients=train.evaluate_clients,
+        loss=train.evaluate_loss,
+        local=scores_local(evaluate.local, fitted),
+        measures=_measures(train.measures, fitted),
+        task=fitted.task,
+        adapt=adaptation_work(evaluate.adapt, fitted),
+        unseen=unseen,
+        unseen_labels=evaluate.unseen_labels is not False,
+        often=evaluate.rounds == "evaluated",
+        training=evaluate.training,
+        order=evaluate.order or order,
+    )
+
+
+def _measures(measures: tuple[str | Measure, ...], fitted: Fitted) -> tuple[Measure, ...]:
+    """Measures, those of a name made for the run."""
+    found: list[Measure] = []
+    for one in measures:
+        if isinstance(one, str):
+            found += make_measures((one,), fitted.local, fitted.algorithm, fitted.task)
+        else:
+            found.append(one)
+    return tuple(found)
+
+
+def _spans_text(availability: Availability | None, saved: Path | None) -> str | None:
+    """The text of the file that ``[availability]`` names; ``None`` without one."""
+    if availability is None or availability.file is None:
+        return None
+    # A run goes on with the file that it began with, whatever the user's own says by now.
+    if saved is not None and (saved.parent / AVAILABILITY).is_file():
+        return read_spans_text(saved.parent / AVAILABILITY)
+    return read_spans_text(Path(availability.file))
+
+
+def _participation(
+    experiment: Experiment, names: tuple[str, ...], spans_text: str | None
+) -> Participation:
+    """Who can be asked, and who answers in time.
+
+    Args:
+        experiment: with the tables ``[availability]`` and ``[reply_times]``.
+        names: of the clients.
+        spans_text: of the file that ``[availability]`` names, if it names one.
+
+    Raises:
+        DataError: for a line of that file that is wrong.
+    """
+    availability = experiment.availability
+    if availability is not None:
+        spans = availability.spans
+        if availability.file is not None and spans_text is not None:
+            spans = parse_spans(spans_text, Path(availability.file))
+        availability = replace(availability, spans=spans, names=names)
+    # The clock of asynchronous rounds is that of the method.
+    if experiment.asynchronous is not None:
+        return Participation(availability)
+    train = experiment.train
+    return participation_of(
+        availability, experiment.reply_times, train.over_selection, train.clients_per_round
+    )
+
+
+def _buffering(experiment: Experiment) -> Buffering | None:
+    """Asynchronous rounds; ``None``: each round waits for its clients."""
+    table = experiment.asynchronous
+    if table is None:
+        return None
+    times = experiment.reply_times or ReplyTimes()
+    return Buffering(table.buffer, experiment.train.clients_per_round, table.exponent, times)
