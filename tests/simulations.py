@@ -20,7 +20,7 @@ from coterie.core.plan import Plan
 from coterie.core.solver import Solver
 from coterie.core.work import Work
 from coterie.data.population import Population
-from coterie.engines import Faults, FaultyEngine, PoolEngine, SerialEngine
+from coterie.engines import PoolEngine, SerialEngine
 from coterie.local import LocalRunner
 from coterie.measures.optional import Measure
 from coterie.methods.algorithm import Algorithm, as_algorithm
@@ -29,6 +29,7 @@ from coterie.models import initial_models
 from coterie.runs.loop import RoundResult, StartingPoint, simulate
 from coterie.runs.schedule import Evaluation, Schedule
 from tests.conftest import blobs, small_net
+from tests.faults import Faults, FaultyEngine
 
 KEY = Key(3)
 ONE_EPOCH = Solver(epochs=1, batch_size=5, lr=0.1)

@@ -21,7 +21,7 @@ from coterie.core.keys import Key
 from coterie.core.plan import Plan
 from coterie.core.updates import Updates
 from coterie.core.work import Train
-from coterie.engines import Faults, SerialEngine
+from coterie.engines import SerialEngine
 from coterie.local import LocalRunner
 from coterie.math.similarity import cosine
 from coterie.measures.groups import agreement
@@ -32,6 +32,7 @@ from coterie.rules.combining import any_weight, weighted_mean
 from coterie.rules.server import yogi
 from coterie.runs.loop import RoundResult, StartingPoint
 from tests.conftest import blobs, remembered, round_of
+from tests.faults import Faults
 from tests.simulations import KEY, covering, serial_engine, simulated
 
 SOLVER = ct.Solver(epochs=2, batch_size=10, lr=0.1)

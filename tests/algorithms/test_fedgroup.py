@@ -24,7 +24,7 @@ from coterie.core.plan import Plan
 from coterie.core.training import Epochs, Steps
 from coterie.core.vectors import flatten
 from coterie.core.work import Train, Work
-from coterie.engines import Faults, FaultyEngine, SerialEngine
+from coterie.engines import SerialEngine
 from coterie.local import LocalRunner
 from coterie.methods.algorithm import as_algorithm
 from coterie.models import initial_models
@@ -33,6 +33,7 @@ from coterie.rules.cold_start import DirectionMemory
 from coterie.rules.inter_group import inter_group
 from coterie.runs.loop import RoundResult
 from tests.conftest import blobs, remembered, small_net
+from tests.faults import Faults, FaultyEngine
 from tests.simulations import KEY, covering, serial_engine, simulated
 
 SOLVER = ct.Solver(epochs=3, batch_size=5, lr=0.1)

@@ -13,7 +13,7 @@ from coterie.clients.clients import Clients, ModelShape
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.data.shifts import make_shift
-from coterie.engines import Faults, SerialEngine
+from coterie.engines import SerialEngine
 from coterie.local import LocalRunner
 from coterie.math.balanced import groups_sampled
 from coterie.models import initial_models
@@ -22,6 +22,7 @@ from coterie.rules.chains import HistogramMemory
 from coterie.rules.migration import Migration
 from coterie.rules.weighing import evenly
 from tests.conftest import blobs, remembered, small_net
+from tests.faults import Faults
 from tests.simulations import ONE_EPOCH, plans, play, simulated
 
 

@@ -27,12 +27,13 @@ from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.updates import Updates
 from coterie.core.work import Evaluate, Work
-from coterie.engines import Faults, SerialEngine
+from coterie.engines import SerialEngine
 from coterie.local import LocalRunner
 from coterie.math.imbalance import adaptive_threshold, reciprocal
 from coterie.rules.cluster_queries import ClusterMemory
 from coterie.runs.loop import RoundResult
 from tests.conftest import blobs, remembered, small_net
+from tests.faults import Faults
 from tests.simulations import ONE_EPOCH, play, simulated, uniform
 
 # Every round, five of twelve clients are asked.

@@ -16,7 +16,6 @@ from coterie.core.task import Binned, KnowsPossibleSums, Task
 from coterie.core.vectors import flatten
 from coterie.core.work import Evaluate, Train
 from coterie.engines import SerialEngine, make_clients
-from coterie.engines.faults import CORRUPTIONS, corrupted
 from coterie.local import LocalRunner
 from coterie.methods.algorithm import as_algorithm
 from coterie.models import initial_models
@@ -25,6 +24,7 @@ from coterie.runs.loop import simulate
 from coterie.runs.schedule import Schedule
 from coterie.tasks import TASKS
 from tests.conftest import blobs, small_net
+from tests.faults import CORRUPTIONS, corrupted
 
 SOLVER = ct.Solver(epochs=2, batch_size=5, lr=0.1)
 

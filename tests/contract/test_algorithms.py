@@ -22,14 +22,7 @@ from coterie.core.objective import Objective
 from coterie.core.updates import Updates
 from coterie.core.vectors import Layout, flatten
 from coterie.data.shifts import SHIFTS
-from coterie.engines import (
-    Faults,
-    FaultyEngine,
-    KeepingEngine,
-    OwnModelEngine,
-    PoolEngine,
-    SerialEngine,
-)
+from coterie.engines import KeepingEngine, OwnModelEngine, PoolEngine, SerialEngine
 from coterie.local import LocalRunner
 from coterie.methods.algorithm import Algorithm, as_algorithm
 from coterie.methods.fit_to_model import fit_to_model
@@ -43,6 +36,7 @@ from coterie.runs.loop import StartingPoint, simulate
 from coterie.runs.schedule import Schedule
 from tests.conftest import blobs, no_round, round_of, same_memory, small_net
 from tests.contract.cases import FINDS_GROUPS, MOVES_OTHERWISE, Make, contract_cases
+from tests.faults import Faults, FaultyEngine
 
 SOLVER = ct.Solver(epochs=2, batch_size=5, lr=0.1)
 ROUNDS = 4

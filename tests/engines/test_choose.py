@@ -18,10 +18,11 @@ from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.vectors import flatten
 from coterie.core.work import Evaluate, Train
-from coterie.engines import Faults, FaultyEngine, PoolEngine, SerialEngine, VmapEngine
+from coterie.engines import PoolEngine, SerialEngine, VmapEngine
 from coterie.local import LocalRunner
 from coterie.objectives import plain
 from tests.conftest import blobs, small_net
+from tests.faults import Faults, FaultyEngine
 
 SOLVER = ct.Solver(epochs=2, batch_size=5, lr=0.1)
 CHOOSE = Train(plain, choose="least_loss")

@@ -23,18 +23,11 @@ from coterie.core.served import Served
 from coterie.core.training import Phase, Phases, Steps
 from coterie.core.vectors import Layout, flatten
 from coterie.core.work import Evaluate, Train, Work
-from coterie.engines import (
-    Faults,
-    FaultyEngine,
-    KeepingEngine,
-    PoolEngine,
-    SerialEngine,
-    VmapEngine,
-    make_clients,
-)
+from coterie.engines import KeepingEngine, PoolEngine, SerialEngine, VmapEngine, make_clients
 from coterie.local import LocalRunner
 from coterie.objectives import plain
 from tests.conftest import blobs, small_net
+from tests.faults import Faults, FaultyEngine
 
 SOLVER = ct.Solver(epochs=2, batch_size=5, lr=0.1)
 NET = small_net()

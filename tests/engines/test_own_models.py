@@ -28,15 +28,7 @@ from coterie.core.own_model import OwnModel
 from coterie.core.training import Steps, WithOwnModel
 from coterie.core.vectors import Layout, flatten
 from coterie.core.work import Evaluate, Train, Work
-from coterie.engines import (
-    Faults,
-    FaultyEngine,
-    OwnModelEngine,
-    PoolEngine,
-    SerialEngine,
-    VmapEngine,
-    make_clients,
-)
+from coterie.engines import OwnModelEngine, PoolEngine, SerialEngine, VmapEngine, make_clients
 from coterie.local import LocalRunner
 from coterie.local.training.batches import TrainingSamples
 from coterie.local.training.client import train_own_model
@@ -48,6 +40,7 @@ from coterie.models import initial_models
 from coterie.objectives import plain, proximal
 from tests.conftest import blobs, config_errors, round_of, small_net
 from tests.contract.cases import Make, contract_cases
+from tests.faults import Faults, FaultyEngine
 
 SOLVER = ct.Solver(epochs=2, batch_size=5, lr=0.1)
 NET = small_net()

@@ -6,10 +6,10 @@ import pytest
 
 import coterie as ct
 from coterie.algorithms import ALGORITHMS
-from coterie.engines import Faults
 from coterie.measures.groups import common_gamma, cpd_vector, median
 from coterie.measures.optional import MEASURES, make_measures
 from tests.conftest import blobs
+from tests.faults import Faults
 from tests.simulations import ONE_EPOCH, plans, play, uniform
 
 

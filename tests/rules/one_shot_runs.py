@@ -12,10 +12,10 @@ import coterie as ct
 from coterie.clients.clients import Clients, ModelShape
 from coterie.core.keys import Key
 from coterie.core.vectors import Layout, flatten
-from coterie.engines import Faults
 from coterie.methods.algorithm import as_algorithm
 from coterie.rules.signatures import SignatureMemory
 from tests.conftest import remembered, round_of, small_net
+from tests.faults import Faults
 from tests.simulations import serial_engine
 
 SOLVER = ct.Solver(epochs=3, batch_size=5, lr=0.1)

@@ -16,7 +16,6 @@ import coterie as ct
 from coterie.core.engine import Reply
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
-from coterie.engines import Faults
 from coterie.methods.override import override
 from coterie.objectives import proximal
 from coterie.rules.server import adam
@@ -28,6 +27,7 @@ from tests.conftest import (
     same_partition,
     two_classes_each,
 )
+from tests.faults import Faults
 from tests.rules.one_shot_runs import Run, each, signatures
 from tests.simulations import LossyEngine, RecordingEngine
 

@@ -15,10 +15,11 @@ from coterie.clients.clients import Clients, Quorum
 from coterie.core.keys import Key
 from coterie.core.vectors import flatten
 from coterie.core.work import Train
-from coterie.engines import Faults, FaultyEngine, SerialEngine
+from coterie.engines import SerialEngine
 from coterie.local import LocalRunner
 from coterie.methods.algorithm import as_algorithm
 from tests.conftest import blobs, round_of, small_net
+from tests.faults import Faults, FaultyEngine
 from tests.lazy_federations import SOLVER, run_small
 
 

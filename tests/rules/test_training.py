@@ -23,11 +23,12 @@ from coterie.core.training import Epochs, How, Steps
 from coterie.core.updates import Updates
 from coterie.core.vectors import flatten
 from coterie.core.work import Train
-from coterie.engines import Faults, FaultyEngine, PoolEngine, SerialEngine, make_clients
+from coterie.engines import PoolEngine, SerialEngine, make_clients
 from coterie.local import LocalRunner
 from coterie.objectives import plain, proximal
 from coterie.rules.training import train
 from tests.conftest import blobs, round_of, small_net
+from tests.faults import Faults, FaultyEngine
 
 SOLVER = ct.Solver(epochs=3, batch_size=5, lr=0.1)
 POPULATION = blobs()

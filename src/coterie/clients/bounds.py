@@ -98,7 +98,6 @@ class Bounds:
         """The replies within their bounds.
 
         Args:
-            work: what was asked.
             reply: one clean block, as validation leaves it.
             which: int64 ``[n]`` or ``[n, r]``, the models that each client was sent.
 
@@ -123,11 +122,7 @@ class Bounds:
         return reply, +clipped, +refused
 
     def scored(self, reply: Reply) -> tuple[Reply, Counter[str]]:
-        """The replies to an evaluation within their bounds, and how many were clipped, by reason.
-
-        Args:
-            reply: one clean block, as validation leaves it.
-        """
+        """The replies to an evaluation within their bounds, and how many were clipped, by reason."""
         if not self.enabled or not self.scores:
             return reply, Counter()
         limits = self._most_samples(reply.fields["size"])
@@ -209,12 +204,7 @@ def _group(work: Work, reply: Reply, which: IntArray) -> IntArray:
 
 @one_torch_thread()
 def norms(values: NDArray[Any]) -> FloatArray:
-    """Euclidean lengths, float64 ``[n]``, of ``[n, ...]``.
-
-    Example:
-        >>> norms(np.array([[3.0, 4.0]], np.float32)).tolist()
-        [5.0]
-    """
+    """Euclidean lengths, float64 ``[n]``, of ``[n, ...]``."""
     rows = torch.from_numpy(values).reshape(len(values), -1)
     # Summed in float64 without a copy in float64: a round may hold gigabytes of updates.
     if rows.shape[1] < _LONG:
@@ -241,12 +231,6 @@ def scaled_to_size(reply: Reply, limits: FloatArray) -> tuple[Reply, int]:
 
     Returns:
         The results, and of how many clients they were scaled.
-
-    Example:
-        >>> fields = {"correct": np.array([[3.0], [5e8]]), "size": np.array([4.0, 1e9])}
-        >>> reply, scaled = scaled_to_size(Reply(0, np.arange(2), fields), np.array([12.0, 12.0]))
-        >>> reply.fields["correct"].ravel().tolist(), reply.fields["size"].tolist(), scaled
-        ([3.0, 6.0], [4.0, 12.0], 1)
     """
     size = reply.fields["size"].astype(np.float64)
     many = size > limits

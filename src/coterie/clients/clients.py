@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ from coterie.core.keep import ClientStore
 from coterie.core.keys import Key
 from coterie.core.served import Served
 from coterie.core.solver import Solver
-from coterie.core.task import CORRECT, SumShapes
+from coterie.core.task import CORRECT, SumShapes, Task
 from coterie.core.vectors import Layout
 from coterie.core.work import Evaluate, SelectGroup, Train, Work
 from coterie.data.population import Population
@@ -38,8 +39,6 @@ class ModelShape:
 
     Args:
         classes: number of classes ``c``.
-        features: values of one input.
-        layout: names and places of the model's tensors in its flat vector.
         sums: what a method's evaluation of models counts beside their losses.
     """
 
@@ -47,6 +46,13 @@ class ModelShape:
     features: int = 0
     layout: Layout | None = None
     sums: SumShapes = CORRECT
+
+    @classmethod
+    def of(cls, task: Task, classes: int, shape: tuple[int, ...], layout: Layout) -> ModelShape:
+        """That of a run, of the shape of one input. A task without classes has none."""
+        # Right answers where there are any; no more, since methods pay for what they are sent.
+        sums = tuple(one for one in task.sums if one in CORRECT)
+        return cls(classes if task.class_labels else 0, math.prod(shape), layout, sums)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +109,6 @@ class _Request:
 
     @property
     def models_each(self) -> int:
-        """How many models each client is sent."""
         return self.which.shape[1] if self.which.ndim == 2 else 1
 
 
@@ -286,13 +291,7 @@ class Clients:
 
     def served_models(self, ids: IntArray, served: Served, key: Key) -> Tensor:
         """What some clients of a simulation predict by, with what each has of its own in it, float32
-        ``[n, d]``.
-
-        Args:
-            ids: int64 ``[n]``.
-            served: which model serves each client.
-            key: random stream.
-        """
+        ``[n, d]``."""
         models, which = served.for_clients(ids)
         if self.simulated is None:
             return models[torch.from_numpy(which)]
@@ -325,7 +324,6 @@ class Clients:
         return replace(self, validator=replace(self.validator, cap=cap, tested=tested))
 
     def close(self) -> None:
-        """Let go of processes and shared memory."""
         self.engine.close()
 
     def __enter__(self) -> Clients:

@@ -20,12 +20,8 @@ class Identity:
 
     Args:
         client: its name.
-        version: of Coterie.
         model: `signature` of its network.
-        shape: of one input.
         classes: how many, or their names.
-        trains: whether it holds training samples.
-        tests: whether it holds test samples.
         labelled: whether its samples have labels; without them it neither trains nor tests.
     """
 
@@ -39,15 +35,11 @@ class Identity:
     labelled: bool = True
 
     def dumps(self) -> str:
-        """As JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
     def loads(cls, text: str) -> Identity:
         """What a client sent, which may be anything.
-
-        Raises:
-            ValueError: if it is no identity.
 
         Example:
             >>> one = Identity("hospital-3", "0.1.0", "ab", (8, 8), ("cat", "dog"))
@@ -134,7 +126,6 @@ def signature(layout: Layout, frozen: str = "") -> str:
     """Sixteen letters that stand for the names and shapes of a network's tensors.
 
     Args:
-        layout: of what moves.
         frozen: digest of what does not move, which has to be the same on every node.
 
     Example:

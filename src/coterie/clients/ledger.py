@@ -42,7 +42,6 @@ class Block:
     """The same transfer between the server and several clients.
 
     Args:
-        round: its number.
         what: the purpose, as the rule that asks names it with ``Round.of``: ``cold_start``,
             ``newcomers``, ``choose``, ...; ``train`` for the training of the round.
         up: whether from the clients to the server.
@@ -117,8 +116,6 @@ class SentModels:
         """Mark models as sent; returns how many of them each client did not have, int64 ``[n]``.
 
         Args:
-            models: float32 ``[k, d]``.
-            ids: int64 ``[n]``, the clients.
             which: int64 ``[n, r]``, the rows that each is sent.
 
         Example:
@@ -163,12 +160,9 @@ class Ledger:
     """What passed between server and clients since it was last read.
 
     Args:
-        blocks: transfers, request by request.
-        refused: replies that were refused, by reason.
         clipped: replies that were brought within their bounds, by reason.
         training: seconds that the server waited for training.
         steps: mini-batch steps that clients took.
-        sent_models: which client was sent which model in this round.
         scores: what real clients answered when they scored the models that serve them; ``None``:
             they were not asked.
     """
@@ -188,10 +182,6 @@ class Ledger:
         round.
 
         Args:
-            key: of the request.
-            ids: the clients.
-            models: ``[k, d]``.
-            which: ``[n]`` or ``[n, r]``, their rows.
             shared: how many of the ``d`` values are sent, where the others stay with clients.
         """
         values = models.shape[1] if shared is None else shared
@@ -228,7 +218,6 @@ class Ledger:
         they become inputs.
 
         Args:
-            ids: the clients.
             reported: int64 ``[n]``, bytes that each sends.
             answered: bytes that each is sent.
         """

@@ -48,7 +48,6 @@ class Scale:
 
         Args:
             values: float64 ``[n]``, at least 0. A value of 0 says nothing and is left out.
-            group: int64 ``[n]``.
 
         Example:
             >>> values = np.array([1.0, 2.0, 3.0, 4.0, 100.0])
@@ -63,17 +62,7 @@ class Scale:
 
     def limits(self, values: FloatArray, group: IntArray) -> FloatArray:
         """The largest value that each client may have, float64 ``[n]``; infinite where there are
-        too few clients to tell.
-
-        Args:
-            values: float64 ``[n]``, at least 0. A value of 0 says nothing and is left out.
-            group: int64 ``[n]``.
-
-        Example:
-            >>> values = np.array([1.0, 1.0, 1.0, 1.0, 100.0])
-            >>> Scale(spread=6.0).limits(values, np.zeros(5, np.int64)).round(6).tolist()
-            [10.0, 10.0, 10.0, 10.0, 10.0]
-        """
+        too few clients to tell."""
         known = values > 0
         limits = np.full(len(values), np.inf)
         if known.sum() < FEWEST:

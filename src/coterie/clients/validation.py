@@ -28,10 +28,7 @@ class Expected:
     """What a reply must answer.
 
     Args:
-        work: what clients were asked to do.
         asked: int64 ``[n]``, who was asked.
-        round: of the request.
-        purpose: of the request.
         d: values of a model.
         r: models that each client was sent.
     """
@@ -45,7 +42,6 @@ class Expected:
 
     @property
     def fields(self) -> Fields:
-        """What one client's reply holds."""
         return self.work.fields(self.d, self.r)
 
 
@@ -221,7 +217,6 @@ def _is_plain(dtype: np.dtype[Any], kind: str) -> bool:
 
 
 def _merged(kept: list[tuple[Reply, IntArray]], expected: Expected) -> Reply:
-    """The rows that were kept, as one block in ascending order of clients."""
     if len(kept) == 1:
         reply, rows = kept[0]
         # One whole block in order, as engines make it: its arrays are used as they are, since a
@@ -241,14 +236,7 @@ def _merged(kept: list[tuple[Reply, IntArray]], expected: Expected) -> Reply:
 
 
 def validator_for(population: Population) -> ReplyValidator:
-    """A validator that lets no client of a simulation claim more samples than any of them holds.
-
-    Example:
-        >>> import torch
-        >>> x, y = torch.zeros(6, 2), torch.zeros(6, dtype=torch.long)
-        >>> validator_for(Population(x, y, (np.arange(2),), (np.arange(2, 6),), 2))
-        ReplyValidator(cap=2.0, tested=4.0, limit=1000000000000000.0, task=None)
-    """
+    """A validator that lets no client of a simulation claim more samples than any of them holds."""
     trained = float(max(1, population.sizes("train").max()))
     tested = float(max(1, population.sizes("test").max()))
     return ReplyValidator(trained, tested)

@@ -41,12 +41,7 @@ class Request:
     """What one client is asked.
 
     Args:
-        work: what to do.
         models: float32 ``[r, d]``, without the coordinates that stay with clients.
-        round: of the run.
-        purpose: of the request.
-        seed: of the run.
-        client: the client's number.
         assignment_version: how often the client was assigned to a group, see
             ``coterie.core.engine.DriftReports``.
         run: a name of the run, under which the client keeps what it caches.
@@ -72,7 +67,6 @@ class Answer:
     """What one client sends back.
 
     Args:
-        fields: those of its work.
         drifted: whether its data drifted since that assignment; ``None`` where the method does not
             ask.
     """
@@ -97,18 +91,10 @@ def dumps(work: Work, local: Train) -> str:
     are the shares of clients: these travel in each client's own message.
 
     Args:
-        work: what to do.
         local: the training of the run's method.
 
     Raises:
         ConfigError: if the work is a training by other rules than those of the run's method.
-
-    Example:
-        >>> from coterie.objectives import plain
-        >>> local = Train(plain)
-        >>> work = SelectGroup(Train(plain, Steps(50)))
-        >>> loads(dumps(work, local), Known(local)) == work
-        True
     """
     return json.dumps(_plain(work, local))
 
@@ -174,7 +160,6 @@ class Known:
     """What a client knows of work before it is asked.
 
     Args:
-        local: the training of the run's method.
         sums: those of the run's task.
         shares: of this client, where its message has some.
     """
@@ -187,10 +172,6 @@ class Known:
 def loads(text: str, known: Known) -> Work:
     """The work record of `dumps`.
 
-    Args:
-        text: of `dumps`.
-        known: what the client knows beside it.
-
     Raises:
         ValueError: if it is none.
     """
@@ -198,7 +179,6 @@ def loads(text: str, known: Known) -> Work:
 
 
 def _work(values: Any, known: Known) -> Work:
-    """The work record of plain values."""
     if not isinstance(values, dict):
         raise ValueError("no work record")
     options = dict(values)
@@ -236,7 +216,6 @@ def _train(options: dict[str, Any], known: Known) -> Train:
 
 
 def _how(options: dict[str, Any], known: Known) -> How:
-    """The kind of a training of plain values."""
     match options.pop("kind"):
         case "full_gradient":
             return FullGradient()
@@ -253,7 +232,6 @@ def _how(options: dict[str, Any], known: Known) -> How:
 
 
 def _budget(options: dict[str, Any]) -> Budget:
-    """The budget of a training of plain values."""
     match options.pop("kind"):
         case "epochs":
             return Epochs(**options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,7 +12,7 @@ from coterie.clients.clients import Clients, ClientStores, ModelShape
 from coterie.clients.ledger import Ledger
 from coterie.clients.validation import ReplyValidator
 from coterie.config.trust import remember
-from coterie.core.task import CORRECT, KnowsPossibleSums, Task, headline_of
+from coterie.core.task import KnowsPossibleSums, Task, headline_of
 from coterie.core.vectors import Layout
 from coterie.deploy.agreement import agree, describe_tables, make_flower_engine
 from coterie.deploy.attendance import Attendance
@@ -208,12 +207,14 @@ def _make_clients(
     stores = ClientStores()
     if engine.terms.local.stays is not None:
         stores.parts.begin(engine.terms.local.stays)
+    layout = Layout.of(federation.network.module)
+    shape = ModelShape.of(federation.task, federation.classes, federation.form.shape, layout)
     return Clients(
         engine,
         # A simulation caps claims at what its largest client holds; here nobody knows that.
         ReplyValidator(cap=settings.most_samples, task=_possible_sums(federation.task)),
         spec.quorum,
-        _model_shape(federation),
+        shape,
         drift_reports=engine,
         bounds=replace(spec.bounds, scores=True),
         stores=stores,
@@ -226,17 +227,6 @@ def _possible_sums(task: Task) -> KnowsPossibleSums | None:
     if isinstance(task, KnowsPossibleSums):
         return task
     return None
-
-
-def _model_shape(federation: FederationSpec) -> ModelShape:
-    """What rules may ask of the model."""
-    classes = 0
-    if federation.task.class_labels:
-        classes = federation.classes
-    # Right answers where there are any; no more, since methods pay for what they are sent.
-    sums = tuple(one for one in federation.task.sums if one in CORRECT)
-    layout = Layout.of(federation.network.module)
-    return ModelShape(classes, math.prod(federation.form.shape), layout, sums)
 
 
 def _run_spec(spec: RunSpec, attendance: Attendance) -> RunSpec:

@@ -5,7 +5,6 @@ from coterie.clients.ledger import Ledger
 from coterie.clients.validation import ReplyValidator
 from coterie.engines.attacks import ATTACKS, Attack
 from coterie.engines.attacks.attack import AttackingEngine, poisoned
-from coterie.engines.faults import Faults, FaultyEngine
 from coterie.engines.keeping import KeepingEngine, RememberingEngine
 from coterie.engines.own_models import OwnModelEngine
 from coterie.engines.pool import PoolEngine
@@ -19,8 +18,6 @@ __all__ = [
     "Attack",
     "AttackingEngine",
     "Clients",
-    "Faults",
-    "FaultyEngine",
     "KeepingEngine",
     "Ledger",
     "OwnModelEngine",

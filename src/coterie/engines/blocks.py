@@ -38,9 +38,7 @@ class Cohort:
     Args:
         sizes: int64 ``[n]``, how many samples each one holds.
         samples: inputs and labels of the client at a place of ``0..n-1``.
-        models: float32 ``[k, d]``.
         which: int64 ``[n]``, the row of ``models`` that each one gets.
-        keys: their streams.
     """
 
     sizes: IntArray
@@ -54,10 +52,7 @@ class Blocks:
     """Trains any number of clients in blocks.
 
     Args:
-        module: the network.
-        solver: the run's local SGD.
         decay: names of the kernels that carry L2.
-        device: where and how.
         memory: GiB that a block may take; default half of what is free on a GPU, a quarter GiB on a
             CPU.
 
@@ -91,15 +86,10 @@ class Blocks:
         """Train ``n`` clients.
 
         Args:
-            work: what to do.
-            cohort: who, on what, from which models.
             end: of the monotonic clock; clients that are not done then are left out.
 
         Returns:
             updates float32 ``[n, d]``, losses ``[n]``, and who is done, bool ``[n]``.
-
-        Raises:
-            ClientError: if the network fails.
         """
         n = len(cohort.sizes)
         delta = torch.zeros(n, cohort.models.shape[1])

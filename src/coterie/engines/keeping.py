@@ -35,7 +35,6 @@ class KeepingEngine:
 
     Args:
         engine: trains whole models: serial, pool, vmap or Ray.
-        store: what clients keep; ``None``: a new, empty one.
     """
 
     def __init__(self, engine: Engine, store: ClientStore | None = None) -> None:
@@ -129,8 +128,6 @@ class KeepingEngine:
         """The models of some clients with what each keeps in them, float32 ``[n, d]``.
 
         Args:
-            ids: int64 ``[n]``.
-            models: float32 ``[k, d]``.
             which: int64 ``[n]``, the row of ``models`` that each client is sent.
         """
         if self.store.keep is None:
@@ -151,7 +148,6 @@ def _whole(work: Train) -> Train:
 
 
 def _bytes_each(models: Tensor, which: IntArray) -> int:
-    """Bytes of the models that one client is sent."""
     models_each = which.shape[1] if which.ndim == 2 else 1
     return 4 * models.shape[1] * models_each
 
@@ -160,7 +156,6 @@ class RememberingEngine:
     """An engine around any simulating engine that stores each client's last trained network.
 
     Args:
-        engine: trains whole models: serial, pool, vmap or Ray.
         networks: where they are stored, one vector ``[d]`` for each client that trained.
         d: values of a model; ``None``: of a row. A row may be longer: behind the model is then what
             a client has of its own.
@@ -201,7 +196,6 @@ class RememberingEngine:
 
         Args:
             reply: with whole updates.
-            models: float32 ``[k, d]``, those that the clients were sent rows of.
             sent: int64 ``[n]`` or ``[n, r]``, the row or rows that each client was sent.
         """
         rows = sent.reshape(len(sent), -1)

@@ -38,11 +38,7 @@ from coterie.engines.simulation import least_loss_choices
 
 @dataclass(frozen=True, slots=True)
 class _Adapting:
-    """A rule whose training makes the model that serves a client, and changes nothing.
-
-    Args:
-        rule: whose clients fit the model that they are sent before they predict.
-    """
+    """A rule whose training makes the model that serves a client, and changes nothing."""
 
     rule: Adapts
 
@@ -65,7 +61,6 @@ class OwnModelEngine:
     """An engine around any simulating engine, whose `run` also knows trainings `WithOwnModel`.
 
     Args:
-        engine: trains rows of what a client is sent and what it stored.
         store: what clients store, one vector for each client that has trained; ``None``: a new,
             empty one.
     """
@@ -164,15 +159,7 @@ class OwnModelEngine:
         self, served_by: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key
     ) -> Tensor:
         """The model that serves each of some clients, float32 ``[n, d]``; for one that has nothing of
-        its own the one that it is sent.
-
-        Args:
-            served_by: the training of the method.
-            ids: int64 ``[n]``.
-            models: float32 ``[k, d]``.
-            which: int64 ``[n]``, the row of ``models`` that each client is sent.
-            key: random stream.
-        """
+        its own the one that it is sent."""
         found = models[torch.from_numpy(which)]
         own = np.flatnonzero(self._has_own(served_by, ids))
         if len(own):
@@ -220,8 +207,6 @@ class OwnModelEngine:
 
         Args:
             rule: says what a client has that stored nothing yet.
-            ids: int64 ``[n]``.
-            models: float32 ``[k, d]``.
             received: int64 ``[n, r]``, the rows of ``models`` that each client is sent.
         """
         sent = models[torch.from_numpy(received)].reshape(len(ids), -1)
@@ -244,7 +229,6 @@ class OwnModelEngine:
 
 
 def _first(rule: OwnModel, sent: Tensor, lengths: Mapping[str, int]) -> Vectors:
-    """What a client has that never trained, as one vector."""
     source = f"{type(rule).__name__}.first"
     values: Vectors = torch.cat(join_own(rule.first(sent), lengths, source)).numpy()
     return values

@@ -7,7 +7,6 @@ the options from these signatures.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -24,7 +23,6 @@ from coterie.core.arrays import IntArray
 from coterie.core.engine import Engine
 from coterie.core.keep import ClientStore
 from coterie.core.keys import Key
-from coterie.core.task import CORRECT
 from coterie.core.work import Train
 from coterie.engines.keeping import KeepingEngine, RememberingEngine
 from coterie.engines.own_models import OwnModelEngine
@@ -47,7 +45,6 @@ class Simulation:
     """What a run gives its engine; the rest are the engine's own options.
 
     Args:
-        runner: the population, the network and the solver.
         load_samples: reads all samples ``[S, ...]``; called where a cluster's node reads them from
             its own disk. ``None``: they can only be sent.
     """
@@ -65,7 +62,6 @@ def pool(
     """A process per core: the default on a CPU.
 
     Args:
-        simulation: what the run gives.
         workers: processes; default as many as there are cores for their threads.
         round_timeout: seconds after which a request is closed.
         threads: how many the training of one client uses.
@@ -79,7 +75,6 @@ def serial(
     """One client after another in this process: the reference, and for the debugger.
 
     Args:
-        simulation: what the run gives.
         round_timeout: seconds after which a request is closed.
         threads: how many the training of one client uses.
     """
@@ -98,7 +93,6 @@ def vmap(
     """Many clients at once on one device, for a GPU.
 
     Args:
-        simulation: what the run gives.
         round_timeout: seconds after which a request is closed.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
         precision: of the arithmetic; ``tf32`` and ``bfloat16`` do not equal the other engines.
@@ -125,7 +119,6 @@ def ray(
     """Actors over a Ray cluster.
 
     Args:
-        simulation: what the run gives.
         workers: actors; default as many as the cluster has cores for their threads.
         round_timeout: seconds after which a request is closed.
         address: of the cluster, ``auto`` for the one that runs on this machine.
@@ -166,8 +159,6 @@ def make_engine(name: str, simulation: Simulation, options: Mapping[str, Any]) -
     """The engine of a name.
 
     Args:
-        name: a key of `ENGINES`.
-        simulation: what the run gives.
         options: of this engine. Those of the other engines may be among them, and are left out, so
             that one table of options serves whichever engine is chosen.
 
@@ -198,33 +189,29 @@ class Experiment:
 
     Args:
         trains: the engine that trains, without what remembers anything.
-        store: the parts of models that clients keep.
-        own_models: what clients store for a model of their own.
     """
 
-    def __init__(self, trains: Engine, store: ClientStore, own_models: ClientStore) -> None:
+    def __init__(self, trains: Engine, stores: ClientStores) -> None:
         self.trains = trains
-        self.store = store
-        self.own_models = own_models
-        self._own = OwnModelEngine(trains, own_models)
-        self._engine = KeepingEngine(self._own, store)
+        self.stores = stores
+        self._own = OwnModelEngine(trains, stores.own_models)
+        self._engine = KeepingEngine(self._own, stores.parts)
 
     @property
     def engine(self) -> Engine:
-        """The clients, with what they have stored."""
         return self._engine
 
     def served_models(
         self, ids: IntArray, models: Tensor, which: IntArray, personal: Train | None, key: Key
     ) -> Tensor:
-        """See `coterie.core.engine.Simulated.served_models`."""
         if personal is not None:
             return self._own.served_models(personal, ids, models, which, key)
         return self._engine.served_models(ids, models, which)
 
     def on_trial(self) -> Experiment:
         """The same clients with copies of what they have stored."""
-        return Experiment(self.trains, self.store.copy(), self.own_models.copy())
+        stores = ClientStores(self.stores.parts.copy(), self.stores.own_models.copy())
+        return Experiment(self.trains, stores)
 
 
 def make_clients(
@@ -258,6 +245,7 @@ def make_clients(
     """
     trains: Engine = make_engine(name, Simulation(runner, load_samples), options)
     engine = trains
+    population = runner.population
     # One set of stores: engines fill it, a checkpoint is made of what the clients have.
     stores = ClientStores(networks=ClientStore() if remember_networks else None)
     if stores.networks is not None:
@@ -265,21 +253,11 @@ def make_clients(
         engine = RememberingEngine(engine, stores.networks, runner.layout.d)
     return Clients(
         KeepingEngine(OwnModelEngine(engine, stores.own_models), stores.parts),
-        validator_for(runner.population),
+        validator_for(population),
         quorum or Quorum(),
-        _shape_of(runner),
+        ModelShape.of(runner.task, population.classes, population.shape, runner.layout),
         bounds=bounds or Bounds(),
         stores=stores,
-        simulated=Experiment(trains, stores.parts, stores.own_models),
+        simulated=Experiment(trains, stores),
         solver=runner.solver,
     )
-
-
-def _shape_of(runner: LocalRunner) -> ModelShape:
-    """What rules may ask of the model."""
-    classes = 0
-    if runner.task.class_labels:
-        classes = runner.population.classes
-    # Right answers where there are any; no more, since methods pay for what they are sent.
-    sums = tuple(one for one in runner.task.sums if one in CORRECT)
-    return ModelShape(classes, math.prod(runner.population.shape), runner.layout, sums)

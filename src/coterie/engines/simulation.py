@@ -9,7 +9,7 @@ import time
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.core.arrays import IntArray, places_of
+from coterie.core.arrays import BoolArray, FloatArray, IntArray, places_of
 from coterie.core.describe import Describe
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
@@ -31,6 +31,7 @@ from coterie.errors import CoterieError
 from coterie.local import LocalRunner
 from coterie.local.scoring.by_loss import least_loss
 from coterie.local.scoring.network import Helpers
+from coterie.local.training.sgd import Trained
 
 # Code of these packages raises for what others hand them.
 _NOT_TO_BLAME = (str(Path(__file__).parents[1]), str(Path(torch.__file__).parent))
@@ -97,12 +98,48 @@ def ending(code: int) -> str:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class CohortUpdates:
+    """What the clients of a request send, by their places in it.
+
+    Args:
+        delta: float32 ``[n, d]``.
+        size: float64 ``[n]``, their samples.
+        loss: float64 ``[n]``, means of their last passes.
+        done: bool ``[n]``, who is done in time.
+    """
+
+    delta: Tensor
+    size: FloatArray
+    loss: FloatArray
+    done: BoolArray
+
+    @classmethod
+    def room(cls, n: int, d: int) -> CohortUpdates:
+        """Room for the updates of ``n`` clients, none of which is done."""
+        return cls(torch.empty(n, d), np.zeros(n), np.zeros(n), np.zeros(n, bool))
+
+    def put(self, place: int, trained: Trained) -> None:
+        """Note that a client is done, whose update is in its row already."""
+        self.size[place] = trained.size
+        self.loss[place] = trained.loss
+        self.done[place] = True
+
+    def reply(self, work: Train, ids: IntArray, key: Key) -> Reply:
+        """What those sent who are done."""
+        fields = {
+            "delta": work.uploaded(self.delta.numpy()[self.done]),
+            "size": self.size[self.done],
+            "loss": self.loss[self.done],
+        }
+        return Reply(key.round, ids[self.done], fields, key.purpose)
+
+
 class SimulationEngine(ABC):
     """An engine whose clients are arrays in memory. Engines differ in how they `train`, and some in
     how they `answer` what is no training; which of the two a request needs is decided in `run`.
 
     Args:
-        runner: the population, the module and the solver.
         round_timeout: seconds after which clients that are not done are left out, ``None``: wait
             for all.
         threads: how many the training of one client uses.
@@ -126,7 +163,6 @@ class SimulationEngine(ABC):
     def run(
         self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
     ) -> Sequence[Reply]:
-        """See ``coterie.core.engine.Engine``."""
         # The one place where what a method adds to the loss meets the loss of the run's task.
         work = work_for_task(work, self.runner.trained_task)
         if not isinstance(work, Train):
@@ -225,7 +261,6 @@ class SimulationEngine(ABC):
         return [Reply(key.round, replied, fields, key.purpose)]
 
     def set_population(self, population: Population) -> None:
-        """See ``coterie.core.engine.Engine``."""
         self.runner.set_population(population)
 
     @abstractmethod
@@ -238,8 +273,6 @@ def least_loss_choices(scored: Sequence[Reply], ids: IntArray, which: IntArray) 
 
     Args:
         scored: the losses of the models on the clients' training sets.
-        ids: int64 ``[n]``, the clients.
-        which: int64 ``[n, r]``, the models that each one was sent.
     """
     loss = np.zeros(which.shape)
     # Placed by client: an engine may answer in several parts, in any order.
@@ -249,7 +282,6 @@ def least_loss_choices(scored: Sequence[Reply], ids: IntArray, which: IntArray) 
 
 
 def _by_client(replies: Sequence[Reply]) -> dict[int, dict[str, Any]]:
-    """The fields of each client's reply."""
     return {
         client: {name: values[place] for name, values in reply.fields.items()}
         for reply in replies
@@ -258,41 +290,24 @@ def _by_client(replies: Sequence[Reply]) -> dict[int, dict[str, Any]]:
 
 
 class SerialEngine(SimulationEngine):
-    """Trains clients one after another; stops asking at the deadline.
-
-    Args:
-        runner: the population, the module and the solver.
-        round_timeout: seconds after which clients not yet trained are left out, ``None``: wait for
-            all.
-        threads: how many the training of one client uses.
-    """
+    """Trains clients one after another; stops asking at the deadline."""
 
     def train(
         self, work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key
     ) -> list[Reply]:
         end = self.deadline()
-        delta = torch.empty(len(ids), models.shape[1])
-        size = np.zeros(len(ids))
-        loss = np.zeros(len(ids))
-        done = np.zeros(len(ids), bool)
+        updates = CohortUpdates.room(len(ids), models.shape[1])
         # As many as in the other engines' processes: with more or fewer, sums have other bits.
         with threads(self.threads):
             for at, (client, row) in enumerate(zip(ids.tolist(), which.tolist(), strict=True)):
                 if end is not None and time.monotonic() > end:
                     break
                 try:
-                    trained = self.runner.train(work, client, models[row], delta[at], key)
+                    trained = self.runner.train(work, client, models[row], updates.delta[at], key)
                 except Exception as error:
                     raise ClientError(failure_line(client, key, error)) from error
-                size[at] = trained.size
-                loss[at] = trained.loss
-                done[at] = True
-        fields = {
-            "delta": work.uploaded(delta.numpy()[done]),
-            "size": size[done],
-            "loss": loss[done],
-        }
-        return [Reply(key.round, ids[done], fields, key.purpose)]
+                updates.put(at, trained)
+        return [updates.reply(work, ids, key)]
 
     def close(self) -> None:
         """Nothing: there are no processes."""

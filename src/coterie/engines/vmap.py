@@ -20,7 +20,6 @@ from threading import Lock
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.random import fork_rng
 
@@ -32,7 +31,13 @@ from coterie.core.objective import Objective
 from coterie.core.process import one_thread, one_torch_thread
 from coterie.core.work import Deliver, Evaluate, SelectGroup, Train
 from coterie.engines.blocks import Cohort, make_blocks
-from coterie.engines.simulation import ClientError, SerialEngine, SimulationEngine, failure_line
+from coterie.engines.simulation import (
+    ClientError,
+    CohortUpdates,
+    SerialEngine,
+    SimulationEngine,
+    failure_line,
+)
 from coterie.local import LocalRunner
 from coterie.local.device import Device, Precision, find_device
 from coterie.local.training.batches import TrainingSamples
@@ -47,10 +52,8 @@ class VmapEngine(SimulationEngine):
     """Trains blocks of clients with one gradient call a step, and scores models on the same device.
 
     Args:
-        runner: the population, the module and the solver.
         round_timeout: seconds after which clients not yet done are left out, ``None``: wait for
             all.
-        device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
         precision: ``float32``; ``tf32`` or ``bfloat16`` are faster on a GPU, and do not equal
             ``serial``.
         graphs: record steps as CUDA graphs where their shapes repeat; needs a GPU.
@@ -113,12 +116,8 @@ class VmapEngine(SimulationEngine):
         size = self.runner.sizes[ids]
         keys = [key.client(client) for client in ids.tolist()]
         delta, loss, done = self.blocks.train(work, Cohort(size, samples, models, which, keys), end)
-        fields = {
-            "delta": work.uploaded(delta.numpy()[done]),
-            "size": size[done].astype(np.float64),
-            "loss": loss[done],
-        }
-        return [Reply(key.round, ids[done], fields, key.purpose)]
+        updates = CohortUpdates(delta, size.astype(np.float64), loss, done)
+        return [updates.reply(work, ids, key)]
 
     def close(self) -> None:
         # Trainers hold the device's memory for as long as somebody holds them.
@@ -129,14 +128,7 @@ class VmapEngine(SimulationEngine):
 
 @dataclass(frozen=True, slots=True)
 class StreamRequest:
-    """Who trains from which model; see ``coterie.core.engine.Engine.run``.
-
-    Args:
-        ids: int64 ``[n]``, the clients.
-        models: float32 ``[k, d]``.
-        which: int64 ``[n]``, the row of ``models`` that each one gets.
-        key: of the request.
-    """
+    """Who trains from which model; see ``coterie.core.engine.Engine.run``."""
 
     ids: IntArray
     models: Tensor
@@ -150,8 +142,6 @@ class StreamedClients:
     run on a GPU so far.
 
     Args:
-        runner: the population, the module and the solver.
-        device: where and how clients train.
         streams: how many clients at a time; default 4 on a GPU, 1 on a CPU. A training that draws
             random numbers in its steps has no other beside it: both would draw from one stream.
     """
@@ -171,15 +161,10 @@ class StreamedClients:
         """Train clients until all are done, or the time is over.
 
         Args:
-            work: what to do.
-            request: who, from which model.
             end: of the monotonic clock; clients that are not begun then are left out.
-
-        Raises:
-            ClientError: if a client's training fails.
         """
         lanes = self._lanes_for(work, request.ids)
-        updates = _Updates.of(request)
+        updates = CohortUpdates.room(len(request.ids), request.models.shape[1])
         places = _Places(len(request.ids), end)
 
         def train_some(lane: _Lane) -> None:
@@ -196,12 +181,11 @@ class StreamedClients:
                 train_some(lanes[0])
             else:
                 self._train_beside(lanes, train_some, places)
-        return updates.reply(work, request)
+        return updates.reply(work, request.ids, request.key)
 
     def _train_beside(
         self, lanes: list[_Lane], train_some: Callable[[_Lane], None], places: _Places
     ) -> None:
-        """Give each lane a thread."""
         # Each training puts torch's global stream back to what it was, and threads would put back
         # each other's.
         with fork_rng(self.device.gpus), ThreadPoolExecutor(len(lanes)) as threads:
@@ -213,9 +197,8 @@ class StreamedClients:
                 raise
 
     def _train_one(
-        self, work: Train, request: StreamRequest, place: int, lane: _Lane, updates: _Updates
+        self, work: Train, request: StreamRequest, place: int, lane: _Lane, updates: CohortUpdates
     ) -> None:
-        """Train the client at a place of the request."""
         client = int(request.ids[place])
         key = request.key.client(client)
         start = request.models[int(request.which[place])]
@@ -233,9 +216,7 @@ class StreamedClients:
             ) from error
         except Exception as error:
             raise ClientError(failure_line(client, request.key, error)) from error
-        updates.size[place] = trained.size
-        updates.loss[place] = trained.loss
-        updates.done[place] = True
+        updates.put(place, trained)
 
     def _lanes_for(self, work: Train, ids: IntArray) -> list[_Lane]:
         """One lane for each client that trains at a time."""
@@ -248,7 +229,6 @@ class StreamedClients:
         return self._lanes[: max(1, streams)]
 
     def _work_draws(self, work: Train, ids: IntArray) -> bool:
-        """Whether a training draws random numbers in its steps."""
         if work.objective not in self._draws:
             largest = int(ids[np.argmax(self.runner.sizes[ids])])
             samples = self.runner.training_samples(largest)
@@ -259,7 +239,6 @@ class StreamedClients:
         return self._draws[work.objective]
 
     def clear(self) -> None:
-        """Let go of the device's memory."""
         self._lanes = []
 
 
@@ -268,7 +247,6 @@ class _Lane:
     """Where one client trains at a time.
 
     Args:
-        trainers: with a copy of the network.
         stream: of the GPU; ``None`` on a CPU.
     """
 
@@ -277,7 +255,6 @@ class _Lane:
 
     @classmethod
     def on(cls, device: Device, runner: LocalRunner) -> _Lane:
-        """A lane of a device."""
         stream = torch.cuda.Stream(device.name) if device.gpus else None
         return cls(Trainers(runner.module, runner.decay, device), stream)
 
@@ -289,45 +266,11 @@ class _Lane:
         return context
 
 
-@dataclass(frozen=True, slots=True)
-class _Updates:
-    """Room for what clients send, by their places in the request.
-
-    Args:
-        delta: float32 ``[n, d]``.
-        size: ``[n]``, their samples.
-        loss: ``[n]``, means of their last passes.
-        done: bool ``[n]``, who is done.
-    """
-
-    delta: Tensor
-    size: NDArray[np.float64]
-    loss: NDArray[np.float64]
-    done: NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, request: StreamRequest) -> _Updates:
-        """Room for all clients of a request."""
-        n = len(request.ids)
-        delta = torch.empty(n, request.models.shape[1])
-        return cls(delta, np.zeros(n), np.zeros(n), np.zeros(n, bool))
-
-    def reply(self, work: Train, request: StreamRequest) -> Reply:
-        """What those sent who are done."""
-        fields = {
-            "delta": work.uploaded(self.delta.numpy()[self.done]),
-            "size": self.size[self.done],
-            "loss": self.loss[self.done],
-        }
-        return Reply(request.key.round, request.ids[self.done], fields, request.key.purpose)
-
-
 @dataclass(slots=True)
 class _Places:
     """The numbers ``0..n-1``, each given to one thread, until the time is over.
 
     Args:
-        count: ``n``.
         end: of the monotonic clock; ``None``: there is no end.
     """
 

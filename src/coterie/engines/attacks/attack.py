@@ -75,8 +75,6 @@ class Attack:
 
         Args:
             able: int64, the clients with training samples.
-            population: number of clients ``N``.
-            key: of the run.
 
         Raises:
             ConfigError: for clients that are not there.
@@ -104,8 +102,6 @@ class AttackingEngine:
 
     Args:
         engine: what clients really do, on the data of `poisoned`.
-        attack: what attackers send.
-        attackers: int64, their numbers.
     """
 
     def __init__(self, engine: Engine, attack: Attack, attackers: IntArray) -> None:
@@ -135,7 +131,6 @@ class AttackingEngine:
         Args:
             reply: of all clients, ascending.
             row: int64 ``[n]``, the model that each one trained.
-            key: of which each attacker has a stream.
         """
         assert self.attack.forge is not None
         shape = reply.fields["delta"].shape
@@ -189,21 +184,8 @@ def poisoned(population: Population, attack: Attack, attackers: IntArray) -> Pop
     Samples are copied for the attackers and then changed, so an honest client that holds the same
     sample keeps it as it is.
 
-    Args:
-        population: as it is.
-        attack: what attackers do to their data.
-        attackers: int64, their numbers.
-
     Raises:
         ConfigError: for a federation whose data are made client by client.
-
-    Example:
-        >>> from coterie.engines.attacks import label_flip
-        >>> y = torch.tensor([0, 1, 2])
-        >>> before = Population(torch.zeros(3, 1), y, ([0, 1], [2]), ([], []), classes=3)
-        >>> after = poisoned(before, label_flip(), np.array([0]))
-        >>> after.y[after.train[0]].tolist(), after.y[after.train[1]].tolist()
-        ([2, 1], [2])
     """
     if not attack.changes_data or not len(attackers):
         return population

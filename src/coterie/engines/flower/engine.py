@@ -42,10 +42,7 @@ class FlowerEngine:
     It also keeps what clients report of their own data, see ``coterie.core.engine.DriftReports``.
 
     Args:
-        grid: Flower's.
-        terms: what clients must be, and how long they may take.
         names: of the clients met before, in the order of their numbers.
-        say: what to do with a line for the user.
         joined: called with all names before a new number is used.
         observer: is told what is sent and what comes; ``None``: nobody is.
     """
@@ -92,7 +89,6 @@ class FlowerEngine:
     def post(
         self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
     ) -> Callable[[], Sequence[Reply]]:
-        """See ``coterie.core.engine.SendsTogether``."""
         request = OutgoingRequest.of(work, ids, models, which, key, self.terms.local)
         self._posted.append(request)
 
@@ -203,7 +199,6 @@ class FlowerEngine:
         return came
 
     def _pull(self, left: Collection[str], limit: ReplyLimit) -> list[Arrival]:
-        """What came of the replies that are left."""
         began = time.monotonic()
         arrivals = self.inbox.pull(sorted(left), limit)
         failures = {arrival.request: arrival.failure for arrival in arrivals}
@@ -218,9 +213,6 @@ class FlowerEngine:
         Whatever a client sent, this does not raise: what is no reply is counted.
 
         Args:
-            requests: of its message.
-            client: its number.
-            arrival: what came.
             last: whether a model that it lacks is a failure.
         """
         if arrival.failure == "missing" and not last:
@@ -272,7 +264,6 @@ class FlowerEngine:
     # --- what clients report ----------------------------------------------------------------------
 
     def compare(self, assignment_version: IntArray) -> IntArray:
-        """See ``coterie.core.engine.DriftReports``."""
         self._assignment_version = assignment_version
         drifted = [
             client

@@ -26,8 +26,6 @@ class ExchangeObserver(Protocol):
         """Requests were sent.
 
         Args:
-            kind: of message.
-            round: from 0.
             ttl: seconds that clients have for an answer.
             sending: seconds that it took to send them.
             clients: message -> the name of its client.
@@ -66,9 +64,7 @@ class FirstReplies:
     """The first replies of clients that were asked to train, and all of the others.
 
     Args:
-        training: the clients that were asked to train.
         wanted: how many of their replies are waited for; ``None``: all.
-        replied: the clients whose replies came.
     """
 
     training: frozenset[int]
@@ -77,12 +73,7 @@ class FirstReplies:
 
     @classmethod
     def of(cls, asked: Mapping[int, Sequence[OutgoingRequest]], wanted: int | None) -> FirstReplies:
-        """What an exchange waits for.
-
-        Args:
-            asked: client -> its requests.
-            wanted: replies to trainings of a round; ``None``: all.
-        """
+        """What an exchange waits for."""
         return cls(frozenset(one for one, many in asked.items() if _trains(many)), wanted)
 
     @property
@@ -103,11 +94,7 @@ class FirstReplies:
         return True
 
     def all_in(self, left: Collection[int]) -> bool:
-        """Whether nobody has to be waited for any more.
-
-        Args:
-            left: the clients that have not answered.
-        """
+        """Whether nobody has to be waited for any more."""
         return all(self.is_late(client) for client in left)
 
     def is_late(self, client: int) -> bool:
@@ -126,9 +113,6 @@ class LongWait:
     """Says whom an exchange waits for, now and then.
 
     Args:
-        say: what to do with a line.
-        round: from 0.
-        asked: how many clients were asked.
         end: when the exchange is closed, on the monotonic clock.
         next: when there is something to say.
         pause: seconds to the line after that.
@@ -147,11 +131,7 @@ class LongWait:
         return cls(say, round, asked, end, time.monotonic() + SILENT, SILENT)
 
     def look(self, awaited: Sequence[str]) -> None:
-        """Say who is awaited, if it is time.
-
-        Args:
-            awaited: the names of clients that have not answered.
-        """
+        """Say who is awaited, if it is time."""
         now = time.monotonic()
         if now < self.next or not awaited:
             return

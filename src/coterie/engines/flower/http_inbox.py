@@ -42,11 +42,7 @@ class _RefusedError(Exception):
 
 @dataclass(slots=True)
 class _SizeGuard:
-    """Refuses an answer of the SuperLink by its announced length, before it is read.
-
-    Args:
-        most: bytes; ``None``: any.
-    """
+    """Refuses an answer of the SuperLink by its announced length, before it is read."""
 
     most: int | None = None
 
@@ -57,7 +53,6 @@ class _SizeGuard:
 
     @contextmanager
     def limit(self, most: int) -> Iterator[None]:
-        """No answer may be larger, for a while."""
         self.most = most
         try:
             yield
@@ -72,8 +67,6 @@ class _Download:
     Args:
         message: the digest of the message itself.
         missing: digests of the objects still to come.
-        contents: those that came.
-        size: bytes of those that came.
     """
 
     message: str
@@ -83,11 +76,7 @@ class _Download:
 
 
 class HttpInbox:
-    """Replies from a SuperLink; see ``inbox.Inbox``.
-
-    Args:
-        grid: Flower's grid over HTTP.
-    """
+    """Replies from a SuperLink; see ``inbox.Inbox``."""
 
     def __init__(self, grid: Any) -> None:
         self.grid = grid
@@ -102,7 +91,6 @@ class HttpInbox:
         return hasattr(type(grid), "_runtime_client")
 
     def pull(self, requests: Collection[str], limit: ReplyLimit) -> list[Arrival]:
-        """See `Inbox`."""
         arrivals = self._begin(requests, limit)
         for request in [name for name in requests if name in self._downloads]:
             download = self._downloads[request]
@@ -119,7 +107,6 @@ class HttpInbox:
         return arrivals
 
     def drop(self, requests: Collection[str]) -> None:
-        """See `Inbox`."""
         for request in requests:
             download = self._downloads.pop(request, None)
             if download is not None:

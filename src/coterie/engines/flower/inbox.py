@@ -42,7 +42,6 @@ def reply_limit(work: Work, d: int, r: int) -> ReplyLimit:
     """The most that an honest reply to a request takes.
 
     Args:
-        work: what to do.
         d: values of a model.
         r: models that each client was sent.
     """
@@ -55,11 +54,7 @@ def reply_limit(work: Work, d: int, r: int) -> ReplyLimit:
 
 
 def identity_limit(text: str) -> ReplyLimit:
-    """The most that a client takes to say who it is.
-
-    Args:
-        text: the identity that it has to have, but for its name.
-    """
+    """The most that a client takes to say who it is."""
     # JSON has up to six letters for one of a name.
     words = _WORDS + 6 * len(text)
     return ReplyLimit(_OBJECTS, words, 4 * words)
@@ -81,7 +76,6 @@ class Arrival:
 
     @classmethod
     def of(cls, request: str, message: Message) -> Arrival:
-        """A message that could be read."""
         return cls(request, message, failure_of(message))
 
 
@@ -89,12 +83,7 @@ class Inbox(Protocol):
     """Where replies come in."""
 
     def pull(self, requests: Collection[str], limit: ReplyLimit) -> list[Arrival]:
-        """What came since the last call. It does not wait, and does not raise for what a node sent.
-
-        Args:
-            requests: the messages whose replies are awaited.
-            limit: on each reply.
-        """
+        """What came since the last call. It does not wait, and does not raise for what a node sent."""
         ...
 
     def drop(self, requests: Collection[str]) -> None:
@@ -103,17 +92,12 @@ class Inbox(Protocol):
 
 
 class GridInbox:
-    """Replies from any grid, by its public methods, which decode a reply before it can be limited.
-
-    Args:
-        grid: Flower's.
-    """
+    """Replies from any grid, by its public methods, which decode a reply before it can be limited."""
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
 
     def pull(self, requests: Collection[str], limit: ReplyLimit) -> list[Arrival]:
-        """See `Inbox`."""
         return [arrival for request in requests for arrival in self._pull_one(request)]
 
     def _pull_one(self, request: str) -> Sequence[Arrival]:

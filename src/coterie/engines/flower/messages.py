@@ -51,10 +51,6 @@ FLOWER_ERRORS: Mapping[int, str] = {
 def part_name(record: str, number: int) -> str:
     """The name of a record of one of several requests in a message.
 
-    Args:
-        record: what it is: `NOTE`, `FIELDS` or `SHARES`.
-        number: of the request, from 0.
-
     Example:
         >>> part_name(NOTE, 0), part_name(NOTE, 1)
         ('coterie', 'coterie.1')
@@ -88,7 +84,6 @@ def read_array(data: bytes, most: int) -> NDArray[Any]:
     for more memory than there is: here the size is checked first, and the header against it.
 
     Args:
-        data: as they came.
         most: bytes that are expected at most.
 
     Raises:
@@ -134,7 +129,6 @@ def column_statistics(content: RecordDict) -> str:
 
 
 def requests_in(content: RecordDict) -> int:
-    """How many requests a message has."""
     return int(content.config_records[NOTE]["parts"])
 
 
@@ -148,10 +142,6 @@ def read_request(
     """What a client is asked; ``None`` if a model is neither in the message nor kept.
 
     Args:
-        content: of a message from the server.
-        number: of the request in the message, from 0.
-        local: the training of the run's method.
-        sums: those of the run's task.
         kept: a model that the client was sent before, by its digest; ``None`` where it has none.
 
     Raises:
@@ -200,8 +190,6 @@ def _read_shares(record: ArrayRecord | None, client: int) -> ClientShares | None
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An answer, and the request that it answers."""
-
     request: wire.Request
     answer: wire.Answer
 
@@ -226,7 +214,6 @@ def write_answers(answers: Sequence[Answered | str]) -> RecordDict:
 def _answer_records(
     number: int, request: wire.Request, answer: wire.Answer
 ) -> dict[str, ConfigRecord | ArrayRecord]:
-    """The two records of an answer."""
     note: dict[str, Any] = {
         "round": request.round,
         "purpose": request.purpose,

@@ -30,12 +30,10 @@ class Terms:
         identity: what a client must say of itself, but for its name.
         local: the training of the method, with what stays with its clients.
         capacity: the most clients that ever take part, ``N``.
-        run: a name of the run.
         server: a name of this process of the server.
         since: the first round of this process.
         columns: what clients are told of the columns of their tables, as JSON; empty where they have
             none, and before they were asked.
-        timeout: seconds after which a request is closed, however few replies came.
         wanted: replies to trainings after which an exchange waits no longer for the others; ``None``:
             it waits for all.
         least_poll: seconds between two polls for replies, at first.
@@ -58,19 +56,13 @@ class Terms:
 @dataclass(slots=True)
 class Pause:
     """Waits between two polls: a little longer each time, so that a long wait costs little and a
-    short one ends soon.
-
-    Args:
-        end: of the monotonic clock.
-        seconds: the next pause.
-    """
+    short one ends soon."""
 
     end: float
     seconds: float
 
     @property
     def over(self) -> bool:
-        """Whether the time is over."""
         return time.monotonic() >= self.end
 
     def wait(self) -> None:
@@ -88,11 +80,7 @@ class ClientRegister:
     with it (``coterie server add DIR NAME.pub``): a node with another key cannot take it.
 
     Args:
-        grid: Flower's.
-        inbox: where answers come in.
-        terms: what clients must be.
         names: of the clients met before, in the order of their numbers.
-        say: what to do with a line for the user.
         joined: called with all names before a new number is used.
     """
 
@@ -141,13 +129,7 @@ class ClientRegister:
         self, least: int, longest: float, waits: Callable[[], None] = lambda: None
     ) -> list[str]:
         """Wait until so many clients are there that can train, or the time is over; returns who
-        joined or came back.
-
-        Args:
-            least: how many.
-            longest: seconds.
-            waits: called after each look that finds too few.
-        """
+        joined or came back."""
         pause = Pause(time.monotonic() + longest, self.terms.least_poll)
         self.poll()
         while self.able < least and not pause.over:
@@ -217,7 +199,6 @@ class ClientRegister:
             self.say(f"client {self.names[client]!r} left")
 
     def _ask(self, nodes: Sequence[int]) -> None:
-        """Ask nodes who they are."""
         if not nodes:
             return
         note = {

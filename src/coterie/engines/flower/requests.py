@@ -31,15 +31,9 @@ class OutgoingRequest:
     """A request as parts of messages are made of it.
 
     Args:
-        work: what to do.
         text: the same, as it travels.
-        key: the stream.
         wanted: client -> the digests of its models.
         records: digest -> the model, as it travels.
-        fields: the names of what a reply holds.
-        limit: on each reply.
-        sent: whether its exchange has begun.
-        replies: what came.
     """
 
     work: Work
@@ -56,16 +50,7 @@ class OutgoingRequest:
     def of(
         cls, work: Work, ids: IntArray, models: Tensor, which: IntArray, key: Key, local: Train
     ) -> OutgoingRequest:
-        """A request of an engine.
-
-        Args:
-            work: see ``coterie.core.engine.Engine.run``, and so the next four.
-            ids: the clients.
-            models: float32 ``[k, d]``.
-            which: their rows.
-            key: the stream.
-            local: the training of the run's method.
-        """
+        """A request of an engine."""
         rows = which
         if which.ndim == 1:
             rows = which[:, None]
@@ -97,8 +82,6 @@ class OutgoingRequest:
         """The records of one client's message that this request is.
 
         Args:
-            number: the place of the request among those of the message.
-            client: its number.
             kept: digests of the models that the client was sent before and keeps.
             envelope: what the message says beside its requests; it is in the note of the first.
         """
@@ -169,8 +152,6 @@ class PartAnswer:
         round: that it says it is of.
         purpose: likewise.
         sender: the client that it says it is of.
-        note: all its words and numbers.
-        values: the arrays, with a row for the client.
     """
 
     round: int
@@ -184,12 +165,6 @@ def read_part(
     content: RecordDict, number: int, parts: int, request: OutgoingRequest
 ) -> PartAnswer | str:
     """The answer to one request of a message, or a word of ``wire.FAILURES``.
-
-    Args:
-        content: of the reply.
-        number: of the request in the message.
-        parts: how many requests the message had.
-        request: what was asked.
 
     Raises:
         Exception: of any kind, for what is no answer.
@@ -214,7 +189,6 @@ def read_part(
 
 
 def _read_fields(fields: Mapping[str, Array], request: OutgoingRequest) -> dict[str, NDArray[Any]]:
-    """The arrays of an answer, with a row for its client."""
     # Others are not read, since each may name the same large array: of their names alone the
     # validator will refuse them.
     if set(fields) != request.fields:

@@ -52,13 +52,10 @@ class PoolEngine(SimulationEngine):
     """A pool of worker processes around a ``LocalRunner``.
 
     Args:
-        runner: the population, the module and the solver.
-        workers: processes; default as many as there are cores for their threads.
         round_timeout: seconds after which clients without an update are left out, ``None``: wait
             for all.
         retries: how often a client is run again after its worker died.
         start: how worker processes start, ``fork`` or ``spawn``; default what is safe here.
-        threads: how many the training of one client uses.
 
     Raises:
         ValueError: for a fork with several threads.
@@ -98,7 +95,6 @@ class PoolEngine(SimulationEngine):
 
     @property
     def processes(self) -> list[Any]:
-        """The worker processes that run now."""
         return self.pool.processes
 
     def set_population(self, population: Population) -> None:
@@ -264,7 +260,6 @@ def shared_out(sizes: IntArray, workers: int) -> IntArray:
 
     Args:
         sizes: int64 ``[N]``, samples of each client.
-        workers: how many.
 
     Returns:
         int64 ``[N]``, the worker of each client.
@@ -303,7 +298,6 @@ class Arrived:
         self.sizes_and_losses.append(sizes_and_losses)
 
     def reply(self, work: Train, key: Key) -> Reply:
-        """All of it."""
         delta = _joined(self.deltas)
         size, loss = _joined(self.sizes_and_losses).T
         fields = {"delta": work.uploaded(delta), "size": size, "loss": loss}

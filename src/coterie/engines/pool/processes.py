@@ -63,13 +63,7 @@ def cores_of_workers(workers: int) -> list[int]:
 
 
 class WorkerPool:
-    """Worker processes that come and go together: if one dies, all are ended and made anew.
-
-    Args:
-        workers: how many.
-        start: how they start, ``fork`` or ``spawn``.
-        threads: how many the training of one client uses.
-    """
+    """Worker processes that come and go together: if one dies, all are ended and made anew."""
 
     def __init__(self, workers: int, start: str, threads: int) -> None:
         self.workers = workers
@@ -87,15 +81,12 @@ class WorkerPool:
 
     @property
     def running(self) -> bool:
-        """Whether there are processes."""
         return bool(self.processes)
 
     def fits(self, models: int, tasks: int, width: int) -> bool:
         """Whether processes run whose shared memory has room for so many models and tasks.
 
         Args:
-            models: that clients start from.
-            tasks: clients.
             width: values of a model, and of what its client has of its own.
         """
         room = models <= self._models and tasks <= self._tasks and width <= self._width
@@ -169,7 +160,6 @@ class WorkerPool:
         taken.close()
 
     def _send(self, packed: bytes) -> None:
-        """Send workers that were not forked what they need."""
         for pipe in self._pipes:
             # Of one that has ended we hear below.
             with suppress(BrokenPipeError, ConnectionResetError):
@@ -222,9 +212,7 @@ class WorkerPool:
         """Hand out tasks and wait until all are done.
 
         Args:
-            job: what to train.
             tasks: places in ``job.ids``, in the order in which workers take them.
-            end: of the monotonic clock.
 
         Returns:
             ``False`` if a worker died or the time is over; ``done`` says what came before.
@@ -303,7 +291,6 @@ class WorkerPool:
                 os.sched_setaffinity(process.pid, {core})
 
     def close(self) -> None:
-        """End the processes."""
         for process in self.processes:
             # A process that ends closes its sentinel a moment before it has ended.
             if wait([process.sentinel], timeout=0):

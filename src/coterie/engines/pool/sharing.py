@@ -32,7 +32,6 @@ class _Packer(pickle.Pickler):
         self.tensors: list[Tensor] = []
 
     def persistent_id(self, obj: Any) -> int | None:
-        """The number of a tensor that is left out."""
         if not isinstance(obj, Tensor) or not (obj.nbytes >= _LARGE or obj.is_shared()):
             return None
         for number, known in enumerate(self.tensors):
@@ -48,7 +47,6 @@ class _Unpacker(pickle.Unpickler):
         self._tensors = tensors
 
     def persistent_load(self, pid: Any) -> Tensor:
-        """The tensor of a number."""
         return self._tensors[pid]
 
 
@@ -70,7 +68,6 @@ def pack_arguments(value: Any) -> tuple[bytes, list[Tensor]]:
 
 
 def unpack_arguments(packed: bytes, tensors: list[Tensor]) -> Any:
-    """The value of `pack_arguments`."""
     return _Unpacker(packed, tensors).load()
 
 
@@ -97,17 +94,10 @@ def share(models: int, tasks: int, width: int, *, fork: bool) -> Shared:
     """New memory, all zero.
 
     Args:
-        models: that clients start from.
-        tasks: clients.
-        width: values of a model.
         fork: whether workers inherit it; others are sent it.
 
     Raises:
         ConfigError: if the system has no room for it.
-
-    Example:
-        >>> share(1, 2, 5, fork=True).sizes_and_losses.shape
-        torch.Size([2, 2])
     """
     # Whole lines of the cache, so that every model begins one.
     values = CACHE_LINE // torch.float32.itemsize

@@ -37,8 +37,6 @@ class PoolJob:
     Args:
         work: training, of which each worker takes the next task that is left, or scoring, of
             clients that are this worker's alone.
-        key: of the request.
-        ids: int64 ``[n]``, the clients.
         rows: int64 ``[n]`` or ``[n, r]``, their models among the shared ones.
         width: values of a model, and of what its client has of its own behind it.
         moves: what changed hands since the worker's last job.
@@ -57,12 +55,7 @@ class PartJob:
     """A part of what the network is to score, for a worker.
 
     Args:
-        work: what is counted.
         clients: int64 ``[n]`` each, who is scored on the first of the shared models, the second...
-        number: which part, from 0.
-        parts: how many there are.
-        width: values of a model.
-        moves: what changed hands since the worker's last job.
     """
 
     work: Evaluate
@@ -75,12 +68,7 @@ class PartJob:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A client's own code raised in a worker.
-
-    Args:
-        line: whose, where.
-        trace: the traceback.
-    """
+    """A client's own code raised in a worker."""
 
     line: str
     trace: str
@@ -91,8 +79,6 @@ class WorkerEquipment:
     """What a worker needs for all its jobs.
 
     Args:
-        runner: the population, the module and the solver.
-        shared: models and updates.
         threads: how many the training of one client uses. Workers score on one.
     """
 

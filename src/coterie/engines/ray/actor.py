@@ -48,10 +48,7 @@ class ActorJob:
     """A call: who trains what, on which samples.
 
     Args:
-        work: what to do.
-        keys: the clients' streams.
         which: int64 ``[n]``, the row of the models that each one gets.
-        labels: of each client's samples.
         places: of each client its shard and its rows there, or the rows in the actor's own samples.
         fresh: names of the shards that come with the call, and are kept.
         stale: names of those to forget.
@@ -73,7 +70,6 @@ class ScoreJob:
     """A call: which samples to score, and under which models.
 
     Args:
-        work: what is counted.
         which: the models, as rows of those that are sent.
         rows: int64 each, the samples of each model, as rows of those that are sent.
     """
@@ -88,15 +84,9 @@ class Equipment:
     """What an actor is made of; sent once.
 
     Args:
-        module: the network.
-        solver: the run's local SGD.
         decay: names of the kernels that carry L2.
         each: how it trains.
-        device: of a ``vmap`` actor.
-        memory: of a ``vmap`` actor, GiB.
         load: reads all samples on its node; ``None``: they are sent.
-        task: what is counted when it scores.
-        threads: how many the training of one client uses.
     """
 
     module: nn.Module
@@ -207,14 +197,7 @@ class Actor:
         x: NDArray[Any],
         y: NDArray[Any],
     ) -> list[dict[str, PerSample]] | None:
-        """What each sample adds to each sum, model by model; ``None`` if that failed.
-
-        Args:
-            job: which samples, and under which models.
-            models: float32 ``[k, d]``.
-            x: all test samples.
-            y: their targets.
-        """
+        """What each sample adds to each sum, model by model; ``None`` if that failed."""
         found = []
         try:
             if self.scorer is None:
@@ -237,7 +220,6 @@ class Actor:
         return found
 
     def _trained(self, job: ActorJob, starts: Tensor) -> tuple[Any, ...]:
-        """Updates, sizes and losses of the clients of a job."""
         if job.work.one_by_one:
             return self._train_each(job, self.trainers, starts)
         if self.blocks is not None:

@@ -45,7 +45,6 @@ def connect(address: str | None, cores: int | None = None) -> bool:
     """Join a cluster, unless this process is in one; whether it is now.
 
     Args:
-        address: see `Cluster`.
         cores: of a cluster that is started here; ``None``: those of this machine.
 
     Raises:

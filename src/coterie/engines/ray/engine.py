@@ -34,7 +34,7 @@ from coterie.engines.ray.cluster import Cluster
 from coterie.engines.ray.members import ActorOptions, Member, Members
 from coterie.engines.ray.scoring import ActorScoring
 from coterie.engines.ray.shards import ShardStore
-from coterie.engines.simulation import SimulationEngine
+from coterie.engines.simulation import CohortUpdates, SimulationEngine
 from coterie.errors import ConfigError, RemoteError
 from coterie.local import LocalRunner
 
@@ -56,7 +56,6 @@ class Pace:
     seconds_per_step: float = math.inf
 
     def measured(self, seconds: float, steps: float) -> None:
-        """Take over what a round took."""
         if steps:
             self.seconds_per_step = seconds / steps
 
@@ -82,9 +81,7 @@ def cut(steps: IntArray, actors: int, parts: int, pace: Pace) -> list[IntArray]:
 
     Args:
         steps: int64 ``[n]``, SGD steps of each client.
-        actors: how many take calls.
         parts: a call has ``1 / parts`` of the steps that are left.
-        pace: of the round before.
 
     Returns:
         the clients of each call, as places in ``steps``.
@@ -131,14 +128,10 @@ class TrainRequest:
     """A request to train, as calls are made of it.
 
     Args:
-        work: what to do.
-        ids: int64 ``[n]``, the clients.
-        models: float32 ``[k, d]``.
         which: int64 ``[n]``, the row of ``models`` that each client gets.
         rows: int64 ``[n]``, the same among ``shared``.
         shared: the models that clients share, or Ray's reference to them; ``None`` where each
             client has its own, which then travels with the call.
-        key: the stream.
     """
 
     work: Train
@@ -154,9 +147,6 @@ class RayEngine(SimulationEngine):
     """Deals clients to actors over a cluster, longest first.
 
     Args:
-        runner: the population, the module and the solver.
-        cluster: where actors run, and how many.
-        actors: how they train.
         round_timeout: seconds after which clients without an update are left out, ``None``: wait
             for all.
         spare: actors that another engine let go (``release``), taken up before new ones are asked
@@ -203,18 +193,15 @@ class RayEngine(SimulationEngine):
         self.members.ensure()
         end = self.deadline()
         request = _request(work, ids, models, which, key)
-        delta = np.empty((len(ids), models.shape[1]), np.float32)
-        size = np.zeros(len(ids))
-        loss = np.zeros(len(ids))
-        done = np.zeros(len(ids), bool)
+        updates = CohortUpdates.room(len(ids), models.shape[1])
+        delta = updates.delta.numpy()
         spent = 0.0
         for places, result in self._results(request, end):
-            delta[places], size[places], loss[places], seconds = result
-            done[places] = True
+            delta[places], updates.size[places], updates.loss[places], seconds = result
+            updates.done[places] = True
             spent = spent + seconds
-        self.pace.measured(spent, float(self.runner.steps(work, ids[done]).sum()))
-        fields = {"delta": work.uploaded(delta[done]), "size": size[done], "loss": loss[done]}
-        return [Reply(key.round, ids[done], fields, key.purpose)]
+        self.pace.measured(spent, float(self.runner.steps(work, ids[updates.done]).sum()))
+        return [updates.reply(work, ids, key)]
 
     def _results(self, request: TrainRequest, end: float | None) -> Iterator[tuple[IntArray, Any]]:
         """What actors answer, call by call, until all is there or the time is over."""
@@ -272,7 +259,6 @@ class RayEngine(SimulationEngine):
         return cut(steps, actors, parts, self.pace)
 
     def _call(self, request: TrainRequest, member: Member, places: IntArray) -> Any:
-        """Call an actor to train the clients at these places."""
         population = self.runner.population
         clients = request.ids[places].tolist()
         held = [torch.from_numpy(population.train[client]) for client in clients]

@@ -32,7 +32,6 @@ class ActorOptions:
     """How actors train.
 
     Args:
-        each: ``serial`` or ``vmap``.
         load: reads all samples ``[S, ...]`` on the actor's node; ``None``: they are sent in shards.
         device: of a ``vmap`` actor, ``auto``: the GPU that Ray gives it.
         memory: of a ``vmap`` actor, GiB.
@@ -51,7 +50,6 @@ class Member:
     """An actor.
 
     Args:
-        handle: Ray's.
         coming: the call that says that it is there; ``None`` once it was answered.
         at: call -> the clients that it trains, as places in the request.
         pieces: call -> the values in which its updates come.
@@ -88,12 +86,8 @@ class Members:
     later.
 
     Args:
-        runner: what actors train, and on which samples.
-        cluster: where they are.
-        options: how they train.
         spare: actors that another engine let go (``release``), taken up before new ones are asked
             for.
-        store: of samples that are sent to actors.
     """
 
     def __init__(
@@ -134,7 +128,6 @@ class Members:
         self.all += [self._new_member() for _ in range(self.count - len(self.all))]
 
     def coming(self) -> bool:
-        """Whether some actors have not answered yet."""
         return any(member.coming is not None for member in self.all)
 
     def _begin(self) -> None:
@@ -195,7 +188,6 @@ class Members:
         )
 
     def _needs(self) -> dict[str, int]:
-        """What an actor asks of its node."""
         batched = self.options.each == "vmap" and self.options.device.name != "cpu"
         if batched and ray.cluster_resources().get("GPU", 0) > 0:
             return {"num_cpus": self.options.threads, "num_gpus": 1}

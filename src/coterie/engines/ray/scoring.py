@@ -29,11 +29,7 @@ from coterie.local.scoring.samples import PerSample
 
 
 class EvaluationSamples:
-    """All test samples in Ray's object store.
-
-    Args:
-        population: who holds what.
-    """
+    """All test samples in Ray's object store."""
 
     def __init__(self, population: Population) -> None:
         self._population = population
@@ -70,13 +66,11 @@ class EvaluationSamples:
         return np.searchsorted(self._held, index)
 
     def clear(self) -> None:
-        """Let the samples leave the store."""
         self._held = None
         self._refs = None
 
 
 def _bytes_each(values: Tensor) -> int:
-    """Bytes of a sample."""
     return values[0].numel() * values.element_size()
 
 
@@ -87,12 +81,7 @@ def _held(population: Population) -> IntArray:
 
 
 class ActorScoring:
-    """Has the actors score; it is one of ``coterie.local.scoring.network.Helpers``.
-
-    Args:
-        runner: whose network scores.
-        members: the actors.
-    """
+    """Has the actors score; it is one of ``coterie.local.scoring.network.Helpers``."""
 
     def __init__(self, runner: LocalRunner, members: Members) -> None:
         self._runner = runner
@@ -144,7 +133,6 @@ class ActorScoring:
         return jobs, ray.get(calls)
 
     def _jobs(self, passes: Sequence[Scored], work: Evaluate, actors: int) -> list[ScoreJob]:
-        """The call of each actor."""
         scorer = self._runner.scorer
         samples = [scorer.rows.numbers(one.ids, work.split) for one in passes]
         jobs = []

@@ -27,8 +27,6 @@ class Shard:
 
     Args:
         name: its number, and its version.
-        ref: Ray's reference.
-        size: bytes.
         where: client -> its rows in the shard.
     """
 
@@ -43,9 +41,6 @@ class ShardStore:
 
     Neighbouring clients share a shard. Where samples are made client by client, each client has its
     own, so that none is made that was not asked for.
-
-    Args:
-        population: who holds what.
     """
 
     def __init__(self, population: Population) -> None:
@@ -61,7 +56,6 @@ class ShardStore:
             self._shard_of = np.concatenate([[0], ends[:-1]]) // _SHARD
 
     def holding(self, client: int) -> Shard:
-        """The shard that holds a client's samples."""
         return self.get(int(self._shard_of[client]))
 
     def get(self, number: int) -> Shard:
@@ -76,11 +70,7 @@ class ShardStore:
 
     def few(self, room: float) -> list[Shard]:
         """All shards, where they are few and an actor may keep them all: it is then sent all of them
-        at once, and waits for none in a round. Else nothing.
-
-        Args:
-            room: bytes of shards that an actor may keep.
-        """
+        at once, and waits for none in a round. Else nothing."""
         population = self.population
         if population.lazy or _bytes_of_all(population) > min(room, _FEW):
             return []
@@ -118,16 +108,13 @@ class ShardStore:
         self.population = population
 
     def clear(self) -> None:
-        """Let all shards leave."""
         self.shards.clear()
         self.stored = 0
 
 
 def _sample_bytes(population: Population) -> int:
-    """Bytes of one sample of a federation that is not lazy."""
     return population.x.element_size() * int(np.prod(population.shape, dtype=np.int64))
 
 
 def _bytes_of_all(population: Population) -> int:
-    """Bytes of the training samples of all clients."""
     return int(population.sizes("train").sum()) * _sample_bytes(population)

@@ -55,12 +55,7 @@ class Faults:
 
 class FaultyEngine:
     """An engine around any engine, whose `run` is the same but for faults. Only training replies
-    are touched.
-
-    Args:
-        engine: what clients really do.
-        faults: what happens to their replies on the way.
-    """
+    are touched."""
 
     def __init__(self, engine: Engine, faults: Faults) -> None:
         self.engine = engine
