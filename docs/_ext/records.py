@@ -25,7 +25,9 @@ class Records(SphinxDirective):
                 if key.default is None and not key.required:
                     default = "not set"
                 row = (f"``{key.name}``", key.expected, f"``{default}``", key.help)
-                lines += [f"   {'* -' if place == 0 else '  -'} {cell}" for place, cell in enumerate(row)]
+                lines += [
+                    f"   {'* -' if place == 0 else '  -'} {cell}" for place, cell in enumerate(row)
+                ]
             lines.append("")
         holder = nodes.container()
         self.state.nested_parse(StringList(lines, "records"), self.content_offset, holder)
