@@ -28,16 +28,7 @@ ATTACKER_SHARES = "0,0.1,0.2,0.3"  # of `coterie compare --attack`
 
 @dataclass(frozen=True, slots=True)
 class SweepOptions:
-    """Which runs a sweep has: every algorithm with every seed and every value.
-
-    Args:
-        algorithms: names between commas.
-        seeds: numbers and ranges between commas.
-        grid: values of keys.
-        attack: kinds of attack between commas; empty: all clients are honest.
-        attackers: shares of attackers between commas; empty: `ATTACKER_SHARES`.
-        assignments: values that all runs have.
-    """
+    """Which runs a sweep has: every algorithm with every seed and every value."""
 
     algorithms: Annotated[
         str,
@@ -79,12 +70,7 @@ class SweepOptions:
     assignments: Assignments = None
 
     def plan(self, config: Path, values: Mapping[str, Any]) -> SweepPlan:
-        """The runs.
-
-        Args:
-            config: the file of the configuration.
-            values: key path -> value, of all runs.
-        """
+        """The runs."""
         from coterie.sweep.grid import read_seeds
         from coterie.sweep.plan import make_plan
 
@@ -103,13 +89,7 @@ class SweepOptions:
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """What the table of a sweep compares.
-
-    Args:
-        baseline: what the others are compared with.
-        target: a value of the headline, as an accuracy from 0 to 1, for rounds and bytes to it.
-        figure: the figure compared.
-    """
+    """What the table of a sweep compares."""
 
     baseline: Annotated[
         str | None,
@@ -164,18 +144,7 @@ def compare_command(
 def run_sweep(
     plan: SweepPlan, out: Path, jobs: int, request: StopRequest, options: TableOptions
 ) -> None:
-    """Execute the runs of a plan that are not done yet, and show and write their table.
-
-    Args:
-        plan: the runs.
-        out: the folder of the sweep.
-        jobs: how many runs go side by side.
-        request: whether a signal asked to stop.
-        options: what the table compares.
-
-    Raises:
-        SweepError: with a line for each run that failed.
-    """
+    """Execute the runs of a plan that are not done yet, and show and write their table."""
     from coterie.sweep.attackers import ATTACKERS
     from coterie.sweep.comparison import tabulate
     from coterie.sweep.runner import sweep
@@ -213,13 +182,7 @@ def run_sweep(
 
 @dataclass(slots=True)
 class SweepProgress:
-    """Prints a line for each run of a sweep that ends.
-
-    Args:
-        out: the folder of the sweep.
-        count: number of runs of the sweep.
-        ended: how many have ended so far.
-    """
+    """Prints a line for each run of a sweep that ends."""
 
     out: Path
     count: int
@@ -247,7 +210,6 @@ class SweepProgress:
         """A run has ended.
 
         Args:
-            run: the run.
             state: ``done``, ``failed``, ``shared`` or ``skipped``.
         """
         from coterie.runs.store import RunFolder

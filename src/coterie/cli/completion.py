@@ -47,7 +47,6 @@ def registered(key: str) -> list[str]:
 
 
 def _source_of(module: str) -> str:
-    """The text of a module of Coterie, which is not imported."""
     parts = module.split(".")[1:]
     path = Path(__file__).parents[1].joinpath(*parts)
     if path.is_dir():
@@ -56,7 +55,6 @@ def _source_of(module: str) -> str:
 
 
 def _keys_of(statement: ast.AnnAssign) -> list[str]:
-    """The keys of the dictionary in an assignment."""
     dictionaries = [node for node in ast.walk(statement) if isinstance(node, ast.Dict)]
     keys = [key for one in dictionaries for key in one.keys if isinstance(key, ast.Constant)]
     return [str(key.value) for key in keys]
@@ -68,12 +66,7 @@ def _exported_by(statement: ast.ImportFrom) -> list[str]:
 
 
 def complete_algorithms(incomplete: str) -> list[str]:
-    """Names between commas: the last one is completed.
-
-    Example:
-        >>> complete_algorithms("fedavg,flex")
-        ['fedavg,flexcfl']
-    """
+    """Names between commas: the last one is completed."""
     before, comma, last = incomplete.rpartition(",")
     return [
         before + comma + name
@@ -83,12 +76,7 @@ def complete_algorithms(incomplete: str) -> list[str]:
 
 
 def complete_set(incomplete: str) -> list[str]:
-    """``data.source=`` and ``algorithm.name=`` with what they may be.
-
-    Example:
-        >>> complete_set("data.source=dig"), complete_set("algo")
-        (['data.source=digits'], ['algorithm.name='])
-    """
+    """``data.source=`` and ``algorithm.name=`` with what they may be."""
     key, equals, value = incomplete.partition("=")
     if not equals:
         return [f"{name}=" for name in _starting(REGISTRIES, key)]
@@ -140,7 +128,6 @@ def _prefixes(incomplete: str) -> list[str]:
 
 
 def _folders(folder: Path) -> Iterator[tuple[str, bool]]:
-    """The folders in a folder, and whether each is that of a run."""
     # What cannot be read is not completed: there is nobody to tell.
     with suppress(OSError):
         for path in folder.iterdir():

@@ -84,7 +84,6 @@ def _first_paragraph(text: str) -> str:
 
 
 def _spelled_options(kind: str, name: str) -> list[tuple[str, str]]:
-    """Each option with its default, and what it may be."""
     from coterie.config import registry
     from coterie.config.wording import describe_type, shown
 
@@ -145,7 +144,6 @@ def inspect_command(
 
 
 def _print_numbers(population: Population) -> None:
-    """Print mean, deviation and range of the targets of all training samples."""
     import numpy as np
 
     targets = population.y.numpy()[np.concatenate(population.train)].astype(np.float64)

@@ -68,14 +68,6 @@ def run_demo(out: Path, console: Console | None = None, seed: int = 0) -> Path:
 
     Both start from the same model and sample the same clients in every round. Newcomers do not
     answer before they join, and are not scored before either.
-
-    Args:
-        out: folder of the page.
-        console: where progress is printed; default the terminal.
-        seed: of everything random.
-
-    Returns:
-        The path of the page.
     """
     if console is None:
         console = terminal()
@@ -120,7 +112,6 @@ class Arrivals:
     """An engine whose clients do not answer before they join.
 
     Args:
-        engine: reaches the clients.
         since: int64 ``[N]``, the round in which each client joins.
     """
 

@@ -37,12 +37,7 @@ def usage_code(error: click.ClickException) -> int:
 
 
 def failure_code(error: Exception, debug: bool) -> int:
-    """Print why a command failed; returns its exit code.
-
-    Args:
-        error: an expected one, which has its own code and one line, or any other, which is a bug.
-        debug: print the traceback, too.
-    """
+    """Print why a command failed; returns its exit code."""
     if debug:
         traceback.print_exception(error)
     code = code_of(error)

@@ -11,11 +11,7 @@ from coterie.runs.store import RunFolder
 
 
 class Follower:
-    """The rows of a run, read again when their file has changed.
-
-    Args:
-        folder: of the run.
-    """
+    """The rows of a run, read again when their file has changed."""
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
@@ -31,11 +27,7 @@ class Follower:
         self._last_read: tuple[int, ...] = ()
 
     def read(self) -> bool:
-        """Read what is new; returns whether anything is.
-
-        Raises:
-            CheckpointError: if a line before the last is damaged.
-        """
+        """Read what is new; returns whether anything is."""
         try:
             now = os.stat(self.file)
         except FileNotFoundError:

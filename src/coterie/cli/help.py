@@ -23,7 +23,6 @@ def command_group(commands: Mapping[str, Function], **options: Any) -> typer.Typ
     Args:
         commands: name -> function, whose parameters are annotated as typer has it, or records of
             such parameters.
-        options: of ``typer.Typer``.
     """
     # Texts are not markup: names in brackets would vanish.
     app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None, **options)
@@ -104,7 +103,6 @@ class CommandGroup(TyperGroup):
 
 
 def _argument_help(function: Callable[..., Any] | None) -> dict[str, str]:
-    """The help texts of a function's arguments, as its annotations have them."""
     if function is None:
         return {}
     found = {}

@@ -140,11 +140,7 @@ def main() -> None:
 
 
 def invoke(arguments: Sequence[str]) -> int:
-    """Run a command; returns its exit code.
-
-    Args:
-        arguments: the words after ``coterie``.
-    """
+    """Run a command; returns its exit code."""
     try:
         # Not standalone: click would print errors in its own form and exit with its own codes.
         result = app(list(arguments), prog_name="coterie", standalone_mode=False)

@@ -25,15 +25,7 @@ Cache = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
-    """What a node is and where its server is.
-
-    Args:
-        server: where nodes connect.
-        ca: of the authority of the certificate there.
-        name: of the client.
-        folder: of the key, the configuration and the logs.
-        cache: what the node keeps from round to round.
-    """
+    """What a node is and where its server is."""
 
     server: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where nodes connect to the server.")
@@ -51,18 +43,7 @@ class NodeOptions:
 
 @dataclass(frozen=True, slots=True)
 class DataOptions:
-    """Where a node's samples are.
-
-    Args:
-        data: a file, a folder, or the URL of a database.
-        query: of the database.
-        label: the column of labels.
-        input: the column of inputs that are lists.
-        shape: of an input in flat rows.
-        classes: between commas.
-        unlabelled: whether the samples have no labels.
-        loader: a Python file with ``load_client``.
-    """
+    """Where a node's samples are."""
 
     data: Annotated[
         str | None,

@@ -52,13 +52,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 
 @dataclass(frozen=True, slots=True)
 class MachineOptions:
-    """What belongs to this machine and not to the run: it changes no result.
-
-    Args:
-        engine: which reaches the clients.
-        workers: of the engine.
-        data_root: the folder of the datasets.
-    """
+    """What belongs to this machine and not to the run: it changes no result."""
 
     engine: Annotated[
         str | None,
@@ -83,12 +77,7 @@ class MachineOptions:
 
 @dataclass(frozen=True, slots=True)
 class DeviceOptions:
-    """Where the engines ``ray`` and ``vmap`` run.
-
-    Args:
-        ray_address: of a cluster.
-        device: of vmap.
-    """
+    """Where the engines ``ray`` and ``vmap`` run."""
 
     ray_address: Annotated[
         str | None,

@@ -16,12 +16,6 @@ def with_flat_options(function: Callable[..., None]) -> Callable[..., None]:
     parameters. Here a parameter may be a record, a dataclass whose fields are annotated as typer
     has it. Each field becomes an option, and the function gets the record.
 
-    Args:
-        function: of a command.
-
-    Returns:
-        A function that takes every option by its name.
-
     Example:
         >>> from dataclasses import dataclass
         >>> @dataclass(frozen=True)
@@ -62,7 +56,6 @@ def with_flat_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _parameters_of(record: type) -> list[Parameter]:
-    """The fields of a record as parameters of a function."""
     # With extras: what typer needs to know stands in `Annotated`.
     hints = get_type_hints(record, include_extras=True)
     return [

@@ -131,14 +131,7 @@ def _execute(
 
 
 def _first_line(composed: Composed, folder: Path, done: int, resume: bool) -> str:
-    """What is about to run, and where it is stored.
-
-    Args:
-        composed: the run.
-        folder: of the run.
-        done: how many rounds are done.
-        resume: whether the run is resumed.
-    """
+    """What is about to run, and where it is stored."""
     from coterie.terminal import counted
 
     config = composed.experiment

@@ -15,14 +15,7 @@ from coterie.cli.signals import stop_after_round
 
 @dataclass(frozen=True, slots=True)
 class SuiteOptions:
-    """What of a suite is run.
-
-    Args:
-        methods: names between commas.
-        federations: names between commas.
-        seeds: numbers and ranges between commas.
-        tune: whether learning rates and options are tried, too.
-    """
+    """What of a suite is run."""
 
     methods: Annotated[
         str,

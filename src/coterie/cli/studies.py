@@ -28,13 +28,7 @@ PAPERS_HELP = f"{', '.join(PAPERS[:-1])} or {PAPERS[-1]}. Default: all of them."
 
 @dataclass(frozen=True, slots=True)
 class ColumnOptions:
-    """The columns of a file with the data.
-
-    Args:
-        client: of clients.
-        label: of labels.
-        features: of inputs.
-    """
+    """The columns of a file with the data."""
 
     client: Annotated[
         str | None,
@@ -55,13 +49,7 @@ class ColumnOptions:
 
 @dataclass(frozen=True, slots=True)
 class TrialOptions:
-    """The short runs that advice is based on.
-
-    Args:
-        rounds: of each.
-        seeds: how many for each method.
-        methods: names between commas.
-    """
+    """The short runs that advice is based on."""
 
     rounds: Annotated[int, typer.Option(min=2, max=1000, help="Rounds of each short run.")] = 15
     seeds: Annotated[int, typer.Option(min=1, max=5, help="Short runs of each method.")] = 3
@@ -146,14 +134,7 @@ def layers_command(
 
 @dataclass(frozen=True, slots=True)
 class LineOptions:
-    """Which lines of the papers' tables to reproduce.
-
-    Args:
-        table: its number, or that of a figure.
-        row: names of rows, or of rows and columns.
-        profile: how much of each line.
-        seeds: numbers and ranges between commas.
-    """
+    """Which lines of the papers' tables to reproduce."""
 
     table: Annotated[
         str | None, typer.Option(help="One table or figure, for example 3, 4a or fig6.")

@@ -21,18 +21,7 @@ from coterie.terminal import console, counted, summary_table
 
 
 def watch(run: Path | str, *, once: bool = False, interval: float = 0.5) -> None:
-    """Show a run until it ends: a live screen in a terminal, a line now and then elsewhere.
-
-    Args:
-        run: the folder of the run, in progress or finished.
-        once: show the run as it is now, and return.
-        interval: seconds between two readings of the folder.
-
-    Raises:
-        ConfigError: if there is no run.
-        CheckpointError: if its rows are damaged.
-        KeyboardInterrupt: for Ctrl-C; the terminal is as it was.
-    """
+    """Show a run until it ends: a live screen in a terminal, a line now and then elsewhere."""
     folder = RunFolder.open(run)
     check_folder(folder)
     follower = Follower(folder)
@@ -58,7 +47,6 @@ def _leave(number: int, frame: object) -> NoReturn:
 
 
 def _live(follower: Follower, interval: float) -> None:
-    """Redraw until the run is done."""
     # Cropped: a screen higher than the terminal would be printed again with every refresh.
     with Live(console=console(), auto_refresh=False, vertical_overflow="crop") as live:
         while True:

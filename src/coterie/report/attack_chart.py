@@ -18,8 +18,6 @@ def attack_chart(points: Sequence[AttackPoint], title: str, scale: float = PERCE
     """A curve for each algorithm and attack; bars are a standard deviation over the seeds.
 
     Args:
-        points: of the curves.
-        title: of the vertical axis.
         scale: by which values are multiplied, as 100 for percent.
     """
     rows = [
@@ -44,12 +42,7 @@ def attack_chart(points: Sequence[AttackPoint], title: str, scale: float = PERCE
 
 
 def write_attack_chart(table: SweepTable, folder: Path) -> Path:
-    """Draw the honest clients' figure against the share of attackers; returns the file.
-
-    Args:
-        table: of the sweep.
-        folder: of the sweep, in which ``attack.svg`` is written.
-    """
+    """Draw the honest clients' figure against the share of attackers; returns the file."""
     headline = table.headline
     scale = 1.0
     if headline.unit == "%":

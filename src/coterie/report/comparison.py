@@ -110,9 +110,6 @@ class GainSummary:
     """How many clients win and lose, over all pairs of runs.
 
     Args:
-        won: clients whose accuracy rose.
-        lost: clients whose accuracy fell.
-        same: clients whose accuracy stayed as it was.
         mean: mean gain of a client, a fraction.
         worst_tenth: mean gain of the tenth of the clients that lost most.
     """

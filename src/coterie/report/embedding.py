@@ -50,7 +50,6 @@ class Embedding:
 
     Args:
         points: float64 ``[N, 2]``; NaN for a client of which it is not known.
-        placed_by: what it shows, in words.
     """
 
     points: FloatArray
@@ -59,16 +58,7 @@ class Embedding:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What of a run is needed to ask its clients again.
-
-    Args:
-        model: name of the network.
-        options: of the network.
-        solver: its local training.
-        seed: of the run.
-        population: the clients and their data.
-        task: fitted to their targets.
-    """
+    """What of a run is needed to ask its clients again."""
 
     model: str
     options: Mapping[str, Any]

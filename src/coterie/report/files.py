@@ -35,13 +35,7 @@ def write_chart(path: Path, runs: Sequence[RunView], name: str) -> Path:
     """Write one chart of the page of some runs, as the ending of the file says: PNG, SVG or PDF.
 
     Args:
-        path: the file; its folder is made.
-        runs: of the page.
         name: one of `chart_names`; ``mix`` is ``mix-0``, that of the first run.
-
-    Raises:
-        ConfigError: for another ending, for a chart that the page does not have, or if the file
-            cannot be written.
     """
     kind = path.suffix.removeprefix(".").lower()
     if kind not in KINDS:
@@ -100,11 +94,7 @@ def draw(spec: Spec, kind: str) -> bytes:
 
 @contextmanager
 def refuse_unwritable_output(option: str, path: Path) -> Iterator[None]:
-    """Refuse a path that cannot be written in a line that names the option.
-
-    Raises:
-        ConfigError: if the file system does not let it be written.
-    """
+    """Refuse a path that cannot be written in a line that names the option."""
     try:
         yield
     except OSError as error:

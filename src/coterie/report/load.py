@@ -56,15 +56,8 @@ def views_of(
     maps and label mixes of that one only.
 
     Args:
-        paths: of runs and sweeps.
-        root: folder of the datasets; default those of the runs.
         trust: import the code that configurations name as ``module:factory``, also where it is not
             known to be the user's own.
-
-    Raises:
-        ConfigError: for a folder that holds neither a run nor runs, or names code that is not
-            trusted, and for runs of different tasks.
-        CheckpointError: if a file of a run is damaged.
     """
     folders = run_folders(paths)
     resolved = [RunFolder.open(folder).resolved for folder in folders]
@@ -92,28 +85,7 @@ def view_of(
     they are on this machine.
 
     Args:
-        path: the folder of the run.
-        root: folder of the datasets; default that of the run.
         light: do not read the data.
-        trust: import the code that its configuration names, though it is not known to be the
-            user's own.
-
-    Raises:
-        ConfigError: if there is no run, or it names code that is not trusted.
-        CheckpointError: if a file of the run is damaged.
-
-    Example:
-        >>> import tempfile
-        >>> from coterie.experiment import check
-        >>> from coterie.runs.run import run_config
-        >>> tables = {"data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},
-        ...           "model": {"name": "mclr"}, "local": {"epochs": 1}, "engine": {"name": "serial"},
-        ...           "train": {"rounds": 2, "clients_per_round": 4}, "algorithm": {"name": "fedavg"}}
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = run_config(check(tables), f"{folder}/run")
-        ...     view = view_of(f"{folder}/run")
-        >>> view.name, view.clients, len(view.rounds)
-        ('run', 4, 2)
     """
     folder = RunFolder.open(path)
     check_folder(folder)
@@ -172,7 +144,6 @@ def _joined(view: RunView, since: IntArray) -> IntArray:
     """The round in which each client first had a group.
 
     Args:
-        view: with the rows of the run.
         since: int64 ``[N]``, since when each client is in its present group. A client that has
             migrated joined earlier, as the moves in the rows tell where they were kept.
     """
@@ -192,7 +163,6 @@ class FinalData:
 
     Args:
         population: the clients and their data; ``None`` where they were not read.
-        labels: names of the classes, or none.
     """
 
     population: Population | None = None

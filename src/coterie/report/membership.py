@@ -18,17 +18,7 @@ class Stay:
 
 
 def stays_of(run: RunView) -> list[Stay] | None:
-    """Each time that a client spent in a group; ``None`` for a run that did not keep the moves.
-
-    Example:
-        >>> moves = [[[0, 1]], [], [[0, 0]]]
-        >>> import numpy as np
-        >>> rows = [{"round": round, "moves": moved} for round, moved in enumerate(moves)]
-        >>> for stay in stays_of(RunView("a", rows, np.array([0]), "x")):
-        ...     print(stay)
-        Stay(client=0, group=1, start=0, stop=2)
-        Stay(client=0, group=0, start=2, stop=3)
-    """
+    """Each time that a client spent in a group; ``None`` for a run that did not keep the moves."""
     if any("moves" not in row for row in run.rounds):
         return None
     # Rows hold only the moves, so that those of a thousand clients stay small.

@@ -25,27 +25,6 @@ def write_page(
     Names of runs, clients and labels are escaped. The page loads nothing: data, charts and the Vega
     libraries are in it, and its content security policy allows only its own two scripts and its
     style, by their hashes.
-
-    Args:
-        path: the file to write; its folder is made.
-        runs: what to show; charts for which a run has no data are left out.
-        title: title of the page.
-        intro: a sentence or two under the headline.
-
-    Returns:
-        The path.
-
-    Raises:
-        ConfigError: if it cannot be written.
-
-    Example:
-        >>> import tempfile
-        >>> import numpy as np
-        >>> run = RunView("FedAvg", [{"round": 0, "accuracy": 0.5}], np.zeros(2, int), ("a", "b"))
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     page = write_page(Path(folder) / "page.html", [run]).read_text(encoding="utf-8")
-        >>> "FedAvg reached 50.0" in page
-        True
     """
     target = Path(path)
     # Before the file is opened: an error in a chart leaves an earlier page as it was.

@@ -21,15 +21,7 @@ def render_page(
     facts: Sequence[tuple[str, str]],
     sections: Sequence[Section],
 ) -> str:
-    """A page as text.
-
-    Args:
-        title: of the page.
-        headline: the result in words.
-        intro: a sentence or two under the headline, or none.
-        facts: figures under it: name and value.
-        sections: from top to bottom.
-    """
+    """A page as text."""
     library = _library()
     draw = _template("draw.js")
     style = page_style()

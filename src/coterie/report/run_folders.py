@@ -10,11 +10,7 @@ from coterie.runs.store import RunFolder
 
 
 def run_folders(paths: Sequence[Path | str]) -> list[Path]:
-    """The folders of runs, and the runs of folders of sweeps, each once.
-
-    Raises:
-        ConfigError: for a folder that holds neither.
-    """
+    """The folders of runs, and the runs of folders of sweeps, each once."""
     found: dict[Path, Path] = {}
     for path in map(Path, paths):
         is_run = (path / "config.toml").is_file()

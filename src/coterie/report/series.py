@@ -24,9 +24,6 @@ class CurvePoint:
 
     Args:
         round: counted from 0.
-        mean: over the seeds.
-        low: the least of the seeds.
-        high: the greatest.
     """
 
     round: int
@@ -40,7 +37,6 @@ class Series:
     """Runs of one configuration with different seeds.
 
     Args:
-        name: its name on the page.
         runs: one or more, by seed; the first is shown where only one can be.
     """
 
@@ -102,7 +98,6 @@ class Series:
 
 
 def _by_round(run: RunView, values: Sequence[float | None]) -> dict[int, float]:
-    """The values that are known, by the number of their round."""
     return {
         int(row["round"]): float(value)
         for row, value in zip(run.rounds, values, strict=True)

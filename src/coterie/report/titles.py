@@ -122,15 +122,6 @@ def _verdict(found: Difference, metric: Headline) -> str:
 def gain_sentence(runs: Sequence[RunView]) -> str:
     """How many clients won and lost under the best series with groups; empty where that is not
     known.
-
-    Example:
-        >>> import numpy as np
-        >>> def run(name, groups, accuracies):
-        ...     rows = [{"round": 0, "accuracy": 0.5}]
-        ...     known = np.array(accuracies)
-        ...     return RunView(name, rows, np.array(groups), "ab", client_accuracy=known)
-        >>> gain_sentence([run("FedAvg", [0, 0], [0.5, 0.6]), run("FedGroup", [0, 1], [0.75, 0.5])])
-        'Under FedGroup 1 of 2 clients won and 1 lost against FedAvg.'
     """
     series = series_of(runs)
     base = baseline_of(series)

@@ -32,11 +32,7 @@ class Tree:
 
     @classmethod
     def of(cls, memory: SignatureMemory | None) -> Tree | None:
-        """The tree of one-shot grouping; ``None`` if there is none that can be drawn.
-
-        Args:
-            memory: what the method remembers, ``None``: nothing.
-        """
+        """The tree of one-shot grouping; ``None`` if there is none that can be drawn."""
         if memory is None:
             return None
         links = memory.tree.astype(np.float64)

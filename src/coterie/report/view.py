@@ -32,11 +32,9 @@ class RunView:
     """One run, as the page shows it.
 
     Args:
-        name: the name of the run on the page.
         rounds: the rows of ``rounds.jsonl``, in order; only ``round`` and the headline
             (``accuracy``) must be there.
         groups: int64 ``[N]``, the group of each client at the end, ``-1`` for none.
-        names: ``N`` client names.
         embedding: ``[N, m]`` coordinates of the clients for the map; a row of NaN is a client that
             was not measured.
         histograms: ``[N, c]`` label counts of the clients' training data.
@@ -44,19 +42,12 @@ class RunView:
         joined: int64 ``[N]``, the round in which the client first had a group, ``-1`` for never.
         newcomers: bool ``[N]``, the clients that joined the federation after its start.
         labels: ``c`` names of the classes; default their numbers.
-        tree: the tree in which the method merged the clients, where it did.
-        placed_by: what the embedding shows, in words.
         client_accuracy: float64 ``[N]``, accuracy of each client's model on its own test samples
             at the end, or the headline of another task; NaN for a client without test samples.
         tables: the tables of the resolved configuration. Runs that differ only in their seeds are
             shown as one.
-        versions: of the software that did the run.
         data_id: a text that is equal for runs over the same clients with the same data.
-        headline: what the run is measured by; the accuracies below are values of it.
         without_model: values of it that predictions without a model have, by what makes them.
-
-    Raises:
-        ConfigError: if an array does not have one entry per client.
 
     Example:
         >>> view = RunView("FedAvg", [{"round": 0, "accuracy": 0.5}], np.zeros(2, int), ("a", "b"))
@@ -158,11 +149,6 @@ def group_agreement(view: RunView) -> float | None:
     Returns:
         1 for the same grouping, about 0 for one by chance; ``None`` where nothing was planted or no
         client has a group.
-
-    Example:
-        >>> planted = np.array([0, 0, 1, 1])
-        >>> group_agreement(RunView("run", [], np.array([1, 1, 0, 0]), "abcd", planted=planted))
-        1.0
     """
     # Clients without a group would count as a group of their own.
     known = view.groups >= 0
@@ -172,13 +158,7 @@ def group_agreement(view: RunView) -> float | None:
 
 
 def population_groups(view: RunView) -> dict[int, int]:
-    """The group of each planted population: the one with most of its clients, newcomers left out.
-
-    Example:
-        >>> planted = np.array([0, 0, 1, 1])
-        >>> population_groups(RunView("run", [], np.array([1, 1, 0, 0]), "abcd", planted=planted))
-        {0: 1, 1: 0}
-    """
+    """The group of each planted population: the one with most of its clients, newcomers left out."""
     if view.planted is None:
         return {}
     settled = view.groups >= 0
@@ -197,7 +177,6 @@ class NewcomerPlacement:
     """Where a newcomer was placed.
 
     Args:
-        client: its name.
         round: in which it first had a group, from 0; ``None`` if it never had one.
         group: its group at the end; ``None`` for none.
         population: its planted population; ``None`` where it is not known.
@@ -212,15 +191,7 @@ class NewcomerPlacement:
 
 
 def newcomer_placements(view: RunView) -> list[NewcomerPlacement]:
-    """Where each newcomer was placed.
-
-    Example:
-        >>> late = np.array([False, False, True])
-        >>> ones = np.array([1, 1, 1])
-        >>> view = RunView("run", [], np.array([0, 0, 0]), "abc", planted=ones, newcomers=late)
-        >>> newcomer_placements(view)
-        [NewcomerPlacement(client='c', round=None, group=0, population=1, right=True)]
-    """
+    """Where each newcomer was placed."""
     expected = population_groups(view)
     return [_placement(view, int(i), expected) for i in view.newcomer_ids]
 

@@ -27,18 +27,7 @@ def write_report(
     """Write the HTML page of runs; they may still be in progress.
 
     Args:
-        runs: the folders of runs and sweeps.
         out: the page; default ``report.html`` in the first folder.
-        figures: a folder for the page's charts as PNG files.
-        root: folder of the datasets; default those of the runs.
-        trust: import the code that configurations name, though it is not known to be the user's own.
-
-    Returns:
-        The page.
-
-    Raises:
-        ConfigError: for a folder that holds no run, and a page that cannot be written.
-        CheckpointError: if a file of a run is damaged.
     """
     views = views_of(runs, root, trust=trust)
     page = write_page(out or runs[0] / REPORT, views, title_of(runs), intro_of(views))

@@ -16,11 +16,7 @@ def check_folder(folder: RunFolder, *, resumed: bool = False) -> None:
     """Check every file of a run; what can be worked with is said in a warning.
 
     Args:
-        folder: of the run.
         resumed: the run goes on, so damaged results are written anew and need no refusal.
-
-    Raises:
-        CheckpointError: naming the first file that is missing, damaged or of another run.
     """
     digests = folder.digests
     if digests is None:

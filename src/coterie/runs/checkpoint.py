@@ -52,8 +52,6 @@ class Checkpoint:
 
     Args:
         round: rounds done, so the next round to run.
-        groups: the state after them.
-        extra: what else was saved with it.
         snapshot: the tensors of a shifted federation, see ``coterie.data.shifts``.
         warnings: one line for each newer checkpoint that was damaged and passed over.
     """
@@ -81,9 +79,7 @@ def write_checkpoint(parent: Path, checkpoint: Checkpoint, resolved: Mapping[str
     """Write a checkpoint into a folder; it appears whole or not at all.
 
     Args:
-        parent: the folder of a run's checkpoints.
         checkpoint: arrays of its ``extra`` go beside the state, the rest into the manifest.
-        resolved: the configuration, by which a resumed run is recognised.
     """
     place = parent / f"round-{checkpoint.round:06d}"
     # Beside its place, since a rename is atomic within one file system only.

@@ -27,11 +27,7 @@ from coterie.terminal import warn
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFiles:
-    """The checkpoints of a run.
-
-    Args:
-        folder: of the run.
-    """
+    """The checkpoints of a run."""
 
     folder: Path
 
@@ -49,11 +45,7 @@ class CheckpointFiles:
         return find_checkpoints(self.place)
 
     def forget_after(self, round: int) -> None:
-        """Remove the checkpoints after a round.
-
-        Raises:
-            OSError: if they cannot be removed.
-        """
+        """Remove the checkpoints after a round."""
         # They are of rounds that are run once more, and could be taken for newer than what comes.
         for at, folder in self.all():
             if at > round:
@@ -70,11 +62,7 @@ class CheckpointFiles:
         """Save the state after ``round`` rounds; the last ``keep`` checkpoints stay.
 
         Args:
-            groups: all of it is saved.
-            round: rounds done.
             extra: anything JSON; arrays go beside the state.
-            keep: how many checkpoints stay, this one among them.
-            snapshot: tensors of a shifted federation.
         """
         checkpoint = Checkpoint(round, groups, extra, snapshot or {})
         with refuse_unwritable(self.folder):

@@ -28,12 +28,7 @@ A_REGRESSION = (
 
 
 def assume_task(config: Experiment, kind: str = "regression") -> Experiment:
-    """The configuration with the task that its labels imply, where it names none.
-
-    Args:
-        config: of the run.
-        kind: of the task; by default that of numbers to predict.
-    """
+    """The configuration with the task that its labels imply, where it names none."""
     if config.task is not None:
         return config
     table = registry.table_model("task", registry.find("task", kind))
@@ -44,8 +39,6 @@ def record_description(clients: Clients, population: Population, round: int) -> 
     """Count what the clients of a simulation reported of their tables, before its first round.
 
     Args:
-        clients: whose ledger.
-        population: its data.
         round: with which the run begins, or goes on.
     """
     table = population.table
@@ -59,10 +52,6 @@ def record_description(clients: Clients, population: Population, round: int) -> 
 def warn_of_columns(config: Experiment, population: Population) -> None:
     """Warn of columns that are left out, of those that give the label away, and of features whose
     scales differ widely.
-
-    Args:
-        config: of the run.
-        population: its data.
     """
     if population.table is not None:
         for line in population.table.encoder.notes:
@@ -100,7 +89,6 @@ def scale_warning(population: Population, names: Sequence[str]) -> str | None:
 
     Args:
         population: with inputs ``[S, q]``, or series ``[S, past, q]``.
-        names: of the features.
     """
     spreads = _spreads(population)
     if not (spreads > 0).any():

@@ -51,10 +51,8 @@ class HeldData:
     """The clients' data, and who holds which samples.
 
     Args:
-        population: the clients and their data.
         partition: who holds which samples, to be saved with the run; ``None`` for a population that
             was made in Python.
-        label_names: of the classes, or none.
     """
 
     population: Population
@@ -67,10 +65,7 @@ class Composed:
     """An experiment with all that its run needs before its engine starts.
 
     Args:
-        experiment: fitted to its clients.
-        spec: what the run computes.
         data: as they were before any of them was held out.
-        spans_text: of the file that ``[availability]`` names, to be saved with the run.
     """
 
     experiment: Experiment
@@ -125,13 +120,8 @@ def compose(experiment: Experiment, saved: Path | None = None) -> Composed:
     """Load the data, and put the run together.
 
     Args:
-        experiment: to be run.
         saved: the partition of an earlier run, used where it is there, and so are other files
             in its folder that the run was given.
-
-    Raises:
-        DataError: if the data cannot be read.
-        ConfigError: if data, network and options do not work together.
     """
     if isinstance(experiment.data, Population):
         return compose_on(experiment, HeldData(experiment.data))
@@ -144,17 +134,7 @@ def compose(experiment: Experiment, saved: Path | None = None) -> Composed:
 
 
 def compose_on(experiment: Experiment, data: HeldData, saved: Path | None = None) -> Composed:
-    """Put a run together on data that are at hand.
-
-    Args:
-        experiment: to be run.
-        data: of its clients.
-        saved: see `compose`.
-
-    Raises:
-        ConfigError: if data, network and options do not work together.
-        DataError: for a file of ``[availability]`` that cannot be read.
-    """
+    """Put a run together on data that are at hand."""
     experiment = fit_to_clients(experiment, data.population.clients)
     warn_of_columns(experiment, data.population)
     key = Key(experiment.seed)
@@ -190,13 +170,7 @@ def spec_of(
     """The run of an experiment whose parts are fitted to each other.
 
     Args:
-        experiment: says all but these parts.
-        fitted: method, task, network and data.
-        spans_text: of the file that ``[availability]`` names.
         order: which models are scored where the experiment does not say it, see `Evaluation`.
-
-    Raises:
-        ConfigError: for what the method or the data do not allow.
     """
     shift = _shift(experiment)
     unseen = unseen_ids(experiment.evaluate.unseen, fitted, experiment.seed)
@@ -224,10 +198,6 @@ def spec_of(
 def make_method(experiment: Experiment) -> Method | Algorithm:
     """The method of an experiment, with the server, the weighing, the objective, the migration, the
     personal layers and the own models of their tables.
-
-    Raises:
-        ConfigError: for a factory of the user's own that fails, and if there is nothing that a
-            table could replace.
     """
     personal = experiment.personal
     return override(
@@ -257,9 +227,6 @@ def can_migrate(algorithm: str) -> bool:
 def make_network(experiment: Experiment, shape: tuple[int, ...], outputs: int) -> Network:
     """The network of an experiment: a module as it is, or that of a name, with weights from the
     seed.
-
-    Raises:
-        ConfigError: for a network that does not fit the data.
     """
     model: Any = experiment.model
     if not isinstance(model, nn.Module):
@@ -343,16 +310,7 @@ def _spans_text(availability: Availability | None, saved: Path | None) -> str | 
 def _participation(
     experiment: Experiment, names: tuple[str, ...], spans_text: str | None
 ) -> Participation:
-    """Who can be asked, and who answers in time.
-
-    Args:
-        experiment: with the tables ``[availability]`` and ``[reply_times]``.
-        names: of the clients.
-        spans_text: of the file that ``[availability]`` names, if it names one.
-
-    Raises:
-        DataError: for a line of that file that is wrong.
-    """
+    """Who can be asked, and who answers in time."""
     availability = experiment.availability
     if availability is not None:
         spans = availability.spans

@@ -23,13 +23,6 @@ def copy_run(source: Path, target: Path) -> int:
     The record of a run, ``digests.json``, changes with every checkpoint. Files that were copied
     between two equal records belong together. Rows that were added meanwhile do no harm: a run that
     goes on cuts those after its checkpoint. Locks and files that are being written are left out.
-
-    Args:
-        source: the folder of the run.
-        target: where nothing is yet.
-
-    Raises:
-        CheckpointError: if the run is damaged, or changes all the time.
     """
     for _ in range(TRIES):
         if _copied(source, target):
@@ -43,7 +36,6 @@ def copy_run(source: Path, target: Path) -> int:
 
 
 def _checked(source: Path, copy: RunFolder) -> int:
-    """Check every file of a copy; returns the rounds of its newest checkpoint."""
     try:
         check_folder(copy, resumed=True)
         checkpoint = copy.checkpoints.latest()

@@ -31,10 +31,6 @@ def load_data(
 ) -> tuple[Samples, Partition, Population]:
     """The samples, who holds them (read from ``saved`` where that is there), and both as a
     population.
-
-    Raises:
-        DataError: if the data cannot be read.
-        ConfigError: if the configuration asks for more than the data hold.
     """
     samples = read_samples(config)
     key = Key(config.seed).of("data")
@@ -62,11 +58,7 @@ def _with_joined(samples: Samples, partition: Partition, folder: Path, key: Key)
 
 
 def read_samples(config: Experiment) -> Samples:
-    """The samples of a configuration.
-
-    Raises:
-        DataError: if they cannot be read.
-    """
+    """The samples of a configuration."""
     root = None
     if isinstance(config.data, DataTable) and config.data.root:
         root = Path(config.data.root)
@@ -80,21 +72,13 @@ def read_samples(config: Experiment) -> Samples:
 
 
 def split_samples(config: Experiment, samples: Samples) -> Partition:
-    """Who holds which of the samples, as the partition and the seed of a configuration say.
-
-    Raises:
-        DataError: if the samples do not suffice.
-    """
+    """Who holds which of the samples, as the partition and the seed of a configuration say."""
     partition = {"kind": config.name("partition"), **config.options("partition")}
     return make_partition(samples, partition, Key(config.seed).of("data"))
 
 
 def read_inputs(resolved: dict[str, Any]) -> Tensor:
-    """The inputs of a resolved configuration's samples, as this machine has them.
-
-    Raises:
-        DataError: if they cannot be read on this machine.
-    """
+    """The inputs of a resolved configuration's samples, as this machine has them."""
     # Every node of a cluster may have the datasets in another folder.
     if "COTERIE_DATA" in os.environ:
         data = {name: value for name, value in resolved["data"].items() if name != "root"}

@@ -63,7 +63,6 @@ class Digests:
     """What a run folder holds, as the run wrote it.
 
     Args:
-        config: the resolved configuration.
         files: path in the folder -> SHA-256, in hexadecimal; two of a file that is being replaced.
         rows: how many rounds ``rounds.jsonl`` has at least.
         chain: digest of its chain after that many.
@@ -119,11 +118,7 @@ def is_result(name: str) -> bool:
 
 
 def read_digests(folder: Path) -> Digests | None:
-    """The record of a run folder; ``None`` for a folder that has none.
-
-    Raises:
-        CheckpointError: if it is damaged, or of another format.
-    """
+    """The record of a run folder; ``None`` for a folder that has none."""
     file = folder / DIGESTS
     try:
         data = file.read_bytes()
@@ -152,20 +147,12 @@ def read_digests(folder: Path) -> Digests | None:
 
 
 def write_digests(folder: Path, digests: Digests) -> None:
-    """Replace the record, in one step.
-
-    Raises:
-        OSError: if the folder cannot be written.
-    """
+    """Replace the record, in one step."""
     replace_file(folder / DIGESTS, digests.data())
 
 
 def new_digests(folder: Path, config: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
-    """Write the first files of a folder that no other process sees yet, and their record.
-
-    Raises:
-        OSError: if the folder cannot be written.
-    """
+    """Write the first files of a folder that no other process sees yet, and their record."""
     for name, data in files.items():
         write_synced(folder / name, data)
     known = {name: (sha256(data),) for name, data in files.items()}
@@ -173,12 +160,7 @@ def new_digests(folder: Path, config: Mapping[str, Any], files: Mapping[str, byt
 
 
 def settings(folder: Path) -> Mapping[str, Any]:
-    """The configuration that a run was started with.
-
-    Raises:
-        CheckpointError: if the record is damaged.
-        ConfigError: in a folder without a record, if ``config.toml`` is no TOML.
-    """
+    """The configuration that a run was started with."""
     digests = read_digests(folder)
     if digests is None:
         return read_config(folder)
@@ -186,11 +168,7 @@ def settings(folder: Path) -> Mapping[str, Any]:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """What ``config.toml`` holds, unchecked but for numbers that no run writes.
-
-    Raises:
-        ConfigError: if it is no TOML, or has a number that is not finite, such as ``1e400``.
-    """
+    """What ``config.toml`` holds, unchecked but for numbers that no run writes."""
     tables = read(folder / CONFIG)
     try:
         canonical_json(tables)
@@ -206,12 +184,8 @@ def record_progress(folder: Path, rows: tuple[int, str], checkpoint: int) -> Non
     """Record how far a run is; results of a later round are no longer those of the run.
 
     Args:
-        folder: of the run.
         rows: how many there are, and the digest of their chain.
         checkpoint: rounds of the newest one.
-
-    Raises:
-        OSError: if the folder cannot be written.
     """
     count, chain = rows
     digests = read_digests(folder)
@@ -224,11 +198,7 @@ def record_progress(folder: Path, rows: tuple[int, str], checkpoint: int) -> Non
 
 
 def forget_results(folder: Path) -> None:
-    """What the run wrote at an earlier end is no longer a result of it.
-
-    Raises:
-        OSError: if the folder cannot be written.
-    """
+    """What the run wrote at an earlier end is no longer a result of it."""
     digests = read_digests(folder)
     if digests is not None:
         write_digests(folder, digests.without_results())
@@ -238,9 +208,6 @@ def plan_rounds(folder: Path, rounds: int) -> None:
     """Change how many rounds a run has, in ``config.toml`` and in the record.
 
     What the run wrote at an earlier end is no longer a result of it.
-
-    Raises:
-        OSError: if the folder cannot be written.
     """
     resolved = read_config(folder)
     # A folder that lost its record gets a new one now.

@@ -19,15 +19,7 @@ class DivergenceWatch:
     """Says once that a run diverges.
 
     Args:
-        lr: the learning rate of local training.
         honest: whether no client attacks; else nothing is said.
-
-    Example:
-        >>> watch = DivergenceWatch(0.5)
-        >>> [watch.line({"round": t, "loss": loss, "refused": {}}) for t, loss in enumerate([2.0, 1.5])]
-        [None, None]
-        >>> watch.line({"round": 2, "loss": 40.0, "refused": {}})
-        'local training diverges: the loss of round 3 is 40, that of the first was 2; lower local.lr, now 0.5'
     """
 
     def __init__(self, lr: float, honest: bool = True) -> None:

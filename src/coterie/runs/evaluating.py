@@ -18,16 +18,7 @@ from coterie.runs.fitting import Fitted
 
 
 def adaptation_work(adapt: Adaptation | None, fitted: Fitted) -> Train | None:
-    """The training after which clients are scored, too; ``None``: there is none.
-
-    Args:
-        adapt: as the configuration says.
-        fitted: of the run.
-
-    Raises:
-        ConfigError: for layers that the network does not have, and for a method that has all data in
-            one place, or whose clients predict with several models.
-    """
+    """The training after which clients are scored, too; ``None``: there is none."""
     if adapt is None:
         return None
     check_scores(fitted.algorithm, ("adapt",))
@@ -35,17 +26,7 @@ def adaptation_work(adapt: Adaptation | None, fitted: Fitted) -> Train | None:
 
 
 def unseen_ids(unseen: Unseen | None, fitted: Fitted, seed: int) -> tuple[int, ...]:
-    """The numbers of the clients that never train, ascending.
-
-    Args:
-        unseen: as the configuration says.
-        fitted: of the run.
-        seed: of the run.
-
-    Raises:
-        ConfigError: for clients that are not there, and for a method that has all data in one place,
-            or whose clients predict with several models.
-    """
+    """The numbers of the clients that never train, ascending."""
     if unseen is None:
         return ()
     check_scores(fitted.algorithm, ("unseen",))
@@ -53,15 +34,7 @@ def unseen_ids(unseen: Unseen | None, fitted: Fitted, seed: int) -> tuple[int, .
 
 
 def scores_local(local: bool, fitted: Fitted) -> bool:
-    """Whether each client is also scored with the network that it trained last.
-
-    Args:
-        local: as the configuration says.
-        fitted: of the run.
-
-    Raises:
-        ConfigError: for a method whose clients predict with several models.
-    """
+    """Whether each client is also scored with the network that it trained last."""
     if local:
         check_scores(fitted.algorithm, ("local",))
     return local
@@ -72,10 +45,6 @@ def check_scores(made: Method | Algorithm, asked: Iterable[str]) -> None:
 
     Args:
         made: a method; an algorithm with a step of its own is not asked.
-        asked: keys of ``[evaluate]`` that are set.
-
-    Raises:
-        ConfigError: for the first that does not fit.
 
     Example:
         >>> from coterie.algorithms import fedem

@@ -41,13 +41,8 @@ def asynchronous_spec(spec: RunSpec, rule: Buffering | None, name: str = "method
     """The same run with asynchronous rounds.
 
     Args:
-        spec: of the run.
         rule: when models move; ``None``: the run stays as it is.
         name: what to call the method in an error.
-
-    Raises:
-        ConfigError: for a method that needs all replies of a round, and for a buffer that so many
-            clients at a time would not fill.
     """
     if rule is None:
         return spec
@@ -59,11 +54,7 @@ def asynchronous_spec(spec: RunSpec, rule: Buffering | None, name: str = "method
 
 
 def check_over_selection(algorithm: Algorithm, over_selection: float, name: str) -> None:
-    """Refuse more clients than are needed where the method, called ``name``, draws its clients itself.
-
-    Raises:
-        ConfigError: for such a method.
-    """
+    """Refuse more clients than are needed where the method, called ``name``, draws its clients itself."""
     if over_selection > 1 and algorithm.samples_cohort:
         what = f"{name!r} samples its clients itself"
         refuse(Problem("train.over_selection", what, over_selection, "1 with this method"))
@@ -78,14 +69,9 @@ def private_spec(
     """The same run with noised sums in place of what its server computes of single updates.
 
     Args:
-        spec: of the run.
         privacy: what is asked for; ``None``: the run stays as it is.
         name: what to call the method in an error.
         repeats: of real clients, where the run was stopped.
-
-    Raises:
-        ConfigError: for a run that does not work with it, or without the package ``dp-accounting``.
-        PrivacyError: if the rounds would spend more than allowed.
     """
     columns = _columns_release(spec.population)
     if privacy is None:
@@ -120,12 +106,8 @@ def secure_spec(spec: RunSpec, sums: SecureSums | None, name: str = "method") ->
     """The same run with sums as secure aggregation computes them.
 
     Args:
-        spec: of the run.
         sums: how they are computed; ``None``: the run stays as it is.
         name: what to call the method in an error.
-
-    Raises:
-        ConfigError: for a run that needs single updates.
     """
     if sums is None:
         return spec
@@ -134,11 +116,7 @@ def secure_spec(spec: RunSpec, sums: SecureSums | None, name: str = "method") ->
 
 
 def _check_features(spec: RunSpec, excluded: Mapping[str, str], expected: str) -> None:
-    """Refuse what a run has of some features.
-
-    Raises:
-        ConfigError: naming the first of them.
-    """
+    """Refuse what a run has of some features."""
     has = {
         "bounds": spec.bounds.enabled,
         "attack": spec.attack is not None,

@@ -40,12 +40,8 @@ def write_client_scores(
     """Write what the model of each client reached: correct predictions, or the task's headline.
 
     Args:
-        folder: of the run.
-        names: of the clients.
-        member: int64 ``[N]``, their groups.
         scored: the sums of the task's metrics over each client's test samples, ``[N, *shape]``, and
             over its training samples where it is scored on these, too.
-        task: whose metrics.
     """
     first = task.metrics[0]
     columns: dict[str, IntArray | FloatArray] = {}
@@ -102,11 +98,7 @@ def write_results(
     """Write models, groups and summary of a run that is done; returns the summary.
 
     Args:
-        folder: of the run.
-        spec: what it computed.
-        groups: the state after its last round.
         since: int64 ``[N]``, the round since which each client is in its group.
-        config: the configuration.
         names: of the clients that are known; in a federation of real ones not all need be.
         samples_at_hand: whether the population has the clients' own samples.
     """

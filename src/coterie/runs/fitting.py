@@ -27,8 +27,6 @@ class Fitted:
     """What a run is made of, each part made for the others.
 
     Args:
-        algorithm: what runs.
-        task: with what it knows of the targets.
         network: with the parameters that the method's objective adds.
         population: the clients and their data; pooled for a method that asks for it.
         local: local SGD, with the budget that such a method has.
@@ -53,17 +51,9 @@ def fit_together(
     """Fit a method, a task and a network to each other and to the data.
 
     Args:
-        method: what runs.
         task: what is learned; ``None``: classification.
         make_network: number of outputs -> network with its first weights.
-        population: the clients and their data.
-        local: local SGD.
-        clients_per_round: at most all.
         seed: of what the method's objective adds to the network.
-
-    Raises:
-        ConfigError: for parts that do not go together.
-        DataError: for targets that the task cannot learn.
     """
     # The task first: it says how many outputs the network has.
     fitted = fit_task(task, population)
@@ -86,14 +76,7 @@ def fit(
     """The method and the network made for each other: an objective may need more parameters.
 
     Args:
-        method: what runs.
-        network: with its first weights.
-        local: how clients train, which may leave something with them.
         seed: of what an objective adds.
-
-    Raises:
-        ConfigError: for what is no method, for a network that its objective cannot use, and for a
-            method whose clients cannot keep what their optimiser remembers.
     """
     check_records(method)
     # The network's own stream: what an objective adds follows from the seed, and w_0 stays.
@@ -109,15 +92,6 @@ def pool_if_asked(
 
     The first client holds them, and takes the steps in a round that ``per_round`` clients take on
     average. Test data stay with their clients.
-
-    Args:
-        algorithm: what runs.
-        population: the clients and their data.
-        local: local SGD.
-        per_round: clients of a round.
-
-    Raises:
-        ConfigError: for a federation whose data are made client by client.
     """
     if "data" not in traits_of(algorithm):
         return population, local

@@ -20,12 +20,7 @@ LOOKED_AT = 256
 
 
 def warn_of_one_class(spec: RunSpec, groups: Groups) -> None:
-    """Warn where the models of a run predict a single class.
-
-    Args:
-        spec: what the run computed.
-        groups: the state after its last round.
-    """
+    """Warn where the models of a run predict a single class."""
     method = method_of(spec.algorithm)
     # What clients keep is a part of their models, which is not at hand here. What an algorithm with
     # a step of its own leaves with its clients is unknown.
@@ -43,12 +38,6 @@ def one_class_line(
     task: Task, population: Population, module: nn.Module, served: Served
 ) -> str | None:
     """A line where the models predict the same class for all test samples that are looked at.
-
-    Args:
-        task: fitted to the population.
-        population: who holds what.
-        module: the network.
-        served: which model serves each client.
 
     Returns:
         ``None`` where several classes are predicted, or the samples are of one class.
@@ -85,10 +74,6 @@ def predicted_classes(
     """The class that the model of its client predicts for each sample, int64 ``[n]``.
 
     Args:
-        task: whose predictions are classes, or probabilities of class 1.
-        population: has the inputs.
-        module: the network.
-        served: which model serves each client.
         owner: int64 ``[n]``, the client of each sample.
         rows: int64 ``[n]``, the samples.
     """

@@ -18,9 +18,7 @@ def held_out_samples(train: Sequence[IntArray], share: float, key: Key) -> tuple
     """A random share of each client's training samples, the same whenever it is asked for.
 
     Args:
-        train: the training samples of each client.
         share: of them, rounded down, so that one is left.
-        key: of the run.
 
     Example:
         >>> import numpy as np
@@ -40,12 +38,7 @@ def without_held_out(population: Population, share: float | None, key: Key) -> P
     """The population without the training samples that ``train.hold_out`` keeps from training.
 
     Args:
-        population: who holds what.
         share: of each client's training samples; ``None``: none is kept from training.
-        key: of the run.
-
-    Raises:
-        DataError: for clients that are made one by one.
     """
     if share is None:
         return population
@@ -72,19 +65,7 @@ def on_validation(population: Population, share: float | None, key: Key) -> Popu
     series the share is the last one, and what shares rows with it is not trained on.
 
     Args:
-        population: who holds what.
         share: of each client's training samples; ``None``: clients are scored on their test samples.
-        key: of the run.
-
-    Raises:
-        DataError: for clients that are made one by one.
-
-    Example:
-        >>> import coterie as ct
-        >>> found = ct.load("digits", partition={"kind": "iid", "clients": 10})
-        >>> validated = on_validation(found, 0.5, Key(0))
-        >>> len(found.train[0]), len(validated.train[0]), len(validated.test[0])
-        (162, 81, 81)
     """
     if share is None:
         return population
@@ -119,8 +100,6 @@ def _split_by_time(
     """The training and the validation samples of one client's series: no row belongs to both.
 
     Args:
-        samples: of the client.
-        table: how they were made.
         share: of them that validate, the last ones.
     """
     window = table.raw.origin.window

@@ -39,11 +39,7 @@ def newcomers_bytes(x: Tensor, y: Tensor, first: int) -> bytes:
 
 
 def read_newcomers(folder: Path) -> Newcomers | None:
-    """The samples of clients that joined a run; ``None`` where none did.
-
-    Raises:
-        DataError: if the file is damaged.
-    """
+    """The samples of clients that joined a run; ``None`` where none did."""
     path = folder / NEWCOMERS
     if not path.is_file():
         return None
@@ -61,13 +57,7 @@ def read_newcomers(folder: Path) -> Newcomers | None:
 def with_joined_clients(
     population: Population, newcomers: Newcomers, parts: Partition
 ) -> Population:
-    """A population with the clients that joined.
-
-    Args:
-        population: of the clients before them.
-        newcomers: their samples.
-        parts: who holds which samples, of all clients.
-    """
+    """A population with the clients that joined."""
     table = population.table
     if table is not None:
         # They had no part in the description of the columns, which stays as it was.

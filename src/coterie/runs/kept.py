@@ -17,11 +17,7 @@ OWN_MODELS = "own_models."
 
 
 def kept_arrays(clients: Clients) -> dict[str, Any]:
-    """The arrays of what clients keep, by their names in a checkpoint; empty if they keep nothing.
-
-    Args:
-        clients: of a simulation, or real ones, which keep nothing here.
-    """
+    """The arrays of what clients keep, by their names in a checkpoint; empty if they keep nothing."""
     found: dict[str, Any] = {}
     for prefix, store in _stores(clients).items():
         kept = store.state()
@@ -32,12 +28,7 @@ def kept_arrays(clients: Clients) -> dict[str, Any]:
 
 
 def restore_kept(clients: Clients, extra: Mapping[str, Any]) -> None:
-    """Give clients back what they kept.
-
-    Args:
-        clients: of a simulation.
-        extra: what a checkpoint holds beside the state, `kept_arrays` among it.
-    """
+    """Give clients back what they kept."""
     for prefix, store in _stores(clients).items():
         names = [f"{prefix}{name}" for name in KEPT]
         if all(name in extra for name in names):
@@ -49,7 +40,6 @@ def kept_state(extra: Mapping[str, Any], prefix: str = "") -> KeptState:
     most methods.
 
     Args:
-        extra: what a checkpoint holds beside the state.
         prefix: `OWN_MODELS` for what they store for a model of their own.
     """
     names = [f"{prefix}{name}" for name in KEPT]

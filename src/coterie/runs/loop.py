@@ -42,12 +42,9 @@ class RoundResult:
     """What a round left.
 
     Args:
-        round: its number, from 0.
-        groups: the state after it.
         row: its line in ``rounds.jsonl``.
         snapshot: who held which data in it.
         serve: the method's rule of which model serves each client.
-        blocks: its transfers.
         scores: what real clients answered when they scored the models that serve them; ``None``:
             they were not asked, or there are none.
     """
@@ -88,11 +85,7 @@ class _RoundSteps:
     """The steps of a round, for what all rounds of a run have in common.
 
     Args:
-        algorithm: what runs.
         population: the clients' data before any shift.
-        schedule: who is asked in each round, how data change, what is measured.
-        evaluation: what is measured.
-        solver: the run's local solver.
     """
 
     algorithm: Algorithm
@@ -174,9 +167,6 @@ class _RoundSteps:
         """The scores of the round; none in a round that is not evaluated.
 
         Args:
-            groups: after the round.
-            snapshot: who holds which data in it.
-            round: that is over.
             scores_before: those of the models that it began with, where these are asked for.
         """
         if scores_before is not None:
@@ -205,17 +195,8 @@ def simulate(
     """Run the rounds that are left and yield after each.
 
     Args:
-        algorithm: what runs.
-        clients: reaches the clients.
         population: the clients' data before any shift.
         initial_models: the first models: ``j -> [d]``, or one vector ``w_0 [d]`` for all.
-        schedule: who is asked in each round, how data change, what is measured.
-        solver: the run's local solver, which rules may want to know.
-        start: where the run goes on; ``None``: it begins.
-
-    Raises:
-        QuorumError: after more skipped rounds in a row than the quorum allows.
-        ConfigError: for a shift of a population that is made lazily.
     """
     start = start or StartingPoint()
     schedule.check(population)

@@ -48,7 +48,6 @@ class JoiningClients:
         y: ``[S]`` or ``[S, t]``, targets as the run's task has them.
         train: per client its training samples, as numbers below ``S``.
         test: per client its test samples.
-        names: of the clients.
     """
 
     x: Tensor
@@ -63,15 +62,6 @@ def join(folder: RunFolder, composed: Composed, joining: JoiningClients) -> None
 
     The run goes on with them when it is composed the next time. To be called under the folder's
     lock.
-
-    Args:
-        folder: of the run.
-        composed: the run.
-        joining: the clients.
-
-    Raises:
-        ConfigError: for a run that cannot take clients.
-        DataError: for a client that is in the run already.
     """
     _check_joins(composed)
     population = composed.population
@@ -97,7 +87,6 @@ def join(folder: RunFolder, composed: Composed, joining: JoiningClients) -> None
 
 
 def _check_joins(composed: Composed) -> None:
-    """Refuse a run whose clients are not free to become more."""
     config = composed.experiment
     population = composed.population
     method = composed.partition
@@ -135,14 +124,6 @@ def with_places(checkpoint: Checkpoint, clients: int, method: str) -> Checkpoint
     """A checkpoint with a place for each client that has joined since.
 
     A new client has no group: the method places it when it is first asked, as any newcomer.
-
-    Args:
-        checkpoint: of the run.
-        clients: how many there are now.
-        method: its name, for an error.
-
-    Raises:
-        ConfigError: for a method whose memory has no place for a new client.
     """
     groups = checkpoint.groups
     count = clients - len(groups.member)

@@ -24,7 +24,6 @@ class Progress:
 
     Args:
         round: rounds done.
-        groups: the state after them, ``None`` before the first.
         since: int64 ``[N]``, the round since which each client has had its group, -1 without one.
         skipped: rounds skipped in a row.
         waited: seconds that those took.
@@ -71,11 +70,7 @@ class Progress:
         self._count_skipped(result.row)
 
     def place(self, groups: Groups) -> None:
-        """Clients without labels have found their groups after the last round.
-
-        Args:
-            groups: the state with these clients in them.
-        """
+        """Clients without labels have found their groups after the last round."""
         assert self.groups is not None, "clients are placed after a round"
         moved = groups.member != self.groups.member
         self.since = np.where(moved, self.round - 1, self.since)
@@ -112,9 +107,6 @@ def make_progress(
     """Where a run starts.
 
     Args:
-        spec: what it computes.
-        folder: of the run.
-        checkpoint: to go on from, ``None``: from the first round.
         resume: whether the folder may hold rows already; those after the checkpoint are forgotten.
     """
     rows = []

@@ -20,9 +20,6 @@ def store_files(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write files of a run, each whole at any moment, and record their digests.
 
     A file that is there already with the same bytes is left as it is.
-
-    Raises:
-        CheckpointError: if the folder cannot be written.
     """
     with refuse_unwritable(folder):
         _store(folder, files)
@@ -51,7 +48,6 @@ def _store(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _is_whole(folder: Path, name: str, data: bytes) -> bool:
-    """Whether a file has these bytes already."""
     try:
         return (folder / name).read_bytes() == data
     except OSError:

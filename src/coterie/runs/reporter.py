@@ -19,10 +19,7 @@ class Reporter:
     """Shows the progress of a run: a live bar in a terminal, about twenty lines elsewhere.
 
     Args:
-        rounds: how many there will be.
         start: how many are done already.
-        file: where to, default standard output.
-        headline: what the run is measured by.
     """
 
     def __init__(

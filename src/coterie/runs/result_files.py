@@ -30,11 +30,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class ResultFiles:
-    """What a run that is done has written.
-
-    Args:
-        folder: of the run.
-    """
+    """What a run that is done has written."""
 
     folder: Path
 
@@ -47,9 +43,6 @@ class ResultFiles:
     def groups(self) -> list[int] | None:
         """The group of each client at the end, -1 for none, in the order of their numbers; ``None`` for
         a run that is not done.
-
-        Raises:
-            CheckpointError: if the file is damaged.
         """
         return self._read(GROUPS, lambda rows: [int(row["group"]) for row in rows])
 
@@ -68,8 +61,6 @@ class ResultFiles:
         """``clients.csv``: client, group, its test samples, and what its model makes of them.
 
         Args:
-            names: of the clients.
-            member: int64 ``[N]``, their groups.
             columns: ``[N]`` each, by name: ``test_samples``, ``correct`` (correct predictions) or the
                 name of the task's headline, and the same with ``training``.
         """
@@ -85,9 +76,6 @@ class ResultFiles:
 
         Args:
             column: ``correct`` for correct predictions, or the name of the task's headline.
-
-        Raises:
-            CheckpointError: if the file is damaged.
         """
 
         def columns(rows: Rows) -> tuple[FloatArray, IntArray]:
@@ -99,11 +87,7 @@ class ResultFiles:
         return self._read(CLIENTS, columns)
 
     def _read(self, name: str, taken: Callable[[Rows], T]) -> T | None:
-        """What is taken of the rows of a CSV file, ``None`` where there is no such file.
-
-        Raises:
-            CheckpointError: if the file is damaged, or the rows have not what is taken of them.
-        """
+        """What is taken of the rows of a CSV file, ``None`` where there is no such file."""
         data = checked_file(self.folder, name)
         if data is None:
             return None
@@ -116,9 +100,6 @@ class ResultFiles:
     def client_scores(self, headline: Headline) -> FloatArray | None:
         """The headline of each client at the end, float64 ``[N]``, NaN without test samples; ``None`` as
         of `clients`.
-
-        Raises:
-            CheckpointError: if the file is damaged.
         """
         found = self.clients("correct" if headline == ACCURACY else headline.name)
         if found is None:
@@ -149,11 +130,7 @@ class ResultFiles:
         store_files(self.folder, {SUMMARY: text.encode("utf-8", "backslashreplace") + b"\n"})
 
     def summary(self) -> dict[str, Any] | None:
-        """What ``summary.json`` holds, ``None`` before the end of the run.
-
-        Raises:
-            CheckpointError: if it is damaged.
-        """
+        """What ``summary.json`` holds, ``None`` before the end of the run."""
         data = checked_file(self.folder, SUMMARY)
         if data is None:
             return None
@@ -164,6 +141,5 @@ class ResultFiles:
 
 
 def _csv(header: Sequence[object], rows: Iterable[Sequence[object]]) -> bytes:
-    """A table as CSV."""
     # Names of clients come from the data: what is no UTF-8 in them is written with a backslash.
     return csv_text(header, rows).encode("utf-8", "backslashreplace")

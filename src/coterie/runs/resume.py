@@ -29,15 +29,7 @@ def reopen(
     are those of a run of this number from the start.
 
     Args:
-        folder: of the run.
         values: settings that change no result, by key path.
-        rounds: how many the run shall have in all; ``None``: as before.
-        trust: run the code that its configuration names.
-
-    Raises:
-        ConfigError: for fewer rounds than are done, and for a run in which something follows from
-            the number of rounds.
-        CheckpointError: if a file that it goes on from is damaged.
     """
     config = folder.config(values, trust=trust)
     # With the options of the caller: those that change results are refused here.
@@ -66,7 +58,6 @@ def _grown(composed: Composed, checkpoint: Checkpoint | None) -> Checkpoint | No
 
 
 def _refuse_rounds(config: Experiment, rounds: int, done: int) -> None:
-    """Refuse a number of rounds that the run cannot have any more."""
     before = config.train.rounds
     problem = None
     # Rows and models of those rounds are there, and a run is never cut.

@@ -31,7 +31,6 @@ class RoundEvaluation:
 
     Args:
         scoring: which clients, and by what.
-        measures: what else to measure.
         honest: bool ``[N]``, the clients that do not attack.
         unseen: the clients that never train.
         unseen_labels: whether these have labels.
@@ -69,10 +68,6 @@ class RoundEvaluation:
         """The metrics of the models, each client scored with the one that serves it.
 
         Args:
-            round: whose clients score.
-            snapshot: who holds which data.
-            served: which model serves each client.
-            groups: after the round.
             adapts: whether clients are scored after adaptation, too, where the run says so.
         """
         # What the models do for attackers is no figure of the method.
@@ -102,14 +97,7 @@ class RoundEvaluation:
     def unseen_scores(
         self, algorithm: Algorithm, groups: Groups, snapshot: FederationSnapshot, round: Round
     ) -> dict[str, Any]:
-        """The metrics of clients that never train; none where there are none.
-
-        Args:
-            algorithm: places them.
-            groups: after the round.
-            snapshot: who holds which data.
-            round: whose number and solver count.
-        """
+        """The metrics of clients that never train; none where there are none."""
         if not self.unseen:
             return {}
         ids = np.array(self.unseen)

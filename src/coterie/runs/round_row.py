@@ -105,8 +105,6 @@ def attack_columns(
 
     Args:
         clipped: replies of the round that were brought within their bounds, by reason.
-        attackers: clients that attack, in a simulation.
-        cohort: int64 ``[n]``, the clients of the round.
     """
     found: dict[str, dict[str, int] | int] = {}
     # Only where there is something to say, which without attackers is hardly ever.
@@ -120,13 +118,7 @@ def attack_columns(
 def privacy_columns(
     budget: Budget | None, number: int, notes: Mapping[str, Any]
 ) -> dict[str, dict[str, float]]:
-    """What the rounds up to this one spent, and the noise of this one, where updates are private.
-
-    Args:
-        budget: of the run, ``None``: they are not.
-        number: of the round.
-        notes: of the method.
-    """
+    """What the rounds up to this one spent, and the noise of this one, where updates are private."""
     if budget is None:
         return {}
     spent = {"epsilon": budget.epsilon(number + 1), "delta": budget.delta}

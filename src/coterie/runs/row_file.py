@@ -19,11 +19,7 @@ from coterie.terminal import warn
 
 @dataclass(frozen=True, slots=True)
 class RowFile:
-    """The rows of a run.
-
-    Args:
-        folder: of the run.
-    """
+    """The rows of a run."""
 
     folder: Path
 
@@ -33,12 +29,7 @@ class RowFile:
         return self.folder / ROWS
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Add a row of plain values.
-
-        Raises:
-            CheckpointError: if the last line was not written whole.
-            OSError: if it cannot be written.
-        """
+        """Add a row of plain values."""
         # Not synced, which would cost more than a short round: a checkpoint syncs the rows before
         # it, and later ones are computed again.
         append_row(self.path, row, self._start)
@@ -52,11 +43,7 @@ class RowFile:
         return last_row(self.path)
 
     def read(self) -> list[Row]:
-        """The rows; a last line that a kill tore is left out.
-
-        Raises:
-            CheckpointError: if a line is damaged, missing, or of another run.
-        """
+        """The rows; a last line that a kill tore is left out."""
         return list(record.consistent(self.folder, self._checked).rows)
 
     def parse(self) -> Rows:
@@ -64,12 +51,7 @@ class RowFile:
         return self._parse(record.read_digests(self.folder))
 
     def rewind(self, round: int) -> list[Row]:
-        """Forget the rows from a round on; returns those before it.
-
-        Raises:
-            CheckpointError: if rows before that round are missing.
-            OSError: if the file cannot be written.
-        """
+        """Forget the rows from a round on; returns those before it."""
         found = self.parse()
         rows = self._rows_before(found, round)
         lines, chain = chained_lines(rows, self._start())

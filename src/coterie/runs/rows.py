@@ -46,12 +46,7 @@ class Rows:
 
 
 def chained(row: Mapping[str, Any], before: str) -> tuple[bytes, str]:
-    """A line, and the digest of the chain after it.
-
-    Args:
-        row: plain values.
-        before: the digest of the chain before it.
-    """
+    """A line, and the digest of the chain after it."""
     text = json.dumps(row, separators=(",", ":"), allow_nan=False).encode()
     digest = _digest(text, before)
     return text[:-1] + f',"chain":"{digest}"}}\n'.encode(), digest
@@ -75,13 +70,7 @@ def append_row(path: Path, row: Mapping[str, Any], start: Callable[[], str]) -> 
     """Add a line to a file of rows.
 
     Args:
-        path: the file; it is made where there is none.
-        row: plain values.
         start: gives the beginning of the chain, for the first line.
-
-    Raises:
-        CheckpointError: if its last line is none that was written whole.
-        OSError: if it cannot be written.
     """
     # The digest before stands in the file and not in memory: so a folder has one state.
     before = last_row(path)[1] or start()
@@ -97,11 +86,7 @@ def append_row(path: Path, row: Mapping[str, Any], start: Callable[[], str]) -> 
 
 
 def last_row(path: Path) -> tuple[int, str]:
-    """How many rows a file has by its last line, and the digest of the chain there.
-
-    Raises:
-        CheckpointError: if its last line is none that was written whole.
-    """
+    """How many rows a file has by its last line, and the digest of the chain there."""
     try:
         with path.open("rb") as file:
             line = _last_line(file)
@@ -136,7 +121,6 @@ def parse_rows(data: bytes, start: str | None) -> Rows:
     """The rows of a file.
 
     Args:
-        data: of the file.
         start: the beginning of the chain; ``None`` in a folder that lost its record, of which the
             rows are taken as they are.
     """

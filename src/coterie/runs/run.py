@@ -52,8 +52,6 @@ class Run:
     """The rounds of a spec over its clients.
 
     Args:
-        spec: what the run computes.
-        clients: reached by an engine, or real ones.
         progress: where it goes on; changed round by round.
         folder: where its rows are stored, ``None``: nowhere.
         annotate: changes the row of a round before it is stored.
@@ -71,11 +69,7 @@ class Run:
         return cls(spec, clients, Progress.start(spec.population.clients))
 
     def rounds(self) -> Iterator[RoundResult]:
-        """Run the rounds that are left, and yield after each, when its row is stored.
-
-        Raises:
-            QuorumError: if too few clients answered for too long.
-        """
+        """Run the rounds that are left, and yield after each, when its row is stored."""
         # What attackers send may be anything, and says nothing about the learning rate.
         watch = DivergenceWatch(self.spec.local.lr, honest=self.spec.attack is None)
         for result in self._simulate():
@@ -92,11 +86,7 @@ class Run:
         self.place_unlabelled(np.array(self.spec.evaluation.unlabelled, np.int64))
 
     def place_unlabelled(self, ids: IntArray) -> None:
-        """Place clients without labels, which have no part in the rounds.
-
-        Args:
-            ids: int64 ``[n]``.
-        """
+        """Place clients without labels, which have no part in the rounds."""
         if len(ids) and self.progress.groups is not None:
             placed = placed_unlabelled(self.spec, self.clients, self.progress.groups, ids)
             self.progress.place(placed)
@@ -125,11 +115,7 @@ class Run:
 
     @property
     def groups(self) -> Groups:
-        """The state after the last round.
-
-        Raises:
-            ConfigError: if no round was run.
-        """
+        """The state after the last round."""
         if self.progress.groups is None:
             where = "run" if self.folder is None else self.folder.path
             raise ConfigError(f"{where}: no round was run, got none; expected at least one")
@@ -139,7 +125,6 @@ class Run:
         """Write a checkpoint, unless the newest one is of this round.
 
         Args:
-            keep: how many checkpoints stay.
             with_snapshot: whether to save who holds which data, where data move; real clients know
                 it by themselves.
         """
@@ -214,9 +199,7 @@ def make_folder(
     """The folder of a new run, with its configuration and its partition.
 
     Args:
-        composed: the run.
         out: the folder; default a new one in ``runs``.
-        files: further first files by name.
     """
     check_installed(composed.experiment.log.to)
     resolved = composed.experiment.resolved()
@@ -246,10 +229,6 @@ def execute(
     """Run the rounds that are left and store what comes of them; returns the summary.
 
     Args:
-        composed: data, network, algorithm.
-        folder: of the run.
-        on_round: called after each round, when its row is stored.
-        checkpoint: to go on from, ``None``: from the first round.
         resume: whether the folder may hold rows already; those after the checkpoint are forgotten.
         stop: asked after each round; the number of a signal, or 0 to go on.
 

@@ -33,8 +33,6 @@ class Evaluation:
         clients: score so many clients at most, by a random order drawn once; ``None``: all.
         loss: whether the mean loss on test samples goes into the row beside the metrics.
         local: whether each client is also scored with the network that it trained last.
-        measures: what else to measure in every round; what they find goes into the row.
-        task: whose metrics.
         adapt: the training of a copy of the served model after which clients are scored, too;
             ``None``: none.
         unseen: clients that never train, and are scored as newcomers.
@@ -70,12 +68,7 @@ class Evaluation:
         return ("test", "train") if self.training else ("test",)
 
     def scoring(self, population: int, key: Key) -> Scoring:
-        """Which clients are scored, and by what.
-
-        Args:
-            population: number of clients ``N``.
-            key: the run's stream.
-        """
+        """Which clients are scored, and by what."""
         sample = None
         if self.clients is not None:
             sample = EvaluationSample.of(self.clients, population, key)
@@ -88,13 +81,7 @@ class Schedule:
 
     Args:
         sampler: round, and with a shift who can train (bool ``[N]``) -> clients asked.
-        rounds: total number of rounds.
-        key: the run's stream.
-        shift: how the clients' data change before each round.
-        evaluation: what is measured, and when.
         attackers: clients of a simulation that attack; nothing is measured of them.
-        budget: what private rounds spend, ``None``: they are not private.
-        participation: who can be asked, and who answers in time.
     """
 
     sampler: Callable[..., IntArray]
@@ -107,11 +94,7 @@ class Schedule:
     participation: Participation = Participation()
 
     def honest(self, population: int) -> NDArray[np.bool_]:
-        """The clients that do not attack, bool ``[N]``.
-
-        Args:
-            population: number of clients ``N``.
-        """
+        """The clients that do not attack, bool ``[N]``."""
         honest = np.ones(population, bool)
         honest[list(self.attackers)] = False
         return honest
@@ -147,9 +130,6 @@ class Schedule:
 
         Args:
             snapshot: who held which in the round before.
-            initial: the population before any shift.
-            member: int64 ``[N]``, the group of each client.
-            number: of the round.
         """
         if self.shift is None:
             return snapshot
@@ -169,9 +149,6 @@ class Schedule:
     def check(self, population: Population) -> None:
         """Refuse a shift of a population that is made lazily, and one that unseen clients are in; and
         other ways of scoring where models are scored before the round.
-
-        Raises:
-            ConfigError: for such a shift, or such an order.
         """
         evaluation = self.evaluation
         # These look at what clients did in a round.

@@ -24,12 +24,10 @@ class ClientScores:
     """The last figures of one way of scoring.
 
     Args:
-        way: which.
         value: the headline over all samples of the clients.
         mean: over clients of any size.
         worst_tenth: the mean of the tenth that is served worst.
         spread: the standard deviation over clients.
-        jain: Jain's index.
     """
 
     way: Way
@@ -55,11 +53,6 @@ def last_scores(
 ) -> list[ClientScores]:
     """The figures of each way of scoring in the last round that has them; ways without any are left
     out.
-
-    Args:
-        rows: of ``rounds.jsonl``.
-        resolved: the configuration.
-        headline: of the task.
 
     Example:
         >>> fairness = {"worst_tenth": 0.25, "spread": 0.25, "jain": 0.8}
@@ -117,11 +110,7 @@ def mean_of_known(values: Iterable[float | None]) -> float | None:
 
 
 def protocol_notes(scores: Sequence[ClientScores]) -> list[str]:
-    """What the scores of a table are of, a sentence for each way of scoring.
-
-    Args:
-        scores: of all runs of the table; each way is described once.
-    """
+    """What the scores of a table are of, a sentence for each way of scoring."""
     found: dict[str, None] = {}
     for one in scores:
         name = one.way.name

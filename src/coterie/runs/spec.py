@@ -39,7 +39,6 @@ class Network:
     """A network with its first weights.
 
     Args:
-        module: the network.
         decay: names of the kernels that carry L2.
     """
 
@@ -60,14 +59,7 @@ class Network:
 
         Args:
             model: a registered name, ``module:factory``, or a module, whose weights stay.
-            shape: of one input.
             outputs: of the network for one input: those of the task, one a class.
-            seed: of the first weights.
-            l2: weight of the L2 term.
-            options: of the network of a name.
-
-        Raises:
-            ConfigError: for a network that is unknown, does not fit the data or cannot carry L2.
         """
         options = options or {}
         if isinstance(model, str):
@@ -84,20 +76,8 @@ class RunSpec:
     """All that the rounds of a run follow from, but for their clients.
 
     Args:
-        algorithm: what runs.
         population: the clients' data before any shift.
-        network: as the method's objective needs it.
-        rounds: how many.
-        seed: of every random draw.
         sampler: round, and with a shift who can train (bool ``[N]``) -> clients asked.
-        local: local SGD.
-        quorum: when a round counts.
-        shift: how the clients' data change before each round.
-        evaluation: what is measured, and when.
-        bounds: how far one client may be from the others.
-        attack: of some clients, in a simulation; ``None``: all are honest.
-        budget: what the rounds spend where updates are private; ``None``: they are not.
-        participation: who can be asked, and who answers in time, in a simulation.
     """
 
     algorithm: Algorithm
@@ -117,11 +97,7 @@ class RunSpec:
 
     @property
     def attackers(self) -> IntArray:
-        """The clients that attack, int64, ascending.
-
-        Raises:
-            ConfigError: for clients that are not there.
-        """
+        """The clients that attack, int64, ascending."""
         if self.attack is None:
             return np.empty(0, np.int64)
         able = np.flatnonzero(self.population.sizes("train") > 0)
@@ -164,13 +140,7 @@ class RunSpec:
         processes.
 
         Args:
-            engine: a registered name.
-            options: of the engine.
             load_samples: reads all samples on the machine of a Ray actor.
-
-        Raises:
-            ConfigError: for an engine that cannot be had, or that cannot train this network, and
-                for an attack that the data do not allow.
         """
         attackers = self.attackers
         population = self.population
@@ -212,12 +182,7 @@ def cohort_sampler(
     """Who is asked in a round, of those with training samples.
 
     Args:
-        name: of the sampler.
-        population: the clients.
-        per_round: clients of a round, at most all.
-        seed: of the draws.
         shifts: whether data move. Who holds samples is then said round by round.
-        unseen: clients that never train.
     """
     clients = np.arange(population.clients)
     if not shifts:

@@ -58,17 +58,7 @@ class RunFolder:
     def create(
         cls, path: Path | str, resolved: Mapping[str, Any], files: Mapping[str, bytes] = EMPTY
     ) -> RunFolder:
-        """Make the folder of a new run; it appears whole or not at all.
-
-        Args:
-            path: where there is nothing yet.
-            resolved: the configuration.
-            files: the first files by name, such as ``partition.npz``; a run of real clients writes
-                its own later.
-
-        Raises:
-            ConfigError: if there is something at ``path`` already.
-        """
+        """Make the folder of a new run; it appears whole or not at all."""
         target = Path(path)
         cls.check_free(target)
         # Under another name until the configuration is in it: no other command takes half a
@@ -87,11 +77,7 @@ class RunFolder:
 
     @staticmethod
     def check_free(path: Path) -> None:
-        """Refuse a path where a new run cannot go.
-
-        Raises:
-            ConfigError: if there is something at ``path`` already.
-        """
+        """Refuse a path where a new run cannot go."""
         if (path / CONFIG).exists():
             expected = f"a new folder, or `coterie resume {path}`"
             raise ConfigError(f"out: holds a run already, got {path}; expected {expected}")
@@ -116,11 +102,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path | str) -> RunFolder:
-        """The folder of a run that is there.
-
-        Raises:
-            ConfigError: if it holds no run.
-        """
+        """The folder of a run that is there."""
         if not (Path(path) / CONFIG).is_file():
             expected = f"the folder of a run, {_runs_near(Path(path))}"
             raise ConfigError(f"run: no run, got {str(path)!r}; expected {expected}")
@@ -128,11 +110,7 @@ class RunFolder:
 
     @property
     def resolved(self) -> dict[str, Any]:
-        """The configuration that the folder holds now.
-
-        Raises:
-            ConfigError: if it is no TOML.
-        """
+        """The configuration that the folder holds now."""
         return record.read_config(self.path)
 
     def config(self, values: Mapping[str, Any] = EMPTY, *, trust: bool = False) -> Experiment:
@@ -141,9 +119,6 @@ class RunFolder:
         Args:
             values: key path -> value, in place of those of the folder; ``None`` sets nothing.
             trust: run that code though it is not known to be the user's own.
-
-        Raises:
-            ConfigError: if it is not valid, or names code that is not trusted.
         """
         resolved = self.resolved
         require_trust(self.path, resolved, trusted=trust)
@@ -159,11 +134,7 @@ class RunFolder:
 
     @property
     def digests(self) -> Digests | None:
-        """What the run recorded of its files; ``None`` in a folder that lost it.
-
-        Raises:
-            CheckpointError: if the record is damaged.
-        """
+        """What the run recorded of its files; ``None`` in a folder that lost it."""
         return record.read_digests(self.path)
 
     def write_headline(self, headline: Headline) -> None:
@@ -173,11 +144,7 @@ class RunFolder:
 
     @property
     def headline(self) -> Headline:
-        """What the run is measured by.
-
-        Raises:
-            CheckpointError: if its file is damaged.
-        """
+        """What the run is measured by."""
         data = self.file(HEADLINE)
         if data is None:
             return ACCURACY
@@ -187,29 +154,16 @@ class RunFolder:
             raise damaged(self.path / HEADLINE, error) from None
 
     def locked(self) -> AbstractContextManager[None]:
-        """The right to write the folder, held inside; one process has it at a time.
-
-        Raises:
-            InUseError: if another process has it; it says which.
-            CheckpointError: if the folder cannot be written.
-        """
+        """The right to write the folder, held inside; one process has it at a time."""
         return locked(self.path)
 
     def forget_results(self) -> None:
-        """Forget what the run wrote at an earlier end.
-
-        Raises:
-            CheckpointError: if the folder cannot be written.
-        """
+        """Forget what the run wrote at an earlier end."""
         with refuse_unwritable(self.path):
             record.forget_results(self.path)
 
     def plan_rounds(self, rounds: int) -> None:
-        """Change how many rounds the run has.
-
-        Raises:
-            CheckpointError: if the folder cannot be written.
-        """
+        """Change how many rounds the run has."""
         with refuse_unwritable(self.path):
             record.plan_rounds(self.path, rounds)
 
@@ -221,28 +175,16 @@ class RunFolder:
         return RowFile(self.path)
 
     def append_round(self, row: Mapping[str, Any]) -> None:
-        """Add one row to ``rounds.jsonl``, at once. What is not finite becomes ``null``.
-
-        Raises:
-            CheckpointError: if it cannot be written.
-        """
+        """Add one row to ``rounds.jsonl``, at once. What is not finite becomes ``null``."""
         with refuse_unwritable(self.path):
             self.row_file.append(plain(row))
 
     def rows(self) -> list[Row]:
-        """The rows so far; a last line that a kill tore is left out.
-
-        Raises:
-            CheckpointError: if a line is damaged, missing, or of another run.
-        """
+        """The rows so far; a last line that a kill tore is left out."""
         return self.row_file.read()
 
     def rewind(self, round: int) -> list[Row]:
-        """Forget the rows and the checkpoints after a round; returns the rows that are left.
-
-        Raises:
-            CheckpointError: if rows before that round are missing, or cannot be written.
-        """
+        """Forget the rows and the checkpoints after a round; returns the rows that are left."""
         with refuse_unwritable(self.path):
             rows = self.row_file.rewind(round)
             self.checkpoints.forget_after(round)
@@ -259,28 +201,16 @@ class RunFolder:
     # --- other files ------------------------------------------------------------------------------
 
     def write(self, files: Mapping[str, bytes]) -> None:
-        """Write files of the run, whole at any moment, and record their digests.
-
-        Raises:
-            CheckpointError: if they cannot be written.
-        """
+        """Write files of the run, whole at any moment, and record their digests."""
         store_files(self.path, files)
 
     def file(self, name: str) -> bytes | None:
-        """The bytes of a file of the run; ``None`` where the run wrote none.
-
-        Raises:
-            CheckpointError: if the file is missing or damaged.
-        """
+        """The bytes of a file of the run; ``None`` where the run wrote none."""
         return checked_file(self.path, name)
 
     @property
     def partition(self) -> Path:
-        """The file that says who holds which samples, checked; it may be missing.
-
-        Raises:
-            CheckpointError: if it is damaged, or of another run.
-        """
+        """The file that says who holds which samples, checked; it may be missing."""
         self.file(PARTITION)
         return self.path / PARTITION
 

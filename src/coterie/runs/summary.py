@@ -22,7 +22,6 @@ class Kept:
     """What stays with the clients of a run, as its summary says it.
 
     Args:
-        layers: names of tensors.
         values: how many values they have.
         of: values of the whole model.
     """
@@ -51,13 +50,6 @@ def summarise(
     ``accuracy_adapted`` and its like, where ``[evaluate]`` asks for them, have the same three figures.
     ``fairness`` is that of the last evaluated round for each of them, and ``protocol`` says what each
     is of: which model, which clients, which samples, after what.
-
-    Args:
-        resolved: the configuration.
-        rows: the rows of ``rounds.jsonl``.
-        clients: number of clients ``N``.
-        headline: of the run's task.
-        kept: what stays with clients, ``None``: nothing, or it is not known.
     """
     last: Mapping[str, Any] = {}
     if rows:
@@ -109,9 +101,6 @@ def _last_fairness(
 
 def without_model(summary: Mapping[str, Any]) -> dict[str, float]:
     """The headlines of predictions that no model made, of a summary, by what makes them.
-
-    Args:
-        summary: what ``summary.json`` holds.
 
     Example:
         >>> without_model({"baseline": 0.5, "naive": {"persistence": 0.25}})
@@ -171,10 +160,6 @@ def figures_of(
     rows: Sequence[Mapping[str, Any]], headline: Headline = ACCURACY
 ) -> dict[str, float | None]:
     """The field ``accuracy`` of a summary: ``max``, ``final`` and ``last10_mean``, see `summarise`.
-
-    Args:
-        rows: the rows of ``rounds.jsonl``, or the first of them.
-        headline: of the run's task.
 
     Example:
         >>> figures_of([{"accuracy": 0.5}, {"accuracy": 0.75}, {"accuracy": 0.625}])

@@ -30,7 +30,6 @@ def telling_columns(
     Args:
         population: with inputs ``[S, q]``, or made from a table.
         names: of the ``q`` features, where no table names its columns.
-        label: the column of labels, for the line.
     """
     held = np.concatenate(population.train)
     table = population.table
@@ -62,7 +61,6 @@ def telling_columns(
 
 
 def _tells(column: FloatArray, targets: IntArray | FloatArray, *, numbers: bool) -> bool:
-    """Whether a column tells the targets."""
     if numbers:
         return _in_line(column, targets.astype(np.float64))
     return _separates(column, targets.astype(np.int64))

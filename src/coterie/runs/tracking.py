@@ -43,9 +43,6 @@ class LoggedRun:
     """The run that a tracker logs.
 
     Args:
-        settings: the table ``[log]``.
-        resolved: the configuration, whose values become parameters.
-        folder: of the run.
         start: the first round; a resumed run goes on where it was.
     """
 
@@ -64,11 +61,7 @@ class Tracker(Protocol):
 
 
 def check_installed(names: Sequence[str]) -> None:
-    """Refuse a tracker that cannot be used, before anything is trained.
-
-    Raises:
-        ConfigError: for a tracker whose package is not installed.
-    """
+    """Refuse a tracker that cannot be used, before anything is trained."""
     for name in names:
         if find_spec(NEEDS[name]) is None:
             what = f"the package {NEEDS[name]!r} is not installed, got {name!r}"
@@ -102,17 +95,7 @@ def _leaves(row: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, float
 def tracked(
     settings: Log, resolved: Mapping[str, Any], folder: Path, start: int = 0
 ) -> Iterator[LogRow]:
-    """What to call with the row of each round; it does nothing without a tracker.
-
-    Args:
-        settings: the table ``[log]``: which trackers, and for MLflow its server and its experiment.
-        resolved: the configuration, whose values become parameters.
-        folder: of the run; TensorBoard's files go to ``tensorboard`` in it.
-        start: the first round; a resumed run goes on where it was.
-
-    Raises:
-        ConfigError: for a tracker whose package is not installed.
-    """
+    """What to call with the row of each round; it does nothing without a tracker."""
     check_installed(settings.to)
     run = LoggedRun(settings, resolved, folder, start)
     # A thread each, so that one that hangs holds up neither the run nor the other.
@@ -151,10 +134,6 @@ class TrackerThread:
 
     The thread starts with the first round, after the engine's processes: forking a process that has
     threads can leave locks held for ever.
-
-    Args:
-        name: of the tracker.
-        run: that it logs.
     """
 
     def __init__(self, name: str, run: LoggedRun) -> None:

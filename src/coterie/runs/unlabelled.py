@@ -11,14 +11,7 @@ from coterie.runs.spec import RunSpec
 
 
 def placed_unlabelled(spec: RunSpec, clients: Clients, groups: Groups, ids: IntArray) -> Groups:
-    """The state with clients in it that have no labels, as the method places them by their inputs.
-
-    Args:
-        spec: of the run.
-        clients: reaches them.
-        groups: the state after the last round.
-        ids: int64 ``[n]``, the clients without labels.
-    """
+    """The state with clients in it that have no labels, as the method places them by their inputs."""
     last = spec.rounds - 1
     key = spec.key.at(last).of("unlabelled")
     return place_unlabelled(spec.algorithm, groups, Round(last, key, ids, clients, spec.local))

@@ -17,9 +17,6 @@ class AttackPoint:
 
     Args:
         curve: the algorithm, and the other values of the grid.
-        share: of attackers.
-        mean: of the headline over the seeds, as an accuracy.
-        sd: its standard deviation; 0 with one seed.
     """
 
     curve: str
@@ -30,9 +27,6 @@ class AttackPoint:
 
 def attack_points(table: SweepTable) -> list[AttackPoint]:
     """The rows of a table by their share of attackers; rows without a figure are left out.
-
-    Args:
-        table: of a sweep with the key `ATTACKERS`.
 
     Example:
         >>> from coterie.sweep.comparison import Row

@@ -47,19 +47,13 @@ class Row:
     """A row of the table: an algorithm at a point of the grid, over all seeds.
 
     Args:
-        algorithm: its name.
         values: of the grid, ``-`` for a key that does not apply to this algorithm.
-        done: runs that are done.
-        planned: runs of the plan.
         mean: of the headline, as an accuracy.
         sd: its standard deviation (``n - 1``).
-        difference: to the baseline; ``None`` for the baseline itself.
         reached: runs that reached the target.
         rounds: mean over those.
         bytes: mean over those.
-        seconds: mean over the runs.
         scored: clients that the headline counts, those with a group at the end, mean over the runs.
-        scores: how single clients are served, the means over the runs.
         refused: why the algorithm cannot be run with this configuration; empty where it can.
     """
 
@@ -84,13 +78,6 @@ class SweepTable:
     """The rows of a sweep, and what they compare.
 
     Args:
-        keys: of the grid.
-        seeds: compared.
-        baseline: the algorithm that others are compared with.
-        target: a value of the headline, or ``None``.
-        figure: which figure of the headline is compared.
-        rows: in the order of the plan.
-        headline: what the runs are measured by.
         without_model: what predictions without a model reach, the mean over runs.
     """
 
@@ -107,12 +94,7 @@ class SweepTable:
 def check_choices(
     plan: SweepPlan, baseline: str | None, figure: str, target: float | None = None
 ) -> str:
-    """Check the options of a comparison; returns the baseline, by default the first algorithm.
-
-    Raises:
-        ConfigError: if the baseline is none of the algorithms, if there is no such figure, or if
-            the target is no value of the headline.
-    """
+    """Check the options of a comparison; returns the baseline, by default the first algorithm."""
     headline = headline_for(plan)
     if target is not None and headline.unit == "%" and not 0 <= target <= 1:
         expected = f"{headline.title} as a fraction, from 0 to 1"
@@ -130,11 +112,7 @@ def check_choices(
 
 
 def headline_for(plan: SweepPlan) -> Headline:
-    """What the runs of a plan are measured by.
-
-    Raises:
-        ConfigError: if they are not measured by the same.
-    """
+    """What the runs of a plan are measured by."""
     found = {task_headline(check(run.tables)) for run in plan.runs}
     if len(found) > 1:
         names = ", ".join(sorted(one.name for one in found))
@@ -157,15 +135,8 @@ def tabulate(
     """Compare the runs of a plan that are done.
 
     Args:
-        plan: the sweep.
-        out: its folder.
         baseline: one of its algorithms. A run is compared with the baseline's run of the same seed
             and grid values.
-        target: a value of the headline, as an accuracy from 0 to 1.
-        figure: which figure of the headline in ``summary.json``.
-
-    Raises:
-        CheckpointError: if a file of a run is damaged.
     """
     measured = {
         run.id: measure(out / run.id, target, figure) for run in plan.runs if is_done(run, out)
@@ -191,7 +162,6 @@ def tabulate(
 
 
 def _mean_without_model(known: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean of each figure over the runs that have it."""
     found: dict[str, list[float]] = {}
     for one in known:
         for name, value in one.items():
@@ -269,19 +239,7 @@ def _difference(
 
 
 def paired(differences: Sequence[float]) -> Difference | None:
-    """The mean of paired differences and half the width of its 95 % interval, by Student's t.
-
-    Args:
-        differences: ``a_i - b_i``.
-
-    Returns:
-        ``None`` without pairs.
-
-    Example:
-        >>> found = paired([1.0, 2.0, 3.0])
-        >>> found.mean, round(found.half, 4), paired([1.0]).half
-        (2.0, 2.4841, None)
-    """
+    """The mean of paired differences and half the width of its 95 % interval, by Student's t."""
     n = len(differences)
     if n == 0:
         return None

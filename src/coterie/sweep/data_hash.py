@@ -45,7 +45,6 @@ class DataHash:
 
     Args:
         digest: of the samples and of the partition.
-        clients: how many there are.
         numbers: whether labels are numbers to predict.
     """
 
@@ -162,9 +161,6 @@ def hash_partition(partition: Partition) -> str:
 def availability_digest(config: Experiment) -> str:
     """SHA-256 of the file that ``[availability]`` names; empty without one, so that runs of other
     configurations keep their names.
-
-    Raises:
-        DataError: if it cannot be read.
     """
     table = config.availability
     if table is None or table.file is None:
@@ -173,7 +169,6 @@ def availability_digest(config: Experiment) -> str:
 
 
 def _rows_of(split: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The arrays that say which client holds which rows."""
     # Of a lazy federation two arrays say it all; a list per client would hold millions.
     if isinstance(split, Ranges):
         return [split.start, split.size]

@@ -19,14 +19,8 @@ SEEDS = "seeds as 0-4, or 0,2,5-7"
 def read_seeds(text: str) -> list[int]:
     """Read seeds from a list of numbers and ranges.
 
-    Args:
-        text: numbers and ranges between commas.
-
     Returns:
         Each seed once, in the order of the text.
-
-    Raises:
-        ConfigError: if a part is neither a number nor a range.
 
     Example:
         >>> read_seeds("0-2,7")
@@ -60,11 +54,6 @@ def read_grid(grid: Sequence[str], algorithms: Sequence[str]) -> dict[str, list[
 
     Args:
         grid: ``key=v1,v2``, each.
-        algorithms: names of the algorithms of the sweep.
-
-    Raises:
-        ConfigError: for a key without values, a key that is set twice, or an option that none of
-            the algorithms has.
     """
     found: dict[str, list[str]] = {}
     for assignment in grid:

@@ -25,10 +25,7 @@ class Measured:
         value: the headline compared, as an accuracy; ``None`` if nothing was evaluated.
         rounds: rounds to the target; ``None`` without a target, or if it was not reached.
         bytes: bytes down and up to the target, or of the whole run without a target.
-        seconds: of all rounds.
         scored: clients that the headline counts, those with a group at the end.
-        without_model: what predictions without a model reach.
-        scores: how single clients are served.
     """
 
     value: float | None
@@ -47,12 +44,7 @@ def measure(path: Path, target: float | None, figure: Figure) -> Measured:
     group, as for ``accuracy.max``: earlier rounds score only some of the clients.
 
     Args:
-        path: the run's folder.
-        target: a value of the headline, as an accuracy from 0 to 1, or ``None``.
         figure: which figure of ``summary.json``; ``max`` is the best, also where lower is better.
-
-    Raises:
-        CheckpointError: if a file of the run is damaged.
     """
     folder = RunFolder.open(path)
     check_folder(folder)
@@ -87,7 +79,6 @@ def measure(path: Path, target: float | None, figure: Figure) -> Measured:
 
 
 def _bytes_of(rows: Sequence[Mapping[str, Any]]) -> int:
-    """Bytes down and up in all rounds."""
     return sum(
         int(row["transfers"]["down_bytes"]) + int(row["transfers"]["up_bytes"]) for row in rows
     )

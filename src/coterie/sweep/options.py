@@ -24,11 +24,7 @@ from coterie.runs.compose import can_migrate
 
 
 def check_algorithms(names: Sequence[str]) -> None:
-    """Check the names of ``--algorithms``.
-
-    Raises:
-        ConfigError: for an unknown name, or one that stands there twice.
-    """
+    """Check the names of ``--algorithms``."""
     known = tuple(sorted(registry.names("algorithm")))
     for name in names:
         # A colon marks a factory of the user, `module:factory`, which no registry knows.
@@ -47,9 +43,6 @@ def check_base(base: Mapping[str, Any], file: str) -> tuple[str, int]:
 
     The rest is checked with the configuration of each run. But if the configuration's algorithm is
     not part of the sweep, no run would show a misspelt option of it.
-
-    Raises:
-        ConfigError: if there is no algorithm or seed, or an option is unknown.
     """
     table = base.get("algorithm")
     seed = base.get("seed", 0)
@@ -77,11 +70,6 @@ def check_option(source: str, key: str, algorithms: Sequence[str]) -> None:
 
     Args:
         source: the command's option that has the key, ``--set`` or ``--grid``.
-        key: of the configuration.
-        algorithms: names of the algorithms of the sweep.
-
-    Raises:
-        ConfigError: if no algorithm has the option.
     """
     if any(key_for(name, key, algorithms) for name in algorithms):
         return
@@ -134,9 +122,7 @@ def key_for(algorithm: str, key: str, algorithms: Sequence[str]) -> str | None:
     """The key as it stands in the configuration of one algorithm.
 
     Args:
-        algorithm: its name.
         key: as the user wrote it.
-        algorithms: names of all algorithms of the sweep.
 
     Returns:
         ``None`` if the key does not apply to this algorithm.
@@ -169,7 +155,6 @@ def key_for(algorithm: str, key: str, algorithms: Sequence[str]) -> str | None:
 
 
 def _owner(key: str, algorithms: Sequence[str]) -> str | None:
-    """The algorithm whose name a key begins with."""
     return next((name for name in algorithms if key.startswith(f"{name}.")), None)
 
 
@@ -186,9 +171,6 @@ def tables_for(
     """The configuration of one run, not validated yet.
 
     Args:
-        algorithm: its name.
-        algorithms: names of all algorithms of the sweep.
-        base: the configuration of the sweep.
         assignments: ``key=value``, each; those of other algorithms are left out.
         values: key path -> value, set last; ``None`` sets nothing.
     """

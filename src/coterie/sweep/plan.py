@@ -51,11 +51,8 @@ class SweepRun:
 
     Args:
         id: the first digits of the hash of configuration and data; the name of its folder.
-        algorithm: its name.
-        seed: its seed.
         point: of the grid, key -> value as text. ``None`` marks a key that does not apply to this
             algorithm.
-        tables: the resolved configuration.
     """
 
     id: str
@@ -76,10 +73,6 @@ class SweepPlan:
     """The runs of a sweep.
 
     Args:
-        algorithms: names, in the order of the table.
-        seeds: in order.
-        keys: of the grid.
-        points: every combination of the grid's values, as text.
         cells: (algorithm, index of the point, seed) -> run. Cells of the same configuration share
             one run.
         refused: algorithm -> why it cannot be run with this configuration. Its cells have no runs to
@@ -108,9 +101,6 @@ class SweepPlan:
     def side_by_side(self, jobs: int) -> SweepPlan:
         """The same runs for a sweep that executes several at a time: each run gets its share of the
         cores, and as many worker processes as these have room for, with their threads.
-
-        Args:
-            jobs: runs at a time.
         """
         cells = {cell: _with_workers(run, jobs) for cell, run in self.cells.items()}
         return replace(self, cells=cells)
@@ -149,30 +139,9 @@ def make_plan(
     algorithm ``NAME`` alone.
 
     Args:
-        path: the configuration.
-        algorithms: names; default: that of the configuration.
-        seeds: default: that of the configuration.
         grid: ``key=v1,v2``, each.
         overrides: ``key=value``, each.
         values: key path -> value, set last; ``None`` sets nothing.
-
-    Raises:
-        ConfigError: with everything that is wrong, one line each.
-        DataError: if the data cannot be read.
-
-    Example:
-        >>> import tempfile
-        >>> text = '[data]\\nsource = "digits"\\n'
-        >>> text += '[data.partition]\\nkind = "iid"\\nclients = 4\\n'
-        >>> text += '[model]\\nname = "mclr"\\n'
-        >>> text += '[train]\\nrounds = 2\\nclients_per_round = 4\\n'
-        >>> text += '[algorithm]\\nname = "fedprox"\\nmu = 0.5\\n'
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = Path(folder) / "c.toml"
-        ...     _ = path.write_text(text)
-        ...     plan = make_plan(path, ["fedavg", "fedprox"], [0, 1], ["algorithm.mu=0.1,1"])
-        >>> [run.name for run in plan.runs if run.seed == 0]
-        ['fedavg, seed 0', 'fedprox, algorithm.mu=0.1, seed 0', 'fedprox, algorithm.mu=1, seed 0']
     """
     base = read(path)
     # An algorithm's option must wait until it is known which algorithms have it.
@@ -212,7 +181,6 @@ def _tables_of_cells(
     overrides: Sequence[str],
     values: Mapping[str, Any],
 ) -> dict[Cell, dict[str, Any]]:
-    """The configuration of every cell, not validated yet."""
     found = {}
     for name in layout.algorithms:
         for index, point in enumerate(layout.points):
@@ -246,7 +214,6 @@ def _validate_all(tables: Mapping[Cell, Mapping[str, Any]], file: str) -> dict[C
 
 
 def _with_runs(layout: SweepPlan, configs: Mapping[Cell, Experiment]) -> SweepPlan:
-    """The plan with the run of every cell."""
     data = hash_data(configs.values())
     cells = {}
     for cell, config in configs.items():
@@ -270,9 +237,6 @@ def _refused(configs: Mapping[Cell, Experiment]) -> dict[str, str]:
 
     Baselines such as `local` are asked for beside methods that can, so one that cannot is no reason
     to stop. It is left out of the runs, and its row in the table says why.
-
-    Raises:
-        ConfigError: if no algorithm is left, with a line for each.
     """
     found: dict[str, str] = {}
     for (name, _, _), config in configs.items():

@@ -26,12 +26,7 @@ from coterie.sweep.plan import SweepRun
 
 
 def is_done(run: SweepRun, out: Path) -> bool:
-    """Whether a run is complete in the folder of the sweep, with files that can be read.
-
-    Args:
-        run: of the plan.
-        out: the folder of the sweep.
-    """
+    """Whether a run is complete in the folder of the sweep, with files that can be read."""
     folder = RunFolder(out / run.id)
     try:
         summary = folder.results.summary()
@@ -82,8 +77,6 @@ def carry_out(run: SweepRun, out: Path, stop: Callable[[], int] | None = None) -
     """Execute a run, or resume it from its last checkpoint.
 
     Args:
-        run: of the plan.
-        out: the folder of the sweep.
         stop: called after each round; the number of a signal, or 0 to go on.
 
     Returns:

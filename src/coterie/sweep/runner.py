@@ -43,18 +43,9 @@ def sweep(
     """Execute every run that is not done, alone or with other sweeps of the same folder.
 
     Args:
-        runs: of a plan, each once.
-        out: the folder of the sweep; a run's folder is ``<out>/<id>``.
-        jobs: runs side by side, a process each.
         report: called when a run ends, with the run and ``"skipped"``, ``"shared"`` (another sweep
             executed it), ``"done"`` or ``"failed"``.
         stop: called several times a second; the number of a signal, or 0 to go on.
-
-    Returns:
-        The runs that failed; the others are done.
-
-    Raises:
-        Stopped: if ``stop`` returned a signal; the state of every run is saved.
     """
     with refuse_unwritable(out):
         out.mkdir(parents=True, exist_ok=True)
@@ -66,12 +57,6 @@ class _Sweep:
     """A sweep in progress.
 
     Args:
-        out: its folder.
-        report: called when a run ends.
-        stop: the number of a signal, or 0.
-        jobs: most workers at a time.
-        workers: that were started and did not end.
-        failures: so far.
         waiting: runs that no worker of this sweep has.
         shared: ids of runs that another sweep was seen to work on.
     """

@@ -209,10 +209,7 @@ def markdown_table(
     """A table as Markdown.
 
     Args:
-        names: of the columns.
-        rows: of the table.
         texts: how many columns are texts; the others are numbers.
-        below: lines under it.
     """
     rules = ["---"] * texts + ["---:"] * (len(names) - texts)
     cells = [[escape_cell(name) for name in names], rules]

@@ -56,18 +56,7 @@ def runs_csv(
     figure: Figure = "last10_mean",
     column: str = "accuracy",
 ) -> str:
-    """Every run as a line of CSV, with the name of its folder.
-
-    Args:
-        plan: the sweep.
-        out: its folder.
-        target: a value of the headline, as an accuracy from 0 to 1, or ``None``.
-        figure: which figure of the headline in ``summary.json``.
-        column: the name of the headline.
-
-    Raises:
-        CheckpointError: if a file of a run is damaged.
-    """
+    """Every run as a line of CSV, with the name of its folder."""
     head = ["run", "algorithm", "seed", *plan.keys, "done", column]
     if target is None:
         head.append("bytes")
@@ -83,7 +72,6 @@ def runs_csv(
 
 
 def _run_figures(run: SweepRun, out: Path, target: float | None, figure: Figure) -> list[Value]:
-    """Whether a run is done, and its figures."""
     rounds: list[Value] = []
     if not is_done(run, out):
         if target is not None:

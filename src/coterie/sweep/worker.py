@@ -117,12 +117,7 @@ class Worker:
 
 
 def execute_tasks(tasks: TextIO, answers: TextIO) -> None:
-    """Execute the runs that arrive as lines of JSON, and answer each with a line.
-
-    Args:
-        tasks: lines with a run and the folder of the sweep; they end when the sweep closes them.
-        answers: where each run's `Answer` is written.
-    """
+    """Execute the runs that arrive as lines of JSON, and answer each with a line."""
 
     def stop() -> int:
         # While a run is in progress the sweep sends no task: input that can be read is closed.

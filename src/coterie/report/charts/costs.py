@@ -89,7 +89,6 @@ def bytes_chart(series: Sequence[Series]) -> Spec | None:
 
 
 def _unit(most: float) -> str:
-    """The largest unit of which there is at least one."""
     for unit, size in UNITS.items():
         if most >= size:
             return unit

@@ -21,9 +21,7 @@ def dendrogram(tree: Tree, groups: IntArray, names: Sequence[str]) -> Spec:
     """The merges of the clients: two of them meet at the height of their distance.
 
     Args:
-        tree: the merges.
         groups: int64 ``[N]``, the group of each client.
-        names: ``N`` names.
     """
     of_leaves = groups[tree.leaves]
     merges = brackets(tree, of_leaves)

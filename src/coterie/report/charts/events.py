@@ -54,7 +54,6 @@ def shift_events(rows: Sequence[Mapping[str, Any]]) -> list[Event]:
 
 
 def _clients(event: Mapping[str, Any]) -> int | None:
-    """How many clients a shift concerns, where it says so."""
     if "pairs" in event:
         return 2 * len(event["pairs"])
     if "clients" in event:
@@ -86,7 +85,6 @@ def lanes(events: Sequence[Event], height: int, start: int) -> list[Any]:
     """Above a chart a lane for each kind of event, with a tick in each round that had one.
 
     Args:
-        events: in the order of their rounds.
         height: of a lane in pixels.
         start: of the first lane, in pixels above the chart.
     """

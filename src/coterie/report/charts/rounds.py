@@ -42,9 +42,6 @@ DIVERGENCE_NAMES = {"divergence": "with these groups", "divergence_one": "as one
 def shift_chart(run: RunView) -> Spec | None:
     """Clients by round: whose data changed, and which of them the method noticed or missed; ticks
     above show when a shift came.
-
-    Returns:
-        ``None`` for a run without shifts.
     """
     shifted = [row for row in run.rounds if "shift" in row]
     if not shifted:

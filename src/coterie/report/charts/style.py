@@ -110,7 +110,6 @@ def legend_widths(spec: Any) -> list[int]:
 
 
 def _collect_legends(node: Any, found: dict[str, int]) -> None:
-    """Add the legends of a part of a specification."""
     if isinstance(node, list):
         for part in node:
             _collect_legends(part, found)
@@ -128,7 +127,6 @@ def _collect_legends(node: Any, found: dict[str, int]) -> None:
 
 
 def _colour_bars(spec: Spec) -> int:
-    """How many colour bars stand beside the legends."""
     return str(spec).count("'gradientLength'")
 
 

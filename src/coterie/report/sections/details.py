@@ -131,7 +131,6 @@ def _divergence(run: RunView, number: int) -> list[Section]:
 
 
 def _bounds(run: RunView) -> str:
-    """The bounds of the last round that has them."""
     # Theory may be measured in some rounds only.
     measured = [row["theory"] for row in run.rounds if row.get("theory")]
     last: Mapping[str, Any] = measured[-1]

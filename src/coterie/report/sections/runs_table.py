@@ -98,7 +98,6 @@ def _without_model(series: Sequence[Series]) -> str:
 
 
 def _unfinished(series: Sequence[Series]) -> str:
-    """The runs that have not done all their rounds."""
     found = []
     for one in series:
         for run in one.runs:
