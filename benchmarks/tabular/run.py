@@ -20,8 +20,8 @@ from coterie.experiment import Experiment, check
 from coterie.experiment.reading import fit_to_clients
 from coterie.runs.compose import Composed, HeldData, compose_on
 from coterie.runs.data import load_data
-from coterie.runs.outputs import outputs_of
 from coterie.runs.run import Run
+from coterie.runs.spec import outputs_of
 from coterie.tasks import baseline, naive_scores
 
 # Recordings of a new patient whose labels are known, to place the patient by.

@@ -32,10 +32,10 @@ from coterie.result import Result, Unsaved, compose_in
 from coterie.rules.server import Server
 from coterie.rules.weighing import Weigh
 from coterie.runs.compose import Composed, compose
-from coterie.runs.kept import kept_arrays
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.loop import RoundResult
+from coterie.runs.progress import kept_arrays
 from coterie.runs.run import Run, execute
-from coterie.runs.store import RunFolder
 
 ROUNDS = 100  # where a call does not say how many
 # The name of a choice, or a table of its name and its options, as a configuration has it.

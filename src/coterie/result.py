@@ -33,15 +33,13 @@ from coterie.experiment.naming import has_origin, named
 from coterie.experiment.reading import fit_to_clients
 from coterie.headline import ACCURACY, Headline
 from coterie.notebook import result_html
-from coterie.runs.check_folder import check_folder
-from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.compose import Composed, HeldData, compose, compose_on
-from coterie.runs.kept import OWN_MODELS, kept_state
-from coterie.runs.newcomers import with_places
-from coterie.runs.progress import Progress
+from coterie.runs.folder.checkpoints import Checkpoint
+from coterie.runs.folder.store import RunFolder, check_folder
+from coterie.runs.progress import OWN_MODELS, Progress, kept_state
+from coterie.runs.resume import with_places
 from coterie.runs.run import execute, make_folder
 from coterie.runs.scores import ClientScores, last_scores
-from coterie.runs.store import RunFolder
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,8 +13,8 @@ import pytest
 from coterie.cli.main import invoke
 from coterie.errors import CheckpointError
 from coterie.report.load import view_of
-from coterie.runs.files import read_sealed, sealed
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.files import read_sealed, sealed
+from coterie.runs.folder.store import RunFolder
 from tests.cli.conftest import errors
 
 READING = (

@@ -17,8 +17,8 @@ import pytest
 
 from coterie.cli.main import invoke
 from coterie.config.identity import config_hash
-from coterie.runs.rows import chained_lines
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.rows import chained_lines
+from coterie.runs.folder.store import RunFolder
 from tests.cli.conftest import errors
 
 COMMAND = [sys.executable, "-m", "coterie.cli.main"]

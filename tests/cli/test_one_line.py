@@ -19,7 +19,7 @@ from coterie.data.images.pixels import decode
 from coterie.data.sources.files import file
 from coterie.errors import DataError
 from coterie.files import cell_text, csv_text, safe_cell
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.store import RunFolder
 from tests.cli.conftest import errors
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coterie.cli.main import invoke
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.store import RunFolder
 from tests.cli.conftest import errors
 
 EVIL = """

@@ -21,8 +21,8 @@ from coterie.cli.main import invoke
 from coterie.cli.watch import watch
 from coterie.cli.watch_screen import curve, happened
 from coterie.experiment import check
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
-from coterie.runs.store import RunFolder
 
 TABLES = {
     "data": {

@@ -13,8 +13,8 @@ from coterie.errors import ConfigError
 from coterie.experiment import check
 from coterie.rules import migration
 from coterie.runs.compose import can_migrate, make_method
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
-from coterie.runs.store import RunFolder
 from coterie.sweep.options import tables_for
 
 # Some of them: docs/shifts.md lists all.

@@ -21,8 +21,8 @@ from coterie.methods.method import Clustered
 from coterie.objectives import OBJECTIVES, Fused, Fusion, proximal
 from coterie.rules.server import SERVERS, yogi
 from coterie.runs.compose import Composed, compose
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import Stopped, execute, make_folder, run_config
-from coterie.runs.store import RunFolder
 from tests.conftest import config_errors
 
 BASE = """

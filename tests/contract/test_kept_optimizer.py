@@ -19,9 +19,9 @@ from coterie.core.vectors import Layout
 from coterie.experiment import check
 from coterie.local.training.optimizers import memory_size
 from coterie.runs.compose import compose
-from coterie.runs.kept import OWN_MODELS, kept_state
+from coterie.runs.folder.store import RunFolder
+from coterie.runs.progress import OWN_MODELS, kept_state
 from coterie.runs.run import Stopped, execute, make_folder, run_config
-from coterie.runs.store import RunFolder
 from tests.conftest import blobs, config_errors, small_net
 
 ADAM = ct.Solver(epochs=2, batch_size=5, lr=0.01, optimizer="adam", keep_state=True)

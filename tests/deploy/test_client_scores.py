@@ -14,7 +14,7 @@ from coterie.core.engine import Reply
 from coterie.core.task import Task, headline_of
 from coterie.deploy.client_scores import client_scores, write_clients
 from coterie.deploy.same_clients import same_clients
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.store import RunFolder
 from coterie.tasks import CLASSIFICATION, regression
 
 NAMES = ("north", "south", "east")

@@ -45,8 +45,8 @@ from coterie.local import LocalRunner
 from coterie.report.load import view_of
 from coterie.runs.compose import compose
 from coterie.runs.data import load_data
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
-from coterie.runs.store import RunFolder
 from tests.engines.fake_grid import FakeGrid, Meddle, as_deployed, contexts, parts_of
 
 METHODS: Mapping[str, dict[str, Any]] = {

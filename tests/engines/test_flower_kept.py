@@ -29,9 +29,9 @@ from coterie.engines.flower.messages import NOTE
 from coterie.errors import ConfigError, DataError
 from coterie.experiment import check
 from coterie.export import export_run
-from coterie.runs.kept import OWN_MODELS, kept_state
+from coterie.runs.folder.store import RunFolder
+from coterie.runs.progress import OWN_MODELS, kept_state
 from coterie.runs.run import Run, run_config
-from coterie.runs.store import RunFolder
 from tests.engines.fake_grid import FakeGrid, as_deployed, parts_of
 from tests.engines.test_flower import SETTINGS, Reported, deploy, groups, models, nodes, tables
 

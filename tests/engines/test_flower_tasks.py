@@ -25,8 +25,8 @@ from coterie.deploy.settings import form_of
 from coterie.errors import ConfigError, DataError
 from coterie.experiment import check
 from coterie.export import export_run
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
-from coterie.runs.store import RunFolder
 from tests.engines.fake_grid import FakeGrid, as_deployed, contexts, parts_of
 from tests.engines.test_flower import SETTINGS, Reported, deploy, models
 

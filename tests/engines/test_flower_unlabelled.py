@@ -31,8 +31,8 @@ from coterie.errors import ConfigError, DataError
 from coterie.experiment import check
 from coterie.objectives import plain
 from coterie.runs.data import load_data
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
-from coterie.runs.store import RunFolder
 from tests.engines.fake_grid import FakeGrid, contexts, parts_of
 from tests.engines.test_flower import (
     DEPLOYED,

@@ -13,7 +13,7 @@ from coterie.experiment import check
 from coterie.experiment.experiment import CHOICES, Experiment, record_types, table_names
 from coterie.experiment.naming import named
 from coterie.experiment.reference import keys_of_tables
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.store import RunFolder
 
 BASE: dict[str, Any] = {
     "data": {"source": "digits", "partition": {"kind": "iid", "clients": 30}},

@@ -15,8 +15,8 @@ from coterie.core.vectors import Layout, state_dict
 from coterie.experiment import check
 from coterie.rules.assigning import by_group
 from coterie.runs.compose import compose
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
-from coterie.runs.store import RunFolder
 
 CLIENTS = ["ann", 'b"|<script>alert(1)</script>', "c\u202ed", "dan", "eve", "fay"]
 

@@ -10,7 +10,7 @@ import torch
 from coterie.experiment import check
 from coterie.export import export_run
 from coterie.runs.compose import compose
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.store import RunFolder
 from tests.export.conftest import reference
 
 

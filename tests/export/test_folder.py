@@ -16,8 +16,8 @@ from coterie.cli.main import invoke
 from coterie.errors import ConfigError, DataError
 from coterie.experiment import check
 from coterie.export import export_run
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
-from coterie.runs.store import RunFolder
 from tests.export.conftest import CLIENTS, reference, tables
 
 OWN = """

@@ -23,8 +23,8 @@ from coterie.core.task import headline_of
 from coterie.experiment import check
 from coterie.export import export_run
 from coterie.runs.compose import compose
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
-from coterie.runs.store import RunFolder
 from tests.data.test_tables import write
 
 CLIENTS = 8

@@ -12,8 +12,8 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 from coterie.config.toml_text import read
 from coterie.deploy.kept_file import FILE
 from coterie.experiment import check
-from coterie.runs.kept import OWN_MODELS, kept_state
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.store import RunFolder
+from coterie.runs.progress import OWN_MODELS, kept_state
 from tests.live.federations import difference
 from tests.live.test_federation import rows_of, site
 

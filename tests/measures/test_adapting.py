@@ -17,8 +17,8 @@ from coterie.engines import make_clients
 from coterie.errors import ConfigError
 from coterie.experiment import check
 from coterie.local import LocalRunner
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
-from coterie.runs.store import RunFolder
 from tests.measures import small_runs
 from tests.measures.small_runs import digits
 

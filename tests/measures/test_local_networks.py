@@ -24,8 +24,8 @@ from coterie.measures import own_models
 from coterie.models import build_model
 from coterie.objectives import plain
 from coterie.runs.compose import compose
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import Stopped, execute, make_folder, run_config
-from coterie.runs.store import RunFolder
 from tests.measures import small_runs
 from tests.measures.small_runs import SOLVER, digits
 

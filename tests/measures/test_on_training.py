@@ -17,8 +17,8 @@ from coterie.algorithms.local import local
 from coterie.cli.main import invoke
 from coterie.deploy.only_simulated import check_real
 from coterie.experiment import check
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
-from coterie.runs.store import RunFolder
 from tests.measures.small_runs import digits, measured
 
 

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 import coterie as ct
 from coterie.experiment import check
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
-from coterie.runs.store import RunFolder
 
 
 def digits() -> ct.Population:

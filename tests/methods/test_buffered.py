@@ -29,8 +29,8 @@ from coterie.experiment import check
 from coterie.methods.algorithm import as_algorithm
 from coterie.methods.buffered import Buffering, InFlight
 from coterie.methods.override import with_buffer
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
-from coterie.runs.store import RunFolder
 
 EQUAL_TIMES = {"spread": 0.0, "noise": 0.0}
 OPTIONS: dict[str, dict[str, Any]] = {"fedgroup": {"groups": 2, "alpha": 2}, "ifca": {"groups": 2}}

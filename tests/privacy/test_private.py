@@ -18,8 +18,8 @@ from coterie.methods.buffered import Buffering
 from coterie.methods.override import with_buffer
 from coterie.privacy import accounting
 from coterie.runs.compose import compose
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import execute, make_folder, run_config
-from coterie.runs.store import RunFolder
 
 LOCAL = ct.Solver(1, 20, 0.1)
 TABLES: dict[str, Any] = {

@@ -18,8 +18,8 @@ from coterie.cli.main import invoke
 from coterie.core.availability import Availability
 from coterie.core.reply_times import ReplyTimes
 from coterie.experiment import check
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
-from coterie.runs.store import RunFolder
 from tests.conftest import blobs, small_net
 
 PARTITION = {"kind": "planted", "clients": 12, "groups": 2, "how": "swap"}

@@ -15,10 +15,10 @@ from coterie.cli.main import invoke
 from coterie.experiment import check
 from coterie.export.joining import read_joining
 from coterie.runs.compose import compose
-from coterie.runs.joined import read_newcomers
-from coterie.runs.newcomers import join
+from coterie.runs.data import read_newcomers
+from coterie.runs.folder.store import RunFolder
+from coterie.runs.resume import join
 from coterie.runs.run import run_config
-from coterie.runs.store import RunFolder
 from tests.data.test_tables import write
 
 OLD = 8

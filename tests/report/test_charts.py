@@ -127,7 +127,7 @@ def test_a_long_curve_is_thinned_and_keeps_its_end():
 
 def test_members_are_shown_one_by_one_or_by_their_number():
     from coterie.report.charts.members import member_chart
-    from coterie.report.membership import Stay, stays_of
+    from coterie.report.view import Stay, stays_of
 
     run = both_methods()[1]
     assert stays_of(run)[0] == Stay(client=0, group=0, start=0, stop=2)

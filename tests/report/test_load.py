@@ -84,8 +84,7 @@ def arrived(view) -> list[int]:
 def test_folders_of_a_sweep_become_one_page(tmp_path, capsys):
     from coterie.cli.main import invoke
     from coterie.experiment import check
-    from coterie.report.load import views_of
-    from coterie.report.run_folders import run_folders
+    from coterie.report.load import run_folders, views_of
     from coterie.runs.run import run_config
 
     planted = {"kind": "planted", "clients": 8, "groups": 2, "how": "swap"}

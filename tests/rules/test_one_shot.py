@@ -19,7 +19,7 @@ from coterie.core.keys import Key
 from coterie.methods.override import override
 from coterie.objectives import proximal
 from coterie.rules.server import adam
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.store import RunFolder
 from tests.conftest import (
     blobs,
     round_of,

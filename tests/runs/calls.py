@@ -14,7 +14,7 @@ from unittest import mock
 import typer
 
 from coterie.cli import main as command_line
-from coterie.runs import digests
+from coterie.runs.folder import digests
 from coterie.sweep import runner
 from coterie.sweep.worker import Worker, execute_tasks
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.store import RunFolder
 from tests.runs.stored_runs import RESOLVED
 
 

@@ -1,21 +1,25 @@
-"""Figures beside the headline, and a warning about models that predict one class."""
+"""What a run warns of: divergence, models that predict one class, and figures beside the headline."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import coterie as ct
 from coterie.cli.main import invoke
 from coterie.core.served import Served
 from coterie.core.vectors import flatten
 from coterie.data import Population
-from coterie.runs.guards import one_class_line
-from coterie.tasks import Binary, binary, fit_task
+from coterie.engines.attacks import sign_flip
+from coterie.runs.guards import DivergenceWatch, one_class_line
+from coterie.tasks import Binary, binary, fit_task, regression
+from tests.conftest import blobs
 from tests.data.test_tables import columns, write
 
 
@@ -74,3 +78,37 @@ def test_the_majority_class_stands_beside_accuracy(
     assert shown in page.read_text()
     assert f"{100 * summary['baseline']:.1f} % without looking at the inputs" in printed.out
     assert "the models predict class 1 for all of 120 test samples" in printed.err
+
+
+FAST = ct.Solver(epochs=2, batch_size=5, lr=30.0)
+
+
+def numbers() -> ct.Population:
+    """A regression whose loss has no upper end."""
+    data = blobs()
+    return ct.Population(data.x * 3, data.x.sum(dim=1), data.train, data.test)
+
+
+def test_replies_that_are_not_finite_are_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    options: dict[str, Any] = {"local": FAST, "rounds": 2, "engine": "serial", "task": regression()}
+    ct.run(ct.fedavg(), data=numbers(), model="mclr", **options)
+    said = capsys.readouterr().err
+    assert said.count("diverges") == 1
+    assert "lower local.lr, now 30" in said
+
+
+def test_a_loss_that_grows_is_a_warning() -> None:
+    watch = DivergenceWatch(0.1)
+    losses = [2.0, 19.0, None, 21.0, 400.0]
+    found = [watch.line({"round": t, "loss": at, "refused": {}}) for t, at in enumerate(losses)]
+    assert [line is None for line in found] == [True, True, True, False, True]
+    lost = {"round": 0, "loss": float("nan"), "refused": {}}
+    assert "is not finite; lower local.lr" in str(DivergenceWatch(0.1).line(lost))
+
+
+def test_a_run_that_learns_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    calm = ct.Solver(epochs=1, batch_size=5, lr=0.05)
+    for attack in (None, sign_flip(share=0.2)):
+        options: dict[str, Any] = {"local": calm, "rounds": 3, "engine": "serial", "attack": attack}
+        ct.run(ct.fedavg(), data=blobs(), model="mclr", **options)
+    assert capsys.readouterr().err == ""

@@ -14,8 +14,8 @@ import coterie as ct
 from coterie.errors import ConfigError, CoterieError
 from coterie.experiment import check
 from coterie.runs.compose import compose
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import execute, make_folder, run_config
-from coterie.runs.store import RunFolder
 from tests.lazy_federations import clients_made, federation, run_small
 
 

@@ -17,9 +17,9 @@ from coterie.core.keys import Key
 from coterie.core.reply_times import ReplyTimes
 from coterie.errors import ConfigError, DataError
 from coterie.experiment import check
-from coterie.runs.participation import Participation, asked_clients
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
-from coterie.runs.store import RunFolder
+from coterie.runs.schedule import Participation, asked_clients
 from coterie.sweep.data_hash import availability_digest
 
 CLIENTS = 10

@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 import coterie as ct
 from coterie.cli.main import invoke
 from coterie.experiment import check
-from coterie.runs import digests
 from coterie.runs.compose import compose
+from coterie.runs.folder import digests
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import Stopped, execute, make_folder, run_config
-from coterie.runs.store import RunFolder
 
 METHODS = {
     "fedavg": {},

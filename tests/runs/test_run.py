@@ -23,9 +23,9 @@ from coterie.errors import CheckpointError, ConfigError, DataError, QuorumError
 from coterie.experiment import Experiment, check
 from coterie.models import decay_for
 from coterie.runs.compose import compose
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.loop import RoundResult
 from coterie.runs.run import Stopped, execute, make_folder, run_config
-from coterie.runs.store import RunFolder
 from tests.conftest import SHIFT_OPTIONS
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coterie.errors import CheckpointError
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.summary import summarise
 from tests.runs.stored_runs import RESOLVED, row
 

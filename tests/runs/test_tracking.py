@@ -13,10 +13,10 @@ from coterie.cli.main import invoke
 from coterie.config.identity import config_hash
 from coterie.errors import ConfigError
 from coterie.experiment import Log, check, load_config
-from coterie.runs import trackers, tracking
+from coterie.runs import tracking
 from coterie.runs.compose import compose
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import Stopped, execute, make_folder, run_config
-from coterie.runs.store import RunFolder
 from coterie.runs.tracking import LoggedRound, LoggedRun, TrackerThread, metrics, tracked
 from tests.cli.conftest import CONFIG as BASE
 
@@ -93,8 +93,8 @@ def test_a_failing_tracker_never_ends_a_run(configured, monkeypatch, capsys) -> 
 
         def close(self, status: str) -> None: ...
 
-    monkeypatch.setitem(trackers.TRACKERS, "tensorboard", lambda run: Failing())
-    monkeypatch.setitem(trackers.TRACKERS, "mlflow", lambda run: 1 / 0)
+    monkeypatch.setitem(tracking.TRACKERS, "tensorboard", lambda run: Failing())
+    monkeypatch.setitem(tracking.TRACKERS, "mlflow", lambda run: 1 / 0)
     assert invoke(["run", configured("mlflow", "tensorboard"), "--out", "r"]) == 0
     lines = sorted(capsys.readouterr().err.splitlines())
     assert [line.split("; ")[0] for line in lines] == [
@@ -113,7 +113,7 @@ def test_a_tracker_that_hangs_is_waited_for_only_so_long(
 
         def close(self, status: str) -> None: ...
 
-    monkeypatch.setitem(trackers.TRACKERS, "mlflow", lambda run: Hanging())
+    monkeypatch.setitem(tracking.TRACKERS, "mlflow", lambda run: Hanging())
     thread = TrackerThread("mlflow", LoggedRun(Log(), {}, tmp_path))
     begun = time.monotonic()
     for t in range(5):
@@ -133,7 +133,7 @@ def test_rounds_are_logged_in_order_and_then_the_status(tmp_path: Path, monkeypa
         def close(self, status: str) -> None:
             logged.append(status)
 
-    monkeypatch.setitem(trackers.TRACKERS, "mlflow", lambda run: Listing())
+    monkeypatch.setitem(tracking.TRACKERS, "mlflow", lambda run: Listing())
     settings = check(tables(to=["mlflow"])).log
     with tracked(settings, {}, tmp_path) as log:
         for t in range(20):

@@ -17,8 +17,8 @@ from coterie.deploy.federation_spec import FederationSpec
 from coterie.errors import ConfigError
 from coterie.experiment import check, load_config
 from coterie.runs.compose import compose
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.held_out import on_validation
-from coterie.runs.store import RunFolder
 
 CONFIG = """
 [data]

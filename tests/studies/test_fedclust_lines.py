@@ -12,8 +12,8 @@ import pytest
 from coterie.errors import ConfigError
 from coterie.experiment import check
 from coterie.runs.compose import compose
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
-from coterie.runs.store import RunFolder
 from coterie.studies.layers import study_layers
 from coterie.studies.reproduce.fedclust_lines import layer_distances, sent_ratio, sent_values
 from coterie.studies.reproduce.metrics import METRICS

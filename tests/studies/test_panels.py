@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coterie.runs.rows import chained_lines
+from coterie.runs.folder.rows import chained_lines
 from coterie.studies.reproduce import PAPERS
 from coterie.studies.reproduce.computed import FORMULAS
 from coterie.studies.reproduce.outcome import DistanceMap, Outcome

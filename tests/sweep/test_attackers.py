@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from coterie.cli.main import invoke
-from coterie.report.attack_chart import attack_chart
-from coterie.sweep.attackers import AttackPoint
+from coterie.report.attack_chart import AttackPoint, attack_chart
 from tests.runs.calls import sweeps_here
 from tests.sweep.cases import errors
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from filelock import Timeout
 
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import Stopped
-from coterie.runs.store import RunFolder
 from coterie.sweep.plan import make_plan
 from coterie.sweep.run_once import carry_out, is_done, is_taken, lock_of
 

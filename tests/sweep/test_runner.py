@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from coterie.cli.main import invoke
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.store import RunFolder
 from coterie.sweep.comparison import tabulate
 from coterie.sweep.grid import read_seeds
 from coterie.sweep.plan import SweepPlan, make_plan

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.scores import ClientScores
-from coterie.runs.store import RunFolder
 from coterie.sweep import comparison
 from coterie.sweep.comparison import Difference, Row, SweepTable, paired, tabulate
 from coterie.sweep.measured import Measured, measure

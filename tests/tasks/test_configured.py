@@ -13,7 +13,7 @@ import pytest
 from coterie.cli.main import invoke
 from coterie.errors import ConfigError
 from coterie.experiment import check
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.store import RunFolder
 from tests.runs.calls import sweeps_here
 
 

@@ -145,8 +145,8 @@ def run_sweep(
     plan: SweepPlan, out: Path, jobs: int, request: StopRequest, options: TableOptions
 ) -> None:
     """Execute the runs of a plan that are not done yet, and show and write their table."""
-    from coterie.sweep.attackers import ATTACKERS
     from coterie.sweep.comparison import tabulate
+    from coterie.sweep.grid import ATTACKERS
     from coterie.sweep.runner import sweep
     from coterie.sweep.scores_table import score_columns, score_notes, score_rows
     from coterie.sweep.table import column_names, notes, row_texts
@@ -212,7 +212,7 @@ class SweepProgress:
         Args:
             state: ``done``, ``failed``, ``shared`` or ``skipped``.
         """
-        from coterie.runs.store import RunFolder
+        from coterie.runs.folder.store import RunFolder
         from coterie.terminal import duration, say
 
         self.ended += 1

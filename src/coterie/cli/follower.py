@@ -6,8 +6,8 @@ import os
 import time
 from typing import Any
 
-from coterie.runs.files import MALFORMED, damaged
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.files import MALFORMED, damaged
+from coterie.runs.folder.store import RunFolder
 
 
 class Follower:

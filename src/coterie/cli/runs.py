@@ -21,9 +21,9 @@ from coterie.cli.signals import StopRequest, stop_after_round
 
 if TYPE_CHECKING:
     from coterie.export.folder import Exported
-    from coterie.runs.checkpoint import Checkpoint
     from coterie.runs.compose import Composed
-    from coterie.runs.store import RunFolder
+    from coterie.runs.folder.checkpoints import Checkpoint
+    from coterie.runs.folder.store import RunFolder
 
 
 def run_command(
@@ -49,8 +49,8 @@ def run_command(
     # Signals are handled from here on: importing torch and reading data may take a while.
     with stop_after_round() as request:
         from coterie.runs.compose import compose
+        from coterie.runs.folder.store import RunFolder
         from coterie.runs.run import make_folder
-        from coterie.runs.store import RunFolder
 
         # Said before the data are read, which may take minutes.
         if out is not None:
@@ -80,7 +80,7 @@ def resume_command(
     The run may have been stopped or killed. A run that is complete is shown, or goes on to more
     rounds.
     """
-    from coterie.runs.store import RunFolder
+    from coterie.runs.folder.store import RunFolder
 
     folder = RunFolder.open(run)
     values = {**machine.values(), **devices.values()}
@@ -154,9 +154,8 @@ def _first_line(composed: Composed, folder: Path, done: int, resume: bool) -> st
 
 def show_command(run: RunPath, debug: Debug = False) -> None:
     """Show the figures of a run, finished or not."""
-    from coterie.runs.check_folder import check_folder
-    from coterie.runs.files import MALFORMED, damaged
-    from coterie.runs.store import RunFolder
+    from coterie.runs.folder.files import MALFORMED, damaged
+    from coterie.runs.folder.store import RunFolder, check_folder
     from coterie.terminal import console, summary_table
 
     folder = RunFolder.open(run)

@@ -13,10 +13,9 @@ from rich.text import Text
 
 from coterie.cli.follower import Follower
 from coterie.cli.watch_screen import screen, silence_line
-from coterie.runs.check_folder import check_folder
-from coterie.runs.files import MALFORMED, damaged
+from coterie.runs.folder.files import MALFORMED, damaged
+from coterie.runs.folder.store import RunFolder, check_folder
 from coterie.runs.reporter import Reporter
-from coterie.runs.store import RunFolder
 from coterie.terminal import console, counted, summary_table
 
 

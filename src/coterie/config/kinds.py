@@ -148,5 +148,5 @@ KINDS: Mapping[str, Kind] = {
         # No place and no options: measures are named in a list, ``train.measures``.
         context=("solver", "method"),
     ),
-    "tracker": Kind(module="coterie.runs.trackers", table="TRACKERS", context=("run",)),
+    "tracker": Kind(module="coterie.runs.tracking", table="TRACKERS", context=("run",)),
 }

@@ -4,7 +4,7 @@ their values.
 Real clients have their own disks; a simulation keeps all of it here, in one process, for
 `coterie.engines.keeping` (the parameters of a personalised method that never leave a client),
 `coterie.engines.own_models` (models of the clients' own) and `coterie.engines.keeping` (the
-network that a client trained last). `coterie.runs.kept` saves it in checkpoints.
+network that a client trained last). `coterie.runs.progress` saves it in checkpoints.
 """
 
 from __future__ import annotations

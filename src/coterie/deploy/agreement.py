@@ -33,8 +33,8 @@ from coterie.deploy.unlabelled import fate_without_labels
 from coterie.engines.flower import ExchangeObserver, FlowerEngine, Terms
 from coterie.experiment import Experiment
 from coterie.objectives import plain
-from coterie.runs.digests import PARTITION
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.digests import PARTITION
+from coterie.runs.folder.store import RunFolder
 
 
 def make_flower_engine(

@@ -28,8 +28,8 @@ from coterie.deploy.server_folder import DATABASE, SERVER_PROCESS
 from coterie.deploy.settings import load_deployment
 from coterie.errors import CheckpointError, ConfigError, CoterieError
 from coterie.runs.copying import copy_files, copy_run
-from coterie.runs.digests import CONFIG
-from coterie.runs.files import sync_file, sync_folder
+from coterie.runs.folder.digests import CONFIG
+from coterie.runs.folder.files import sync_file, sync_folder
 from coterie.terminal import warn
 
 SCHEMA = 1

@@ -13,7 +13,7 @@ from coterie.core.task import Task
 from coterie.deploy.same_clients import COLUMN
 from coterie.headline import ACCURACY, Headline
 from coterie.measures.figures import number, own_sums
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.store import RunFolder
 
 
 def client_scores(

@@ -26,9 +26,9 @@ from coterie.data.tabular.reports import MOMENTS, add_reports, report_bytes, rep
 from coterie.deploy.settings import DeploymentSettings
 from coterie.engines.flower import FlowerEngine
 from coterie.errors import CheckpointError
-from coterie.runs.digests import COLUMNS
-from coterie.runs.files import MALFORMED
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.digests import COLUMNS
+from coterie.runs.folder.files import MALFORMED
+from coterie.runs.folder.store import RunFolder
 
 COLUMNS_ARE_PLAIN = "privacy: covers updates, and not what clients report of their columns, which is sent without noise"
 

@@ -11,7 +11,7 @@ from coterie.deploy.settings import DeploymentSettings, check_encoding, require_
 from coterie.experiment import Experiment
 from coterie.runs.compose import spec_of
 from coterie.runs.fitting import Fitted
-from coterie.runs.participation import Participation
+from coterie.runs.schedule import Participation
 from coterie.runs.spec import RunSpec
 
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from coterie.runs.files import plain
+from coterie.runs.folder.files import plain
 
 MARK = "@coterie "
 # Called with a kind (start, round, say, waiting, error or done) and its value.

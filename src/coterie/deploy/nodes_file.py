@@ -14,9 +14,9 @@ import numpy as np
 
 from coterie.data.partitions import Partition
 from coterie.errors import CheckpointError
-from coterie.runs.digests import NODES
-from coterie.runs.files import MALFORMED
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.digests import NODES
+from coterie.runs.folder.files import MALFORMED
+from coterie.runs.folder.store import RunFolder
 
 
 @dataclass(frozen=True, slots=True)

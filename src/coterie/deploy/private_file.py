@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from coterie.runs.files import sync_folder
+from coterie.runs.folder.files import sync_folder
 
 
 def write_private(path: Path, content: bytes) -> None:

@@ -15,11 +15,11 @@ from coterie.experiment import Experiment
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import InitialModels
 from coterie.privacy.private import Repeats
-from coterie.runs.digests import RELEASES
 from coterie.runs.features import private_spec
-from coterie.runs.files import MALFORMED
+from coterie.runs.folder.digests import RELEASES
+from coterie.runs.folder.files import MALFORMED
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.spec import RunSpec
-from coterie.runs.store import RunFolder
 
 NODES_KNOW_THE_SEED = (
     "privacy.randomness: the noise follows from the seed, which nodes are sent; 'system' hides it from "

@@ -21,7 +21,7 @@ from coterie.deploy.server_folder import DATABASE
 from coterie.deploy.settings import load_deployment
 from coterie.deploy.submit import LAST_RUN
 from coterie.errors import ConfigError
-from coterie.runs.files import sync_folder
+from coterie.runs.folder.files import sync_folder
 
 LONGEST_MANIFEST = 1 << 26  # bytes: half a million files
 _CHUNK = 1 << 20

@@ -33,14 +33,13 @@ from coterie.deploy.unlabelled import serve_unlabelled
 from coterie.engines.flower import FlowerEngine
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment
-from coterie.runs.check_folder import check_folder
-from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.finish import write_results
+from coterie.runs.folder.checkpoints import Checkpoint
+from coterie.runs.folder.store import RunFolder, check_folder
 from coterie.runs.loop import RoundResult
 from coterie.runs.progress import make_progress
 from coterie.runs.run import Run
 from coterie.runs.spec import RunSpec
-from coterie.runs.store import RunFolder
 
 
 def serve(grid: Any, values: Mapping[str, Any], write_event: WriteEvent) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from coterie.deploy.same_clients import SameClients, same_clients
 from coterie.deploy.submit import LAST_RUN
 from coterie.errors import CheckpointError, ConfigError
 from coterie.headline import Headline
-from coterie.runs.files import MALFORMED
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.files import MALFORMED
+from coterie.runs.folder.store import RunFolder
 from coterie.terminal import amount, counted, duration
 
 

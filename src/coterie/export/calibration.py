@@ -15,7 +15,7 @@ from coterie.export.models import ServedClients, served_models
 from coterie.export.source import ExportSource
 from coterie.export.table_outputs import TaskRecord, calibrated, logits_of
 from coterie.runs.held_out import held_out_samples
-from coterie.runs.outputs import outputs_of
+from coterie.runs.spec import outputs_of
 
 # With fewer samples of a class nothing can be said of its probabilities.
 LEAST = 10

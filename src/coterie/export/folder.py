@@ -26,8 +26,8 @@ from coterie.export.placing import newcomer_vector
 from coterie.export.source import ExportSource
 from coterie.export.table_files import has_record, write_columns, write_predictor
 from coterie.files import csv_text
-from coterie.runs.checkpoint import Checkpoint
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.checkpoints import Checkpoint
+from coterie.runs.folder.store import RunFolder
 
 MANIFEST = "export.json"
 

@@ -13,11 +13,10 @@ from coterie.core.keys import Key
 from coterie.data.partitions.helpers import split_train_test
 from coterie.errors import DataError
 from coterie.export.new_rows import NEW_CLIENT, read_new_rows
-from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.compose import Composed
-from coterie.runs.newcomers import JoiningClients, join, with_places
-from coterie.runs.resume import reopen
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.checkpoints import Checkpoint
+from coterie.runs.folder.store import RunFolder
+from coterie.runs.resume import JoiningClients, join, reopen, with_places
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,7 +17,7 @@ from coterie.core.served import Served
 from coterie.data import Population
 from coterie.errors import ConfigError
 from coterie.export.source import ExportSource
-from coterie.runs.kept import OWN_MODELS, kept_state, restore_kept
+from coterie.runs.progress import OWN_MODELS, kept_state, restore_kept
 
 NO_GROUP = "no-group"
 

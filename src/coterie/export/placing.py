@@ -21,7 +21,7 @@ from coterie.local.describe import describe_inputs
 from coterie.methods.placing import rule_without_labels
 from coterie.rules.assigning import Serve
 from coterie.rules.newcomers import BY_INPUTS, ONE_MODEL, WITHOUT_LABELS
-from coterie.runs.outputs import outputs_of
+from coterie.runs.spec import outputs_of
 from coterie.terminal import counted
 
 KNOWN = "known client"

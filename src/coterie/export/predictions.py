@@ -20,7 +20,7 @@ from coterie.export.source import ExportSource
 from coterie.export.table_files import TableRoles, task_record
 from coterie.export.table_outputs import TaskRecord, calibrated, columns_of, logits_of
 from coterie.files import csv_text
-from coterie.runs.outputs import outputs_of
+from coterie.runs.spec import outputs_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -25,13 +25,12 @@ from coterie.data.tabular.raw import Column, Encode, Origin, RawTable
 from coterie.errors import CheckpointError, ConfigError
 from coterie.experiment import Experiment
 from coterie.methods.algorithm import method_of
-from coterie.runs.check_folder import check_folder
-from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.compose import Composed, HeldData, compose, compose_on
-from coterie.runs.digests import COLUMNS, NODES
-from coterie.runs.kept import KEPT
-from coterie.runs.newcomers import with_places
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.checkpoints import Checkpoint
+from coterie.runs.folder.digests import COLUMNS, NODES
+from coterie.runs.folder.store import RunFolder, check_folder
+from coterie.runs.progress import KEPT
+from coterie.runs.resume import with_places
 
 TRIED_INPUTS = 32
 MISSING_SHARE = 0.1  # of the values of a random table

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import altair as alt
@@ -10,8 +11,43 @@ import pandas as pd
 
 from coterie.report.charts.style import PERCENT, RUNS, Spec, colour_by, to_spec
 from coterie.report.files import draw
-from coterie.sweep.attackers import AttackPoint, attack_points
 from coterie.sweep.comparison import SweepTable
+from coterie.sweep.grid import ATTACKERS
+
+
+@dataclass(frozen=True, slots=True)
+class AttackPoint:
+    """A point of a curve.
+
+    Args:
+        curve: the algorithm, and the other values of the grid.
+    """
+
+    curve: str
+    share: float
+    mean: float
+    sd: float
+
+
+def attack_points(table: SweepTable) -> list[AttackPoint]:
+    """The rows of a table by their share of attackers; rows without a figure are left out.
+
+    Example:
+        >>> from coterie.sweep.comparison import Row
+        >>> row = Row("ifca", ("alie", "0.1"), 1, 1, 0.8, None, None, 0, None, None, None)
+        >>> keys = ("attack.kind", "attack.share")
+        >>> attack_points(SweepTable(keys, (0,), "ifca", None, "max", (row,)))
+        [AttackPoint(curve='ifca, alie', share=0.1, mean=0.8, sd=0.0)]
+    """
+    found = []
+    for row in table.rows:
+        values: Mapping[str, str] = dict(zip(table.keys, row.values, strict=True))
+        others = [value for key, value in values.items() if key != ATTACKERS]
+        if row.mean is None:
+            continue
+        curve = ", ".join([row.algorithm, *others])
+        found.append(AttackPoint(curve, float(values[ATTACKERS]), row.mean, row.sd or 0.0))
+    return found
 
 
 def attack_chart(points: Sequence[AttackPoint], title: str, scale: float = PERCENT) -> Spec:

@@ -5,6 +5,7 @@ Used by the commands ``coterie report`` and ``coterie plot``.
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,17 +32,14 @@ from coterie.report.embedding import (
     from_losses,
     from_memory,
 )
-from coterie.report.membership import stays_of
-from coterie.report.run_folders import run_folders
 from coterie.report.tree import Tree
-from coterie.report.view import RunView
+from coterie.report.view import RunView, stays_of
 from coterie.rules.signatures import SignatureMemory
-from coterie.runs.check_folder import check_folder
-from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.data import load_data
-from coterie.runs.files import MALFORMED, damaged
-from coterie.runs.newcomers import with_places
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.checkpoints import Checkpoint
+from coterie.runs.folder.files import MALFORMED, damaged
+from coterie.runs.folder.store import RunFolder, check_folder
+from coterie.runs.resume import with_places
 from coterie.runs.summary import without_model
 from coterie.sweep.data_hash import hash_partition
 from coterie.tasks import CLASSIFICATION, fit_task
@@ -238,3 +236,39 @@ def _newcomers(rows: Sequence[Mapping[str, Any]], clients: int) -> NDArray[np.bo
     if not awaited:
         return None
     return np.isin(np.arange(clients), np.concatenate(awaited))
+
+
+def run_folders(paths: Sequence[Path | str]) -> list[Path]:
+    """The folders of runs, and the runs of folders of sweeps, each once."""
+    found: dict[Path, Path] = {}
+    for path in map(Path, paths):
+        is_run = (path / "config.toml").is_file()
+        inside = [path] if is_run else _runs_of_sweep(path)
+        if not inside:
+            RunFolder.open(path)  # raises: it says what the folder lacks
+        for folder in inside:
+            # Each once, however it is spelled: `report sweep sweep/run-1` would count a seed twice.
+            found.setdefault(folder.resolve(), folder)
+    return list(found.values())
+
+
+def _runs_of_sweep(sweep: Path) -> list[Path]:
+    """The runs of a sweep, in the order of its table where it has one."""
+    # A folder whose name begins with a dot is being written by another process.
+    runs = [
+        file.parent
+        for file in sorted(sweep.glob("*/config.toml"))
+        if not file.parent.name.startswith(".")
+    ]
+    try:
+        with (sweep / "runs.csv").open(newline="", encoding="utf-8") as file:
+            listed = [row.get("run") for row in csv.DictReader(file)]
+    except (OSError, ValueError, csv.Error):
+        return runs
+
+    def place(run: Path) -> int:
+        if run.name in listed:
+            return listed.index(run.name)
+        return len(listed)
+
+    return sorted(runs, key=place)

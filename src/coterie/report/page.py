@@ -9,9 +9,9 @@ from coterie.headline import ACCURACY
 from coterie.report.files import refuse_unwritable_output
 from coterie.report.render import render_page
 from coterie.report.sections import sections
-from coterie.report.sections.facts import facts
+from coterie.report.series import best_series, series_of
 from coterie.report.titles import gain_sentence, headline
-from coterie.report.view import RunView
+from coterie.report.view import RunView, group_agreement, newcomer_placements
 
 WHICH_ACCURACY = "Accuracies are those after the last evaluated round."
 WHICH_FIGURES = "Figures are those after the last evaluated round."
@@ -44,3 +44,33 @@ def page_of(runs: Sequence[RunView], title: str = "Coterie", intro: str = "") ->
         sentences.append(words)
     under_headline = " ".join(sentence for sentence in sentences if sentence)
     return render_page(title, headline(runs), under_headline, facts(runs), sections(runs))
+
+
+def facts(runs: Sequence[RunView]) -> list[tuple[str, str]]:
+    """Name and value of each figure: clients and rounds, and what the best run with groups
+    found."""
+    if not runs:
+        return []
+    found = [
+        ("clients", f"{runs[0].clients:,}"),
+        ("rounds", str(max(len(run.rounds) for run in runs))),
+    ]
+    spent = [run.rounds[-1].get("privacy") for run in runs if run.rounds]
+    if any(spent):
+        most = max(one["epsilon"] for one in spent if one)
+        found.append(("most privacy that a run spent (epsilon)", f"{most:.3g}"))
+    # The same series that the headline names.
+    best = best_series(one for one in series_of(runs) if one.grouped)
+    if best is None:
+        return found
+    run = best.first
+    found.append((f"groups that {best.name} found", str(run.group_count)))
+    score = group_agreement(run)
+    if score is not None:
+        name = f"agreement of {best.name}'s groups with the planted ones"
+        found.append((f"{name} (adjusted Rand index, 1 = the same)", f"{score:.2f}"))
+    known = [placed.right for placed in newcomer_placements(run) if placed.right is not None]
+    if known:
+        name = f"newcomers that {best.name} placed with their own population"
+        found.append((name, f"{sum(known)} of {len(known)}"))
+    return found

@@ -11,8 +11,8 @@ from coterie.report.files import write_figures
 from coterie.report.load import views_of
 from coterie.report.page import write_page
 from coterie.report.titles import intro_of, title_of
-from coterie.runs.digests import REPORT, read_digests
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.digests import REPORT, read_digests
+from coterie.runs.folder.store import RunFolder
 from coterie.terminal import say
 
 

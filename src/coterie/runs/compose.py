@@ -34,13 +34,11 @@ from coterie.methods.override import override
 from coterie.rules.migration import Migration
 from coterie.runs.columns import A_REGRESSION, assume_task, warn_of_columns
 from coterie.runs.data import load_data, read_inputs
-from coterie.runs.digests import AVAILABILITY
-from coterie.runs.evaluating import adaptation_work, scores_local, unseen_ids
 from coterie.runs.features import asynchronous_spec, check_over_selection, private_spec, secure_spec
-from coterie.runs.fitting import Fitted, fit_together
+from coterie.runs.fitting import Fitted, adaptation_work, fit_together, scores_local, unseen_ids
+from coterie.runs.folder.digests import AVAILABILITY
 from coterie.runs.held_out import on_validation, without_held_out
-from coterie.runs.participation import Participation, asked_clients, participation_of
-from coterie.runs.schedule import Evaluation
+from coterie.runs.schedule import Evaluation, Participation, asked_clients, participation_of
 from coterie.runs.spec import CohortSampler, Network, RunSpec, cohort_sampler
 from coterie.tasks import CLASSIFICATION
 from coterie.terminal import warn

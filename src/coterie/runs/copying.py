@@ -8,10 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from coterie.errors import CheckpointError
-from coterie.runs.check_folder import check_folder
-from coterie.runs.digests import read_digests
-from coterie.runs.files import sync_file
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.digests import read_digests
+from coterie.runs.folder.files import sync_file
+from coterie.runs.folder.store import RunFolder, check_folder
 
 TRIES = 20
 PAUSE = 0.5  # seconds; a checkpoint is written in less

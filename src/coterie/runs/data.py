@@ -1,11 +1,16 @@
-"""The samples of a configuration, and who holds which of them."""
+"""The samples of a configuration, who holds which of them, and those of clients that joined the
+run."""
 
 from __future__ import annotations
 
+import io
 import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from coterie.config.choice_tables import DataTable
@@ -19,11 +24,13 @@ from coterie.data import (
     make_partition,
     populate,
 )
+from coterie.data.npz import read_npz
 from coterie.data.samples import Targets
+from coterie.errors import DataError
 from coterie.experiment import Experiment, check
 from coterie.experiment.objects import make_choice
 from coterie.experiment.reading import fit_to_clients
-from coterie.runs.joined import clients_before, read_newcomers, with_joined_clients
+from coterie.runs.folder.digests import NEWCOMERS
 
 
 def load_data(
@@ -85,3 +92,68 @@ def read_inputs(resolved: dict[str, Any]) -> Tensor:
         resolved = {**resolved, "data": data}
     _, _, population = load_data(check(resolved))
     return population.x
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Newcomers:
+    """The samples of clients that joined.
+
+    Args:
+        x: as in `coterie.runs.resume.JoiningClients`.
+        y: as in `coterie.runs.resume.JoiningClients`.
+        first_client: the number of the first one that joined.
+    """
+
+    x: Tensor
+    y: Tensor
+    first_client: int
+
+
+def newcomers_bytes(x: Tensor, y: Tensor, first: int) -> bytes:
+    """The bytes of ``newcomers.npz``; the arguments are the fields of `Newcomers`."""
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, x=x.numpy(), y=y.numpy(), first_client=np.array(first))
+    return file.getvalue()
+
+
+def read_newcomers(folder: Path) -> Newcomers | None:
+    """The samples of clients that joined a run; ``None`` where none did."""
+    path = folder / NEWCOMERS
+    if not path.is_file():
+        return None
+    arrays = read_npz(path)
+    try:
+        x = torch.from_numpy(arrays["x"])
+        y = torch.from_numpy(arrays["y"])
+        return Newcomers(x, y, int(arrays["first_client"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(
+            f"{path}: no samples of new clients ({error}); expected a file written by coterie"
+        ) from None
+
+
+def with_joined_clients(
+    population: Population, newcomers: Newcomers, parts: Partition
+) -> Population:
+    """A population with the clients that joined."""
+    table = population.table
+    if table is not None:
+        # They had no part in the description of the columns, which stays as it was.
+        nothing = np.zeros(parts.clients - population.clients, np.int64)
+        table = replace(table, reported=np.append(table.reported, nothing))
+    return replace(
+        population,
+        x=torch.cat([population.x, newcomers.x]),
+        y=torch.cat([population.y, newcomers.y]),
+        train=parts.train,
+        test=parts.test,
+        names=parts.names,
+        table=table,
+    )
+
+
+def clients_before(parts: Partition, count: int) -> Partition:
+    """The partition of the first clients alone, those before others joined."""
+    return replace(
+        parts, train=parts.train[:count], test=parts.test[:count], names=parts.names[:count]
+    )

@@ -17,9 +17,9 @@ from coterie.experiment import Experiment
 from coterie.headline import ACCURACY, Headline
 from coterie.methods.algorithm import Algorithm, method_of
 from coterie.rules.soft_groups import ShareMemory, known_shares
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.guards import warn_of_one_class
 from coterie.runs.spec import RunSpec
-from coterie.runs.store import RunFolder
 from coterie.runs.summary import Kept, summarise
 from coterie.tasks import baseline, naive_scores
 

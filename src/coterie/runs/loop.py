@@ -24,8 +24,8 @@ from coterie.errors import QuorumError
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import InitialModels
 from coterie.rules.assigning import Serve
-from coterie.runs.round_evaluation import RoundEvaluation
 from coterie.runs.round_row import (
+    RoundEvaluation,
     attack_columns,
     counts_by_name,
     privacy_columns,

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from coterie.clients.clients import Clients
+from coterie.clients.round import Round
 from coterie.config.trust import remember
 from coterie.core.arrays import EMPTY, IntArray
 from coterie.core.groups import Groups
@@ -20,20 +21,19 @@ from coterie.data.population import Split
 from coterie.errors import ConfigError, CoterieError, QuorumError
 from coterie.experiment import Experiment
 from coterie.measures.scoring import each_client
+from coterie.methods.placing import place_unlabelled
 from coterie.models import initial_models
-from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.columns import record_description
 from coterie.runs.compose import Composed, compose
-from coterie.runs.digests import AVAILABILITY, PARTITION
-from coterie.runs.divergence import DivergenceWatch
 from coterie.runs.finish import write_client_scores, write_results
-from coterie.runs.kept import kept_arrays, restore_kept
+from coterie.runs.folder.checkpoints import Checkpoint
+from coterie.runs.folder.digests import AVAILABILITY, PARTITION
+from coterie.runs.folder.store import RunFolder
+from coterie.runs.guards import DivergenceWatch
 from coterie.runs.loop import RoundResult, StartingPoint, simulate
-from coterie.runs.progress import Progress, make_progress
+from coterie.runs.progress import Progress, kept_arrays, make_progress, restore_kept
 from coterie.runs.spec import RunSpec
-from coterie.runs.store import RunFolder
 from coterie.runs.tracking import check_installed, tracked
-from coterie.runs.unlabelled import placed_unlabelled
 
 OnRound = Callable[[RoundResult], None]
 
@@ -288,3 +288,10 @@ def _run_and_save(
         if signal and done < run.spec.rounds and run.folder is not None:
             what = f"stopped after {done} of {run.spec.rounds} rounds"
             raise Stopped(signal, f"{what}; `coterie resume {run.folder.path}` goes on")
+
+
+def placed_unlabelled(spec: RunSpec, clients: Clients, groups: Groups, ids: IntArray) -> Groups:
+    """The state with clients in it that have no labels, as the method places them by their inputs."""
+    last = spec.rounds - 1
+    key = spec.key.at(last).of("unlabelled")
+    return place_unlabelled(spec.algorithm, groups, Round(last, key, ids, clients, spec.local))

@@ -6,11 +6,13 @@ Python, of a configuration, of a deployment, of the demonstration and of a study
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from coterie.clients.bounds import Bounds
@@ -20,6 +22,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.core.solver import Solver
 from coterie.core.task import Task
+from coterie.core.vectors import Layout, state_dict
 from coterie.data.population import Population
 from coterie.data.shifts import Shift
 from coterie.engines import Attack, AttackingEngine, make_clients, poisoned
@@ -28,10 +31,11 @@ from coterie.local import LocalRunner
 from coterie.methods.algorithm import Algorithm
 from coterie.models import build_model, check_trained, decay_for
 from coterie.privacy.accounting import Budget
-from coterie.runs.participation import Participation
-from coterie.runs.schedule import Evaluation, Schedule
+from coterie.runs.schedule import Evaluation, Participation, Schedule
 
 CohortSampler = Callable[..., IntArray]
+# Samples computed at once: all outputs of a convolutional network may not fit in memory.
+CHUNK = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,3 +192,33 @@ def cohort_sampler(
     if not shifts:
         clients = np.flatnonzero(population.sizes("train") > 0)
     return Sampler(name, np.setdiff1d(clients, unseen), per_round, Key(seed))
+
+
+class ModelOutputs:
+    """What many models of one network make of samples. The network is copied once.
+
+    Args:
+        module: the network; its own parameters stay.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        # A copy: the network of a run has its first weights, from which it may be resumed.
+        self._model = copy.deepcopy(module).eval()
+        self._layout = Layout.of(module)
+
+    @torch.no_grad()
+    def of(self, vector: Tensor, x: Tensor) -> Tensor:
+        """The outputs of a model in evaluation mode, ``[n, ...]``.
+
+        Args:
+            vector: float32 ``[d]``, the flat parameters of the model.
+            x: ``[n, ...]``, the inputs; at least one.
+        """
+        # Frozen parameters and integer buffers are in no vector; the copy has them already.
+        self._model.load_state_dict(state_dict(self._layout, vector), strict=False)
+        return torch.cat([self._model(part) for part in x.split(CHUNK)])
+
+
+def outputs_of(module: nn.Module, vector: Tensor, x: Tensor) -> Tensor:
+    """The outputs of one model, see `ModelOutputs`."""
+    return ModelOutputs(module).of(vector, x)

@@ -13,7 +13,7 @@ from coterie.report.charts.heat_map import heat_map
 from coterie.report.files import refuse_unwritable_output
 from coterie.report.render import render_page
 from coterie.report.section import Chart, Section
-from coterie.runs.files import plain
+from coterie.runs.folder.files import plain
 from coterie.studies.layers import LayerStudy
 
 MAP_HEIGHT = 230  # pixels

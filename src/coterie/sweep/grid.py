@@ -15,6 +15,9 @@ from coterie.sweep.options import check_option
 MAX_SEEDS = 10_000
 SEEDS = "seeds as 0-4, or 0,2,5-7"
 
+# The key of a grid that makes a sweep one over attackers.
+ATTACKERS = "attack.share"
+
 
 def read_seeds(text: str) -> list[int]:
     """Read seeds from a list of numbers and ranges.

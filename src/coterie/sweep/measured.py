@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from coterie.measures.costs import rounds_to_target
-from coterie.runs.check_folder import check_folder
-from coterie.runs.files import MALFORMED, damaged
+from coterie.runs.folder.files import MALFORMED, damaged
+from coterie.runs.folder.store import RunFolder, check_folder
 from coterie.runs.scores import ClientScores, last_scores
-from coterie.runs.store import RunFolder
 from coterie.runs.summary import covered, without_model
 
 Figure = Literal["last10_mean", "max", "final"]

@@ -16,12 +16,10 @@ from filelock import FileLock, Timeout
 from coterie.config.identity import config_hash
 from coterie.errors import CheckpointError, ConfigError
 from coterie.experiment import check
-from coterie.runs.check_folder import check_folder
 from coterie.runs.compose import compose
-from coterie.runs.files import refuse_unwritable
-from coterie.runs.lock import is_locked
+from coterie.runs.folder.files import is_locked, refuse_unwritable
+from coterie.runs.folder.store import RunFolder, check_folder
 from coterie.runs.run import execute, make_folder
-from coterie.runs.store import RunFolder
 from coterie.sweep.plan import SweepRun
 
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from coterie.files import csv_text
-from coterie.runs.files import refuse_unwritable
+from coterie.runs.folder.files import refuse_unwritable
 from coterie.sweep.comparison import Row, SweepTable
 from coterie.sweep.measured import Figure, measure
 from coterie.sweep.plan import SweepPlan, SweepRun

@@ -13,9 +13,8 @@ from coterie.core.arrays import IntArray
 from coterie.core.groups import NO_GROUP
 from coterie.report.charts.events import all_events, lanes
 from coterie.report.charts.style import Spec, colour_by_group, group_name, round_axis, to_spec
-from coterie.report.membership import Stay, stays_of
 from coterie.report.series import thinned
-from coterie.report.view import RunView, displayed_round
+from coterie.report.view import RunView, Stay, displayed_round, stays_of
 
 MOST_LINES = 150  # clients that have a line each; of more, the sizes of the groups are shown
 MOST_STAYS = 6000  # of all of them

@@ -12,7 +12,7 @@ import numpy as np
 
 from coterie.errors import ConfigError
 from coterie.files import csv_text
-from coterie.runs.files import plain
+from coterie.runs.folder.files import plain
 from coterie.studies.advise.answer import Advice
 from coterie.studies.advise.configuration import short_toml
 from coterie.studies.advise.evidence import evidence

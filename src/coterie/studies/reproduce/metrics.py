@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.measures.costs import rounds_to_target
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.summary import covered, figures_of
 from coterie.studies.reproduce.costs import Quantity, cost
 from coterie.studies.reproduce.papers import How, Line

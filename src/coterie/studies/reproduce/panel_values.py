@@ -11,7 +11,7 @@ import numpy as np
 
 from coterie.report.series import CurvePoint, Series
 from coterie.report.view import RunView
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.store import RunFolder
 from coterie.studies.reproduce.outcome import Outcome
 from coterie.studies.reproduce.panels import (
     Bar,

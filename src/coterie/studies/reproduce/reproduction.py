@@ -17,8 +17,8 @@ from filelock import Timeout
 from coterie.config.identity import config_hash
 from coterie.errors import CoterieError, InUseError
 from coterie.experiment import Experiment
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import Stopped
-from coterie.runs.store import RunFolder
 from coterie.studies.reproduce.computed import compute_line
 from coterie.studies.reproduce.datasets import missing_data
 from coterie.studies.reproduce.metrics import compared, read_run

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from coterie.runs.files import replace_file
+from coterie.runs.folder.files import replace_file
 from coterie.studies.reproduce.outcome import Outcome
 from coterie.studies.reproduce.papers import Profile
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from coterie.report.render import render_page
 from coterie.report.section import Chart, Section
-from coterie.runs.files import replace_file
+from coterie.runs.folder.files import replace_file
 from coterie.studies.scoreboard.charts import rank_chart
 from coterie.studies.scoreboard.curves import curve_sections
 from coterie.studies.scoreboard.figures import SuiteFigures

@@ -12,7 +12,7 @@ from coterie.errors import ConfigError
 from coterie.experiment import check
 from coterie.headline import Headline
 from coterie.runs.compose import task_headline
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.store import RunFolder
 from coterie.studies.scoreboard.measure import Course, FedAvgBudget, course_of, figures_of_run
 from coterie.studies.scoreboard.settings import (
     Setting,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from coterie.errors import CheckpointError, ConfigError
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.store import RunFolder
 from tests.runs.stored_runs import RESOLVED, row, state
 
 

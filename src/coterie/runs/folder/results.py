@@ -15,14 +15,14 @@ import numpy as np
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.files import csv_text
 from coterie.headline import ACCURACY, Headline
-from coterie.runs.digests import CLIENTS, GROUPS, SHARES, SUMMARY
-from coterie.runs.files import MALFORMED, damaged, plain
-from coterie.runs.recorded_files import checked_file, store_files
+from coterie.runs.folder.digests import CLIENTS, GROUPS, SHARES, SUMMARY, checked_file, store_files
+from coterie.runs.folder.files import MALFORMED, damaged, plain
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from coterie.core.vectors import Layout
+
 
 T = TypeVar("T")
 Rows = Sequence[Mapping[str, Any]]

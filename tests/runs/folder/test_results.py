@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from coterie.core.vectors import Layout, flatten
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.store import RunFolder
 
 
 def test_models_are_named_tensors(folder: RunFolder) -> None:

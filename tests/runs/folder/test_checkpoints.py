@@ -12,8 +12,8 @@ import pytest
 
 from coterie.errors import CheckpointError
 from coterie.experiment import check
-from coterie.runs.checkpoint import FORMAT, Checkpoint
-from coterie.runs.store import RunFolder
+from coterie.runs.folder.checkpoints import FORMAT, Checkpoint
+from coterie.runs.folder.store import RunFolder
 from tests.runs.damage import Damage, drop, flip, truncate, zero
 from tests.runs.stored_runs import TABLES, same, state
 

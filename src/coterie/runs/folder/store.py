@@ -1,4 +1,4 @@
-"""Run folders: what a run writes, and what a resumed run starts from."""
+"""Run folders: what a run writes, what a resumed run starts from, and whether all of it is there."""
 
 from __future__ import annotations
 
@@ -14,31 +14,46 @@ from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
+from coterie.config.identity import differing
 from coterie.config.trust import require_trust
 from coterie.core.arrays import EMPTY
-from coterie.errors import ConfigError
+from coterie.errors import CheckpointError, ConfigError
 from coterie.headline import ACCURACY, Headline
-from coterie.runs import digests as record
-from coterie.runs.digests import CONFIG, HEADLINE, PARTITION, Digests
-from coterie.runs.files import (
+from coterie.runs.folder import digests as record
+from coterie.runs.folder.digests import (
+    CONFIG,
+    DIGESTS,
+    HEADLINE,
+    PARTITION,
+    REPORT,
+    ROWS,
+    Digests,
+    checked_file,
+    damaged_files,
+    is_result,
+    store_files,
+)
+from coterie.runs.folder.files import (
     MALFORMED,
     canonical_json,
     damaged,
+    locked,
     plain,
     refuse_unwritable,
     write_synced,
 )
-from coterie.runs.lock import locked
-from coterie.runs.recorded_files import checked_file, store_files
-from coterie.runs.result_files import ResultFiles
-from coterie.runs.row_file import RowFile
-from coterie.runs.rows import Row
+from coterie.runs.folder.results import ResultFiles
+from coterie.runs.folder.rows import Row, RowFile
+from coterie.terminal import warn
 
 if TYPE_CHECKING:
     from coterie.experiment import Experiment
 
 if TYPE_CHECKING:
-    from coterie.runs.checkpoint_files import CheckpointFiles
+    from coterie.runs.folder.checkpoints import CheckpointFiles
+
+
+WITHOUT_RECORD = "a run folder without digests.json, so its files are read as they are"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +209,7 @@ class RunFolder:
     def checkpoints(self) -> CheckpointFiles:
         """The checkpoints so far."""
         # Imported here: who only reads rows and results does not wait for torch.
-        from coterie.runs.checkpoint_files import CheckpointFiles
+        from coterie.runs.folder.checkpoints import CheckpointFiles
 
         return CheckpointFiles(self.path)
 
@@ -232,3 +247,51 @@ def _runs_near(path: Path, most: int = 4) -> str:
     if len(found) > most:
         names.append("...")
     return f"as {', '.join(names)}"
+
+
+def check_folder(folder: RunFolder, *, resumed: bool = False) -> None:
+    """Check every file of a run; what can be worked with is said in a warning.
+
+    Args:
+        resumed: the run goes on, so damaged results are written anew and need no refusal.
+    """
+    digests = folder.digests
+    if digests is None:
+        _check_unrecorded(folder, resumed)
+        return
+    _check_settings(folder, digests)
+    wrong = damaged_files(folder.path, digests.files)
+    for name, line in wrong.items():
+        if name == REPORT or (resumed and is_result(name)):
+            warn(line)
+        else:
+            raise CheckpointError(line)
+    # A run that goes on says itself what it cuts.
+    if not resumed:
+        folder.rows()
+
+
+def _check_unrecorded(folder: RunFolder, resumed: bool) -> None:
+    """A folder that lost its record, which only `coterie resume` makes anew."""
+    found = folder.row_file.parse()
+    if found.problem and not found.rows:
+        what = f"another format, got no {DIGESTS} and no digests in {ROWS}"
+        raise CheckpointError(f"{folder.path}: {what}; expected a run of this version of Coterie")
+    if not resumed:
+        file = folder.path / DIGESTS
+        expected = f"that of the run; `coterie resume {folder.path}` makes one"
+        raise CheckpointError(f"{file}: missing, got no file; expected {expected}")
+    warn(f"{folder.path}: {WITHOUT_RECORD}")
+
+
+def _check_settings(folder: RunFolder, digests: Digests) -> None:
+    """Whether ``config.toml`` is the one of the run; what changes no result may differ."""
+    file = folder.path / CONFIG
+    now = digests.as_started(folder.resolved)
+    keys = ", ".join(differing(digests.config, now))
+    if keys:
+        what = f"the configuration was changed, got other values of {keys}"
+        expected = "those that the run was started with"
+        raise CheckpointError(f"{file}: {what}; expected {expected}")
+    if now != digests.config:
+        warn(f"{file}: changed since the run was started, in settings that change no result")

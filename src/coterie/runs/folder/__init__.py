@@ -1,0 +1,1 @@
+"""The folder of a run: its files, rows, checkpoints and results, and their digests."""
