@@ -9,6 +9,7 @@ from coterie.report import RunView
 from coterie.report.charts.accuracy import accuracy_chart
 from coterie.report.charts.clients import map_chart, mix_chart, rotated_to_axes
 from coterie.report.charts.rounds import agreement_chart, divergence_chart, shift_chart
+from coterie.report.series import series_of
 from tests.report.pages import COURSE, both_methods, data_of, grouped, plain, rows
 
 
@@ -43,17 +44,21 @@ def test_label_mix_counts_the_samples_of_a_group():
 
 def test_accuracy_chart_marks_the_first_newcomer():
     late = grouped(joined=np.array([0, 0, 7, 0, 0, 9]))
-    data = [row for rows in accuracy_chart([plain(), late])["datasets"].values() for row in rows]
+    data = [
+        row
+        for rows in accuracy_chart(series_of([plain(), late]))["datasets"].values()
+        for row in rows
+    ]
     assert {"round": 8, "text": "first newcomers"} in data
 
 
 @pytest.mark.parametrize(("groups", "width"), [(3, 640), (20, 640), (20, 320)])
 def test_legends_of_files_fit_the_width(groups, width):
-    from coterie.report.charts.gains import gain_chart
+    from coterie.report.charts.gains import gain_chart, ranked_gains
     from coterie.report.charts.style import LEGEND_LEFT, legend_columns, legend_widths
 
     many = RunView("x", rows(0.5), np.arange(60) % groups, ["c"] * 60, client_accuracy=np.ones(60))
-    spec = gain_chart(many, many)
+    spec = gain_chart(ranked_gains(many, many), many, many)
     (entry,) = legend_widths(spec)
     assert len(f"group {groups - 1}") * 7 < entry
     assert legend_columns(spec, width) * entry <= width - LEGEND_LEFT
@@ -62,7 +67,11 @@ def test_legends_of_files_fit_the_width(groups, width):
 def test_charts_draw():
     import vl_convert
 
-    for spec in (accuracy_chart([plain(), grouped()]), map_chart(grouped()), mix_chart(grouped())):
+    for spec in (
+        accuracy_chart(series_of([plain(), grouped()])),
+        map_chart(grouped()),
+        mix_chart(grouped()),
+    ):
         assert "<svg" in vl_convert.vegalite_to_svg({**spec, "width": 300})
 
 
@@ -113,13 +122,17 @@ def test_divergence_chart_compares_with_one_group():
 
 def test_more_rows_than_altair_takes_by_itself_are_drawn():
     runs = [RunView(str(i), rows(*[0.5] * 400), np.zeros(1, int), "a") for i in range(15)]
-    assert len(data_of(accuracy_chart(runs), "round")) == 6000
+    assert len(data_of(accuracy_chart(series_of(runs)), "round")) == 6000
 
 
 def test_a_long_curve_is_thinned_and_keeps_its_end():
     course = [{"round": t, "accuracy": t / 10_000} for t in range(5001)]
     shown = sorted(
-        data_of(accuracy_chart([RunView("x", course, np.zeros(1, int), "a")]), "round", "mean")
+        data_of(
+            accuracy_chart(series_of([RunView("x", course, np.zeros(1, int), "a")])),
+            "round",
+            "mean",
+        )
     )
     assert 400 <= len(shown) <= 500
     assert shown[-1] == (5001, pytest.approx(50.0))

@@ -11,9 +11,9 @@ from coterie.core.arrays import FloatArray
 from coterie.core.groups import NO_GROUP
 from coterie.headline import Headline
 from coterie.report.charts.clients import label_names
-from coterie.report.charts.costs import PARTS, bytes_moved, seconds_by_part
+from coterie.report.charts.costs import PARTS, Seconds, bytes_moved
 from coterie.report.charts.events import all_events
-from coterie.report.charts.gains import ranked_gains
+from coterie.report.charts.gains import Gain
 from coterie.report.charts.rounds import AGREEMENT_NAMES, DIVERGENCE_NAMES
 from coterie.report.charts.style import PERCENT, group_name
 from coterie.report.comparison import least_gain
@@ -73,13 +73,11 @@ def bytes_table(series: Sequence[Series]) -> Table:
     return ["run", "round", "bytes moved", series[0].headline.title], rows
 
 
-def seconds_table(series: Sequence[Series]) -> Table:
+def seconds_table(by_series: Mapping[str, Seconds]) -> Table:
     """Mean seconds of a round by part."""
-    rows = []
-    for one in series:
-        seconds = seconds_by_part(one)
-        if seconds is not None:
-            rows.append([one.name, *(f"{seconds[part]:.4f}" for part in PARTS)])
+    rows = [
+        [name, *(f"{seconds[part]:.4f}" for part in PARTS)] for name, seconds in by_series.items()
+    ]
     return ["run", *(f"{part}, s" for part in PARTS)], rows
 
 
@@ -208,10 +206,8 @@ def _mean(block: FloatArray, same_group: bool) -> str:
     return f"{block.mean():.4g}"
 
 
-def gain_table(run: RunView, base: RunView) -> Table:
+def gain_table(rows: Sequence[Gain], headline: Headline) -> Table:
     """The clients by their gain, from the one that lost most; the middle of many is left out."""
-    rows = ranked_gains(run, base)
-    headline = run.headline
     unit = f", {headline.unit}" if headline.unit else ""
     gained = f", {headline.step}" if headline.step else ""
     columns = ["client", "group", f"before{unit}", f"after{unit}", f"gain{gained}"]
@@ -225,7 +221,7 @@ def gain_table(run: RunView, base: RunView) -> Table:
     return columns, [*first, rest, *last]
 
 
-def _gain_cells(row: Mapping[str, Any], headline: Headline) -> list[Any]:
+def _gain_cells(row: Gain, headline: Headline) -> list[Any]:
     gain = row["gain"]
     least = headline.scale * least_gain(headline)
     css_class = "figure"

@@ -18,7 +18,7 @@ from coterie.report.charts.style import (
     round_axis,
     to_spec,
 )
-from coterie.report.series import Series, series_of
+from coterie.report.series import Series
 from coterie.report.view import RunView, displayed_round
 
 HEIGHT = 300  # pixels
@@ -27,10 +27,9 @@ HEIGHT = 300  # pixels
 HIGH = 60
 
 
-def accuracy_chart(runs: Sequence[RunView]) -> Spec:
+def accuracy_chart(series: Sequence[Series]) -> Spec:
     """Accuracy by round: a line per series, a band from its lowest to its highest seed, and a rule
     in the round in which the first newcomers joined."""
-    series = series_of(runs)
     many_seeds = any(one.many_seeds for one in series)
     rows = [row for one in series for row in _rows(one)]
     base = alt.Chart(pd.DataFrame(rows)).encode(round_axis("round:Q"), color=series_colour(series))
@@ -41,7 +40,7 @@ def accuracy_chart(runs: Sequence[RunView]) -> Spec:
     )
     # Layers are drawn in this order: lines must lie upon bands and rules.
     layers: list[Any] = []
-    arrivals = [round for run in runs for round in _arrivals(run)]
+    arrivals = [round for one in series for run in one.runs for round in _arrivals(run)]
     if arrivals:
         layers.append(_first_newcomers(min(arrivals)))
     if many_seeds:

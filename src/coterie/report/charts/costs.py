@@ -30,6 +30,7 @@ from coterie.terminal import amount
 MEASURED = ("training", "grouping", "aggregation", "evaluation")
 PARTS = (*MEASURED, "other")
 PART_COLOURS = (GROUPS[0], GROUPS[1], GROUPS[2], GROUPS[4], RUNS[0])
+Seconds = Mapping[str, float]  # of a round, by what they went into
 UNITS = {"GB": 1e9, "MB": 1e6, "kB": 1e3, "B": 1.0}
 
 
@@ -115,7 +116,7 @@ def _accuracy_by_bytes(one: Series) -> list[dict[str, Any]]:
     ]
 
 
-def seconds_by_part(one: Series) -> Mapping[str, float] | None:
+def seconds_by_part(one: Series) -> Seconds | None:
     """Mean seconds of a round by what they went into, over all rounds and seeds; ``None`` where
     they were not kept."""
     rows = [
@@ -132,21 +133,20 @@ def seconds_by_part(one: Series) -> Mapping[str, float] | None:
     return {**known, "other": max(0.0, total - sum(known.values()))}
 
 
-def time_chart(series: Sequence[Series]) -> Spec | None:
+def seconds_of(series: Sequence[Series]) -> dict[str, Seconds]:
+    """`seconds_by_part` of the series that kept them, by their names."""
+    found = {one.name: seconds_by_part(one) for one in series}
+    return {name: seconds for name, seconds in found.items() if seconds is not None}
+
+
+def time_chart(by_series: Mapping[str, Seconds]) -> Spec:
     """Mean seconds of a round, a bar per series, by what they went into."""
-    rows = []
-    names = []
-    for one in series:
-        seconds = seconds_by_part(one)
-        if seconds is None:
-            continue
-        names.append(one.name)
-        rows += [
-            {"run": one.name, "part": part, "seconds": seconds[part], "order": i}
-            for i, part in enumerate(PARTS)
-        ]
-    if not rows:
-        return None
+    names = list(by_series)
+    rows = [
+        {"run": name, "part": part, "seconds": seconds[part], "order": i}
+        for name, seconds in by_series.items()
+        for i, part in enumerate(PARTS)
+    ]
     colour = colour_by("part", PARTS, PART_COLOURS, None)
     colour.legend = alt.Legend(columns=3)
     bars = (

@@ -22,8 +22,10 @@ JITTER_X = 0.618034
 JITTER_Y = 0.754878
 JITTER_POINTS = 2  # percentage points: the side of that square
 
+Gain = dict[str, Any]  # of a client, of which charts and table are made
 
-def ranked_gains(run: RunView, base: RunView) -> list[dict[str, Any]]:
+
+def ranked_gains(run: RunView, base: RunView) -> list[Gain]:
     """A row for each client that is known under both, by its gain in percentage points."""
     gains = client_gains(run, base)
     # The caller has chosen a pair of runs for which the clients' accuracies are known.
@@ -48,9 +50,8 @@ def ranked_gains(run: RunView, base: RunView) -> list[dict[str, Any]]:
     ]
 
 
-def gain_chart(run: RunView, base: RunView) -> Spec:
+def gain_chart(rows: Sequence[Gain], run: RunView, base: RunView) -> Spec:
     """What each client gained, from the one that lost most to the one that won most."""
-    rows = ranked_gains(run, base)
     count = len(rows)
     across = alt.X(
         "left:Q",
@@ -76,20 +77,21 @@ def gain_chart(run: RunView, base: RunView) -> Spec:
     return to_spec(alt.layer(bars, zero), 240)
 
 
-def scatter_chart(run: RunView, base: RunView) -> Spec:
+def scatter_chart(gains: Sequence[Gain], run: RunView, base: RunView) -> Spec:
     """Each client's accuracy under both: above the line it won.
 
     Marks are moved by up to a point, so that clients with the same accuracies are all seen.
     """
-    rows = ranked_gains(run, base)
     headline = run.headline
     digits = _digits(headline)
     jitter = JITTER_POINTS if headline.unit == "%" else 0
-    for row in rows:
+    rows = []
+    for row in gains:
         x = row["rank"] * JITTER_X % 1 - 0.5
         y = row["rank"] * JITTER_Y % 1 - 0.5
-        row["x"] = round(row["before"] + jitter * x, digits)
-        row["y"] = round(row["after"] + jitter * y, digits)
+        moved_x = round(row["before"] + jitter * x, digits)
+        moved_y = round(row["after"] + jitter * y, digits)
+        rows.append({**row, "x": moved_x, "y": moved_y})
     size = 70 if len(rows) <= MANY_CLIENTS else 34
     points = (
         alt.Chart(pd.DataFrame(rows))

@@ -28,7 +28,7 @@ def sections(runs: Sequence[RunView]) -> list[Section]:
     series = series_of(runs)
     base = baseline_of(series)
     found = [
-        *accuracy_section(runs, series),
+        *accuracy_section(series),
         runs_section(series, base),
         *scores_section(series),
         *gain_sections(series, base, MOST_DETAILED),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from coterie.headline import Headline
 from coterie.report.chart_tables import gain_table
-from coterie.report.charts.gains import gain_chart, scatter_chart
+from coterie.report.charts.gains import gain_chart, ranked_gains, scatter_chart
 from coterie.report.comparison import GainSummary, client_gains, paired_runs, summarise_gains
 from coterie.report.section import Chart, Section
 from coterie.report.series import Series
@@ -38,19 +38,20 @@ def _gain_section(one: Series, base: Series, summary: GainSummary, number: int) 
     """The charts of the first seed for which the clients' accuracies are known."""
     # Means over seeds would hide that a client wins with one seed and loses with another.
     ours, theirs = next((a, b) for a, b in paired_runs(one, base) if client_gains(a, b) is not None)
+    gains = ranked_gains(ours, theirs)
     note = _in_words(summary, one.headline) + GAIN_NOTE
     if one.many_seeds:
         note += f" The charts show seed {ours.seed}."
     bars: Chart = {
         "id": f"gain-{number}",
         "title": "What each client gained",
-        "spec": gain_chart(ours, theirs),
-        "table": gain_table(ours, theirs),
+        "spec": gain_chart(gains, ours, theirs),
+        "table": gain_table(gains, one.headline),
     }
     scatter: Chart = {
         "id": f"before-after-{number}",
         "title": SCATTER_TITLE,
-        "spec": scatter_chart(ours, theirs),
+        "spec": scatter_chart(gains, ours, theirs),
     }
     return {
         "title": f"Who wins, who loses: {one.name} against {base.name}",

@@ -19,11 +19,10 @@ from coterie.report.chart_tables import (
     seconds_table,
 )
 from coterie.report.charts.accuracy import accuracy_chart
-from coterie.report.charts.costs import bytes_chart, time_chart
+from coterie.report.charts.costs import bytes_chart, seconds_of, time_chart
 from coterie.report.charts.rounds import agreement_chart
 from coterie.report.section import Chart, Section
 from coterie.report.series import Series
-from coterie.report.view import RunView
 
 ACCURACY_NOTE = (
     "Accuracy is the share of test samples that are classified correctly, each client's by the "
@@ -51,9 +50,9 @@ MOST_KEYS = 12  # in which configurations differ, by name
 MOST_CONFIGURATIONS = 20
 
 
-def accuracy_section(runs: Sequence[RunView], series: Sequence[Series]) -> list[Section]:
+def accuracy_section(series: Sequence[Series]) -> list[Section]:
     """Accuracy by round; none before the first evaluated round."""
-    if not any(run.accuracies for run in runs):
+    if not any(one.evaluated for one in series):
         return []
     headline = series[0].headline
     note = ACCURACY_NOTE if headline == ACCURACY else OTHER_NOTE.format(_capital(headline.title))
@@ -61,7 +60,7 @@ def accuracy_section(runs: Sequence[RunView], series: Sequence[Series]) -> list[
         note += SEEDS_NOTE
     chart: Chart = {
         "id": "accuracy",
-        "spec": accuracy_chart(runs),
+        "spec": accuracy_chart(series),
         "table": accuracy_table(series),
     }
     return [{"title": f"{_capital(headline.title)} by round", "note": note, "charts": [chart]}]
@@ -79,11 +78,11 @@ def cost_section(series: Sequence[Series]) -> list[Section]:
         title = f"{_capital(series[0].headline.title)} by bytes"
         table = bytes_table(series)
         charts.append({"id": "bytes", "spec": by_bytes, "table": table, "title": title})
-    by_part = time_chart(series)
-    if by_part is not None:
+    seconds = seconds_of(series)
+    if seconds:
         title = "Seconds of a round"
-        table = seconds_table(series)
-        charts.append({"id": "time", "spec": by_part, "table": table, "title": title})
+        table = seconds_table(seconds)
+        charts.append({"id": "time", "spec": time_chart(seconds), "table": table, "title": title})
     if not charts:
         return []
     return [{"title": "What it costs", "note": COST_NOTE, "charts": charts, "wide": True}]
