@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import coterie as ct
 from coterie.clients.clients import Clients, ModelShape
 from coterie.clients.cohort import Sampler
-from coterie.clients.ledger import SERVER, Ledger
+from coterie.clients.ledger import Ledger
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.work import Train
@@ -88,13 +88,13 @@ def test_migration_makes_ifca_5_43_times_as_dear_as_fedavg() -> None:
 
 def test_every_transfer_is_spelt_out() -> None:
     result = play_covering(ct.ifca(2), blobs(), 1)[0]
-    listed = [transfer for block in result.blocks for transfer in block.transfers()]
-    down = [t for t in listed if t.sender == SERVER]
-    assert {t.what for t in listed} == {"train"}, "a client chooses and trains in one exchange"
-    assert sum(t.models for t in down) == 2 * 4
-    assert sum(t.models for t in listed if t.receiver == SERVER) == 4
+    down, up = result.blocks
+    assert (down.up, up.up) == (False, True)
+    assert down.what == up.what == "train", "a client chooses and trains in one exchange"
+    assert down.models.tolist() == [2] * 4
+    assert up.models.tolist() == [1] * 4
     assert result.row["transfers"]["models"] == 12
-    assert sum(t.bytes for t in down) == result.row["transfers"]["down_bytes"]
+    assert down.bytes.sum() == result.row["transfers"]["down_bytes"]
 
 
 def test_a_reply_of_no_client_keeps_the_names_of_its_fields() -> None:

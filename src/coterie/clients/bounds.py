@@ -142,13 +142,13 @@ class Bounds:
         clipped["norm"] += int((long & kept).sum())
         refused["norm"] += int((~kept).sum())
         # A copy of what is kept: the rows of a simulation lie in memory that its engine owns.
-        fields = {field: values[kept] for field, values in reply.fields.items()}
-        values = fields[name]
+        reply = reply.rows(kept)
+        values = reply.fields[name]
         typical = self.norm.typical(lengths, group)
         shorter = typical[long & kept] / lengths[long & kept]
         shape = (-1, *(1,) * (values.ndim - 1))
         values[long[kept]] *= shorter.astype(values.dtype).reshape(shape)
-        return replace(reply, ids=reply.ids[kept], fields=fields), kept
+        return reply, kept
 
     def _most_samples(self, claimed: NDArray[Any]) -> FloatArray:
         """The limit of each client's claim among all claims of a request, float64 ``[n]``."""

@@ -39,7 +39,7 @@ class ModelShape:
 
     Args:
         classes: number of classes ``c``.
-        sums: what a method's evaluation of models counts beside their losses.
+        sums: what a method's evaluation of models counts in addition to their losses.
     """
 
     classes: int = 0
@@ -195,7 +195,7 @@ class Clients:
         Returns:
             What gives the reply, once: one clean block, in ascending order of clients.
         """
-        # A method compares losses; a task without right and wrong answers counts nothing beside.
+        # A method compares losses; a task without right and wrong answers counts nothing else.
         if counts and isinstance(work, Evaluate):
             work = replace(work, sums=self.shape.sums)
         request = _Request(work, np.asarray(ids), models, which, key)
@@ -269,8 +269,7 @@ class Clients:
         # A slow client has trained, and has stored what is its own; only the server goes on.
         kept = np.flatnonzero(~late[reply.ids])
         refused["late"] += len(reply.ids) - len(kept)
-        fields = {name: values[kept] for name, values in reply.fields.items()}
-        return Reply(reply.round, reply.ids[kept], fields, reply.purpose)
+        return reply.rows(kept)
 
     def _shared_size(self, request: _Request) -> int:
         """How many values of a model pass between server and client: not those that clients
@@ -346,5 +345,4 @@ def _with_zeros(work: Work, reply: Reply, d: int) -> Reply:
     """
     if not isinstance(work, Train) or work.stays is None or work.upload is not None:
         return reply
-    fields = {**reply.fields, "delta": work.stays.whole(reply.fields["delta"], d)}
-    return replace(reply, fields=fields)
+    return reply.with_fields(delta=work.stays.whole(reply.fields["delta"], d))

@@ -1,9 +1,9 @@
 """What passed between server and clients: every transfer, and sums over them.
 
 A transfer is (round, from, to, what, models, bytes). What is sent to or received from many clients
-at once is one block, so that a run of a thousand clients costs no more than one of ten;
-``Block.transfers`` spells it out. The ledger adds a block for each request and reply of a round;
-`coterie.runs.round_row` writes the sums into the row of the round.
+at once is one block, so that a run of a thousand clients costs no more than one of ten. The ledger
+adds a block for each request and reply of a round; `coterie.runs.round_row` writes the sums into the
+row of the round.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from torch import Tensor, UntypedStorage
@@ -22,19 +22,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
 
-SERVER = -1
 _FLOAT = 4  # bytes of a value on its way: float32, whatever it was computed in
-
-
-class Transfer(NamedTuple):
-    """One client and the server (``-1``): who sent what to whom in which round."""
-
-    round: int
-    sender: int
-    receiver: int
-    what: str
-    models: int
-    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +47,6 @@ class Block:
     models: IntArray
     bytes: IntArray
     fields: tuple[str, ...] = ()
-
-    def transfers(self) -> Iterator[Transfer]:
-        """One by one."""
-        for client, models, size in zip(
-            self.clients.tolist(), self.models.tolist(), self.bytes.tolist(), strict=True
-        ):
-            if self.up:
-                yield Transfer(self.round, client, SERVER, self.what, models, size)
-            else:
-                yield Transfer(self.round, SERVER, client, self.what, models, size)
 
 
 def transfer_totals(blocks: Iterable[Block]) -> dict[str, int]:
@@ -178,7 +156,7 @@ class Ledger:
     def sent(
         self, key: Key, ids: IntArray, models: Tensor, which: IntArray, shared: int | None = None
     ) -> None:
-        """Each client is sent its models as float32 values, unless it got the very same one this
+        """Each client is sent its models as float32 values, unless it got the same one this
         round.
 
         Args:

@@ -32,6 +32,15 @@ class Reply:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def with_fields(self, **fields: NDArray[Any]) -> Reply:
+        """The same reply with other values in some fields, or with fields more."""
+        return Reply(self.round, self.ids, {**self.fields, **fields}, self.purpose)
+
+    def rows(self, rows: IntArray | BoolArray) -> Reply:
+        """What some of the clients sent."""
+        fields = {name: values[rows] for name, values in self.fields.items()}
+        return Reply(self.round, self.ids[rows], fields, self.purpose)
+
 
 class Engine(Protocol):
     """Reaches clients. It has never heard of groups."""

@@ -53,8 +53,7 @@ class Blocks:
 
     Args:
         decay: names of the kernels that carry L2.
-        memory: GiB that a block may take; default half of what is free on a GPU, a quarter GiB on a
-            CPU.
+        memory: GiB that a block may take.
 
     Raises:
         ConfigError: for an optimiser that clients cannot share, or graphs without a GPU.
@@ -133,7 +132,7 @@ class Blocks:
         first = 0
         for at, place in enumerate(order.tolist()):
             size = int(sizes[place])
-            # Batches are padded to the longest of the block, so a client costs more beside a large
+            # Batches are padded to the longest of the block, so a client costs more next to a large
             # one than alone.
             cost = trainer.cost(size, int(sizes[order[first]]), x, solver)
             # A client that is too large for any block has one of its own: it may fit all the same,

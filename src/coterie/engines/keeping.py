@@ -64,20 +64,18 @@ class KeepingEngine:
         for block in client_blocks(len(ids), _bytes_each(models, which)):
             starts, rows = self._starts(keep, ids[block], models, which[block])
             for reply in self.engine.run(whole, ids[block], starts, rows, key=key):
-                fields = dict(reply.fields)
-                delta = fields["delta"]
+                delta = reply.fields["delta"]
                 place = places_of(reply.ids, ids[block])
                 sent = rows[place].reshape(len(place), -1)
                 # A client that chose among several models moved away from the one it chose.
-                column = fields.get("choice", np.zeros(len(place))).astype(np.int64)
+                column = reply.fields.get("choice", np.zeros(len(place))).astype(np.int64)
                 trained_from = sent[np.arange(len(place)), column]
                 kept = starts.numpy()[np.ix_(trained_from, stays)] + delta[:, stays]
                 # The server refuses an update that is not finite. Its client keeps what it had
-                # before this training, or it would never get well again.
+                # before this training, or it would never recover.
                 finite = np.isfinite(delta).all(axis=1)
                 self.store.put(reply.ids[finite], kept[finite])
-                fields["delta"] = work.uploaded(delta)
-                replies.append(Reply(reply.round, reply.ids, fields, reply.purpose))
+                replies.append(reply.with_fields(delta=work.uploaded(delta)))
         return replies
 
     def _try(
@@ -86,14 +84,13 @@ class KeepingEngine:
         """Train whole models as they were sent, without a trace; return what leaves."""
         replies = []
         for reply in self.engine.run(_whole(work), ids, models, which, key=key):
-            fields = {**reply.fields, "delta": work.uploaded(reply.fields["delta"])}
-            replies.append(Reply(reply.round, reply.ids, fields, reply.purpose))
+            replies.append(reply.with_fields(delta=work.uploaded(reply.fields["delta"])))
         return replies
 
     def _evaluate(
         self, work: Evaluate, keep: Keep, ids: IntArray, models: Tensor, which: IntArray, key: Key
     ) -> list[Reply]:
-        """Score clients that have stored something on models of their own, the others as ever."""
+        """Score clients that have stored something on models of their own, the others as usual."""
         met = self.store.met(ids)
         replies: list[Reply] = []
         if not met.all():
@@ -187,8 +184,7 @@ class RememberingEngine:
         replies = []
         for reply in self.engine.run(whole, ids, models, which, key=key):
             self._remember(reply, models, which[places_of(reply.ids, ids)])
-            fields = {**reply.fields, "delta": work.uploaded(reply.fields["delta"])}
-            replies.append(Reply(reply.round, reply.ids, fields, reply.purpose))
+            replies.append(reply.with_fields(delta=work.uploaded(reply.fields["delta"])))
         return replies
 
     def _remember(self, reply: Reply, models: Tensor, sent: IntArray) -> None:

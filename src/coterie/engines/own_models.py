@@ -1,4 +1,4 @@
-"""Clients of a simulation that have a model of their own beside the one they are sent.
+"""Clients of a simulation that have a model of their own in addition to the one they are sent.
 
 A real client has its own disk. In a simulation this wrapper plays that part around any engine. It
 puts what a client stored behind the model that it is sent, in one row, and takes what it stores
@@ -93,8 +93,7 @@ class OwnModelEngine:
         replies = []
         for reply in self._train(alone, work.own_model, ids, models, chosen, key):
             column = choice[places_of(reply.ids, ids)].astype(np.float64)
-            fields = {**reply.fields, "choice": column}
-            replies.append(Reply(reply.round, reply.ids, fields, reply.purpose))
+            replies.append(reply.with_fields(choice=column))
         return replies
 
     def _train(
@@ -122,14 +121,13 @@ class OwnModelEngine:
             for reply in self.engine.run(whole, ids[block], rows, own_row, key=key):
                 found = reply.fields["delta"]
                 # The server refuses an update that is not finite. Its client keeps what it had
-                # before this training, or it would never get well again.
+                # before this training, or it would never recover.
                 finite = np.isfinite(found).all(axis=1)
                 if stored:
                     self.store.put(reply.ids[finite], found[finite, -stored:])
                 # A copy: a view would keep in memory, or send along, what stays.
                 delta = work.uploaded(np.ascontiguousarray(found[:, :d]))
-                fields = {**reply.fields, "delta": delta}
-                replies.append(Reply(reply.round, reply.ids, fields, reply.purpose))
+                replies.append(reply.with_fields(delta=delta))
         return replies
 
     def _evaluate(

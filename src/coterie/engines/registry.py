@@ -95,10 +95,13 @@ def vmap(
     Args:
         round_timeout: seconds after which a request is closed.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
-        precision: of the arithmetic; ``tf32`` and ``bfloat16`` do not equal the other engines.
-        graphs: record CUDA graphs.
-        memory: GiB of a block of clients.
-        streams: clients at a time where each trains by itself, as with running statistics.
+        precision: ``float32``; ``tf32`` and ``bfloat16`` are faster on a GPU, and do not equal the
+            other engines.
+        graphs: record steps as CUDA graphs where their shapes repeat; needs a GPU.
+        memory: GiB that a block of clients may take; default half of what is free on a GPU, a
+            quarter GiB on a CPU.
+        streams: clients at a time where each trains by itself, as with running statistics; default
+            4 on a GPU, 1 on a CPU.
     """
     return VmapEngine(simulation.runner, round_timeout, device, precision, graphs, memory, streams)
 

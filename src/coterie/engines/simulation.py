@@ -212,8 +212,7 @@ class SimulationEngine(ABC):
         replies = []
         for reply in trained:
             chosen = choice[places_of(reply.ids, ids)].astype(np.float64)
-            fields = {**reply.fields, "choice": chosen}
-            replies.append(Reply(reply.round, reply.ids, fields, reply.purpose))
+            replies.append(reply.with_fields(choice=chosen))
         return replies
 
     def _train_mixtures(

@@ -50,16 +50,7 @@ STREAMS = 4  # on a GPU; a guess, as none was at hand
 
 class VmapEngine(SimulationEngine):
     """Trains blocks of clients with one gradient call a step, and scores models on the same device.
-
-    Args:
-        round_timeout: seconds after which clients not yet done are left out, ``None``: wait for
-            all.
-        precision: ``float32``; ``tf32`` or ``bfloat16`` are faster on a GPU, and do not equal
-            ``serial``.
-        graphs: record steps as CUDA graphs where their shapes repeat; needs a GPU.
-        memory: GiB that a block may take; default half of what is free on a GPU, a quarter GiB on a
-            CPU.
-        streams: how many clients train at a time where no block can; default 4 on a GPU, 1 on a CPU.
+    Its options are those of `coterie.engines.registry.vmap`.
 
     Raises:
         ConfigError: for a device that is not there, or an option that does not fit the network.

@@ -146,8 +146,7 @@ class AttackingEngine:
                 honest = own
             keys = [key.client(client) for client in reply.ids[ours].tolist()]
             delta[ours] = self.attack.forge(own, honest, keys)
-        fields = {**reply.fields, "delta": delta.reshape(shape)}
-        return Reply(reply.round, reply.ids, fields, reply.purpose)
+        return reply.with_fields(delta=delta.reshape(shape))
 
     def set_population(self, population: Population) -> None:
         """See ``coterie.core.engine.Engine``.

@@ -238,7 +238,7 @@ class FlowerEngine:
         return missing
 
     def _take(self, request: OutgoingRequest, client: int, answer: PartAnswer) -> None:
-        """Add a client's answer to the replies of a request, and remember what it reports beside
+        """Add a client's answer to the replies of a request, and remember what it reports besides
         it."""
         sender = answer.sender
         round = answer.round
@@ -253,7 +253,7 @@ class FlowerEngine:
         request.replies.append(Reply(round, np.array([speaks_for]), answer.values, purpose))
 
     def _take_report(self, request: OutgoingRequest, client: int, note: Mapping[str, Any]) -> None:
-        """Remember what a client reported beside its reply, and which models it keeps now."""
+        """Remember what a client reported with its reply, and which models it keeps now."""
         drifted = note.get("drifted")
         version = note.get("assignment_version")
         if isinstance(drifted, bool) and type(version) is int:

@@ -1,5 +1,5 @@
-"""How an exchange with clients goes: which replies are waited for, what is said meanwhile, and who
-watches it."""
+"""How an exchange with clients goes: which replies are waited for, what is said while waiting, and
+who watches it."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class OutgoingRequest:
 
         Args:
             kept: digests of the models that the client was sent before and keeps.
-            envelope: what the message says beside its requests; it is in the note of the first.
+            envelope: what the message says besides its requests; it is in the note of the first.
         """
         names = self.wanted[client]
         note = {

@@ -4,7 +4,7 @@ Workers hold the pooled data and share memory with this process for start vector
 training moves no array through a pipe. Clients are trained longest first: each worker takes the
 next client's number from a pipe that all of them read.
 
-Workers score models, too. Compiled code gives a sample the same bits whatever is scored beside it,
+Workers score models, too. Compiled code gives a sample the same bits whatever is scored with it,
 so a client is always scored by the same worker, which keeps its samples. Where the network itself
 scores, workers take batches that this process alone would score, and this one adds up what they
 found.
@@ -268,13 +268,13 @@ def shared_out(sizes: IntArray, workers: int) -> IntArray:
         >>> shared_out(np.array([5, 1, 9, 4]), 2).tolist()
         [1, 0, 0, 1]
     """
-    # The largest clients in turn, to and fro: who gets the larger one of a pair gets the smaller one
+    # The largest clients in turn, there and back: who gets the larger one of a pair gets the smaller one
     # of the next.
     largest_first = np.argsort(-sizes, kind="stable")
     there = np.arange(workers)
-    to_and_fro = np.concatenate([there, there[::-1]])
+    there_and_back = np.concatenate([there, there[::-1]])
     worker = np.empty(len(sizes), np.int64)
-    worker[largest_first] = np.resize(to_and_fro, len(sizes))
+    worker[largest_first] = np.resize(there_and_back, len(sizes))
     return worker
 
 

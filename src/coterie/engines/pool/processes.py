@@ -55,7 +55,7 @@ def start_method(threads: int = 1) -> str:
 
 def cores_of_workers(workers: int) -> list[int]:
     """The numbers of the cores on which workers begin, one for each. None unless there are as many
-    workers as cores: else another run beside this one would take the same cores for its workers."""
+    workers as cores: else another run on this machine would take the same cores for its workers."""
     allowed = sorted(allowed_cores())
     if workers == 1 or workers != len(allowed):
         return []

@@ -317,7 +317,7 @@ class Members:
 
 
 def _cause(error: RayTaskError) -> Exception:
-    """What went wrong in an actor before or beside the training."""
+    """What went wrong in an actor before or outside of the training."""
     cause = error.cause
     if isinstance(cause, CoterieError):
         return cause
