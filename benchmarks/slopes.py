@@ -27,7 +27,7 @@ from coterie.math import distances, similarity
 from coterie.math.balanced import inter_cluster
 from coterie.math.clustering import agglomerate, kmeans
 from coterie.math.similarity import nearest_direction
-from coterie.rules.combining import weighted_mean
+from coterie.rules.weighing import weighted_mean
 
 
 def updates(n: int, d: int) -> Tensor:

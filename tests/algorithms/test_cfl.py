@@ -28,8 +28,8 @@ from coterie.measures.groups import agreement
 from coterie.methods.algorithm import as_algorithm
 from coterie.methods.override import override
 from coterie.objectives import proximal
-from coterie.rules.combining import any_weight, weighted_mean
 from coterie.rules.server import yogi
+from coterie.rules.weighing import any_weight, weighted_mean
 from coterie.runs.loop import RoundResult, StartingPoint
 from tests.conftest import blobs, remembered, round_of
 from tests.faults import Faults

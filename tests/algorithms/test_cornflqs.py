@@ -22,7 +22,7 @@ from coterie.algorithms.cornflqs import (
 from coterie.core.groups import Groups
 from coterie.core.updates import Updates
 from coterie.math.labellings import numbered_as_before
-from coterie.rules.combining import weighted_mean
+from coterie.rules.weighing import weighted_mean
 from tests.conftest import blobs, no_round
 from tests.rules.one_shot_runs import Run
 

@@ -30,8 +30,8 @@ from coterie.methods.override import override
 from coterie.models import initial_models
 from coterie.objectives import proximal
 from coterie.rules.assigning import by_group
-from coterie.rules.combining import any_weight, weighted_mean
 from coterie.rules.server import Server, yogi
+from coterie.rules.weighing import any_weight, weighted_mean
 from coterie.runs.loop import StartingPoint, simulate
 from coterie.runs.schedule import Schedule
 from tests.conftest import blobs, no_round, round_of, same_memory, small_net

@@ -28,7 +28,7 @@ from coterie.methods.fit_to_model import fit_to_model
 from coterie.methods.method import Method
 from coterie.methods.traits import single_updates
 from coterie.models import initial_models
-from coterie.rules import combining
+from coterie.rules import weighing
 from coterie.rules.robust import coordinate_median
 from coterie.rules.weighing import WeighsAlone
 from coterie.runs.loop import simulate
@@ -115,7 +115,7 @@ def run(method: Method, monkeypatch: Any, mask: bool, cohort: int = 4) -> tuple[
     """Six rounds of twelve clients; with masks the server sees sums alone."""
     seen = Seen()
     in_training = [False]
-    train = combining.train
+    train = weighing.train
     ask = Clients.post
 
     def training(local: Train, groups: Any, plan: Any, round: Any) -> Updates:
@@ -158,7 +158,7 @@ def run(method: Method, monkeypatch: Any, mask: bool, cohort: int = 4) -> tuple[
     sampler = Sampler("cover_then_uniform", np.arange(population.clients), cohort, Key(3))
     shape = shape_of(net, population)
     with monkeypatch.context() as patch:
-        patch.setattr(combining, "train", training)
+        patch.setattr(weighing, "train", training)
         patch.setattr(Clients, "post", asking)
         with Clients(
             KeepingEngine(OwnModelEngine(engine), store),

@@ -18,7 +18,6 @@ from coterie.engines.attacks import sign_flip
 from coterie.errors import ConfigError
 from coterie.methods.algorithm import method_of
 from coterie.methods.override import override
-from coterie.rules.combining import Aggregate, mean, weighted_mean
 from coterie.rules.robust import (
     WEIGHS,
     RobustAverage,
@@ -27,7 +26,7 @@ from coterie.rules.robust import (
     krum,
     trimmed_mean,
 )
-from coterie.rules.weighing import by_size, evenly
+from coterie.rules.weighing import Aggregate, by_size, evenly, mean, weighted_mean
 from tests.contract.cases import contract_cases
 from tests.same_results_cases import planted_population, small_network
 

@@ -15,7 +15,8 @@ from torch import nn
 import coterie as ct
 from coterie.core.groups import Groups
 from coterie.errors import ConfigError
-from coterie.rules.server import SERVERS, Server, adagrad, adam, momentum, on_parameters, sgd, yogi
+from coterie.methods.fit_to_model import on_parameters
+from coterie.rules.server import SERVERS, Server, adagrad, adam, momentum, sgd, yogi
 from tests.conftest import blobs
 
 RULES = {name: SERVERS[name]() for name in ("fedavgm", "fedadagrad", "fedadam", "fedyogi")}

@@ -17,9 +17,9 @@ from coterie.core.plan import Plan
 from coterie.core.updates import Updates
 from coterie.engines.attacks import sign_flip
 from coterie.errors import ConfigError
-from coterie.rules.combining import Aggregate
 from coterie.rules.robust import geometric_median
 from coterie.rules.standing import StandingMemory, sketch, standing_memory, trust
+from coterie.rules.weighing import Aggregate
 
 CLIENTS = 9
 HOSTILE = np.array([6, 7, 8])

@@ -37,9 +37,9 @@ from tests.lazy_federations import SOLVER, run_small
 )
 def test_folded_rounds_are_whole_rounds(method: ct.Method, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = run_small(blobs(), method, rounds=3)
-    monkeypatch.setattr("coterie.rules.combining.LARGE", 0)
+    monkeypatch.setattr("coterie.rules.training.LARGE", 0)
     d = whole.state.models.shape[1]
-    monkeypatch.setattr("coterie.rules.combining.BLOCK", 3 * 4 * d)
+    monkeypatch.setattr("coterie.rules.training.BLOCK", 3 * 4 * d)
     folded = run_small(blobs(), method, rounds=3)
     assert [row["discrepancy"] for row in folded.rows] == [None] * 3, "so it did fold"
     assert float((whole.state.models - folded.state.models).abs().max()) <= 1e-7
@@ -53,8 +53,8 @@ def test_folded_rounds_are_whole_rounds(method: ct.Method, monkeypatch: pytest.M
 def test_no_more_than_a_block_of_updates_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     data = blobs(12)
     most = []
-    monkeypatch.setattr("coterie.rules.combining.LARGE", 0)
-    monkeypatch.setattr("coterie.rules.combining.BLOCK", 5 * 4 * 28)
+    monkeypatch.setattr("coterie.rules.training.LARGE", 0)
+    monkeypatch.setattr("coterie.rules.training.BLOCK", 5 * 4 * 28)
     run = SerialEngine.run
 
     def watched(self: Any, work: Any, ids: Any, *rest: Any, **named: Any) -> Any:
@@ -83,8 +83,8 @@ def test_rounds_of_adapters_are_folded_by_what_moves(monkeypatch: pytest.MonkeyP
     options = {"model": network(), "rounds": 2, "clients_per_round": 12}
     whole = run_small(blobs(), ct.fedavg(), **options)
     trained = 50 * 4 + 4
-    monkeypatch.setattr("coterie.rules.combining.LARGE", 0)
-    monkeypatch.setattr("coterie.rules.combining.BLOCK", 5 * 4 * trained)
+    monkeypatch.setattr("coterie.rules.training.LARGE", 0)
+    monkeypatch.setattr("coterie.rules.training.BLOCK", 5 * 4 * trained)
     folded = run_small(blobs(), ct.fedavg(), **options)
     assert most == [12, 12, 5, 5, 2, 5, 5, 2]
     assert folded.state.models.shape == (1, trained)
@@ -95,8 +95,8 @@ def test_the_updates_of_a_block_are_let_go_before_the_next(monkeypatch: pytest.M
     data = blobs(12)
     alive = []
     held = []
-    monkeypatch.setattr("coterie.rules.combining.LARGE", 0)
-    monkeypatch.setattr("coterie.rules.combining.BLOCK", 5 * 4 * 28)
+    monkeypatch.setattr("coterie.rules.training.LARGE", 0)
+    monkeypatch.setattr("coterie.rules.training.BLOCK", 5 * 4 * 28)
     run = SerialEngine.run
 
     def watched(self: Any, work: Any, *rest: Any, **named: Any) -> Any:
@@ -116,12 +116,12 @@ def test_the_updates_of_a_block_are_let_go_before_the_next(monkeypatch: pytest.M
 def test_lost_replies_and_a_missed_quorum_of_a_folded_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("coterie.rules.combining.BLOCK", 1)
+    monkeypatch.setattr("coterie.rules.training.BLOCK", 1)
     data = blobs()
     net = small_net()
     states = []
     for large in (2**29, 0):
-        monkeypatch.setattr("coterie.rules.combining.LARGE", large)
+        monkeypatch.setattr("coterie.rules.training.LARGE", large)
         engine = FaultyEngine(SerialEngine(LocalRunner(data, net, SOLVER)), Faults(lose=0.5))
         algorithm = as_algorithm(ct.fedavg())
         with Clients(engine) as clients:

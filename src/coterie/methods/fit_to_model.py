@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from coterie.core.groups import Groups
 from coterie.core.keep import KeepLayers
 from coterie.core.keys import Key
 from coterie.core.objective import Reshaping
@@ -21,7 +22,7 @@ from coterie.methods.algorithm import Algorithm, method_of, with_method
 from coterie.methods.method import Method
 from coterie.methods.traits import Feature, traits_of
 from coterie.objectives.weighted import weighted
-from coterie.rules.server import on_parameters, paced
+from coterie.rules.server import Server, sgd
 
 
 def check_solver(made: Method | Algorithm, solver: Solver, module: nn.Module) -> None:
@@ -83,6 +84,44 @@ def fit_to_model(
         server = paced(server, speed)
     local = _with_coordinates(method.local, module)
     return with_method(made, replace(method, local=local, server=server)), module
+
+
+def paced(server: Server, pace: Tensor) -> Server:
+    """The same rule on updates of which each coordinate counts by its ``pace [d]``.
+
+    Example:
+        >>> import numpy as np
+        >>> groups = Groups(torch.zeros(1, 2), np.zeros(1, np.int64))
+        >>> slow = paced(sgd(), torch.tensor([1.0, 0.5]))
+        >>> slow(groups, torch.ones(1, 2), torch.tensor([True])).models.tolist()
+        [[1.0, 0.5]]
+    """
+    return lambda groups, update, trained: server(groups, update * pace, trained)
+
+
+def on_parameters(server: Server, count: int) -> Server:
+    """The rule on the first ``count`` coordinates, the mean on the others: running statistics take
+    no step.
+
+    An adaptive step of the same size on every coordinate could make a running variance negative.
+
+    Example:
+        >>> import numpy as np
+        >>> groups = Groups(torch.zeros(1, 2), np.zeros(1, np.int64))
+        >>> on_parameters(sgd(2.0), 1)(groups, torch.ones(1, 2), torch.tensor([True])).models.tolist()
+        [[2.0, 1.0]]
+    """
+
+    mean = sgd(1.0)
+
+    def step(groups: Groups, update: Tensor, trained: Tensor) -> Groups:
+        ours = server(replace(groups, models=groups.models[:, :count]), update[:, :count], trained)
+        rest = mean(replace(groups, models=groups.models[:, count:]), update[:, count:], trained)
+        return replace(
+            groups, models=torch.cat([ours.models, rest.models], dim=1), optimiser=ours.optimiser
+        )
+
+    return step
 
 
 def _with_coordinates(local: Train, module: nn.Module) -> Train:

@@ -24,11 +24,10 @@ from coterie.core.updates import Updates
 from coterie.core.work import Train
 from coterie.objectives import plain
 from coterie.rules.assigning import Assign, Serve, by_group
-from coterie.rules.combining import Aggregate, mean, side_by_side
 from coterie.rules.inter_group import InterGroup
 from coterie.rules.server import Server, sgd
 from coterie.rules.soft_groups import with_label_prior, with_shares
-from coterie.rules.weighing import Weigh, by_size
+from coterie.rules.weighing import Aggregate, Weigh, by_size, mean, side_by_side
 
 # What a method needs of single clients, apart from the sums of their updates: updates of a training
 # that an assign rule asks for, before the first groups or of newcomers; that models pass from client

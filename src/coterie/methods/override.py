@@ -21,10 +21,9 @@ from coterie.methods.algorithm import Algorithm, method_of, with_method
 from coterie.methods.buffered import Buffered, Buffering
 from coterie.methods.method import Method
 from coterie.methods.traits import Feature, traits_of
-from coterie.rules.combining import Aggregate, mean
 from coterie.rules.migration import Migration, migrating
 from coterie.rules.server import Server
-from coterie.rules.weighing import Weigh
+from coterie.rules.weighing import Aggregate, Weigh, mean
 
 
 def override(

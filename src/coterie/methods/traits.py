@@ -16,10 +16,9 @@ from coterie.core.training import FullGradient, Phases
 from coterie.methods.algorithm import Algorithm, method_of
 from coterie.methods.buffered import Buffered
 from coterie.methods.method import Method, Need
-from coterie.rules.combining import mean
 from coterie.rules.migration import Migrating
 from coterie.rules.soft_groups import ByShare
-from coterie.rules.weighing import WeighsAlone, by_size, evenly
+from coterie.rules.weighing import WeighsAlone, by_size, evenly, mean
 
 # When the server needs the updates of single clients, and not only the sum of each group's.
 Occasion = Literal[

@@ -28,9 +28,8 @@ from coterie.core.updates import Updates
 from coterie.core.work import Train
 from coterie.math.similarity import Matrix
 from coterie.rules.assigning import Assign, PlacesClients
-from coterie.rules.combining import Aggregate, Aggregated
 from coterie.rules.training import train
-from coterie.rules.weighing import Weigh
+from coterie.rules.weighing import Aggregate, Aggregated, Weigh
 
 # Of the clip that adapts, eta_C of Andrew et al. (sec. 3).
 CLIP_RATE = 0.2

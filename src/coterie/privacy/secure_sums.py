@@ -29,8 +29,7 @@ from coterie.math.similarity import Matrix
 from coterie.methods.algorithm import Algorithm, method_of
 from coterie.methods.method import Method
 from coterie.methods.traits import Feature, traits_of
-from coterie.rules.combining import Aggregate, Aggregated
-from coterie.rules.weighing import WeighsAlone
+from coterie.rules.weighing import Aggregate, Aggregated, WeighsAlone
 
 # Said of tables, and of a method made in Python.
 NOT_SECURE = "updates move models in later rounds, and sums are of one round"

@@ -28,7 +28,6 @@ from coterie.core.updates import Updates
 from coterie.errors import ConfigError
 from coterie.math import robust
 from coterie.math.similarity import Matrix
-from coterie.rules.combining import Aggregate, Aggregated, any_weight
 from coterie.rules.standing import (
     StandingMemory,
     shortened,
@@ -36,7 +35,16 @@ from coterie.rules.standing import (
     trust_of,
     with_replies,
 )
-from coterie.rules.weighing import BySize, Evenly, Weigh, by_size, evenly
+from coterie.rules.weighing import (
+    Aggregate,
+    Aggregated,
+    BySize,
+    Evenly,
+    Weigh,
+    any_weight,
+    by_size,
+    evenly,
+)
 
 # Points [n, d] and their weights [n], which sum to 1 -> [d].
 Average = Callable[[FloatArray, FloatArray], FloatArray]

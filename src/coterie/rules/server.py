@@ -177,39 +177,3 @@ def _moved(groups: Groups, by: Tensor, trained: Tensor, **rows: tuple[Tensor, fl
     return replace(
         groups, models=models, optimiser=MappingProxyType({**groups.optimiser, **optimiser})
     )
-
-
-def paced(server: Server, pace: Tensor) -> Server:
-    """The same rule on updates of which each coordinate counts by its ``pace [d]``.
-
-    Example:
-        >>> import numpy as np
-        >>> groups = Groups(torch.zeros(1, 2), np.zeros(1, np.int64))
-        >>> slow = paced(sgd(), torch.tensor([1.0, 0.5]))
-        >>> slow(groups, torch.ones(1, 2), torch.tensor([True])).models.tolist()
-        [[1.0, 0.5]]
-    """
-    return lambda groups, update, trained: server(groups, update * pace, trained)
-
-
-def on_parameters(server: Server, count: int) -> Server:
-    """The rule on the first ``count`` coordinates, the mean on the others: running statistics take
-    no step.
-
-    An adaptive step of the same size on every coordinate could make a running variance negative.
-
-    Example:
-        >>> import numpy as np
-        >>> groups = Groups(torch.zeros(1, 2), np.zeros(1, np.int64))
-        >>> on_parameters(sgd(2.0), 1)(groups, torch.ones(1, 2), torch.tensor([True])).models.tolist()
-        [[2.0, 1.0]]
-    """
-
-    def step(groups: Groups, update: Tensor, trained: Tensor) -> Groups:
-        ours = server(replace(groups, models=groups.models[:, :count]), update[:, :count], trained)
-        rest = _moved(replace(groups, models=groups.models[:, count:]), update[:, count:], trained)
-        return replace(
-            groups, models=torch.cat([ours.models, rest.models], dim=1), optimiser=ours.optimiser
-        )
-
-    return step

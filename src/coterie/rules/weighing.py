@@ -1,19 +1,28 @@
-"""How much each reply counts for each model: a matrix ``W [k, n]`` whose rows sum to 1, or are 0
-where no client trained."""
+"""How much each reply counts for each model, and what the weighted replies make together: the slots
+``weigh`` and ``aggregate``.
+
+Weights are a matrix ``W [k, n]`` whose rows sum to 1, or are 0 where no client trained.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.arrays import BoolArray, FloatArray, IntArray, empty_mapping
 from coterie.core.groups import Groups
+from coterie.core.plan import Plan
+from coterie.core.process import one_torch_thread
 from coterie.core.updates import Updates
+from coterie.core.work import Train
 from coterie.math.similarity import Matrix
+from coterie.rules.training import is_large, train, train_by_blocks
 
 Weigh = Callable[[Groups, Updates, Round], Matrix]
 
@@ -79,3 +88,126 @@ class Evenly:
 
 by_size = BySize()
 evenly = Evenly()
+
+
+# --- what the weighted replies make together -----------------------------------------------------
+
+
+class Aggregated(NamedTuple):
+    """What the replies of a round make together.
+
+    Args:
+        groups: with what the rule remembers, their models as they were.
+        total: float64 ``[k, d]``, how far each model is moved.
+        trained: bool ``[k]``, the models that replies count for.
+        notes: for the round's row.
+    """
+
+    groups: Groups
+    total: Tensor
+    trained: BoolArray
+    notes: Mapping[str, Any] = empty_mapping()
+
+
+Combine = Callable[[Groups, Updates, Matrix, Plan, Round], Aggregated]
+Collect = Callable[[Train, Weigh, Groups, Plan, Round], Updates]
+
+
+def side_by_side(local: Train, weigh: Weigh, groups: Groups, plan: Plan, round: Round) -> Updates:
+    """The updates of a round, all of which are held together."""
+    return train(local, groups, plan, round)
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """How the weighted replies of a round become one update of each model.
+
+    Args:
+        combine: ``(groups, updates, W [k, n], plan, round) -> Aggregated``: what the replies make
+            together. Its random draws are of ``round.key``.
+        collect: ``(local, weigh, groups, plan, round) -> Updates``: the clients of a plan train. By
+            default all updates are held side by side.
+        sums: whether the sum of each group's weighted updates is all that the server uses of them.
+        every_round: whether models move in a round without replies, too.
+
+    Example:
+        >>> def first(groups, updates, weights, plan, round):
+        ...     total = updates.delta[:1].double().expand(groups.k, -1)
+        ...     return Aggregated(groups, total, np.ones(groups.k, bool))
+        >>> Aggregate(first).sums
+        False
+    """
+
+    combine: Combine
+    collect: Collect = side_by_side
+    sums: bool = False
+    every_round: bool = False
+
+    def __call__(
+        self, groups: Groups, updates: Updates, weights: Matrix, plan: Plan, round: Round
+    ) -> Aggregated:
+        return self.combine(groups, updates, weights, plan, round)
+
+
+def mean() -> Aggregate:
+    """The weighted mean of a group's replies, FedAvg's rule.
+
+    The updates of a large round are never held together, where weights are known when a reply
+    arrives (by samples, evenly).
+    """
+    return _MEAN
+
+
+def _mean(
+    groups: Groups, updates: Updates, weights: Matrix, plan: Plan, round: Round
+) -> Aggregated:
+    total = updates.summed
+    if total is None:
+        total = weighted_mean(weights, updates, groups.models)
+    return Aggregated(groups, total, any_weight(weights))
+
+
+@one_torch_thread()
+def weighted_mean(weights: Matrix, updates: Updates, models: Tensor) -> Tensor:
+    """How far the weighted replies move each model: ``sum_i W_ji (solution_i - w_j)``.
+
+    The sums run in float64 and in client order, so that they have the same bits on every engine.
+    For a client that started from ``w_j``, which all clients of hard groups do, the difference is
+    its update itself.
+
+    Args:
+        weights: ``W [k, n]``, rows sum to 1 or are 0.
+        updates: the replies.
+        models: float32 ``[k, d]``, the models before aggregation.
+
+    Returns:
+        float64 ``[k, d]``.
+    """
+    total = torch.zeros(len(weights), models.shape[1], dtype=torch.float64)
+    relative = updates.relative_to(models)
+    counted_for = updates.counted_for(models)
+    # Loops and no matrix product, whose order of summation depends on the machine and its threads.
+    for j, row in enumerate(weights):
+        for i in row.nonzero()[0]:
+            moved = relative[i]
+            if updates.row[i] != j:
+                # The reply counts for another model, too, as in soft groups.
+                moved = moved + (counted_for[int(updates.row[i])] - models[j])
+            total[j].add_(moved, alpha=float(row[i]))
+    return total
+
+
+def any_weight(weights: Matrix) -> BoolArray:
+    """The models that some reply counts for, bool ``[k]``."""
+    counted: BoolArray = (weights != 0).any(axis=1)
+    return counted
+
+
+def _collect_means(local: Train, weigh: Weigh, groups: Groups, plan: Plan, round: Round) -> Updates:
+    """The updates of a round; where they are too large to be held together, their sums."""
+    if is_large(local, groups, plan) and isinstance(weigh, WeighsAlone):
+        return train_by_blocks(local, weigh.weight_of, groups, plan, round)
+    return train(local, groups, plan, round)
+
+
+_MEAN = Aggregate(_mean, _collect_means, sums=True)
