@@ -14,18 +14,10 @@ from coterie.config.identity import batched
 from coterie.config.local_problems import optimizer_problems, schedule_problems
 from coterie.config.problems import Problem, default_at
 from coterie.config.schema import LARGEST, plain
+from coterie.experiment.exclusions import exclusions
 from coterie.experiment.experiment import record_types
 from coterie.experiment.records import CLIENTS_PER_ROUND
-from coterie.privacy.private import NOT_PRIVATE
-from coterie.privacy.secure_sums import NOT_SECURE
 
-_WITH = "with [privacy]"
-# Table, what is wrong with it, and what may stand there.
-_TABLES = (
-    ("attack", "attackers send what they know of others' updates", "none"),
-    ("shift", "moves data between clients", "none"),
-    ("asynchronous", NOT_PRIVATE, "none"),
-)
 # Options that every engine is passed; those that have no use for one leave it out.
 EVERY_ENGINE = ("workers", "round_timeout")
 
@@ -107,10 +99,9 @@ def cross_check(
         clients = values.number("data", "partition", "clients")
         source = " (data.partition.clients)"
     found = _check_quorum(values, clients) + _check_bounds(values) + check_engine(tables)
-    found += _check_local(tables)
-    found += _check_evaluate(tables)
-    found += check_privacy(tables) + check_secure(tables)
-    found += check_participation(tables)
+    found += _check_local(tables) + _check_privacy(tables)
+    found += _check_availability(tables) + _check_reply_times(tables)
+    found += exclusions(tables)
     if clients is not None:
         found += _check_cohort(values, clients, source) + _check_groups(values, clients, source)
     return found
@@ -153,27 +144,6 @@ def _check_local(tables: Mapping[str, Any]) -> list[Problem]:
         if isinstance(local.get(key), Mapping):
             found += schedule_problems(("local", key), local[key])
     return found
-
-
-def _check_evaluate(tables: Mapping[str, Any]) -> list[Problem]:
-    evaluate = tables.get("evaluate")
-    if not isinstance(evaluate, Mapping) or tables.get("shift") is None:
-        return []
-    # A shift exchanges samples between clients, and says itself who comes and goes.
-    apart = {
-        "unseen": ("clients that never train", "no unseen clients"),
-        "validation": ("samples that are kept from training", "no validation"),
-    }
-    return [
-        Problem(
-            f"evaluate.{key}",
-            f"{what}, in a federation whose data move",
-            evaluate[key],
-            f"no [shift], or {without}",
-        )
-        for key, (what, without) in apart.items()
-        if evaluate.get(key) is not None
-    ]
 
 
 def check_engine(tables: Mapping[str, Any]) -> list[Problem]:
@@ -234,11 +204,6 @@ def _check_groups(values: Values, clients: int, source: str) -> list[Problem]:
     return []
 
 
-def check_participation(tables: Mapping[str, Any]) -> list[Problem]:
-    """Values that do not work together."""
-    return _check_availability(tables) + _check_reply_times(tables) + _check_selection(tables)
-
-
 def _check_availability(tables: Mapping[str, Any]) -> list[Problem]:
     table = tables.get("availability")
     if not isinstance(table, Mapping):
@@ -263,106 +228,18 @@ def _check_reply_times(tables: Mapping[str, Any]) -> list[Problem]:
     table = tables.get("reply_times")
     if not isinstance(table, Mapping):
         return []
-    deadline = table.get("deadline")
-    asynchronous = tables.get("asynchronous") is not None
-    if deadline is not None and asynchronous:
-        what = "asynchronous rounds have none"
-        return [Problem("reply_times.deadline", what, deadline, "none with [asynchronous]")]
-    if deadline is None and not asynchronous and _over_selection(tables) == 1:
-        expected = "a deadline, train.over_selection or [asynchronous]"
-        return [Problem("reply_times", "nothing depends on them", table, expected)]
-    return []
-
-
-def _check_selection(tables: Mapping[str, Any]) -> list[Problem]:
-    """What more clients than are needed do not go together with."""
-    over = _over_selection(tables)
-    if over == 1:
-        return []
-    path = "train.over_selection"
-    found = []
-    if tables.get("asynchronous") is not None:
-        what = "asynchronous rounds need none"
-        found.append(Problem(path, what, over, "1 with [asynchronous]"))
-    if tables.get("privacy") is not None:
-        what = "who is fast decides who is counted, and the budget is of who is drawn"
-        found.append(Problem(path, what, over, "1 with [privacy]"))
-    train = tables["train"]
-    if train.get("sampler") == "poisson":
-        what = "the size of a cohort varies by itself"
-        found.append(Problem(path, what, over, "1 with train.sampler 'poisson'"))
-    return found
-
-
-def _over_selection(tables: Mapping[str, Any]) -> Any:
     train = tables.get("train")
-    if not isinstance(train, Mapping):
-        return 1
-    return train.get("over_selection", 1)
-
-
-def check_secure(tables: Mapping[str, Any]) -> list[Problem]:
-    """Values that are not validated and that do not work together with
-    ``[secure]``."""
-    if not isinstance(tables.get("secure"), Mapping):
+    over = isinstance(train, Mapping) and train.get("over_selection", 1) != 1
+    if table.get("deadline") is not None or tables.get("asynchronous") is not None or over:
         return []
-    found = []
-    bounds = tables.get("bounds")
-    if isinstance(bounds, Mapping) and bounds.get("enabled") is True:
-        what = "compares single updates"
-        found.append(Problem("bounds.enabled", what, True, "false, or no [bounds], with [secure]"))
-    if tables.get("asynchronous") is not None:
-        table = tables["asynchronous"]
-        found.append(Problem("asynchronous", NOT_SECURE, table, "none with [secure]"))
-    if tables.get("privacy") is not None:
-        what = "adds noise to sums of updates that are not rounded"
-        found.append(Problem("privacy", what, tables["privacy"], "none with [secure]"))
-    return found
+    expected = "a deadline, train.over_selection or [asynchronous]"
+    return [Problem("reply_times", "nothing depends on them", table, expected)]
 
 
-def check_privacy(tables: Mapping[str, Any]) -> list[Problem]:
-    """Values that are not validated and that do not work together with
-    ``[privacy]``.
-
-    One client must not change what another one counts, or how many are counted: so nothing may
-    compare clients.
-    """
+def _check_privacy(tables: Mapping[str, Any]) -> list[Problem]:
     privacy = tables.get("privacy")
     if not isinstance(privacy, Mapping):
         return []
-    found = [
-        Problem(name, what, tables[name], f"{allowed} {_WITH}")
-        for name, what, allowed in _TABLES
-        if tables.get(name) is not None
-    ]
-    if privacy.get("epsilon") is None and privacy.get("noise") is None:
-        found.append(Problem("privacy.epsilon", "missing", None, "a number, or privacy.noise"))
-    if _at(tables, "bounds", "enabled") is True:
-        what = "compares clients with each other"
-        found.append(Problem("bounds.enabled", what, True, f"false, or no [bounds], {_WITH}"))
-    # Also `by_size`, though it is the default without privacy: all clients would count the same.
-    weigh = _at(tables, "weigh", "name")
-    if weigh not in (None, "evenly"):
-        what = "no sum in which all clients count the same"
-        found.append(Problem("weigh.name", what, weigh, f"'evenly', or no [weigh], {_WITH}"))
-    if _at(tables, "migration", "detector") not in (None, "none"):
-        what = "what drift reveals of a client is not counted"
-        got = _at(tables, "migration", "detector")
-        found.append(Problem("migration.detector", what, got, f"'none' {_WITH}"))
-    # A temperature of the exported models comes from these sums.
-    held_out = _at(tables, "train", "hold_out")
-    if held_out is not None:
-        what = "calibration sums up what clients count, without noise"
-        found.append(Problem("train.hold_out", what, held_out, f"no value {_WITH}"))
-    least = _at(tables, "quorum", "min_replies")
-    if isinstance(least, int) and least > 1:
-        what = "a round that does not count tells how many clients replied"
-        found.append(Problem("quorum.min_replies", what, least, f"1 {_WITH}"))
-    return found
-
-
-def _at(tables: Mapping[str, Any], table: str, key: str) -> Any:
-    values = tables.get(table)
-    if isinstance(values, Mapping):
-        return values.get(key)
-    return None
+    if privacy.get("epsilon") is not None or privacy.get("noise") is not None:
+        return []
+    return [Problem("privacy.epsilon", "missing", None, "a number, or privacy.noise")]

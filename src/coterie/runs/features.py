@@ -3,7 +3,6 @@ computes them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from coterie.config.problems import Problem, refuse
@@ -21,20 +20,6 @@ from coterie.privacy.private import (
 )
 from coterie.privacy.secure_sums import SecureSums, make_secure
 from coterie.runs.spec import RunSpec
-
-# Why one client could change how others count, or how many do.
-_NOT_PRIVATE: Mapping[str, str] = {
-    "bounds": "compare clients with each other",
-    "attack": "attackers send what they know of others' updates",
-    "shift": "moves data between clients",
-    "quorum": "a round that does not count tells how many clients replied",
-}
-_NOT_SECURE: Mapping[str, str] = {
-    # A bound is made of the lengths of all updates of a request.
-    "bounds": "compare single updates",
-    # The noise is computed for updates of real numbers; for rounded ones it would be another mechanism.
-    "budget": "adds noise to sums of updates that are not rounded",
-}
 
 
 def asynchronous_spec(spec: RunSpec, rule: Buffering | None, name: str = "method") -> RunSpec:
@@ -80,7 +65,6 @@ def private_spec(
             refuse(Problem("data.encode.noise", what, columns.noise, "[privacy], or no noise"))
         return spec
     check_package()
-    _check_features(spec, _NOT_PRIVATE, "none with privacy")
     sampler = random_cohorts(spec.sampler, privacy)
     # A client that can be reached is drawn more often than the `n` of `N` that is counted.
     if sampler.kind == "uniform" and spec.participation.availability is not None:
@@ -111,23 +95,7 @@ def secure_spec(spec: RunSpec, sums: SecureSums | None, name: str = "method") ->
     """
     if sums is None:
         return spec
-    _check_features(spec, _NOT_SECURE, "none with secure sums")
     return replace(spec, algorithm=as_algorithm(make_secure(spec.algorithm, sums, name)))
-
-
-def _check_features(spec: RunSpec, excluded: Mapping[str, str], expected: str) -> None:
-    """Refuse what a run has of some features."""
-    has = {
-        "bounds": spec.bounds.enabled,
-        "attack": spec.attack is not None,
-        "shift": spec.shift is not None,
-        "quorum": spec.quorum.min_replies > 1,
-        "budget": spec.budget is not None,
-    }
-    for name, why in excluded.items():
-        if has[name]:
-            path = "privacy" if name == "budget" else name
-            refuse(Problem(path, why, getattr(spec, name), expected))
 
 
 def _columns_release(population: Population) -> Release | None:
