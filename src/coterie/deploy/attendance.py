@@ -31,10 +31,7 @@ class Attendance:
     It stands where a simulation has its shift: both change who is present and what clients hold.
 
     Args:
-        engine: knows the nodes.
-        settings: how many clients to wait for, and how long.
         live: where it is noted that the run waits; ``None``: nowhere.
-        say: what to do with a line for the user.
         last: who was present in the round before, bool ``[N]``.
         awaited: who was last said to be waited for.
     """
@@ -47,14 +44,7 @@ class Attendance:
     awaited: str = ""
 
     def gather(self, round: int) -> None:
-        """Wait for enough clients.
-
-        Args:
-            round: the number of the next round, from 0.
-
-        Raises:
-            QuorumError: if they do not connect in time.
-        """
+        """Wait for enough clients."""
         least = self.settings.min_clients
         longest = self.settings.longest_wait
         known = set(self.engine.register.names)
@@ -113,11 +103,7 @@ class Attendance:
         has_group: BoolArray,
         key: Key,
     ) -> FederationSnapshot:
-        """The federation in this round. See ``coterie.data.shifts.Shift``.
-
-        Raises:
-            QuorumError: if too few clients are connected for too long.
-        """
+        """The federation in this round. See ``coterie.data.shifts.Shift``."""
         before = self.last
         # Nobody joins the first round: whoever is there by then belongs to the beginning.
         if before is None:
@@ -140,11 +126,7 @@ class Attendance:
 
 
 def everyone_there(settings: DeploymentSettings) -> Population:
-    """What rounds would have to know if all clients were there that can ever take part.
-
-    Args:
-        settings: of the deployment.
-    """
+    """What rounds would have to know if all clients were there that can ever take part."""
     able = np.ones(settings.clients, bool)
     return stand_in_population(able, able, (), settings)
 
@@ -159,8 +141,6 @@ def stand_in_population(
     Args:
         trains: bool ``[N]``, the clients with training samples.
         tests: bool ``[N]``, those with test samples.
-        names: of the clients so far.
-        settings: of the deployment.
     """
 
     def held(able: BoolArray) -> tuple[NDArray[np.int64], ...]:

@@ -44,8 +44,6 @@ class Backup:
     """What a backup has, as its file `backup.json` says.
 
     Args:
-        coterie: the version of Coterie that made it.
-        flower: that of Flower, whose database it has.
         made: when, in UTC.
         folder: of the runs, as ``deploy.toml`` named it.
         runs: names of the runs, and the rounds of the checkpoint that each goes on from.
@@ -60,20 +58,10 @@ class Backup:
     files: Mapping[str, str]
 
     def dumps(self) -> bytes:
-        """As JSON."""
         return json.dumps({"schema": SCHEMA, **asdict(self)}, indent=1).encode()
 
     @classmethod
     def loads(cls, text: bytes, file: Path) -> Backup:
-        """From JSON.
-
-        Args:
-            text: the JSON.
-            file: the backup, for messages.
-
-        Raises:
-            ConfigError: if it is something else, or of a later version.
-        """
         try:
             values: dict[str, Any] = json.loads(text)
             schema = int(values.pop("schema"))
@@ -107,22 +95,12 @@ def _maps_to(value: Any, kind: type) -> bool:
 
 
 def not_a_backup(file: Path, got: Any) -> ConfigError:
-    """The error for a file that is no backup."""
     expected = "the file that `coterie server backup` wrote"
     return ConfigError(f"{file}: no backup, got {got!r}; expected {expected}")
 
 
 def write_backup(folder: Path, out: Path) -> Backup:
-    """Write a backup of a deployment; the file appears whole or not at all.
-
-    Args:
-        folder: of the deployment.
-        out: a new file.
-
-    Raises:
-        ConfigError: if the file is there already, or cannot be written.
-        CoterieError: if the folder is no deployment's.
-    """
+    """Write a backup of a deployment; the file appears whole or not at all."""
     _, settings = load_deployment(folder)
     if out.exists():
         raise ConfigError(f"--to: there already, got {out}; expected a new file")

@@ -32,7 +32,6 @@ class NodeCache:
     secret.
 
     Args:
-        root: folder of this client.
         run: name of the run; what belongs to the last few runs stays.
     """
 
@@ -91,7 +90,6 @@ class NodeCache:
         present one, which is kept from now on.
 
         Args:
-            assignment_version: how often the client was assigned to a group.
             histogram: the present one, int64 ``[C]``.
         """
         file = self.folder / "reference.json"
@@ -121,10 +119,6 @@ def cache_root(options: Mapping[str, Any], name: str) -> Path:
     """The folder of a client's cache.
 
     It is in the node's ``cache``, else in ``COTERIE_CACHE``, else in ``~/.cache/coterie``.
-
-    Args:
-        options: of the node.
-        name: of the client, which may hold any letters; the folder has its hash.
     """
     default = Path.home() / ".cache" / "coterie"
     parent = options.get("cache") or os.environ.get("COTERIE_CACHE") or default

@@ -42,18 +42,6 @@ class ClientData:
             train: inputs and labels, tensors or arrays; ``None`` for the labels of a client that has
                 none.
             test: the same, or ``None``, as of a client without labels.
-            form: what all clients' samples have in common.
-
-        Raises:
-            DataError: if it cannot be used, with what was returned and what is expected.
-
-        Example:
-            >>> form = DataForm((4,), ("cat", "dog"))
-            >>> data = ClientData.of((np.zeros((3, 4)), [0, 1, 1]), None, form)
-            >>> data.train[0].dtype, len(data.test[1])
-            (torch.float32, 0)
-            >>> ClientData.of((np.zeros((3, 4)), None), None, form).labelled
-            False
         """
         labelled = has_labels(train, test)
         if not labelled:
@@ -83,7 +71,6 @@ class ClientData:
 
         Args:
             client: the client's number; clients with lower numbers hold nothing.
-            classes: number of classes.
         """
         x, y = self.train
         test_x, test_y = self.test
@@ -110,15 +97,7 @@ class ClientData:
 
 
 def has_labels(train: Any, test: Any) -> bool:
-    """Whether a client's samples have labels.
-
-    Args:
-        train: what it has to train on, inputs and labels; or inputs and ``None``.
-        test: the same, or ``None``.
-
-    Raises:
-        DataError: for test samples of a client that has no labels to train on.
-    """
+    """Whether a client's samples have labels; without them ``train`` is inputs and ``None``."""
     if not isinstance(train, tuple | list) or len(train) != 2 or train[1] is not None:
         return True
     if test is not None:

@@ -19,13 +19,7 @@ from coterie.runs.folder.store import RunFolder
 def client_scores(
     names: Sequence[str], reply: Reply, task: Task
 ) -> dict[str, list[float | int | None]]:
-    """The headline and the test samples of each client that scored, as a row has them.
-
-    Args:
-        names: of all clients.
-        reply: of those that scored.
-        task: whose headline.
-    """
+    """The headline and the test samples of each client that scored, as a row has them."""
     sums = own_sums(reply, task)
     values = task.metrics[0].value(sums)
     return {
@@ -38,14 +32,7 @@ def write_clients(
     folder: RunFolder, names: Sequence[str], member: IntArray, headline: Headline
 ) -> None:
     """Write ``clients.csv`` as the last round scored its clients. A client that was away, or did not
-    answer, has no samples in it.
-
-    Args:
-        folder: of the run.
-        names: of the clients.
-        member: int64 ``[N]``, their groups.
-        headline: of the task.
-    """
+    answer, has no samples in it."""
     # From the row and not from the clients: a run that goes on after its end writes the same again,
     # also where other clients are there by then.
     scores = folder.rows()[-1].get(COLUMN)

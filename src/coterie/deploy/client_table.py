@@ -35,8 +35,6 @@ class ClientTable:
     """A client's own rows.
 
     Args:
-        train: rows to train on, and their labels.
-        test: the same, for evaluation; may be empty.
         labelled: whether the rows have labels. Without them ``train`` has the rows, and zeros for
             labels, which nothing reads.
     """
@@ -52,15 +50,7 @@ class ClientTable:
         return column_report(table, np.arange(len(table.values)))
 
     def encoded(self, encoder: Encoder, form: DataForm) -> ClientData:
-        """The rows as inputs.
-
-        Args:
-            encoder: what becomes of each column.
-            form: of the inputs and targets.
-
-        Raises:
-            DataError: for labels that do not fit.
-        """
+        """The rows as inputs."""
         train = (encoder.encode(self.train[0]), self.train[1])
         if not self.labelled:
             return ClientData.of((train[0], None), None, form)
@@ -77,11 +67,6 @@ def loaded_table(
         train: rows, a table of pandas or pyarrow, and labels: names of classes, or numbers; ``None`` for
             the labels of a client that has none.
         test: the same, or ``None``.
-        form: with the columns that all clients have.
-        encode: how columns become numbers.
-
-    Raises:
-        DataError: for columns and labels that are missing or do not fit.
     """
     labelled = has_labels(train, test)
     first = _rows(train, form, encode)
@@ -150,14 +135,8 @@ def read_client_table(
     rows becomes test data. Rows without a label are left out, unless the client has no labels at all.
 
     Args:
-        path: the file or folder.
         options: of the node: ``label`` names the column of labels; ``unlabelled`` says that there are
             none.
-        form: with the columns that all clients have.
-        encode: how columns become numbers.
-
-    Raises:
-        DataError: if a file cannot be read, or holds something else.
     """
     if is_unlabelled(options):
         return loaded_table((_rows_alone(path, options), None), None, form, encode)
@@ -201,7 +180,6 @@ def _divided(table: Any, label: str, form: DataForm, encode: Encode) -> ClientTa
 
 
 def _pair(table: Any, label: str) -> tuple[Any, list[Any]]:
-    """Rows and their labels."""
     return table, table[label].to_pylist()
 
 

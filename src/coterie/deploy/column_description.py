@@ -43,10 +43,8 @@ class Description:
     """What became of the columns.
 
     Args:
-        encoder: what becomes of each column.
         ids: int64 ``[n]``, the clients that reported.
         reported: int64 ``[n]``, bytes of what each reported.
-        refused: reports that were not used, by reason.
     """
 
     encoder: Encoder
@@ -58,17 +56,7 @@ class Description:
 def describe_columns(
     engine: FlowerEngine, settings: DeploymentSettings, encode: Encode, seed: int
 ) -> Description:
-    """Ask all clients that are there for reports of their columns.
-
-    Args:
-        engine: reaches them.
-        settings: names the columns.
-        encode: how they become numbers.
-        seed: of the run.
-
-    Raises:
-        DataError: if no column is left.
-    """
+    """Ask all clients that are there for reports of their columns."""
     columns = settings.form.columns
     work = Describe("columns", features=report_width(columns))
     ids = np.flatnonzero(engine.register.present & engine.register.trains)
@@ -98,7 +86,7 @@ def _by_column(
 
 
 def _possible(columns: tuple[Column, ...], reports: FloatArray, size: FloatArray) -> BoolArray:
-    """Which reports can be those of so many rows: counts from 0 to ``size`` and no negative squares."""
+    """Which reports are possible: counts from 0 to ``size``, and no negative squares."""
     possible = np.ones(len(reports), bool)
     for column, part in _by_column(columns, reports):
         if column.kind == "category":
@@ -120,13 +108,7 @@ def usual_reports(columns: Sequence[Column], reports: FloatArray) -> BoolArray:
     the median of the ``m_i``, a report is far if ``|m_i - m| + s_i`` is beyond the limit.
 
     Args:
-        columns: of the table.
         reports: float64 ``[n, report_width]``, possible ones.
-
-    Example:
-        >>> reports = np.array([[9.0, mean, 9.0] for mean in (1.0, 2.0, 3.0, 4.0, 1e15)])
-        >>> usual_reports([Column("age", "number")], reports).tolist()
-        [True, True, True, True, False]
     """
     usual = np.ones(len(reports), bool)
     everyone = np.zeros(len(reports), np.int64)
@@ -154,11 +136,7 @@ def write_description(folder: RunFolder, encoder: Encoder) -> None:
 
 
 def read_description(folder: RunFolder) -> Encoder | None:
-    """What the run's clients were told of their columns; ``None`` before they were asked.
-
-    Raises:
-        CheckpointError: if the file is damaged.
-    """
+    """What the run's clients were told of their columns; ``None`` before they were asked."""
     data = folder.file(COLUMNS)
     if data is None:
         return None

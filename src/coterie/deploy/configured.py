@@ -16,12 +16,7 @@ from coterie.runs.spec import RunSpec
 
 
 def configured_spec(federation: FederationSpec, settings: DeploymentSettings) -> RunSpec:
-    """The run as its configuration says, whatever nodes are connected.
-
-    Args:
-        federation: network and method.
-        settings: of the deployment.
-    """
+    """The run as its configuration says, whatever nodes are connected."""
     fitted = Fitted(
         federation.algorithm,
         federation.task,
@@ -35,16 +30,7 @@ def configured_spec(federation: FederationSpec, settings: DeploymentSettings) ->
 
 
 def check_before_submitting(config: Experiment, settings: DeploymentSettings) -> None:
-    """Refuse a run that the server would refuse, before anything is sent to it.
-
-    Args:
-        config: of the run.
-        settings: of the deployment.
-
-    Raises:
-        ConfigError: for what real clients cannot do.
-        PrivacyError: if the rounds would spend more than allowed.
-    """
+    """Refuse a run that the server would refuse, before anything is sent to it."""
     require_cohort(config, settings.clients)
     form = settings.form
     if form.columns:

@@ -16,7 +16,6 @@ class DataForm:
     """What the samples of all clients have in common.
 
     Args:
-        shape: of one input.
         classes: their names, in the order of the labels; none where targets are numbers.
         target_shape: of the targets of one sample; ``()`` for a single label or number.
         columns: of tables of which inputs are made; the shape is known when clients have reported of

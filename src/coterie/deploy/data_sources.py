@@ -34,10 +34,6 @@ def is_unlabelled(options: Mapping[str, Any]) -> bool:
 def inputs_alone(loaded: tuple[Any, Any], options: Mapping[str, Any]) -> tuple[Any, Any]:
     """What ``load_client`` returned, without the labels that a node says it does not have.
 
-    Args:
-        loaded: training and test samples.
-        options: of the node.
-
     Example:
         >>> inputs_alone((([[1.0]], [0]), ([[2.0]], [1])), {"unlabelled": True})
         (([[1.0]], None), None)
@@ -53,11 +49,7 @@ class NotNumbersError(DataError):
 
 
 def load_function(file: Path) -> Callable[[Any], Any]:
-    """The function ``load_client`` of a Python file.
-
-    Raises:
-        DataError: if there is none.
-    """
+    """The function ``load_client`` of a Python file."""
     # Not as `__main__`: what a user wrote there to try the file by hand is left out.
     try:
         found = runpy.run_path(str(file), run_name="client")
@@ -83,15 +75,11 @@ def read_files(path: Path, options: Mapping[str, Any]) -> tuple[Pair, Pair | Non
     row of the column ``x``, or else all other columns, one number each.
 
     Args:
-        path: the file or folder.
         options: of the node: ``label`` and ``input`` name other columns; ``shape``, for example
             ``"8,8"``, reshapes flat rows; ``unlabelled`` says that there are no labels.
 
     Returns:
         ``None`` for the labels, and for the test samples, of a client without labels.
-
-    Raises:
-        DataError: if a file cannot be read, or holds something else.
     """
     path = path.expanduser()
     if path.is_dir():
@@ -144,11 +132,6 @@ def _read_table(file: Path, options: Mapping[str, Any]) -> Pair:
 
 def pair_of_table(table: Any, where: str, options: Mapping[str, Any]) -> Pair:
     """The inputs and labels of a table of pyarrow; ``None`` for the labels of a client without any.
-
-    Args:
-        table: with a column of labels, and inputs.
-        where: it comes from, for messages.
-        options: of the node, see `read_files`.
 
     Raises:
         DataError: if it holds something else; `NotNumbersError` for columns of another kind.
@@ -207,9 +190,6 @@ def trial_share(config: str | Path | Mapping[str, Any], client: int) -> tuple[Pa
 
     Returns:
         ``(train, test)``, each inputs and labels.
-
-    Raises:
-        DataError: if there is no such client.
     """
     # Imported here: a node with samples of its own needs none of this.
     from coterie.config.toml_text import read

@@ -22,16 +22,10 @@ def export_kept(name: str, out: Path, cache: Path | None) -> list[str]:
     it is the model that serves it.
 
     Args:
-        name: of the client.
-        out: the file, in the format safetensors; only its owner may read it.
         cache: the node's ``cache``; ``None``: where a node keeps it that has none.
 
     Returns:
         The names of the tensors.
-
-    Raises:
-        ConfigError: if it keeps nothing, or the file is there already.
-        DataError: if what it keeps is damaged.
     """
     if out.exists():
         raise ConfigError(f"--out: there already, got {out}; expected a new file")

@@ -42,9 +42,7 @@ class Attempt:
     """Something that a stranger tried.
 
     Args:
-        what: in words.
         worked: whether it did; ``None``: not known, since no server refused it.
-        answer: what came back, on one line.
     """
 
     what: str
@@ -54,13 +52,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Stranger:
-    """Someone who knows an address and a public certificate, and has a key of his own.
-
-    Args:
-        superlink: ``host:port``.
-        certificates: file of the authority that signed the certificate found there.
-        home: a fresh ``FLWR_HOME``.
-    """
+    """Someone who knows an address and a public certificate, and has a key of his own."""
 
     superlink: str
     certificates: Path
@@ -87,7 +79,6 @@ class Stranger:
         return attempt
 
     def list_runs(self) -> Attempt:
-        """List the runs."""
         return self._command("list the runs", ["list"])[0]
 
     def run(self) -> Attempt:
@@ -131,11 +122,7 @@ class Stranger:
         return Attempt(what, status not in _CLOSED, f"status {status}")
 
     def meet(self) -> None:
-        """Connect once, so that an address where nothing is found is not taken for a closed one.
-
-        Raises:
-            RemoteError: if there is no answer with a certificate of the authority.
-        """
+        """Connect once, so that an address where nothing is found is not taken for a closed one."""
         connection = self._connect()
         try:
             connection.connect()
@@ -169,11 +156,6 @@ def try_as_stranger(superlink: str, certificates: Path) -> list[Attempt]:
 
     Args:
         superlink: ``host:port`` where nodes connect.
-        certificates: file of the authority that signed the certificate found there.
-
-    Raises:
-        ConfigError: for something that is no address, or if there is no such file.
-        RemoteError: if there is no answer.
     """
     host, _, port = superlink.rpartition(":")
     if not host or not port.isdigit():

@@ -28,8 +28,6 @@ class FederationCard:
     """What a server says of itself.
 
     Args:
-        coterie: its version of Coterie.
-        flower: its version of Flower.
         form: of the samples; ``None`` where it is too long to be told.
     """
 
@@ -39,15 +37,7 @@ class FederationCard:
 
     @classmethod
     def loads(cls, text: bytes) -> FederationCard:
-        """What a server answered.
-
-        Raises:
-            RemoteError: if it is no card.
-
-        Example:
-            >>> FederationCard.loads(b'{"coterie": "0.2.0", "flower": "1.41.0"}').form is None
-            True
-        """
+        """What a server answered."""
         try:
             card = json.loads(text)
             form = None
@@ -87,12 +77,7 @@ def card_text(settings: DeploymentSettings) -> str:
 
 
 def write_card(folder: Path, settings: DeploymentSettings) -> Path:
-    """Write what nginx answers; returns the file.
-
-    Args:
-        folder: of the deployment.
-        settings: of the deployment.
-    """
+    """Write what nginx answers; returns the file."""
     file = flower_home(folder) / CARD
     file.parent.mkdir(parents=True, exist_ok=True)
     lines = [

@@ -49,15 +49,7 @@ _REAL_CLIENTS = Feature(
 
 @dataclass(frozen=True)
 class FederationSpec:
-    """The task, the network and the method of a federation.
-
-    Args:
-        config: the run's configuration.
-        form: what the samples of all clients have in common.
-        task: what is learned, fitted to targets of this form.
-        network: with its first weights.
-        algorithm: the method, as an algorithm that can be run.
-    """
+    """The task, the network and the method of a federation."""
 
     config: Experiment
     form: DataForm
@@ -67,16 +59,7 @@ class FederationSpec:
 
     @classmethod
     def of(cls, config: Experiment, form: DataForm) -> FederationSpec:
-        """Build task, network and method.
-
-        Args:
-            config: the run's configuration.
-            form: what the samples of all clients have in common.
-
-        Raises:
-            ConfigError: if they do not go together, or cannot run on real clients.
-            DataError: for a task that has no such targets.
-        """
+        """Build task, network and method."""
         check_real(config)
         task = (make_choice(config, "task") or CLASSIFICATION).fitted(
             form.targets(1), len(form.classes)
@@ -184,11 +167,7 @@ def _one_sample(form: DataForm, module: nn.Module) -> Population:
 
 
 def parse_config(text: str) -> Experiment:
-    """The configuration of a run, from the TOML that the app was started with.
-
-    Raises:
-        ConfigError: if there is none, or it is not valid.
-    """
+    """The configuration of a run, from the TOML that the app was started with."""
     if not text:
         expected = "an app that `coterie deploy run` started"
         raise ConfigError(f"coterie-config: empty, got ''; expected {expected}")

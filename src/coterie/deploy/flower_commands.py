@@ -29,22 +29,14 @@ FEDERATION = "coterie"  # the name of the SuperLink in Flower's configuration
 
 
 def require_flower() -> None:
-    """Refuse to go on without Flower.
-
-    Raises:
-        ConfigError: if it is not installed.
-    """
+    """Refuse to go on without Flower."""
     if find_spec("flwr") is None:
         what = "Flower is missing, got no package flwr"
         raise ConfigError(f"deploy: {what}; expected {install_command('flower')}")
 
 
 def find_command(name: str) -> str:
-    """The path of one of Flower's commands: beside this Python, or where the shell finds it.
-
-    Raises:
-        ConfigError: if there is none.
-    """
+    """The path of one of Flower's commands: beside this Python, or where the shell finds it."""
     # First the Flower that was installed with this Coterie; the path may name another one.
     beside = Path(sys.executable).parent / name
     if beside.is_file():
@@ -62,12 +54,7 @@ def flower_home(folder: Path) -> Path:
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """The environment of Flower's commands: offline, quiet, with a home of its own.
-
-    Args:
-        home: ``FLWR_HOME``.
-        more: other variables.
-    """
+    """The environment of Flower's commands: offline, quiet, with a home of its own."""
     # Flower starts its other commands by name, so they have to be on the path, too.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     return {**os.environ, **QUIET, "FLWR_HOME": str(home), "PATH": path, **more}
@@ -77,8 +64,6 @@ def write_connection(home: Path, superlink: str, certificates: Path | None) -> N
     """Write into Flower's configuration where the SuperLink is.
 
     Args:
-        home: ``FLWR_HOME``.
-        superlink: ``host:port``.
         certificates: of the authority that signed its certificate; ``None`` for no TLS, which is
             for tests alone.
     """
@@ -96,12 +81,7 @@ def run_flwr(home: Path, arguments: Sequence[str], timeout: float = 120.0) -> di
     """Run the command ``flwr``; returns the JSON that it prints.
 
     Args:
-        home: ``FLWR_HOME``.
-        arguments: of the command.
         timeout: in seconds.
-
-    Raises:
-        RemoteError: if it fails.
     """
     line = [find_command("flwr"), *arguments, "--format", "json"]
     try:

@@ -13,8 +13,6 @@ def superlink_command(port: int, keys: Path, database: Path | None = None) -> li
     """The SuperLink: on this machine alone, with TLS and authentication of nodes.
 
     Args:
-        port: where it listens.
-        keys: folder of ``ca.crt``, ``server.pem`` and ``server.key``.
         database: where registered nodes and runs survive a restart; ``None``: in memory.
     """
     options = {
@@ -38,9 +36,6 @@ def supernode_command(
     """A SuperNode, see ``coterie.deploy.supernode``.
 
     Args:
-        server: ``host:port`` where nodes connect.
-        certificates: of the authority that signed the certificate there.
-        key: the node's private key.
         port: of this machine, for the node's own processes.
         node_config: what its client needs: pairs ``key="value"``, or the path of a TOML file.
     """

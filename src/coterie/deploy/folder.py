@@ -35,15 +35,11 @@ def init(
     """Write the folder; returns what was written.
 
     Args:
-        folder: new or empty.
         config_file: a configuration. Its data say shape and classes, and for a trial who holds
             what.
         clients: the most that take part; default those of the partition, else as many as a round
             asks.
         hosts: names under which nodes reach the server, besides localhost.
-
-    Raises:
-        ConfigError: if the folder holds something, or a round would ask more clients than there are.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder}: not empty, got a folder in use; expected a new one")
@@ -68,11 +64,7 @@ def next_step(folder: Path) -> str:
 
 
 def refuse_unfilled(folder: Path) -> None:
-    """Refuse to start nodes on this machine that have no samples.
-
-    Raises:
-        ConfigError: if ``client.py`` is as `init` wrote it for nodes with data of their own.
-    """
+    """Refuse to start nodes on this machine that have no samples."""
     file = folder / "client.py"
     if file.exists() and UNFILLED in file.read_text(encoding="utf-8", errors="replace"):
         raise ConfigError(
@@ -82,7 +74,6 @@ def refuse_unfilled(folder: Path) -> None:
 
 
 def _texts(folder: Path, config: Experiment, clients: int | None) -> dict[str, str]:
-    """The text of each file."""
     form = form_of(config)
     if clients is None:
         # Two sites, or as many as a round asks by the configuration.

@@ -47,16 +47,9 @@ OnRound = Callable[[Mapping[str, Any]], None]
 def run_status(home: Path, run: int) -> str:
     """The status of a run.
 
-    Args:
-        home: ``FLWR_HOME``.
-        run: Flower's number of the run.
-
     Returns:
         ``pending``, ``starting``, ``running``, ``finished:completed``, ``finished:failed`` or
         ``finished:stopped``.
-
-    Raises:
-        RemoteError: if the SuperLink does not say.
     """
     answer = run_flwr(home, ["list", FEDERATION, "--run-id", str(run)], timeout=60.0)
     runs = answer.get("runs") or []
@@ -71,10 +64,6 @@ class LogStream:
 
     Flower's command ends when the run is over, but also when the connection breaks; then the log is
     opened again.
-
-    Args:
-        home: ``FLWR_HOME``.
-        run: Flower's number of the run.
     """
 
     home: Path
@@ -114,7 +103,6 @@ class LogStream:
         self.reader.start()
 
     def close(self) -> None:
-        """Stop reading."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -130,11 +118,6 @@ class Events:
     """The events in a run's log, each once, until the run is over.
 
     Args:
-        home: ``FLWR_HOME``.
-        run: Flower's number of the run.
-        seen: number of the last event.
-        status: of the run, as far as it is known.
-        other_lines: the last lines that are not events.
         heard: when the SuperLink last answered, in seconds of the monotonic clock.
         unanswered: how often in a row it did not answer.
     """
@@ -149,15 +132,10 @@ class Events:
 
     @property
     def finished(self) -> bool:
-        """Whether the run is over."""
         return self.status.startswith("finished")
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Ends when the run is over.
-
-        Raises:
-            RemoteError: if the SuperLink does not answer for too long.
-        """
+        """Ends when the run is over."""
         self.heard = time.monotonic()
         stream = LogStream(self.home, self.run)
         try:
@@ -248,12 +226,6 @@ def follow(
     home: Path, config: Experiment, run: int, on_round: OnRound = ignore_round
 ) -> dict[str, Any]:
     """Show a run until it is over; returns its summary.
-
-    Args:
-        home: ``FLWR_HOME``.
-        config: of the run.
-        run: Flower's number of the run.
-        on_round: called with the row of each round.
 
     Raises:
         CoterieError: what ended the run. Its exit code is that of a run on this machine where the

@@ -17,21 +17,10 @@ def forget(name: str, cache: Path | None) -> tuple[list[Path], Path | None]:
     another privacy budget.
 
     Args:
-        name: of the client.
         cache: the node's ``cache``; ``None``: where a node keeps it that has none.
 
     Returns:
         The folders that were removed, and the file of the secret where there is one.
-
-    Raises:
-        ConfigError: if nothing is kept for such a client.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     (cache_root({"cache": folder}, "hospital-3") / "run-a").mkdir(parents=True)
-        ...     [one.name for one in forget("hospital-3", Path(folder))[0]]
-        ['run-a']
     """
     options = {} if cache is None else {"cache": cache}
     root = cache_root(options, name)

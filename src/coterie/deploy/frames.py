@@ -18,13 +18,7 @@ _CREDENTIALS = struct.Struct("3i")  # Linux's ucred: process, user, group
 
 
 def send_frame(connection: socket.socket, head: Mapping[str, Any], body: bytes = b"") -> None:
-    """Send words and bytes.
-
-    Args:
-        connection: of the other process.
-        head: what JSON can hold.
-        body: bytes.
-    """
+    """Send words, as JSON can hold them, and bytes."""
     words = json.dumps(head).encode()
     connection.sendall(_START.pack(_MARK, len(words), len(body)) + words)
     # Nothing to send is not sent: the other end may have read all, and be closed.
@@ -61,11 +55,7 @@ def _read(connection: socket.socket, size: int) -> bytes:
 
 
 def check_peer(connection: socket.socket) -> None:
-    """Refuse a process of another user.
-
-    Raises:
-        PermissionError: naming that user's number.
-    """
+    """Refuse a process of another user."""
     packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, user, _ = _CREDENTIALS.unpack(packed)
     if user != os.getuid():

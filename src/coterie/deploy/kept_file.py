@@ -53,7 +53,6 @@ class KeptRounds:
         """What is left when a process of the server asks.
 
         Args:
-            server: its name.
             since: its first round. Where it is another process than before, later rounds are not known
                 to it: they will be done again.
 
@@ -71,8 +70,6 @@ class KeptRounds:
         """The same after a training.
 
         Args:
-            round: in which it trained.
-            vector: float32 ``[s]``, what it has now.
             most: rounds that are kept.
 
         Example:
@@ -92,9 +89,6 @@ class KeptFile:
     """The file of a client in a run.
 
     Args:
-        path: where it is.
-        run: the run's name.
-        keep: which coordinates it holds.
         parts: names and shapes of the tensors that these are, for those who take them away.
     """
 
@@ -104,14 +98,7 @@ class KeptFile:
     parts: Parts = ()
 
     def read(self, server: str) -> KeptRounds:
-        """What the file holds; nothing where there is none.
-
-        Args:
-            server: the name of the server's process, for a client that never trained.
-
-        Raises:
-            DataError: if it is damaged, of another run, or of a model of another shape.
-        """
+        """What the file holds; nothing where there is none."""
         if not self.path.exists():
             return KeptRounds.none(server, self.keep.size)
         about, rounds, vectors = _read(self.path)
@@ -143,14 +130,7 @@ class KeptFile:
 
 
 def newest_tensors(path: Path) -> dict[str, NDArray[Any]]:
-    """What a client had after the last round in which it trained, by the names of its tensors.
-
-    Args:
-        path: of its file.
-
-    Raises:
-        DataError: if the file is damaged.
-    """
+    """What a client had after the last round in which it trained, by the names of its tensors."""
     about, _, vectors = _read(path)
     found: dict[str, NDArray[Any]] = {}
     at = 0
@@ -162,11 +142,7 @@ def newest_tensors(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _read(path: Path) -> tuple[dict[str, str], IntArray, Vectors]:
-    """What a file says of itself, the rounds and the vectors.
-
-    Raises:
-        DataError: if it is damaged.
-    """
+    """What a file says of itself, the rounds and the vectors."""
     try:
         with safe_open(path, framework="numpy") as file:
             about = file.metadata() or {}

@@ -12,24 +12,14 @@ from coterie.core.keep import ClientStore, Keep, Vectors
 @dataclass(frozen=True, slots=True)
 class KeptStores:
     """The coordinates that a client keeps of its model, and what it stores beside its model. In its
-    file they are one vector, the coordinates first.
-
-    Args:
-        parts: of its model.
-        own: beside its model.
-    """
+    file they are one vector, the coordinates first."""
 
     parts: ClientStore
     own: ClientStore
 
     @classmethod
     def of(cls, parts: Keep | None, own: Keep | None) -> KeptStores:
-        """Stores that hold nothing yet.
-
-        Args:
-            parts: the coordinates that a client keeps of its model; ``None``: none.
-            own: those of what it stores beside it; ``None``: none.
-        """
+        """Stores that hold nothing yet."""
         made = cls(ClientStore(), ClientStore())
         for store, keep in ((made.parts, parts), (made.own, own)):
             if keep is not None:
@@ -44,10 +34,6 @@ class KeptStores:
 
     def put(self, client: int, vector: Vectors) -> None:
         """Store what a client has.
-
-        Args:
-            client: its number.
-            vector: float32 ``[s]``.
 
         Example:
             >>> stores = KeptStores.of(Keep(((4, 6),)), Keep(((0, 1),)))

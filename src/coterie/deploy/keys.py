@@ -43,11 +43,6 @@ class Cryptography:
 
     @classmethod
     def load(cls) -> Cryptography:
-        """Import them.
-
-        Raises:
-            ConfigError: if the package is missing.
-        """
         try:
             from cryptography import x509
             from cryptography.exceptions import UnsupportedAlgorithm
@@ -64,15 +59,7 @@ class Cryptography:
 
 
 def make_server_keys(folder: Path, hosts: Sequence[str] = ("localhost", "127.0.0.1")) -> None:
-    """Write ``ca.crt``, ``server.pem`` and ``server.key``; where all three exist they stay.
-
-    Args:
-        folder: where to.
-        hosts: names and addresses under which nodes reach the server.
-
-    Raises:
-        ConfigError: if the package cryptography is missing.
-    """
+    """Write ``ca.crt``, ``server.pem`` and ``server.key``; where all three exist they stay."""
     crypto = Cryptography.load()
     if all((folder / name).exists() for name in SERVER_FILES):
         return
@@ -96,9 +83,6 @@ def make_node_key(folder: Path, name: str) -> Path:
 
     Keys are on NIST P-384 and in OpenSSH's format, as ``ssh-keygen -t ecdsa -b 384`` makes them. A
     key that exists stays.
-
-    Raises:
-        ConfigError: if the package cryptography is missing.
     """
     crypto = Cryptography.load()
     file = folder / f"{name}.key"

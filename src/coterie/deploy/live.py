@@ -28,12 +28,10 @@ class Exchange:
     """A request to some clients, and their replies.
 
     Args:
-        round: from 0.
         kind: ``train``, ``evaluate`` or ``query.statistic``.
         began: in seconds since 1970.
         until: when it is closed, however few replies came.
         sending: seconds until all requests were handed to the SuperLink.
-        awaited: names of the clients that have not answered.
         answered: name -> seconds after the beginning.
         failed: name -> the reason why there is no reply.
         reading: seconds of fetching and reading replies.
@@ -54,11 +52,7 @@ class Exchange:
 
 class LiveState:
     """What a run does at the moment. It observes the exchanges of an engine, see
-    `coterie.engines.flower.exchange.ExchangeObserver`.
-
-    Args:
-        folder: of the run.
-    """
+    `coterie.engines.flower.exchange.ExchangeObserver`."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / LIVE
@@ -94,11 +88,7 @@ class LiveState:
         """The run waits for clients.
 
         Args:
-            round: before which, from 0.
-            least: how many have to be there.
-            awaited: who is waited for, in words.
             until: seconds since 1970.
-            connected: names of those that are there.
         """
         self.state["doing"] = "waiting"
         self.state["waiting"] = {
@@ -146,8 +136,6 @@ class LiveState:
         """Requests were sent.
 
         Args:
-            kind: of message.
-            round: from 0.
             ttl: seconds that clients have for an answer.
             sending: seconds that it took to send them.
             clients: message -> the name of its client.
@@ -180,7 +168,6 @@ class LiveState:
         """Replies are waited for no longer.
 
         Args:
-            messages: that they would answer.
             why: ``no answer``, or ``late`` where there were enough without them.
         """
         known = {message: self._open[message] for message in messages if message in self._open}

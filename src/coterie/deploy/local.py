@@ -37,13 +37,9 @@ class LocalFederation:
     """The processes of a federation on this machine.
 
     Args:
-        folder: of the deployment.
-        port: of the SuperLink.
         node_port: where nodes connect: nginx's, or the SuperLink's where there is no nginx.
         superlink: its process; ``None`` while it is down.
         proxy: nginx; ``None`` while it is down, and where it is not installed.
-        nodes: processes of the SuperNodes, by the names of their clients.
-        starts: what starts each of them again, by the same names.
     """
 
     folder: Path
@@ -80,7 +76,6 @@ class LocalFederation:
 
     @property
     def keys(self) -> Path:
-        """The folder of certificates and keys."""
         return self.folder / "keys"
 
     @property
@@ -126,9 +121,7 @@ class LocalFederation:
         """Start one SuperNode.
 
         Args:
-            name: of its client.
             share: which client of the simulation its data are.
-            unlabelled: whether the node has the inputs of its share alone.
         """
         cache = self.home / "cache"
         options = f'client="{name}" share={share} cache="{cache}"'
@@ -189,7 +182,6 @@ class LocalFederation:
                         say(f"the node of {name} could not be started: {error}")
 
     def stop(self) -> None:
-        """Stop all processes."""
         servers = [one for one in (self.proxy, self.superlink) if one is not None]
         stop([*self.nodes.values(), *servers])
         self.nodes = {}
@@ -203,8 +195,6 @@ def local_federation(folder: Path, clients: int, unlabelled: int = 0) -> Iterato
     happens. Where nginx is installed, nodes connect through it.
 
     Args:
-        folder: of the deployment.
-        clients: number of SuperNodes.
         unlabelled: the last so many of them have no labels.
     """
     folder = folder.resolve()

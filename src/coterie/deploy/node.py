@@ -43,16 +43,7 @@ log = logging.getLogger("flwr")  # the log of the node
 
 
 class Node:
-    """One client: it answers requests from its own data.
-
-    Args:
-        spec: network and method, as the run's configuration says.
-        data: its samples.
-        cache: what it keeps on its disk.
-
-    Raises:
-        DataError: for targets that the task cannot learn.
-    """
+    """One client: it answers requests from its own data."""
 
     def __init__(self, spec: FederationSpec, data: ClientData, cache: NodeCache) -> None:
         self.spec = spec
@@ -64,12 +55,10 @@ class Node:
 
     @property
     def local(self) -> Train:
-        """The training of the run's method."""
         return self.spec.local
 
     @property
     def sums(self) -> SumShapes:
-        """Those of the run's task."""
         return self.spec.task.sums
 
     def kept_model(self, name: str) -> Tensor | None:
@@ -77,11 +66,7 @@ class Node:
         return self.cache.model(name)
 
     def answer(self, request: Request) -> Answer:
-        """Do the work of a request; see ``coterie.core.work.Work``.
-
-        Raises:
-            ConfigError: for work that needs labels, where the client has none.
-        """
+        """Do the work of a request; see ``coterie.core.work.Work``."""
         work = request.work
         self._check_labels(work)
         network = self.spec.network
@@ -180,9 +165,6 @@ class Node:
         """Whether the client's labels moved too far since it was assigned to its group.
 
         ``None`` where the method does not ask.
-
-        Args:
-            assignment_version: how often the client was assigned to a group.
         """
         rule = self.spec.migration
         if rule is None or not self.data.labelled:
@@ -194,12 +176,7 @@ class Node:
         return bool(moved > limit)
 
     def identity(self, name: str, classes: Sequence[str]) -> Identity:
-        """What the client says of itself before it takes part.
-
-        Args:
-            name: of the client.
-            classes: their names, as this node knows them.
-        """
+        """What the client says of itself before it takes part."""
         module = self.spec.network.module
         return Identity(
             client=name,
@@ -215,11 +192,7 @@ class Node:
 
 class UndescribedNode:
     """A client with a table before the server knows what becomes of its columns: it only reports of
-    them.
-
-    Args:
-        table: its rows.
-    """
+    them."""
 
     local = Train(plain)
     sums = CORRECT
@@ -232,11 +205,7 @@ class UndescribedNode:
         return None
 
     def answer(self, request: Request) -> Answer:
-        """What the client reports of the columns of its training rows.
-
-        Raises:
-            ConfigError: for any other work.
-        """
+        """What the client reports of the columns of its training rows."""
         if not isinstance(request.work, Describe) or request.work.statistic != "columns":
             what = f"columns are not described yet, got {type(request.work).__name__}"
             raise ConfigError(f"node: {what}; expected to be asked for a report of them")
@@ -244,12 +213,7 @@ class UndescribedNode:
         return Answer({"columns": self.table.report(), "size": size})
 
     def identity(self, name: str, classes: Sequence[str]) -> Identity:
-        """What the client says of itself: its network follows from the description.
-
-        Args:
-            name: of the client.
-            classes: their names, as this node knows them.
-        """
+        """What the client says of itself: its network follows from the description."""
         return Identity(
             client=name,
             version=version("coterie"),
@@ -275,7 +239,6 @@ def clipped(fields: Mapping[str, NDArray[Any]], clip: float) -> dict[str, NDArra
 
     Args:
         fields: with ``delta``, float32 ``[d]``.
-        clip: longest length.
 
     Example:
         >>> found = clipped({"delta": np.array([3.0, 4.0], np.float32)}, clip=1.0)

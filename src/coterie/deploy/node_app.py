@@ -54,9 +54,6 @@ def describe_client(content: Any, context: Any, app: Path | None) -> Any:
         content: of the message, a ``flwr.app.RecordDict``.
         context: a ``flwr.app.Context``: the configurations of node and run.
         app: the app's ``client.py``; ``None`` where it has none.
-
-    Returns:
-        The content of the reply.
     """
     try:
         node = _node(content, context, app)
@@ -111,7 +108,6 @@ def _form(settings: str, classes: tuple[str, ...]) -> DataForm:
     """What the samples of all clients have in common, with the classes as this node knows them.
 
     Args:
-        settings: of the deployment, as JSON.
         classes: of this node; none: the deployment's.
     """
     form = DeploymentSettings.loads(settings).form
@@ -122,7 +118,6 @@ def _form(settings: str, classes: tuple[str, ...]) -> DataForm:
 
 @lru_cache(maxsize=8)
 def _config(text: str) -> Experiment:
-    """The configuration of a run."""
     return parse_config(text)
 
 
@@ -133,8 +128,6 @@ def _federation_spec(
     """Network, task and method of a run, as every machine makes them.
 
     Args:
-        config: of the run, as TOML.
-        settings: of the deployment, as JSON.
         classes: of this node; none: the deployment's.
         columns: what becomes of the columns of a table, as JSON; empty where there is none.
     """
@@ -150,7 +143,6 @@ def _encoder(columns: str) -> Encoder:
 
 
 def _name(context: Any) -> str:
-    """The name of this node's client."""
     name = str(context.node_config.get("client", ""))
     if not name:
         raise DataError("node: no name, got none; expected --node-config 'client=\"hospital-3\"'")
@@ -171,7 +163,6 @@ def _labels(context: Any) -> tuple[str, ...]:
 
 
 def _node(content: Any, context: Any, app: Path | None) -> Node | UndescribedNode:
-    """This node, ready to work."""
     name = _name(context)
     run = run_name(content)
     # Texts, not records: specs are looked up by them.

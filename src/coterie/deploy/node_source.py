@@ -46,9 +46,6 @@ def read_node_data(
         options: of the node: ``data``, and what belongs to it, as ``docs/deploy.md`` lists them.
         classes: names of the classes, for labels that are text, and for the folders of images;
             ``None`` where they are not known: labels stay as they are.
-
-    Raises:
-        DataError: if they cannot be read, or hold something else.
     """
     source = str(options["data"])
     if is_database(source):
@@ -77,9 +74,6 @@ def _with_numbers(pair: Pair, classes: Sequence[str] | None) -> Pair:
 def places(labels: Sequence[Any] | NDArray[Any], classes: Sequence[str]) -> NDArray[np.int64]:
     """The places of labels among the names of the classes, int64 ``[n]``.
 
-    Raises:
-        DataError: for a label that is none of them.
-
     Example:
         >>> places(["ill", "healthy"], ("healthy", "ill"))
         array([1, 0])
@@ -103,10 +97,6 @@ def read_query(options: Mapping[str, Any]) -> Any:
 
     Args:
         options: of the node: ``data``, a URL as SQLAlchemy has them, and ``query``.
-
-    Raises:
-        ConfigError: if SQLAlchemy is missing.
-        DataError: if there is no query, or the database does not answer it.
     """
     query = str(options.get("query", ""))
     url = str(options["data"])
@@ -151,12 +141,7 @@ def read_query(options: Mapping[str, Any]) -> Any:
 
 
 def has_password(source: str) -> bool:
-    """Whether the ``data`` of a node are the URL of a database with a password in it.
-
-    Example:
-        >>> has_password("postgresql://me:secret@db/clinic"), has_password("postgresql://me@db:1/a")
-        (True, False)
-    """
+    """Whether the ``data`` of a node are the URL of a database with a password in it."""
     return is_database(source) and _WITH_PASSWORD.search(source) is not None
 
 
@@ -176,12 +161,7 @@ def _shown(url: str) -> str:
 
 
 def _without_secrets(line: str, address: Any) -> str:
-    """What a driver says, without the password and the options of the URL that it may repeat.
-
-    Args:
-        line: what it says.
-        address: SQLAlchemy's ``URL``.
-    """
+    """What a driver says, without the password and the options of the URL that it may repeat."""
     options = [value for values in address.normalized_query.values() for value in values]
     for secret in (address.password, *options):
         if secret:
@@ -214,7 +194,7 @@ def _images_alone(path: Path) -> NDArray[np.float32]:
 
 
 def _read_images(path: Path, classes: Sequence[str] | None) -> tuple[Pair, Pair | None]:
-    """Images of ``train/CLASS`` and ``test/CLASS``, or of ``CLASS``, of which a fifth is for test."""
+    """Images of ``train/CLASS`` and ``test/CLASS``, or of ``CLASS`` with a fifth for test."""
     if (path / "train").is_dir():
         train = _images_of(path / "train", classes)
         if (path / "test").is_dir():

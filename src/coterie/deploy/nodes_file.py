@@ -25,12 +25,6 @@ class NodesFile:
 
     A name is on disk before its number is used. So after a kill, too, a client that comes back has
     the number, and the group, that it had.
-
-    Args:
-        folder: of the run.
-        shape: of one input.
-        classes: their names, in the order of the labels; none where targets are numbers.
-        target_shape: of the targets of one sample.
     """
 
     folder: RunFolder
@@ -39,11 +33,7 @@ class NodesFile:
     target_shape: tuple[int, ...] = ()
 
     def read(self) -> tuple[str, list[str]]:
-        """The run's name and the clients' names; a new name and no client where there is no file.
-
-        Raises:
-            CheckpointError: if the file is damaged.
-        """
+        """The run's name and the clients' names; a new name and no client without a file."""
         data = self.folder.file(NODES)
         if data is None:
             # The run's name is drawn, not made from the seed: clients keep files under it, and a
@@ -57,12 +47,7 @@ class NodesFile:
             raise CheckpointError(f"{self.folder.path / NODES}: {what}; expected one") from None
 
     def write(self, run: str, names: Sequence[str]) -> None:
-        """Write the file so that it is the old one or the new one, whole.
-
-        Args:
-            run: the run's name.
-            names: of the clients, in the order of their numbers.
-        """
+        """Write the file so that it is the old one or the new one, whole."""
         record = {
             "run": run,
             "shape": self.shape,
@@ -78,10 +63,6 @@ def names_only(names: Sequence[str], clients: int) -> Partition:
     """A partition that has the clients' names and none of their samples.
 
     Commands that read a run's folder find the names there.
-
-    Args:
-        names: of the clients so far.
-        clients: the most that ever take part.
     """
     nothing = (np.empty(0, np.int64),) * clients
     return Partition(nothing, nothing, padded(names, clients))

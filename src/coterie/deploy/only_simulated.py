@@ -14,10 +14,7 @@ class OnlySimulated(NamedTuple):
     """A table or a key that real clients have no use for.
 
     Args:
-        key: its name.
         value: in the configuration; ``None``, ``False`` or nothing where it is not set.
-        why: it is refused.
-        expected: in its place.
     """
 
     key: str
@@ -27,7 +24,6 @@ class OnlySimulated(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The error, in one line."""
         return f"{self.key}: {self.why}, got {self._got}; expected {self.expected}"
 
     @property
@@ -40,11 +36,7 @@ class OnlySimulated(NamedTuple):
 
 
 def check_real(config: Experiment) -> None:
-    """Refuse what only a simulation can do, all of it at once.
-
-    Raises:
-        ConfigError: a line for each table or key.
-    """
+    """Refuse what only a simulation can do, all of it at once."""
     lines = [one.line for one in _only_simulated(config) if one.value not in (None, False, ())]
     if lines:
         raise ConfigError("\n".join(lines))
@@ -123,12 +115,10 @@ def _measured_only_in_simulations(config: Experiment) -> list[OnlySimulated]:
 
 
 def _shifts(config: Experiment) -> tuple[str, ...]:
-    """The kinds of the shifts."""
     return tuple(shift["kind"] for shift in config.shifts())
 
 
 def _attack(config: Experiment) -> str | None:
-    """The kind of the attack."""
     if config.attack is None:
         return None
     return config.name("attack")

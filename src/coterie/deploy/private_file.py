@@ -10,20 +10,7 @@ from coterie.runs.folder.files import sync_folder
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner may read.
-
-    Args:
-        path: the file; one that is there is replaced.
-        content: all of its bytes.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     file = Path(folder) / "secret"
-        ...     write_private(file, b"42")
-        ...     oct(file.stat().st_mode & 0o777), file.read_bytes()
-        ('0o600', b'42')
-    """
+    """Write a file that only its owner may read."""
     # Made with these rights: to change them afterwards would leave a moment in which any user of
     # the machine can open the file.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -38,9 +25,6 @@ def write_private(path: Path, content: bytes) -> None:
 def create_private(path: Path) -> None:
     """Create an empty file that only its owner may read, for a program that writes it; one that is there
     keeps its content.
-
-    Args:
-        path: the file.
 
     Example:
         >>> import tempfile
@@ -60,10 +44,6 @@ def create_private(path: Path) -> None:
 
 def replace_private(path: Path, content: bytes) -> None:
     """The same so that the file is the old one or the new one, whole, at any moment.
-
-    Args:
-        path: the file.
-        content: all of its bytes.
 
     Example:
         >>> import tempfile

@@ -33,7 +33,6 @@ class ProcessId(NamedTuple):
     """A process, told from a later one with the same number by its time of birth.
 
     Args:
-        pid: its number.
         born: in ticks since the machine started.
     """
 
@@ -46,7 +45,6 @@ class ProcessStatus(NamedTuple):
 
     Args:
         state: a letter; ``Z`` has ended, and its parent has not taken note yet.
-        parent: the number of the process that started it.
         born: in ticks since the machine started.
     """
 
@@ -56,13 +54,7 @@ class ProcessStatus(NamedTuple):
 
 
 def start(arguments: Sequence[str], env: dict[str, str], log: Path) -> Popen:
-    """Start one of Flower's commands in the background, as the leader of its own session.
-
-    Args:
-        arguments: the command's name, and its arguments.
-        env: its environment.
-        log: file that its output is added to.
-    """
+    """Start one of Flower's commands in the background, as the leader of its own session."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as out:
         return _start(arguments, env, out.fileno())
@@ -110,12 +102,6 @@ def free_ports(count: int) -> list[int]:
 
     A process takes its port seconds after it is chosen. So the port is none of those that systems
     usually give to outgoing connections meanwhile, and this process gives it once.
-
-    Args:
-        count: how many.
-
-    Raises:
-        RemoteError: if there are not so many.
     """
     found: list[int] = []
     candidates = sorted(set(_PORTS) - set(_given))
@@ -138,13 +124,7 @@ def wait_for_port(port: int, process: Popen, log: Path, longest: float = 60.0) -
     """Wait until a process listens on a port.
 
     Args:
-        port: of this machine.
-        process: the process.
-        log: its output, whose last line says what went wrong.
         longest: seconds to wait.
-
-    Raises:
-        RemoteError: if the process ends, or does not listen in time.
     """
     end = time.monotonic() + longest
     while time.monotonic() < end:
@@ -174,7 +154,6 @@ def stop(processes: Sequence[Popen], wait: float = 8.0) -> None:
     """Stop processes and all that they started: first by SIGTERM, then by SIGKILL.
 
     Args:
-        processes: started by `start`.
         wait: seconds between the two.
     """
     # A second Ctrl-C must not leave processes behind.
@@ -243,7 +222,7 @@ def identify(pid: int) -> ProcessId | None:
 
 
 def parent_of(pid: int) -> int | None:
-    """The number of the process that started another one; ``None`` where there is no such process."""
+    """The process that started another one; ``None`` where there is no such process."""
     status = _status(pid)
     if status is None:
         return None

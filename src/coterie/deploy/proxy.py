@@ -39,7 +39,6 @@ def nginx_text(
 
     Args:
         listen: the port, or ``address:port``, where nodes connect.
-        superlink: ``host:port`` of the SuperLink.
         keys: where the certificates are, seen from the folder of this file; ends in a slash.
         state: begins the names of the files that nginx writes, seen from the same folder.
         home: where the description of the federation is, seen from the same folder.
@@ -55,17 +54,7 @@ def nginx_text(
 
 
 def start_proxy(nginx: str, folder: Path, port: int, superlink: str) -> Popen:
-    """Start nginx on this machine before the SuperLink of a deployment, and wait until it listens.
-
-    Args:
-        nginx: the path of nginx.
-        folder: of the deployment.
-        port: where nodes connect.
-        superlink: ``host:port`` of the SuperLink.
-
-    Raises:
-        RemoteError: if it does not start.
-    """
+    """Start nginx on this machine before a SuperLink, and wait until it listens."""
     home = folder / ".flwr" / "nginx"
     home.mkdir(parents=True, exist_ok=True)
     text = nginx_text(f"127.0.0.1:{port}", superlink, keys="../../keys/", state="", home="../")

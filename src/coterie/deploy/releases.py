@@ -36,9 +36,7 @@ class Releases:
     count.
 
     Args:
-        folder: of the run.
         rounds: that were released, in order; one that was done twice stands there twice.
-        processes: that worked on the run.
     """
 
     folder: RunFolder
@@ -47,11 +45,7 @@ class Releases:
 
     @classmethod
     def of(cls, folder: RunFolder) -> Releases:
-        """What the file says; nothing where there is none.
-
-        Raises:
-            CheckpointError: if it is damaged.
-        """
+        """What the file says; nothing where there is none."""
         data = folder.file(RELEASES)
         if data is None:
             return cls(folder)
@@ -63,11 +57,7 @@ class Releases:
             raise CheckpointError(f"{folder.path / RELEASES}: {what}; expected one") from None
 
     def begin(self, done: int) -> Repeats:
-        """Note that a process goes on with the run.
-
-        Args:
-            done: rounds of the checkpoint that it goes on from.
-        """
+        """Note that a process goes on with the run after ``done`` rounds."""
         again = max(0, len(self.rounds) - done)
         # The first round of a run that goes on after it counts once.
         starts = max(0, self.rounds.count(0) - min(done, 1))
@@ -89,12 +79,7 @@ class Releases:
 
 @dataclass(frozen=True, slots=True)
 class Releasing:
-    """An algorithm whose rounds are written down before anyone sees their models.
-
-    Args:
-        algorithm: the algorithm.
-        releases: where to.
-    """
+    """An algorithm whose rounds are written down before anyone sees their models."""
 
     algorithm: Algorithm
     releases: Releases
@@ -122,16 +107,7 @@ class Releasing:
 
 
 def check_private_deployment(spec: RunSpec, config: Experiment) -> None:
-    """Refuse noised sums that cannot be had of real clients, or cost more than the run may spend.
-
-    Args:
-        spec: of the run, without them.
-        config: the run's configuration.
-
-    Raises:
-        ConfigError: for cohorts of a fixed size, and what goes not with private sums.
-        PrivacyError: if the rounds would spend more than allowed.
-    """
+    """Refuse noised sums that real clients cannot give, or that cost more than the run may spend."""
     privacy = config.privacy
     if privacy is None:
         return
@@ -145,18 +121,7 @@ def check_private_deployment(spec: RunSpec, config: Experiment) -> None:
 
 
 def private_deployment(spec: RunSpec, config: Experiment, folder: RunFolder, done: int) -> RunSpec:
-    """A run of real clients with noised sums, where ``[privacy]`` asks for them.
-
-    Args:
-        spec: of the run, without them.
-        config: the run's configuration.
-        folder: of the run.
-        done: rounds before this process.
-
-    Raises:
-        ConfigError: for cohorts of a fixed size.
-        PrivacyError: if the rounds would spend more than allowed.
-    """
+    """A run of real clients with noised sums, where ``[privacy]`` asks for them."""
     privacy = config.privacy
     if privacy is None:
         return spec

@@ -9,12 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 
 def render_template(name: str, values: Mapping[str, Any]) -> str:
-    """The text of a file.
-
-    Args:
-        name: of the file; its template is ``<name>.j2`` in the folder ``templates``.
-        values: what the template names.
-    """
+    """The text of a file."""
     templates = Environment(
         loader=PackageLoader("coterie.deploy", "templates"),
         # A value that a template misses is our mistake, and must not become empty text.

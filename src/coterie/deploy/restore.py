@@ -33,13 +33,6 @@ def restore_backup(file: Path, folder: Path) -> Backup:
 
     Where the folder has another path than it had, ``deploy.toml`` and ``last-run.json`` get the new
     one.
-
-    Args:
-        file: written by `write_backup`.
-        folder: new.
-
-    Raises:
-        ConfigError: if the folder is there already, or the file is no backup or is damaged.
     """
     if folder.exists():
         raise ConfigError(f"--to: there already, got {folder}; expected a new folder")
@@ -63,11 +56,6 @@ def restore_backup(file: Path, folder: Path) -> Backup:
 
 
 def _unpack(file: Path, target: Path) -> Backup:
-    """Write the files of a backup.
-
-    Raises:
-        ConfigError: for a file that is damaged, missing or not named.
-    """
     try:
         with tarfile.open(file, "r:") as archive:
             members = iter(archive)
@@ -107,11 +95,7 @@ def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes] | N
 
 
 def _inside(name: str, file: Path) -> PurePosixPath:
-    """A path that leads to no other folder.
-
-    Raises:
-        ConfigError: for another one.
-    """
+    """A path that leads to no other folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name:
         raise _damaged(file, name)
@@ -151,11 +135,7 @@ def _check_database(file: Path, database: Path) -> None:
 
 
 def _move_paths(file: Path, hidden: Path, folder: Path) -> None:
-    """Write the folder's new path where files name it.
-
-    Raises:
-        ConfigError: if one of them is not what a deployment has.
-    """
+    """Write the folder's new path where files name it."""
     settings = hidden / "deploy.toml"
     try:
         text = settings.read_text(encoding="utf-8")

@@ -16,7 +16,6 @@ class SameClients:
     """What the same clients reached in each round.
 
     Args:
-        clients: how many there are.
         away: whether some other client was scored in some round.
         values: number of the round -> the mean of their headlines, weighted by their test samples. Of
             an accuracy that is the accuracy over all their samples.
@@ -32,12 +31,6 @@ def same_clients(rows: Sequence[Mapping[str, Any]]) -> SameClients:
 
     Args:
         rows: of ``rounds.jsonl``; those without scores of single clients are left out.
-
-    Example:
-        >>> both = {"round": 0, "client_scores": {"a": [0.5, 10], "b": [1.0, 10]}}
-        >>> one = {"round": 1, "client_scores": {"b": [0.9, 10]}}
-        >>> same_clients([both, one])
-        SameClients(clients=1, away=True, values={0: 1.0, 1: 0.9})
     """
     scored = [row for row in rows if row.get(COLUMN)]
     if not scored:

@@ -46,13 +46,9 @@ def serve(grid: Any, values: Mapping[str, Any], write_event: WriteEvent) -> dict
     """Run the rounds that are left on the clients of a grid; returns the summary.
 
     Args:
-        grid: Flower's.
         values: see `ServerInput.of`.
         write_event: called at the start, after every round, when a client comes or goes, before it
             waits for clients, and at the end.
-
-    Raises:
-        CoterieError: for anything expected; the state is saved after every round.
     """
     server = ServerInput.of(values)
     folder = _open_folder(server)
@@ -157,11 +153,7 @@ def _write_results(
 
 
 def _open_folder(server: ServerInput) -> RunFolder:
-    """The run's folder, new or to go on with.
-
-    Raises:
-        ConfigError: if a new run would overwrite one.
-    """
+    """The run's folder, new or to go on with."""
     # A run that was killed before its folder was made begins anew.
     if not server.resume or not (server.out / "config.toml").exists():
         resolved = server.config.resolved()
@@ -172,12 +164,7 @@ def _open_folder(server: ServerInput) -> RunFolder:
 
 
 def _find_checkpoint(server: ServerInput, folder: RunFolder) -> Checkpoint | None:
-    """The checkpoint to go on from; ``None`` in a new folder.
-
-    Raises:
-        ConfigError: if the number of clients was changed.
-        CheckpointError: if no checkpoint is valid, or it is of another configuration.
-    """
+    """The checkpoint to go on from; ``None`` in a new folder."""
     if not server.resume:
         return None
     checkpoint = folder.checkpoints.latest(server.config.resolved())

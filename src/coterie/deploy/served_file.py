@@ -40,15 +40,7 @@ class ServedModel:
 
     @classmethod
     def of(cls, layout: Layout, vector: Tensor, group: int, by: str, round: int) -> ServedModel:
-        """A model as it is sent.
-
-        Args:
-            layout: of the network.
-            vector: float32 ``[d]``.
-            group: of the client.
-            by: how it came to the group.
-            round: after which it is sent.
-        """
+        """A model as it is sent."""
         tensors = state_dict(layout, vector)
         # Contiguous copies: a slice would be saved as the bytes that it begins with.
         arrays = {name: np.ascontiguousarray(one.numpy()) for name, one in tensors.items()}
@@ -61,11 +53,6 @@ class ServedModel:
 
     @classmethod
     def read(cls, path: Path) -> ServedModel:
-        """The model of a file.
-
-        Raises:
-            DataError: if it is damaged.
-        """
         try:
             with safe_open(path, framework="numpy") as file:
                 about = json.loads((file.metadata() or {})["coterie"])

@@ -32,10 +32,7 @@ class ServerProcess:
     """The process that keeps a server up.
 
     Args:
-        pid: its number.
-        born: see `coterie.deploy.process.ProcessId`.
         since: when it was ready, in seconds since 1970.
-        node_port: where nodes connect.
     """
 
     pid: int
@@ -45,7 +42,6 @@ class ServerProcess:
 
     @property
     def id(self) -> ProcessId:
-        """Which process it is."""
         return ProcessId(self.pid, self.born)
 
 
@@ -76,11 +72,7 @@ def running_server(folder: Path) -> ServerProcess | None:
 
 
 def require_up(folder: Path) -> ServerProcess:
-    """The process that keeps the server of a deployment up.
-
-    Raises:
-        RemoteError: if the server is down.
-    """
+    """The process that keeps the server of a deployment up."""
     server = running_server(folder)
     if server is None:
         expected = f"coterie server up {folder}"
@@ -98,11 +90,7 @@ def note_server(folder: Path, server: ServerProcess | None) -> None:
 
 
 def added_nodes(folder: Path) -> dict[str, AddedNode]:
-    """The nodes that were added, by the names of their clients.
-
-    Raises:
-        ConfigError: if the file is damaged.
-    """
+    """The nodes that were added, by the names of their clients."""
     file = flower_home(folder) / NODES_ADDED
     if not file.exists():
         return {}
@@ -113,17 +101,12 @@ def added_nodes(folder: Path) -> dict[str, AddedNode]:
 
 
 def note_nodes(folder: Path, nodes: dict[str, AddedNode]) -> None:
-    """Note which nodes were added."""
     tables = {name: asdict(one) for name, one in sorted(nodes.items())}
     replace_private(flower_home(folder) / NODES_ADDED, json.dumps(tables, indent=1).encode())
 
 
 def key_fingerprint(public_key: Path) -> str:
-    """Sixteen letters that stand for a public key.
-
-    Raises:
-        ConfigError: if there is no such key, or it is none that Flower takes.
-    """
+    """Sixteen letters that stand for a public key."""
     crypto = Cryptography.load()
     try:
         text = public_key.read_bytes()
@@ -148,11 +131,7 @@ def key_fingerprint(public_key: Path) -> str:
 
 
 def node_port(folder: Path, settings: DeploymentSettings) -> int:
-    """The port of nginx, by its configuration, which has to lead to the SuperLink.
-
-    Raises:
-        ConfigError: if it does not.
-    """
+    """The port of nginx, by its configuration, which has to lead to the SuperLink."""
     file = folder / NGINX
     try:
         text = file.read_text(encoding="utf-8")
@@ -172,11 +151,7 @@ def node_port(folder: Path, settings: DeploymentSettings) -> int:
 
 
 def control_port(settings: DeploymentSettings) -> int:
-    """The port of the SuperLink on this machine.
-
-    Raises:
-        ConfigError: if it is another machine's, or would be open to others.
-    """
+    """The port of the SuperLink on this machine."""
     host, _, port = settings.superlink.rpartition(":")
     if host not in _LOOPBACK or not port.isdigit():
         expected = "127.0.0.1:PORT, since everyone who reaches it can run code"
@@ -188,21 +163,13 @@ def control_port(settings: DeploymentSettings) -> int:
 
 
 def require_free(port: int, what: str) -> None:
-    """Refuse a port on which another process listens.
-
-    Raises:
-        ConfigError: naming it.
-    """
+    """Refuse a port on which another process listens."""
     with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
         raise ConfigError(f"{what}: in use, got port {port}; expected a free one")
 
 
 def certificate_end(file: Path) -> dt.datetime:
-    """Until when a certificate is valid.
-
-    Raises:
-        ConfigError: if it cannot be read, or is not valid now.
-    """
+    """Until when a certificate is valid."""
     certificate = read_certificate(file)
     end: dt.datetime = certificate.not_valid_after_utc
     begin: dt.datetime = certificate.not_valid_before_utc
@@ -214,11 +181,7 @@ def certificate_end(file: Path) -> dt.datetime:
 
 
 def read_certificate(file: Path) -> Any:
-    """The first certificate of a file.
-
-    Raises:
-        ConfigError: if there is none.
-    """
+    """The first certificate of a file."""
     crypto = Cryptography.load()
     try:
         return crypto.x509.load_pem_x509_certificate(file.read_bytes())

@@ -14,14 +14,7 @@ from coterie.experiment import Experiment
 
 @dataclass(frozen=True, slots=True)
 class ServerInput:
-    """What the app was started with.
-
-    Args:
-        config: of the run.
-        settings: of the deployment.
-        out: the folder of the run.
-        resume: continue the run in that folder.
-    """
+    """What the server's app was started with."""
 
     config: Experiment
     settings: DeploymentSettings
@@ -31,11 +24,7 @@ class ServerInput:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> ServerInput:
         """From the app's own values: ``config`` (TOML), ``settings`` (JSON), ``out`` and
-        ``resume``.
-
-        Raises:
-            ConfigError: for values that are not valid.
-        """
+        ``resume``."""
         config = parse_config(str(values["config"]))
         settings = DeploymentSettings.loads(str(values["settings"]))
         require_cohort(config, settings.clients)

@@ -43,9 +43,6 @@ class NodeState:
 def check_name(name: str) -> str:
     """The name of a client, which is also that of its files.
 
-    Raises:
-        ConfigError: for one that cannot be used.
-
     Example:
         >>> check_name("hospital-3")
         'hospital-3'
@@ -66,14 +63,7 @@ def add_node(folder: Path, public_key: Path, name: str | None, replace: bool) ->
     """Register the key of a node with the name of its client; returns what was done, in a line.
 
     Args:
-        folder: of the deployment.
-        public_key: the file that the site sent.
         name: of the client; ``None``: that of the file.
-        replace: give the name to this key if another one has it.
-
-    Raises:
-        ConfigError: for a key or a name that cannot be used.
-        RemoteError: if the server is down.
     """
     name = check_name(name or public_key.stem)
     key = key_fingerprint(public_key)
@@ -103,12 +93,7 @@ def add_node(folder: Path, public_key: Path, name: str | None, replace: bool) ->
 
 
 def remove_node(folder: Path, name: str) -> None:
-    """Let a node in no longer.
-
-    Raises:
-        ConfigError: if it was not added.
-        RemoteError: if the server is down.
-    """
+    """Let a node in no longer."""
     nodes = added_nodes(folder)
     if name not in nodes:
         known = ", ".join(nodes) or "none"
@@ -120,11 +105,7 @@ def remove_node(folder: Path, name: str) -> None:
 
 
 def node_states(folder: Path) -> list[NodeState]:
-    """All nodes that the SuperLink lets in, by name.
-
-    Raises:
-        RemoteError: if the server is down.
-    """
+    """All nodes that the SuperLink lets in, by name."""
     require_up(folder)
     answer = run_flwr(flower_home(folder), ["supernode", "list", FEDERATION])
     names = {node.node: (name, node.key) for name, node in added_nodes(folder).items()}
@@ -139,7 +120,6 @@ def node_states(folder: Path) -> list[NodeState]:
 
 
 def _since(node: Mapping[str, Any]) -> str:
-    """When a node came or left."""
     field = "online-at" if node.get("status") == "online" else "offline-at"
     at = str(node.get(field, ""))
     return "" if at == "N/A" else at

@@ -26,11 +26,7 @@ ANSWER_WITHIN = 5.0  # seconds
 
 
 def require_listening(folder: Path) -> None:
-    """Say that a server is up; nothing but its port is asked.
-
-    Raises:
-        RemoteError: if it is down, or nodes cannot connect.
-    """
+    """Say that a server is up; nothing but its port is asked."""
     server = require_up(folder)
     try:
         socket.create_connection(("127.0.0.1", server.node_port), ANSWER_WITHIN).close()
@@ -41,11 +37,7 @@ def require_listening(folder: Path) -> None:
 
 
 def show_status(folder: Path) -> None:
-    """Print the state of a server.
-
-    Raises:
-        RemoteError: if it is down, after what is known of it was printed.
-    """
+    """Print the state of a server."""
     _, settings = load_deployment(folder)
     end = certificate_end(folder / "keys" / "server.pem")
     say(f"certificate: valid until {end:%Y-%m-%d}")

@@ -37,15 +37,7 @@ _LOOK = 0.5  # seconds between two looks at the processes
 
 
 def check_server(folder: Path) -> tuple[DeploymentSettings, str]:
-    """What has to hold before a server starts; returns the settings and the path of nginx.
-
-    Args:
-        folder: of the deployment.
-
-    Raises:
-        ConfigError: for the first thing that is wrong.
-        InUseError: if the server is up.
-    """
+    """What has to hold before a server starts; returns the settings and the path of nginx."""
     _, settings = load_deployment(folder)
     server = running_server(folder)
     if server is not None:
@@ -66,15 +58,7 @@ def check_server(folder: Path) -> tuple[DeploymentSettings, str]:
 
 
 def keep_server_up(folder: Path, as_json: bool) -> None:
-    """Start SuperLink and nginx, and start each again when it ends, until a signal comes.
-
-    Args:
-        folder: of the deployment.
-        as_json: write logs as JSON.
-
-    Raises:
-        CoterieError: if the server cannot start.
-    """
+    """Start SuperLink and nginx, and start each again when it ends, until a signal comes."""
     folder = folder.resolve()
     settings, nginx = check_server(folder)
     control = control_port(settings)
@@ -136,15 +120,7 @@ def _watch(services: list[Service]) -> None:
 
 
 def start_server(folder: Path, as_json: bool) -> ServerProcess:
-    """Start the process that keeps a server up, in the background, and wait until it is ready.
-
-    Args:
-        folder: of the deployment.
-        as_json: write logs as JSON.
-
-    Raises:
-        CoterieError: if it does not start.
-    """
+    """Start the process that keeps a server up, in the background, and wait until it is ready."""
     folder = folder.resolve()
     # Here, too: what is wrong is an error of this command, with its exit code.
     check_server(folder)
@@ -176,14 +152,7 @@ def start_server(folder: Path, as_json: bool) -> ServerProcess:
 
 
 def stop_server(folder: Path) -> bool:
-    """Stop the server of a deployment; returns whether it was up.
-
-    Args:
-        folder: of the deployment.
-
-    Raises:
-        RemoteError: if it does not end.
-    """
+    """Stop the server of a deployment; returns whether it was up."""
     server = running_server(folder)
     if server is None:
         return False

@@ -29,8 +29,6 @@ class ServiceLog:
 
     Args:
         file: the log; older lines are in ``<file>.1`` and so on.
-        process: whose lines these are.
-        as_json: an object a line, with ``time``, ``process`` and ``line``.
     """
 
     def __init__(self, file: Path, process: str, as_json: bool = False) -> None:
@@ -59,7 +57,6 @@ class ServiceLog:
         self._handler.handle(logging.LogRecord("", logging.INFO, "", 0, text, None, None))
 
     def close(self) -> None:
-        """Close the file."""
         self._handler.close()
 
 
@@ -67,9 +64,6 @@ def log_line(process: str, line: str, as_json: bool, now: float | None = None) -
     """A line as a log holds it.
 
     Args:
-        process: whose line it is.
-        line: what it said.
-        as_json: as an object, or as text.
         now: seconds since 1970; default the present.
 
     Example:
@@ -113,12 +107,7 @@ class Service:
     """A process of Flower's, or nginx.
 
     Args:
-        command: its words.
-        env: its environment.
-        log: where its output goes.
         on_line: called with each line, in a thread.
-        process: the one that runs now, or the last one.
-        restarts: when it was started, and how often in vain.
     """
 
     command: Sequence[str]

@@ -48,9 +48,6 @@ class DeploymentSettings:
             see `coterie.deploy.proxy`.
         root_certificates: file of the authority that signed its certificate.
         folder: of the runs, on the SuperLink's machine.
-
-    Raises:
-        ConfigError: for a value out of its range.
     """
 
     clients: Count
@@ -84,16 +81,7 @@ class DeploymentSettings:
 
     @classmethod
     def of(cls, tables: Mapping[str, Any], file: str = "deploy.toml") -> DeploymentSettings:
-        """From what a file holds.
-
-        Raises:
-            ConfigError: for an unknown key, or one that is missing.
-
-        Example:
-            >>> tables = {"clients": 6, "shape": [1, 8, 8], "classes": ["cat", "dog"]}
-            >>> DeploymentSettings.of(tables).min_clients
-            1
-        """
+        """From what a file holds."""
         _check_keys(cls, tables, file)
         values = dict(tables)
         for name in ("shape", "classes", "target_shape"):
@@ -107,12 +95,10 @@ class DeploymentSettings:
             raise ConfigError("\n".join(lines)) from None
 
     def dumps(self) -> str:
-        """As JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
     def loads(cls, text: str) -> DeploymentSettings:
-        """From JSON."""
         return cls.of(json.loads(text))
 
 
@@ -142,15 +128,7 @@ def _check_keys(record: type[DeploymentSettings], tables: Mapping[str, Any], fil
 def load_deployment(
     folder: Path, overrides: Sequence[str] = ()
 ) -> tuple[Experiment, DeploymentSettings]:
-    """The configuration and the settings of a deployment's folder.
-
-    Args:
-        folder: made by ``coterie deploy init``.
-        overrides: ``key.path=value`` for the configuration.
-
-    Raises:
-        ConfigError: with all that is wrong.
-    """
+    """The configuration and the settings of a deployment's folder."""
     # Flower reads `pyproject.toml` itself, and would say less clearly that it is missing.
     for name in ("run.toml", "deploy.toml", "pyproject.toml"):
         if not (folder / name).is_file():
@@ -166,15 +144,7 @@ def load_deployment(
 
 
 def require_cohort(config: Experiment, clients: int) -> None:
-    """Refuse to ask more clients in a round than there are.
-
-    Args:
-        config: of the run.
-        clients: the most that ever take part.
-
-    Raises:
-        ConfigError: naming both.
-    """
+    """Refuse to ask more clients in a round than there are."""
     per_round = config.train.clients_per_round
     if per_round > clients:
         what = f"more than there are clients, got {per_round}"
@@ -183,11 +153,7 @@ def require_cohort(config: Experiment, clients: int) -> None:
 
 
 def form_of(config: Experiment) -> DataForm:
-    """What the samples of a configuration have in common.
-
-    Raises:
-        ConfigError: for a table of series, or one that is described with noise.
-    """
+    """What the samples of a configuration have in common."""
     if config.name("source") == NODES_SOURCE:
         options = config.options("source")
         target_shape = tuple(options.get("target_shape", ()))
@@ -223,11 +189,7 @@ def form_of(config: Experiment) -> DataForm:
 
 
 def check_encoding(config: Experiment) -> Encode:
-    """How the columns of a table become numbers.
-
-    Raises:
-        ConfigError: for series, and reports with noise, which only a simulation has so far.
-    """
+    """How the columns of a table become numbers."""
     options = config.options("source")
     if options.get("window") is not None:
         what = "nodes make no series of tables so far, got a window"

@@ -39,9 +39,6 @@ class Site:
 
     Args:
         server: ``host:port`` where nodes connect.
-        certificates: of the authority that signed the certificate there.
-        name: of the client.
-        folder: of the node's key, configuration and logs.
         options: of the node, as ``docs/deploy.md`` lists them, but for its name.
     """
 
@@ -82,15 +79,7 @@ def make_key(site: Site) -> str:
 
 
 def check_site(site: Site, say: Callable[[str], None]) -> None:
-    """Check all that can be checked before a node joins.
-
-    Args:
-        site: the node's machine.
-        say: called with a line for each thing that is as it should be.
-
-    Raises:
-        CoterieError: naming all that is wrong, a line each.
-    """
+    """Check all that can be checked before a node joins."""
     wrong: list[CoterieError] = []
 
     def attempt(check: Callable[[], Any]) -> Any:
@@ -127,11 +116,8 @@ class NodeWatch:
     """What the lines of a SuperNode mean for those who look after it.
 
     Args:
-        say: called with a line when something changes.
-        name: of the client.
         connected: whether the server let the node in.
         unknown: whether the server refused its key.
-        lost: whether there is no connection at the moment.
         joined: whether the server ever let the node in.
     """
 
@@ -158,7 +144,6 @@ class NodeWatch:
         self.lost = False
 
     def __call__(self, line: str) -> None:
-        """Read a line."""
         if _CONNECTED in line:
             self.connected = True
             self.joined = True
@@ -185,11 +170,6 @@ def run_node(site: Site, say: Callable[[str], None], as_json: bool = False) -> N
     """Run the SuperNode, and start it again when it ends, until a signal comes.
 
     A node whose key the operator has not added yet waits for that.
-
-    Args:
-        site: the node's machine.
-        say: called with a line when something changes.
-        as_json: write the log as JSON.
     """
     config = {"client": site.name, **site.options}
     # The URL of a database may have a password.

@@ -54,9 +54,6 @@ class ServerAnswer:
 def split_address(server: str) -> tuple[str, int]:
     """Host and port.
 
-    Raises:
-        ConfigError: for something else.
-
     Example:
         >>> split_address("fl.example.org:18001")
         ('fl.example.org', 18001)
@@ -73,11 +70,6 @@ def meet_server(server: str, certificates: Path) -> ServerAnswer:
 
     Args:
         server: ``host:port``.
-        certificates: of the authority that signed the certificate there.
-
-    Raises:
-        ConfigError: for something that is no address, or no certificate.
-        RemoteError: if there is no such server, with the reason.
     """
     host, port = split_address(server)
     certificate_end(certificates)
@@ -135,15 +127,7 @@ def _ahead(date: str | None, before: float, after: float) -> float:
 
 
 def check_clock(answer: ServerAnswer) -> str:
-    """Whether Flower would take this machine's signatures, which have times.
-
-    Raises:
-        ConfigError: if not.
-
-    Example:
-        >>> check_clock(ServerAnswer(None, 0.2))
-        'clock: as the server has it'
-    """
+    """Whether Flower would take this machine's signatures, which have times."""
     ahead = answer.ahead
     if ahead > MOST_AHEAD or ahead < -MOST_BEHIND:
         got = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the server's"
@@ -153,11 +137,7 @@ def check_clock(answer: ServerAnswer) -> str:
 
 
 def check_versions(card: FederationCard | None) -> str:
-    """Whether this machine has the versions of the server.
-
-    Raises:
-        ConfigError: for another Coterie.
-    """
+    """Whether this machine has the versions of the server."""
     own = installed_version("coterie")
     flower = installed_version("flwr")
     if card is None:
@@ -178,12 +158,8 @@ def check_data(options: Mapping[str, Any], form: DataForm | None) -> str:
     """Read a node's samples as a run would, and say what was found.
 
     Args:
-        options: of the node, as in its configuration.
         form: what all clients' samples have in common, as the server says; ``None`` where it does
             not.
-
-    Raises:
-        DataError: for samples that a run could not use.
     """
     if "data" not in options and "loader" not in options:
         return "data: read by the client.py of the federation, so unchecked"

@@ -30,8 +30,6 @@ class SiteState:
     """What a node does.
 
     Args:
-        pid: of the process that keeps the node up.
-        born: see `coterie.deploy.process.ProcessId`.
         state: ``connected``, ``starting``, ``not added``, ``not let in`` or ``no connection``.
         since: when that began, in seconds since 1970.
     """
@@ -44,12 +42,7 @@ class SiteState:
 
 @dataclass(slots=True)
 class StateFile:
-    """Where the process that keeps a node up notes what the node does.
-
-    Args:
-        folder: of the node's key, configuration and logs.
-        last: what was noted last.
-    """
+    """Where the process that keeps a node up notes what the node does."""
 
     folder: Path
     last: str = ""
@@ -68,24 +61,12 @@ class StateFile:
 
 
 def has_joined(folder: Path) -> bool:
-    """Whether the server ever let a node in.
-
-    Args:
-        folder: of the node's key, configuration and logs.
-    """
+    """Whether the server ever let a node in."""
     return (folder / JOINED).exists()
 
 
 def require_connected(name: str, folder: Path) -> str:
-    """What the node of a client does, in a line.
-
-    Args:
-        name: of the client.
-        folder: of the node's key, configuration and logs.
-
-    Raises:
-        RemoteError: if it is not connected, with the reason.
-    """
+    """What the node of a client does, in a line."""
     try:
         found = SiteState(**json.loads((folder / STATE).read_bytes()))
         running = is_running(ProcessId(found.pid, found.born))

@@ -27,15 +27,8 @@ class FederationStatus:
     """What is known of a run.
 
     Args:
-        run: its folder.
-        title: method and data.
         now: in seconds since 1970.
-        rounds: how many there will be.
-        headline: of the task.
-        rows: of the rounds that are over.
         live: what its process noted; empty where it noted nothing.
-        running: whether its process runs.
-        names: of the clients, in the order of their numbers.
         groups: of each client, -1 for none; empty where it is unknown.
         finished: whether its results are written, which is the last that it does.
     """
@@ -177,11 +170,7 @@ def work_name(kind: str) -> str:
 
 
 def find_run(folder: Path) -> Path:
-    """The run that a folder means: itself, or the last one of a deployment.
-
-    Raises:
-        ConfigError: if there is none.
-    """
+    """The run that a folder means: itself, or the last one of a deployment."""
     if (folder / "config.toml").exists():
         return folder
     try:
@@ -196,15 +185,7 @@ def find_run(folder: Path) -> Path:
 
 
 def read_status(folder: Path) -> FederationStatus:
-    """The state of a run at this moment.
-
-    Args:
-        folder: of a deployment, or of a run.
-
-    Raises:
-        ConfigError: if there is no run.
-        CheckpointError: if its files are damaged.
-    """
+    """The state of a run at this moment."""
     run = find_run(folder)
     opened = RunFolder.open(run)
     with refuse_strange_state(run):
@@ -234,12 +215,6 @@ def refuse_strange_state(run: Path) -> Iterator[None]:
     """Refuse in one line what is no state of a run: the folder may be damaged, or somebody else's.
 
     What a file says is used where it is shown. So this stands around that, too.
-
-    Args:
-        run: the folder.
-
-    Raises:
-        CheckpointError: in place of what was raised inside.
     """
     try:
         yield

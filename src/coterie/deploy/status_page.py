@@ -30,10 +30,7 @@ class StatusCurve:
     """A line of the chart.
 
     Args:
-        name: of it.
-        colour: of it.
         points: ``x,y`` pairs as SVG has them.
-        last: the last point.
         label: the height of its name, beside the last point.
     """
 
@@ -49,12 +46,7 @@ class StatusChart:
     """The headline metric over rounds.
 
     Args:
-        title: of it.
         curves: one for each group, and one for the same clients where some were away.
-        top: the highest value, as text.
-        bottom: the lowest.
-        first: the first round.
-        end: the last round.
     """
 
     title: str
@@ -72,7 +64,6 @@ def status_page(status: FederationStatus, refresh: int = REFRESH) -> str:
     security policy allows no script at all.
 
     Args:
-        status: of the federation.
         refresh: seconds after which a browser asks again; 0: never.
     """
     style = page_style()
@@ -150,7 +141,6 @@ def headline_chart(status: FederationStatus) -> StatusChart | None:
 def _place(
     x: float, y: float, rounds: tuple[int, int], values: tuple[float, float]
 ) -> tuple[float, float]:
-    """A point in the chart's own units."""
     across = (x - rounds[0]) / max(1, rounds[1] - rounds[0])
     # One value alone stands in the middle.
     up = 0.5 if values[1] == values[0] else (y - values[0]) / (values[1] - values[0])

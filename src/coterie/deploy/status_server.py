@@ -20,11 +20,7 @@ METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def metrics_text(status: FederationStatus) -> str:
-    """The figures of a run in the text format of Prometheus.
-
-    Args:
-        status: of the federation.
-    """
+    """The figures of a run in the text format of Prometheus."""
     lines: list[str] = []
 
     def metric(name: str, kind: str, help: str, *values: tuple[dict[str, str], float]) -> None:
@@ -91,7 +87,6 @@ class StatusHandler(BaseHTTPRequestHandler):
     timeout = _PATIENCE
 
     def do_GET(self) -> None:
-        """Answer."""
         pages: dict[str, tuple[str, Callable[[FederationStatus], str]]] = {
             "/": (HTML, status_page),
             "/metrics": (METRICS, metrics_text),
@@ -133,11 +128,7 @@ class StatusServer(ThreadingHTTPServer):
     """Serves the state of a federation on this machine.
 
     Args:
-        folder: of a deployment, or of a run.
         port: of this machine; 0: any that is free.
-
-    Raises:
-        ConfigError: if the port is in use.
     """
 
     daemon_threads = True

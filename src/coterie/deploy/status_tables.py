@@ -20,14 +20,7 @@ SHOWN_LINES = 20
 
 @dataclass(frozen=True, slots=True)
 class StatusTable:
-    """A table with a title.
-
-    Args:
-        title: of it.
-        note: a sentence under the title.
-        columns: headings.
-        rows: texts, one for each heading.
-    """
+    """A table with a title."""
 
     title: str
     note: str

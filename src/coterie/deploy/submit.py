@@ -25,17 +25,7 @@ LAST_RUN = "last-run.json"
 def run_remote(
     folder: Path, config: Experiment, settings: DeploymentSettings, resume: bool
 ) -> None:
-    """Submit a run, show its rounds, and print its summary.
-
-    Args:
-        folder: of the deployment.
-        config: of the run.
-        settings: of the deployment.
-        resume: continue the last run from its newest checkpoint.
-
-    Raises:
-        CoterieError: if it fails.
-    """
+    """Submit a run, or go on with the last one; show its rounds, and print its summary."""
     # Nodes are real, and so is what a refused run would cost them: what can be known here is.
     check_before_submitting(config, settings)
     _connect(folder, settings)
@@ -63,14 +53,7 @@ def submit(
     """Hand the app to the SuperLink; returns Flower's number of the run.
 
     Args:
-        folder: of the deployment.
-        config: of the run.
-        settings: of the deployment.
         out: the run's folder on the SuperLink's machine.
-        resume: continue the run in that folder.
-
-    Raises:
-        RemoteError: if the SuperLink does not take it.
     """
     home = flower_home(folder)
     values = {

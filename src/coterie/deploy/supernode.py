@@ -60,7 +60,6 @@ class LastError(logging.Handler):
         super().__init__(logging.ERROR)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep it."""
         lines = record.getMessage().strip().splitlines()
         if lines:
             self.line = lines[0]

@@ -24,11 +24,7 @@ _NO_ANSWER = "it did not answer; `coterie deploy run --resume` asks it again"
 
 
 def fate_without_labels(config: Experiment) -> str:
-    """What becomes of a client without labels in a run, in words.
-
-    Args:
-        config: of the run.
-    """
+    """What becomes of a client without labels in a run, in words."""
     method = method_of(make_method(config))
     if method is not None and unlabelled_rule(method.assign) is not None:
         return "it does not train, and is placed by its inputs after the last round"
@@ -43,8 +39,6 @@ def serve_unlabelled(run: Run, engine: FlowerEngine, say: Say) -> None:
 
     Args:
         run: whose rounds are over; its state has these clients in their groups afterwards.
-        engine: knows who is there.
-        say: called with a line for each client.
     """
     register = engine.register
     ids = np.flatnonzero(register.present & ~register.labelled)
@@ -82,8 +76,6 @@ def _deliver(run: Run, served: Served, how: Mapping[int, str]) -> set[int]:
     """Send each client its model, all in one exchange; returns who has it.
 
     Args:
-        run: whose state has the clients' groups.
-        served: which model serves each.
         how: client -> how it came to it; empty for one that is sent none.
     """
     member = run.groups.member

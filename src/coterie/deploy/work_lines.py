@@ -13,10 +13,6 @@ from coterie.terminal import counted
 def work_line(request: Request, answer: Answer) -> str | None:
     """What a client did; ``None`` for a delivery, which has a line of its own.
 
-    Args:
-        request: what it was asked.
-        answer: what it sent back.
-
     Example:
         >>> import torch
         >>> request = Request(Evaluate(), torch.zeros(1, 4), 2, "", 0, 0, 0, "", "", 0)

@@ -31,8 +31,6 @@ class NodeWorker:
     """Does one message after another until its node ends, nobody asks any more, or it is too large.
 
     Args:
-        listener: the socket, which listens.
-        handle: does the work.
         memory: bytes that it may hold after a message.
         idle: seconds without a message after which it ends.
         identity: what the first message said that it needs; messages that need something else, as
@@ -46,7 +44,6 @@ class NodeWorker:
     identity: Any = None
 
     def run(self) -> None:
-        """Serve until the end."""
         self.listener.settimeout(self.idle)
         while self._listens():
             try:
@@ -88,7 +85,6 @@ class NodeWorker:
         return self.listener.fileno() >= 0
 
     def close(self) -> None:
-        """Listen no longer."""
         self.listener.close()
 
 
@@ -126,7 +122,6 @@ def end_with(node: ProcessId, file: Path) -> None:
     """End this process as soon as another one ends.
 
     Args:
-        node: the other process.
         file: the socket, which is removed then: no later process has one of this name.
     """
 

@@ -42,9 +42,6 @@ class WorkerPlace:
     """Where the worker of a node listens.
 
     Args:
-        folder: that only its user may enter.
-        node: the process that the worker ends with.
-        command: Python that starts a worker.
         memory: GiB that it may hold after a message.
     """
 
@@ -68,7 +65,6 @@ def find_place(options: Mapping[str, Any], command: str) -> WorkerPlace | None:
     Args:
         options: of the node: ``worker``, whether there is one, and ``worker_memory``; by default
             ``COTERIE_WORKER`` and ``COTERIE_WORKER_MEMORY`` of the environment say so.
-        command: Python that starts a worker.
     """
     on = options.get("worker", os.environ.get("COTERIE_WORKER", "1"))
     if sys.platform != "linux" or str(on).lower() in ("0", "false", "no"):
@@ -110,11 +106,6 @@ def ask_worker(
     place: WorkerPlace, head: Mapping[str, Any], body: bytes
 ) -> tuple[dict[str, Any], bytes]:
     """Have the worker do a piece of work, starting one where there is none.
-
-    Args:
-        place: where it listens.
-        head: of the work, as JSON can hold it.
-        body: of the work.
 
     Raises:
         WorkerLostError: if it ended while it worked.
