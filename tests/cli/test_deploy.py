@@ -152,7 +152,7 @@ def test_a_folder_that_is_none_is_refused(
 ) -> None:
     assert invoke(["deploy", "run", str(tmp_path)]) == 2
     assert (
-        "no run.toml, got none; expected a folder made by `coterie deploy init`"
+        "no run.toml; expected a folder made by `coterie deploy init`"
         in capsys.readouterr().err
     )
     (tmp_path / "c.toml").write_text(CONFIG)

@@ -38,7 +38,7 @@ def test_a_refused_request_is_closed(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     [
         # A proxy that passes everything on, before a SuperLink that is down.
         "flwr list: failed, got Server error '502 Bad Gateway' for url",
-        "flwr list: no answer in 120 s, got none; expected a SuperLink",
+        "flwr list: no answer in 120 s; expected that of a SuperLink",
         "flwr list: failed, got ModuleNotFoundError: No module named 'flwr'",
     ],
 )

@@ -146,7 +146,7 @@ def test_a_process_that_ended_or_is_another_one_is_no_server(deployment: Path) -
     ("file", "before", "after", "words"),
     [
         ("nginx.conf", "server 127.0.0.1:", "server 127.0.0.1:9", "another SuperLink, got 127"),
-        ("nginx.conf", "listen ", "# listen ", "no port, got none"),
+        ("nginx.conf", "listen ", "# listen ", "no port; expected listen"),
         ("deploy.toml", '"127.0.0.1:18101"', '"0.0.0.0:18101"', "not this machine"),
         ("keys/server.pem", "BEGIN", "NOT", "no certificate, got other text"),
     ],

@@ -303,7 +303,7 @@ def test_rows_of_a_csv_file_and_of_pandas(tmp_path: Path) -> None:
     assert not len(own.test[1])
     with pytest.raises(DataError, match="a label that is no class, got '2'; expected one of 0, 1"):
         loaded_table((frame[:2], [1, 2]), None, form, Encode())
-    with pytest.raises(DataError, match=r"no training rows, got none; expected train\.parquet"):
+    with pytest.raises(DataError, match=r"no training rows; expected train\.parquet"):
         read_client_table(tmp_path, {"label": "ill"}, form, Encode())
 
 

@@ -151,7 +151,7 @@ def read_client_table(
     present = [file for file in files if file.exists()]
     # In the order of `files`: a test file alone would come first here, and is no training data.
     if not present or present[0].stem != "train":
-        raise DataError(f"{path}: no training rows, got none; expected train.parquet or train.csv")
+        raise DataError(f"{path}: no training rows; expected train.parquet or train.csv")
     pairs = [_pair(_labelled(file, label), label) for file in present]
     if len(pairs) == 1:
         return loaded_table(pairs[0], None, form, encode)
@@ -168,7 +168,7 @@ def _rows_alone(path: Path, options: Mapping[str, Any]) -> Any:
     files = [path / f"train{suffix}" for suffix in SUFFIXES]
     present = [file for file in files if file.exists()]
     if not present:
-        raise DataError(f"{path}: no rows, got none; expected train.parquet or train.csv")
+        raise DataError(f"{path}: no rows; expected train.parquet or train.csv")
     return open_table(present[0])
 
 

@@ -59,7 +59,7 @@ def load_function(file: Path) -> Callable[[Any], Any]:
     function = found.get("load_client")
     if not callable(function):
         expected = "load_client(context) -> (train, test)"
-        raise DataError(f"{file}: no function load_client, got none; expected {expected}")
+        raise DataError(f"{file}: no function load_client; expected {expected}")
     return function
 
 

@@ -43,8 +43,8 @@ def find_command(name: str) -> str:
         return str(beside)
     found = shutil.which(name)
     if found is None:
-        what = f"no command {name}, got none on the path"
-        raise ConfigError(f"deploy: {what}; expected {install_command('flower')}")
+        what = f"no command {name} on the path"
+        raise ConfigError(f"deploy: {what}: install it with {install_command('flower')}")
     return found
 
 
@@ -89,8 +89,8 @@ def run_flwr(home: Path, arguments: Sequence[str], timeout: float = 120.0) -> di
             line, env=environment(home), capture_output=True, text=True, timeout=timeout
         )
     except subprocess.TimeoutExpired:
-        what = f"no answer in {timeout:g} s, got none"
-        raise RemoteError(f"flwr {arguments[0]}: {what}; expected a SuperLink") from None
+        what = f"no answer in {timeout:g} s"
+        raise RemoteError(f"flwr {arguments[0]}: {what}; expected that of a SuperLink") from None
     answer = _read_json(done.stdout)
     if done.returncode or not answer.get("success", True):
         got = _reason(done.stderr, answer) or f"exit code {done.returncode}"

@@ -54,7 +54,7 @@ def run_status(home: Path, run: int) -> str:
     answer = run_flwr(home, ["list", FEDERATION, "--run-id", str(run)], timeout=60.0)
     runs = answer.get("runs") or []
     if not runs:
-        raise RemoteError(f"flwr list: no run {run}, got none; expected it")
+        raise RemoteError(f"flwr list: no run {run} on the SuperLink; `flwr list` shows its runs")
     return str(runs[0].get("status", ""))
 
 

@@ -145,7 +145,7 @@ def _encoder(columns: str) -> Encoder:
 def _name(context: Any) -> str:
     name = str(context.node_config.get("client", ""))
     if not name:
-        raise DataError("node: no name, got none; expected --node-config 'client=\"hospital-3\"'")
+        raise DataError("node: no name; expected --node-config 'client=\"hospital-3\"'")
     return name
 
 

@@ -112,10 +112,9 @@ def read_query(options: Mapping[str, Any]) -> Any:
         from sqlalchemy.exc import SQLAlchemyError
         from sqlalchemy.pool import NullPool
     except ImportError:
-        expected = install_command("sql")
-        raise ConfigError(
-            f"{where}: SQLAlchemy is missing, got none; expected {expected}"
-        ) from None
+        install = install_command("sql")
+        what = "SQLAlchemy is not installed"
+        raise ConfigError(f"{where}: {what}: install it with {install}") from None
     try:
         address = make_url(url)
     except (SQLAlchemyError, ValueError):
@@ -215,7 +214,7 @@ def _images_of(folder: Path, classes: Sequence[str] | None) -> Pair:
         if file.suffix.lower() in IMAGES
     ]
     if not files:
-        raise DataError(f"{folder}: no images, got none; expected folders named as classes")
+        raise DataError(f"{folder}: no images; expected folders named as classes")
     names = [name for _, name in files]
     labels = np.asarray(names) if classes is None else places(names, classes)
     pixels = decode([file.read_bytes() for file, _ in files], str(folder))

@@ -136,8 +136,8 @@ def node_port(folder: Path, settings: DeploymentSettings) -> int:
     try:
         text = file.read_text(encoding="utf-8")
     except OSError:
-        what = "no file, got none"
-        raise ConfigError(f"{file}: {what}; expected that of `coterie deploy init`") from None
+        expected = "that of `coterie deploy init`"
+        raise ConfigError(f"{file}: no file; expected {expected}") from None
     text = re.sub(r"#.*", "", text)
     upstream = re.search(r"\bserver\s+([^\s;{]+)\s*;", text)
     if upstream is None or upstream[1] != settings.superlink:
@@ -146,7 +146,7 @@ def node_port(folder: Path, settings: DeploymentSettings) -> int:
         raise ConfigError(f"{file}: another SuperLink, got {got}; expected {expected}")
     listen = re.search(r"\blisten\s+(?:\S*:)?(\d+)\b", text)
     if listen is None:
-        raise ConfigError(f"{file}: no port, got none; expected listen PORT ssl;")
+        raise ConfigError(f"{file}: no port; expected listen PORT ssl;")
     return int(listen[1])
 
 

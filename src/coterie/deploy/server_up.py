@@ -45,13 +45,12 @@ def check_server(folder: Path) -> tuple[DeploymentSettings, str]:
         raise InUseError(f"{folder}: {what}; expected none (coterie server stop {folder})")
     nginx = find_nginx()
     if nginx is None:
-        what = "nginx is not installed, got none"
-        raise ConfigError(f"server: {what}; expected it (on Debian: apt install nginx-light)")
+        install = "`apt-get install nginx-light`"
+        raise ConfigError(f"server: nginx is not installed: install it with {install}")
     for name in ("ca.crt", "server.pem"):
         certificate_end(folder / "keys" / name)
     if not (folder / "keys" / "server.key").is_file():
-        what = "no file, got none"
-        raise ConfigError(f"{folder / 'keys' / 'server.key'}: {what}; expected the server's key")
+        raise ConfigError(f"{folder / 'keys' / 'server.key'}: no file; expected the server's key")
     require_free(control_port(settings), "deploy.toml: superlink")
     require_free(node_port(folder, settings), f"{NGINX}: listen")
     return settings, nginx

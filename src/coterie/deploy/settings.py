@@ -133,7 +133,7 @@ def load_deployment(
     for name in ("run.toml", "deploy.toml", "pyproject.toml"):
         if not (folder / name).is_file():
             expected = "a folder made by `coterie deploy init`"
-            raise ConfigError(f"{folder}: no {name}, got none; expected {expected}")
+            raise ConfigError(f"{folder}: no {name}; expected {expected}")
     run_file = folder / "run.toml"
     tables = read(run_file)
     for override in overrides:

@@ -176,8 +176,9 @@ def find_run(folder: Path) -> Path:
     try:
         run = Path(str(json.loads((folder / LAST_RUN).read_bytes())["out"]))
     except (OSError, ValueError, KeyError, TypeError):
-        what = "no run was started from here, got none"
-        raise ConfigError(f"{folder}: {what}; expected one (coterie deploy run DIR)") from None
+        start = f"`coterie deploy run {folder}`"
+        what = "no run was started from here"
+        raise ConfigError(f"{folder}: {what}: start one with {start}") from None
     if not (run / "config.toml").exists():
         what = "the run has not begun, or is on another machine, got no such folder"
         raise ConfigError(f"{run}: {what}; expected the folder of a run")

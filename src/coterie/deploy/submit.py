@@ -90,10 +90,8 @@ def _run_folder(
         try:
             return str(json.loads(last.read_bytes())["out"])
         except (OSError, ValueError, KeyError, TypeError):
-            expected = "a run started from here"
-            raise ConfigError(
-                f"{last}: no run to go on with, got none; expected {expected}"
-            ) from None
+            start = f"`coterie deploy run {folder}`"
+            raise ConfigError(f"{last}: no run to go on with: start one with {start}") from None
     name = f"{config.name('algorithm')}-{config.name('source')}-{config.seed}"
     safe_name = re.sub(r"[^A-Za-z0-9_-]+", "-", name)
     # A time, not a number: the folders that exist are on another machine.
