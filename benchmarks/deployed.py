@@ -27,14 +27,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coterie.config.toml_text import read
-from coterie.deploy.flower_commands import FEDERATION, flower_home, run_flwr
-from coterie.deploy.folder import init
-from coterie.deploy.follow import follow, run_status
-from coterie.deploy.live import LIVE
-from coterie.deploy.local import local_federation
-from coterie.deploy.process import descendants
+from coterie.deploy.operate.folder import init
+from coterie.deploy.operate.local import local_federation
+from coterie.deploy.operate.submit import follow, run_status, submit
+from coterie.deploy.processes.flower_commands import FEDERATION, flower_home, run_flwr
+from coterie.deploy.processes.process import descendants
+from coterie.deploy.server.live import LIVE
 from coterie.deploy.settings import DeploymentSettings, load_deployment
-from coterie.deploy.submit import submit
 from coterie.experiment import Experiment, check
 from coterie.flower_app import WORKER
 

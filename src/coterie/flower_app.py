@@ -28,7 +28,7 @@ from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as PackedRecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from coterie.deploy.worker_link import WorkerLostError, WorkerPlace, ask_worker, find_place
+from coterie.deploy.node.worker_link import WorkerLostError, WorkerPlace, ask_worker, find_place
 from coterie.errors import CoterieError
 
 log = logging.getLogger("flwr")
@@ -47,9 +47,9 @@ client = ClientApp()
 
 @server.main()
 def run_server(grid: Grid, context: Context) -> None:
-    """Run the rounds; see ``coterie.deploy.serve.serve``."""
-    from coterie.deploy.events import event_writer
-    from coterie.deploy.serve import serve
+    """Run the rounds; see ``coterie.deploy.server.serve.serve``."""
+    from coterie.deploy.server.live import event_writer
+    from coterie.deploy.server.serve import serve
 
     values = {name: context.run_config.get(key, "") for name, key in KEYS.items()}
     write_event = event_writer()
@@ -62,7 +62,7 @@ def run_server(grid: Grid, context: Context) -> None:
 
 @client.query("describe")
 def on_describe(message: Message, context: Context) -> Message:
-    """Say who this is; see ``coterie.deploy.node_app.describe_client``."""
+    """Say who this is; see ``coterie.deploy.node.app.describe_client``."""
     return Message(_reply("describe", message.content, context), reply_to=message)
 
 
@@ -70,7 +70,7 @@ def on_describe(message: Message, context: Context) -> Message:
 @client.train()
 @client.evaluate()
 def on_work(message: Message, context: Context) -> Message:
-    """Train, evaluate, or compute a statistic; see ``coterie.deploy.node_app.answer_requests``."""
+    """Train, evaluate, or compute a statistic; see ``coterie.deploy.node.app.answer_requests``."""
     return Message(_reply("work", message.content, context), reply_to=message)
 
 
@@ -118,7 +118,7 @@ def _client_file() -> Path | None:
 
 def _work(kind: str, content: RecordDict, context: Context, app: Path | None) -> RecordDict:
     """The content of the reply to a message; imports PyTorch."""
-    from coterie.deploy import node_app
+    from coterie.deploy.node import app as node_app
 
     answer = node_app.describe_client if kind == "describe" else node_app.answer_requests
     replied: RecordDict = answer(content, context, app)
@@ -129,8 +129,8 @@ def _work(kind: str, content: RecordDict, context: Context, app: Path | None) ->
 
 
 def work() -> None:
-    """Be the worker of a node; see ``coterie.deploy.worker``."""
-    from coterie.deploy.worker import run_worker
+    """Be the worker of a node; see ``coterie.deploy.node.worker``."""
+    from coterie.deploy.node.worker import run_worker
 
     run_worker(_handle)
 

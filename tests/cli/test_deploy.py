@@ -92,7 +92,7 @@ def test_a_run_that_the_server_would_refuse_is_not_submitted(
     def never(*arguments: object) -> None:
         raise AssertionError("something was submitted")
 
-    monkeypatch.setattr("coterie.deploy.submit.run_flwr", never)
+    monkeypatch.setattr("coterie.deploy.operate.submit.run_flwr", never)
     private = ("privacy.epsilon=0.1", "privacy.noise=0.5", "privacy.accountant=rdp")
     first = ("train.sampler=poisson", "bounds.enabled=false")
     put = [part for change in (*first, *private, *changes) for part in ("--set", change)]
@@ -104,7 +104,7 @@ def test_a_run_that_the_server_would_refuse_is_not_submitted(
 def test_a_client_is_forgotten_but_for_its_secret(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from coterie.deploy.cache import NodeCache, cache_root
+    from coterie.deploy.node.cache import NodeCache, cache_root
 
     for name in ("hospital-3", "hospital-4"):
         cache = NodeCache(cache_root({"cache": tmp_path}, name), "a")
@@ -137,7 +137,7 @@ def test_a_password_on_the_command_line_is_warned_of(
 
 
 def test_what_a_node_keeps_is_for_its_user_alone(tmp_path: Path) -> None:
-    from coterie.deploy.cache import NodeCache, cache_root
+    from coterie.deploy.node.cache import NodeCache, cache_root
 
     root = cache_root({"cache": tmp_path}, "hospital-3")
     # As an earlier version made it.
@@ -151,10 +151,7 @@ def test_a_folder_that_is_none_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert invoke(["deploy", "run", str(tmp_path)]) == 2
-    assert (
-        "no run.toml; expected a folder made by `coterie deploy init`"
-        in capsys.readouterr().err
-    )
+    assert "no run.toml; expected a folder made by `coterie deploy init`" in capsys.readouterr().err
     (tmp_path / "c.toml").write_text(CONFIG)
     assert invoke(["deploy", "init", str(tmp_path), "--config", str(tmp_path / "c.toml")]) == 2
     assert "not empty" in capsys.readouterr().err
@@ -172,7 +169,7 @@ def test_a_server_that_is_not_there_is_a_remote_failure(
     deployment: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
-    from coterie.deploy.process import free_ports
+    from coterie.deploy.processes.process import free_ports
 
     text = (deployment / "deploy.toml").read_text().replace(":18101", f":{free_ports(1)[0]}")
     (deployment / "deploy.toml").write_text(text)
@@ -185,7 +182,7 @@ def test_a_check_of_an_address_where_nobody_is_says_so(
 ) -> None:
     """It must not be taken for one that is closed."""
     pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
-    from coterie.deploy.process import free_ports
+    from coterie.deploy.processes.process import free_ports
 
     command = ["deploy", "check", str(deployment), "--superlink", f"127.0.0.1:{free_ports(1)[0]}"]
     assert invoke(command) == 7

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.deploy.folder import init
+from coterie.deploy.operate.folder import init
 
 CONFIG = """
 seed = 3

@@ -9,8 +9,8 @@ import pytest
 
 from coterie.core.keep import Keep
 from coterie.core.work import Train
-from coterie.deploy.data_form import DataForm
 from coterie.deploy.federation_spec import FederationSpec
+from coterie.deploy.settings import DataForm
 from coterie.errors import ConfigError
 from coterie.experiment import check
 from coterie.objectives import plain

@@ -21,10 +21,10 @@ from safetensors.numpy import load_file
 from coterie.cli.main import invoke
 from coterie.core.keep import Keep, KeptState
 from coterie.core.vectors import Layout
-from coterie.deploy.cache import cache_root
-from coterie.deploy.data_form import DataForm
 from coterie.deploy.federation_spec import FederationSpec
-from coterie.deploy.kept_file import FILE, KeptFile, KeptRounds
+from coterie.deploy.kept import KEPT_FILE, KeptFile, KeptRounds
+from coterie.deploy.node.cache import cache_root
+from coterie.deploy.settings import DataForm
 from coterie.engines.flower.messages import NOTE
 from coterie.errors import ConfigError, DataError
 from coterie.experiment import check
@@ -80,7 +80,7 @@ def kept_files(folder: Path, config: Mapping[str, Any]) -> dict[str, KeptFile]:
     keep = spec_of(config).kept
     found = {}
     for name in (f"client-{client:02d}" for client in range(6)):
-        for path in cache_root({"cache": folder / "cache"}, name).glob(f"run-*/{FILE}"):
+        for path in cache_root({"cache": folder / "cache"}, name).glob(f"run-*/{KEPT_FILE}"):
             assert keep is not None
             found[name] = KeptFile(path, path.parent.name.removeprefix("run-"), keep)
     return found
@@ -307,7 +307,7 @@ def test_a_damaged_file_is_refused_in_one_line_and_its_client_begins_anew(
 
 def test_a_file_of_another_run_or_shape_is_none_of_this_one(tmp_path: Path) -> None:
     keep = Keep(((2, 4),))
-    file = KeptFile(tmp_path / FILE, "a", keep)
+    file = KeptFile(tmp_path / KEPT_FILE, "a", keep)
     assert not len(file.read("one").rounds)
     kept = KeptRounds.none("one", 2).after(3, np.array([1, 2], np.float32), most=2)
     file.write(kept)

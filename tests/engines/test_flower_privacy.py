@@ -17,7 +17,7 @@ pytest.importorskip("dp_accounting", reason="the extra 'privacy' is not installe
 
 from flwr.app import Array, Message
 
-from coterie.deploy.serve import serve
+from coterie.deploy.server.serve import serve
 from coterie.errors import ConfigError, PrivacyError
 from coterie.experiment import check
 from coterie.runs.run import run_config

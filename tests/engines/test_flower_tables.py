@@ -21,11 +21,10 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 from flwr.app import Context, Message, RecordDict
 
 from coterie.data.tabular.raw import Column, Encode
-from coterie.deploy.client_table import loaded_table, read_client_table
-from coterie.deploy.column_description import usual_reports
-from coterie.deploy.data_form import DataForm
-from coterie.deploy.data_sources import trial_share
-from coterie.deploy.settings import DeploymentSettings, form_of
+from coterie.deploy.node.client_table import loaded_table, read_client_table
+from coterie.deploy.node.data_sources import trial_share
+from coterie.deploy.server.agreement import usual_reports
+from coterie.deploy.settings import DataForm, DeploymentSettings, form_of
 from coterie.errors import ConfigError, DataError
 from coterie.experiment import check
 from coterie.export import export_run

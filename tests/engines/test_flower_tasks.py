@@ -17,10 +17,10 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 from coterie.core.keys import Key
 from coterie.data import Population
 from coterie.data.sources.saved import POPULATION, population_bytes, population_digest
-from coterie.deploy.cache import NodeCache
-from coterie.deploy.client_data import ClientData
 from coterie.deploy.federation_spec import FederationSpec
-from coterie.deploy.node import Node
+from coterie.deploy.node.cache import NodeCache
+from coterie.deploy.node.client_data import ClientData
+from coterie.deploy.node.node import Node
 from coterie.deploy.settings import form_of
 from coterie.errors import ConfigError, DataError
 from coterie.experiment import check

@@ -21,12 +21,12 @@ from coterie.cli.main import invoke
 from coterie.clients.wire import Request
 from coterie.core.describe import Describe
 from coterie.core.work import Deliver, Evaluate, Train
-from coterie.deploy.cache import NodeCache, cache_root
-from coterie.deploy.client_data import ClientData
-from coterie.deploy.data_form import DataForm
 from coterie.deploy.federation_spec import FederationSpec
-from coterie.deploy.node import Node
-from coterie.deploy.served_file import FILE, ServedModel
+from coterie.deploy.kept import SERVED_FILE, ServedModel
+from coterie.deploy.node.cache import NodeCache, cache_root
+from coterie.deploy.node.client_data import ClientData
+from coterie.deploy.node.node import Node
+from coterie.deploy.settings import DataForm
 from coterie.errors import ConfigError, DataError
 from coterie.experiment import check
 from coterie.objectives import plain
@@ -85,7 +85,7 @@ def simulated(folder: Path, config: Mapping[str, Any]) -> Path:
 
 def served(folder: Path, name: str) -> ServedModel:
     """What a node was sent in its last run."""
-    (path,) = cache_root({"cache": str(folder / "cache")}, name).glob(f"run-*/{FILE}")
+    (path,) = cache_root({"cache": str(folder / "cache")}, name).glob(f"run-*/{SERVED_FILE}")
     return ServedModel.read(path)
 
 
@@ -156,7 +156,7 @@ def test_several_models_for_one_client_are_not_sent(tmp_path: Path) -> None:
     config = configured("fedem", 2, groups=2)
     reported = run(tmp_path, config, grid_of(tmp_path, config))
     assert "clients predict with several models, so none was sent" in said(reported)[-1]
-    assert not list((tmp_path / "cache").rglob(FILE))
+    assert not list((tmp_path / "cache").rglob(SERVED_FILE))
 
 
 def test_what_leaves_a_node_without_labels_is_on_the_page(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_a_delivered_model_can_be_taken_away(node: Node, tmp_path: Path) -> None
     assert invoke(["node", "export", "clinic", "--out", str(out), "--cache", str(tmp_path)]) == 0
     tensors = load_file(out)
     assert sum(tensor.numel() for tensor in tensors.values()) == 650
-    file = node.cache.folder / FILE
+    file = node.cache.folder / SERVED_FILE
     assert file.stat().st_mode & 0o777 == 0o600
     file.write_bytes(file.read_bytes()[:40])
     with pytest.raises(DataError, match=r"cannot be read, got .*; expected served\.safetensors"):

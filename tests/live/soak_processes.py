@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from coterie.deploy.process import ProcessId, identify
+from coterie.deploy.processes.process import ProcessId, identify
 
 # What a command line holds -> what its process is. The first that fits counts.
 ROLES = {
@@ -22,7 +22,7 @@ ROLES = {
     "flwr-serverapp": "ServerApp",
     "flower-superexec": "superexec",
     "flower-superlink": "SuperLink",
-    "coterie.deploy.supernode": "node",
+    "coterie.deploy.processes.supernode": "node",
     "nginx": "nginx",
     "coterie node join": "keeper of a node",
     "coterie server up": "keeper of the server",

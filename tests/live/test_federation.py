@@ -22,14 +22,13 @@ import pytest
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from coterie.config.toml_text import read
-from coterie.deploy.flower_commands import environment, flower_home
-from coterie.deploy.folder import init
-from coterie.deploy.follow import follow
 from coterie.deploy.keys import make_node_key, make_server_keys
-from coterie.deploy.local import LocalFederation, local_federation
-from coterie.deploy.process import descendants, free_ports, start, stop
+from coterie.deploy.operate.folder import init
+from coterie.deploy.operate.local import LocalFederation, local_federation
+from coterie.deploy.operate.submit import follow, submit
+from coterie.deploy.processes.flower_commands import environment, flower_home
+from coterie.deploy.processes.process import descendants, free_ports, start, stop
 from coterie.deploy.settings import DeploymentSettings, load_deployment
-from coterie.deploy.submit import submit
 from coterie.errors import CoterieError, QuorumError
 from coterie.experiment import Experiment, check
 from coterie.runs.run import run_config

@@ -14,12 +14,11 @@ import pytest
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
-from coterie.deploy.flower_commands import environment, flower_home
-from coterie.deploy.follow import follow
-from coterie.deploy.local import LocalFederation, local_federation
-from coterie.deploy.process import descendants, free_ports, start
+from coterie.deploy.operate.local import LocalFederation, local_federation
+from coterie.deploy.operate.submit import follow, submit
+from coterie.deploy.processes.flower_commands import environment, flower_home
+from coterie.deploy.processes.process import descendants, free_ports, start
 from coterie.deploy.settings import load_deployment
-from coterie.deploy.submit import submit
 from tests.deploy.conftest import write_deployment
 from tests.live.federations import left_behind
 
@@ -31,7 +30,7 @@ LOADER = """
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord
 from flwr.supercore.inflatable.inflatable_object import add_header_to_object_body
-from coterie.deploy.data_sources import load_function
+from coterie.deploy.node.data_sources import load_function
 from coterie.engines.flower import messages
 """
 SPOILS = {

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from coterie.config.toml_text import read
-from coterie.deploy.kept_file import FILE
+from coterie.deploy.kept import KEPT_FILE
 from coterie.experiment import check
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.progress import OWN_MODELS, kept_state
@@ -31,7 +31,7 @@ def test_models_of_the_clients_own_are_in_files_of_their_nodes(tmp_path: Path) -
         out = three.run(config)
         here = three.simulated(config, "ditto")
         gap = difference(out, here)
-        files = list(tmp_path.rglob(FILE))
+        files = list(tmp_path.rglob(KEPT_FILE))
         kept = [load_file(file)["vectors"][-1] for file in files]
         modes = {file.stat().st_mode & 0o777 for file in files}
     checkpoint = RunFolder(here).checkpoints.latest()

@@ -14,8 +14,8 @@ import pytest
 
 from coterie.cli.main import invoke
 from coterie.config.toml_text import read
-from coterie.deploy.local import local_federation
-from coterie.deploy.proxy import find_nginx
+from coterie.deploy.operate.local import local_federation
+from coterie.deploy.operate.proxy import find_nginx
 from coterie.experiment import check
 from coterie.runs.run import run_config
 from tests.deploy.conftest import write_deployment

@@ -13,8 +13,8 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from coterie.cli.main import invoke
 from coterie.config.toml_text import read
-from coterie.deploy.folder import init
-from coterie.deploy.served_file import FILE, ServedModel
+from coterie.deploy.kept import SERVED_FILE, ServedModel
+from coterie.deploy.operate.folder import init
 from coterie.experiment import check
 from coterie.runs.run import run_config
 from tests.deploy.conftest import CONFIG
@@ -47,7 +47,7 @@ def test_the_last_of_four_nodes_has_no_labels(tmp_path: Path) -> None:
     placed = groups_of(out)
     assert placed == groups_of(here)
     assert placed[3] >= 0
-    (file,) = tmp_path.rglob(FILE)
+    (file,) = tmp_path.rglob(SERVED_FILE)
     mine = ServedModel.read(file)
     assert (mine.group, mine.by) == (placed[3], "its inputs")
     from safetensors.numpy import load_file

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import coterie as ct
 from coterie.algorithms.local import local
 from coterie.cli.main import invoke
-from coterie.deploy.only_simulated import check_real
+from coterie.deploy.federation_spec import check_real
 from coterie.experiment import check
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config

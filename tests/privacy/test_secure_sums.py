@@ -15,8 +15,8 @@ from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.plan import Plan
 from coterie.core.updates import Updates
-from coterie.deploy.data_form import DataForm
 from coterie.deploy.federation_spec import FederationSpec
+from coterie.deploy.settings import DataForm
 from coterie.errors import ConfigError
 from coterie.experiment import check
 from coterie.methods.buffered import Buffering

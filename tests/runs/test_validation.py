@@ -12,8 +12,8 @@ import coterie as ct
 from coterie.cli.main import invoke
 from coterie.core.keys import Key
 from coterie.data import Population
-from coterie.deploy.data_form import DataForm
 from coterie.deploy.federation_spec import FederationSpec
+from coterie.deploy.settings import DataForm
 from coterie.errors import ConfigError
 from coterie.experiment import check, load_config
 from coterie.runs.compose import compose

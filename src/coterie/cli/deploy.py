@@ -42,7 +42,7 @@ def deploy_init(
 
     It has the app, its configuration, client.py to fill in, and keys for a trial.
     """
-    from coterie.deploy.folder import init, next_step
+    from coterie.deploy.operate.folder import init, next_step
     from coterie.terminal import say
 
     for path in init(folder, config, clients, host or ()):
@@ -56,9 +56,9 @@ def deploy_run(
     """Run on the SuperLink that deploy.toml names."""
     # Rounds run on the server. Here is none to finish, only processes to take down.
     with stop_once():
-        from coterie.deploy.flower_commands import require_flower
+        from coterie.deploy.operate.submit import run_remote
+        from coterie.deploy.processes.flower_commands import require_flower
         from coterie.deploy.settings import load_deployment
-        from coterie.deploy.submit import run_remote
 
         # Flower is an extra: without it the first line says how to install it, before
         # anything is read.
@@ -86,12 +86,12 @@ def deploy_local(
     Starts a SuperLink and SuperNodes with TLS and keys, runs, and stops them.
     """
     with stop_once():
-        from coterie.deploy.configured import check_before_submitting
-        from coterie.deploy.flower_commands import require_flower
-        from coterie.deploy.folder import refuse_unfilled
-        from coterie.deploy.local import local_federation
+        from coterie.deploy.operate.folder import refuse_unfilled
+        from coterie.deploy.operate.local import local_federation
+        from coterie.deploy.operate.submit import run_remote
+        from coterie.deploy.processes.flower_commands import require_flower
+        from coterie.deploy.server.configured import check_before_submitting
         from coterie.deploy.settings import load_deployment
-        from coterie.deploy.submit import run_remote
         from coterie.errors import ConfigError
         from coterie.terminal import say
 
@@ -137,8 +137,8 @@ def deploy_check(
 
     The stranger has the public certificate and no registered key. Run it on another machine.
     """
-    from coterie.deploy.exposure import refuse_exposed, try_as_stranger
-    from coterie.deploy.flower_commands import require_flower
+    from coterie.deploy.operate.exposure import refuse_exposed, try_as_stranger
+    from coterie.deploy.processes.flower_commands import require_flower
     from coterie.deploy.settings import load_deployment
     from coterie.terminal import say
 
@@ -168,10 +168,9 @@ def deploy_status(
 
     It reads the run's folder, on the machine of the server. DIR may also be the folder of a run.
     """
-    from coterie.deploy.status import read_status, refuse_strange_state
-    from coterie.deploy.status_page import status_page
-    from coterie.deploy.status_server import StatusServer
-    from coterie.deploy.status_tables import print_status
+    from coterie.deploy.watch.page import StatusServer, status_page
+    from coterie.deploy.watch.status import read_status, refuse_strange_state
+    from coterie.deploy.watch.tables import print_status
     from coterie.report.files import refuse_unwritable_output
     from coterie.terminal import say
 

@@ -25,9 +25,9 @@ def server_up(
 
     Each is started again when it ends. Both go on in the background.
     """
-    from coterie.deploy.flower_commands import require_flower
-    from coterie.deploy.server_folder import added_nodes
-    from coterie.deploy.server_up import keep_server_up, start_server
+    from coterie.deploy.operate.server_folder import added_nodes
+    from coterie.deploy.operate.server_up import keep_server_up, start_server
+    from coterie.deploy.processes.flower_commands import require_flower
     from coterie.terminal import say
 
     require_flower()
@@ -45,7 +45,7 @@ def server_up(
 
 def server_stop(folder: Folder, debug: Debug = False) -> None:
     """Stop the server; a run that is in progress can be resumed."""
-    from coterie.deploy.server_up import stop_server
+    from coterie.deploy.operate.server_up import stop_server
     from coterie.terminal import say
 
     say("stopped" if stop_server(folder) else "was down")
@@ -63,7 +63,7 @@ def server_status(
 
     The exit code is 7 where the server is down.
     """
-    from coterie.deploy.server_status import require_listening, show_status
+    from coterie.deploy.operate.server_up import require_listening, show_status
 
     if quick:
         require_listening(folder)
@@ -80,7 +80,7 @@ def server_backup(
 
     Keys, nodes, database and runs, while the server and a run go on. The file has the server's private key. Only its owner may read it.
     """
-    from coterie.deploy.backup import write_backup
+    from coterie.deploy.operate.backup import write_backup
     from coterie.terminal import say
 
     backup = write_backup(folder, to)
@@ -95,7 +95,7 @@ def server_restore(
     debug: Debug = False,
 ) -> None:
     """Make a deployment from a backup, whose bytes are checked."""
-    from coterie.deploy.restore import restore_backup
+    from coterie.deploy.operate.backup import restore_backup
     from coterie.terminal import say
 
     backup = restore_backup(file, to)
@@ -118,7 +118,7 @@ def server_add(
     debug: Debug = False,
 ) -> None:
     """Let nodes in: bind each public key to the name of its client."""
-    from coterie.deploy.server_nodes import add_node
+    from coterie.deploy.operate.server_folder import add_node
     from coterie.errors import ConfigError
     from coterie.terminal import say
 
@@ -135,7 +135,7 @@ def server_remove(
     debug: Debug = False,
 ) -> None:
     """Let nodes in no longer."""
-    from coterie.deploy.server_nodes import remove_node
+    from coterie.deploy.operate.server_folder import remove_node
     from coterie.terminal import say
 
     for name in names:

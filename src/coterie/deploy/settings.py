@@ -4,23 +4,63 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 from pydantic import Field
+from torch import Tensor
 
 from coterie.config.arguments import check_arguments
 from coterie.config.toml_text import put, read
 from coterie.data.sources.files import ColumnOption
+from coterie.data.tabular.encoder import Encoder
 from coterie.data.tabular.raw import Column, Encode
-from coterie.deploy.data_form import DataForm
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment, check
 from coterie.experiment.defaults import fit_cohort
 from coterie.experiment.objects import make_choice
 from coterie.runs.data import read_samples
 from coterie.tasks import Multilabel
+
+
+@dataclass(frozen=True, slots=True)
+class DataForm:
+    """What the samples of all clients have in common.
+
+    Args:
+        classes: their names, in the order of the labels; none where targets are numbers.
+        target_shape: of the targets of one sample; ``()`` for a single label or number.
+        columns: of tables of which inputs are made; the shape is known when clients have reported of
+            them.
+
+    Example:
+        >>> DataForm((8,), ("cat", "dog")).targets(3).dtype, DataForm((8,), (), (2,)).targets(3).shape
+        (torch.int64, torch.Size([3, 2]))
+    """
+
+    shape: tuple[int, ...]
+    classes: tuple[str, ...]
+    target_shape: tuple[int, ...] = ()
+    columns: tuple[Column, ...] = ()
+
+    @property
+    def numbers(self) -> bool:
+        """Whether targets are numbers, and not labels or tokens."""
+        return not self.classes
+
+    def targets(self, n: int) -> Tensor:
+        """Zeros in the form of the targets of ``n`` samples, float32 or int64 ``[n, ...]``."""
+        dtype = torch.float32 if self.numbers else torch.int64
+        return torch.zeros(n, *self.target_shape, dtype=dtype)
+
+    def encoded(self, encoder: Encoder) -> DataForm:
+        """The form of the inputs that are made of the columns."""
+        return replace(self, shape=(len(encoder.features),))
+
+
+# --- deploy.toml ----------------------------------------------------------------------------------
 
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -45,7 +85,7 @@ class DeploymentSettings:
             which Flower gives up a node that died.
         most_samples: a client that claims more samples is refused.
         superlink: ``host:port`` of the SuperLink, where runs are started. Nodes connect elsewhere,
-            see `coterie.deploy.proxy`.
+            see `coterie.deploy.operate.proxy`.
         root_certificates: file of the authority that signed its certificate.
         folder: of the runs, on the SuperLink's machine.
     """

@@ -1,0 +1,227 @@
+"""Where the ``data`` of a node are: parquet or CSV files, the answer to a SQL query, or a folder of
+images. They are read again for every request, so data that change are seen."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.data.images.pixels import decode, unit
+from coterie.data.tabular.raw_columns import category_text
+from coterie.deploy.node.data_sources import (
+    Pair,
+    divide,
+    is_unlabelled,
+    pair_of_table,
+    read_files,
+)
+from coterie.errors import ConfigError, DataError, first_line, install_command
+
+IMAGES = (".png", ".jpg", ".jpeg")
+# Of the environment: on a command line every user of the machine could read it.
+PASSWORD = "COTERIE_DATABASE_PASSWORD"
+_WITH_PASSWORD = re.compile(r"://[^@]*:[^@]*@|(password|passwd|pwd)\s*=", re.IGNORECASE)
+# What of a URL may be shown: its kind, its host and the database, but no user and no options.
+_SHOWN = re.compile(r"([\w+]+://)(?:[^?]*@)?([\w.:/\[\]-]*)(?:\?[^@]*)?")
+_ORDERED = re.compile(r"\border\s+by\b", re.IGNORECASE)
+
+
+def is_database(source: str) -> bool:
+    """Whether the ``data`` of a node are the URL of a database.
+
+    Example:
+        >>> is_database("postgresql+psycopg://reader@db/clinic"), is_database("/srv/patients")
+        (True, False)
+    """
+    return "://" in source
+
+
+def read_node_data(
+    options: Mapping[str, Any], classes: Sequence[str] | None
+) -> tuple[Pair, Pair | None]:
+    """Training and test samples of a node, for runs whose inputs are numbers; of one without labels
+    ``None`` for the labels and for the test samples.
+
+    Args:
+        options: of the node: ``data``, and what belongs to it, as ``docs/deploy.md`` lists them.
+        classes: names of the classes, for labels that are text, and for the folders of images;
+            ``None`` where they are not known: labels stay as they are.
+    """
+    source = str(options["data"])
+    if is_database(source):
+        table = read_query(options)
+        train, test = divide(*pair_of_table(table, _shown(source), options))
+    else:
+        path = Path(source).expanduser()
+        if is_unlabelled(options) and _images_in(path):
+            return (_images_alone(path), None), None
+        if _has_images(path) and not is_unlabelled(options):
+            return _read_images(path, classes)
+        train, test = read_files(path, options)
+    if test is not None:
+        test = _with_numbers(test, classes)
+    return _with_numbers(train, classes), test
+
+
+def _with_numbers(pair: Pair, classes: Sequence[str] | None) -> Pair:
+    """Labels that are text as their places among the classes."""
+    inputs, labels = pair
+    if labels is None or classes is None or np.asarray(labels).dtype.kind not in "UO":
+        return pair
+    return inputs, places(labels, classes)
+
+
+def places(labels: Sequence[Any] | NDArray[Any], classes: Sequence[str]) -> NDArray[np.int64]:
+    """The places of labels among the names of the classes, int64 ``[n]``.
+
+    Example:
+        >>> places(["ill", "healthy"], ("healthy", "ill"))
+        array([1, 0])
+    """
+    names = [str(category_text(label)) for label in labels]
+    unknown = sorted(set(names) - set(classes))
+    if unknown:
+        what = f"a label that is no class, got {unknown[0]!r}"
+        raise DataError(f"node: {what}; expected one of {', '.join(classes)}")
+    return np.array([classes.index(name) for name in names], np.int64)
+
+
+# --- a database -----------------------------------------------------------------------------------
+
+
+def read_query(options: Mapping[str, Any]) -> Any:
+    """The answer of a database as a table of pyarrow.
+
+    The query has to say ``ORDER BY``: a fifth of the rows is test data, and which rows these are
+    follows from their order.
+
+    Args:
+        options: of the node: ``data``, a URL as SQLAlchemy has them, and ``query``.
+    """
+    query = str(options.get("query", ""))
+    url = str(options["data"])
+    where = _shown(url)
+    if not _ORDERED.search(query):
+        got = repr(query[:80]) if query else "none"
+        expected = "SELECT ... ORDER BY a key, so that the same rows are test data every time"
+        raise DataError(f"{where}: --query: rows in no order, got {got}; expected {expected}")
+    try:
+        import pandas as pd
+        import pyarrow as pa
+        from sqlalchemy import create_engine, make_url, text
+        from sqlalchemy.exc import SQLAlchemyError
+        from sqlalchemy.pool import NullPool
+    except ImportError:
+        install = install_command("sql")
+        what = "SQLAlchemy is not installed"
+        raise ConfigError(f"{where}: {what}: install it with {install}") from None
+    try:
+        address = make_url(url)
+    except (SQLAlchemyError, ValueError):
+        # Without what SQLAlchemy says: it may quote a part of the password.
+        what = "no URL of a database, got another text"
+        raise DataError(f"{where}: {what}; expected kind+driver://user@host/name") from None
+    if address.password is None and PASSWORD in os.environ:
+        address = address.set(password=os.environ[PASSWORD])
+    try:
+        engine = create_engine(address, poolclass=NullPool)
+        try:
+            with engine.connect() as connection:
+                frame = pd.read_sql_query(text(query), connection)
+        finally:
+            engine.dispose()
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except ModuleNotFoundError as error:
+        what = f"no driver, got no package {error.name}"
+        raise ConfigError(f"{where}: {what}; expected it to be installed") from None
+    except (SQLAlchemyError, OSError, ValueError) as error:
+        what = f"cannot be read, got {_without_secrets(first_line(error), address)}"
+        raise DataError(f"{where}: {what}; expected an answer to --query") from None
+
+
+def has_password(source: str) -> bool:
+    """Whether the ``data`` of a node are the URL of a database with a password in it."""
+    return is_database(source) and _WITH_PASSWORD.search(source) is not None
+
+
+def _shown(url: str) -> str:
+    """A URL without user, password and options, any of which may be secret.
+
+    Example:
+        >>> _shown("postgresql://reader:secret@db/clinic?sslpassword=other")
+        'postgresql://db/clinic'
+        >>> _shown("postgresql:reader:secret@db")
+        'the database'
+    """
+    found = _SHOWN.fullmatch(url)
+    if found is None:
+        return "the database"
+    return found[1] + found[2]
+
+
+def _without_secrets(line: str, address: Any) -> str:
+    """What a driver says, without the password and the options of the URL that it may repeat."""
+    options = [value for values in address.normalized_query.values() for value in values]
+    for secret in (address.password, *options):
+        if secret:
+            line = line.replace(str(secret), "***")
+    return line
+
+
+# --- images ---------------------------------------------------------------------------------------
+
+
+def _has_images(path: Path) -> bool:
+    """Whether a folder has images in folders that are named as classes."""
+    if not path.is_dir() or any(path.glob("train.*")):
+        return False
+    patterns = ("train/*/*", "*/*")
+    return any(file.suffix.lower() in IMAGES for pattern in patterns for file in path.glob(pattern))
+
+
+def _images_in(path: Path) -> list[Path]:
+    """The images that lie in a folder itself, in the order of their names."""
+    if not path.is_dir():
+        return []
+    return sorted(file for file in path.iterdir() if file.suffix.lower() in IMAGES)
+
+
+def _images_alone(path: Path) -> NDArray[np.float32]:
+    """Images without labels, float32 ``[n, channels, height, width]`` in 0 to 1."""
+    files = _images_in(path)
+    return unit(decode([file.read_bytes() for file in files], str(path)))
+
+
+def _read_images(path: Path, classes: Sequence[str] | None) -> tuple[Pair, Pair | None]:
+    """Images of ``train/CLASS`` and ``test/CLASS``, or of ``CLASS`` with a fifth for test."""
+    if (path / "train").is_dir():
+        train = _images_of(path / "train", classes)
+        if (path / "test").is_dir():
+            return train, _images_of(path / "test", classes)
+        return train, (train[0][:0], train[1][:0])
+    return divide(*_images_of(path, classes))
+
+
+def _images_of(folder: Path, classes: Sequence[str] | None) -> Pair:
+    """Images float32 ``[n, channels, height, width]`` in 0 to 1, and labels int64 ``[n]``, or names
+    where the classes are not known."""
+    folders = sorted(one for one in folder.iterdir() if one.is_dir())
+    # In the order of their names, so that the same images are test data every time.
+    files = [
+        (file, one.name)
+        for one in folders
+        for file in sorted(one.iterdir())
+        if file.suffix.lower() in IMAGES
+    ]
+    if not files:
+        raise DataError(f"{folder}: no images; expected folders named as classes")
+    names = [name for _, name in files]
+    labels = np.asarray(names) if classes is None else places(names, classes)
+    pixels = decode([file.read_bytes() for file, _ in files], str(folder))
+    return unit(pixels), labels

@@ -1,0 +1,228 @@
+"""The worker of a node, as the process that Flower starts for each message sees it: found, or
+started, and asked.
+
+Importing PyTorch takes longer than most work. So the first message of a node starts a process beside
+it that stays, and the processes of later messages hand their work to it. They import neither PyTorch
+nor Numba, and so does this module.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from coterie.deploy.processes.flower_commands import SUPERNODE
+from coterie.deploy.processes.process import ProcessId, identify, parent_of
+
+_START = struct.Struct(">4sIQ")  # mark, bytes of the head, bytes of the body
+_MARK = b"CTW1"
+_MOST_HEAD = 1 << 26
+_MOST_BODY = 1 << 34
+_CREDENTIALS = struct.Struct("3i")  # Linux's ucred: process, user, group
+
+
+def send_frame(connection: socket.socket, head: Mapping[str, Any], body: bytes = b"") -> None:
+    """Send words, as JSON can hold them, and bytes."""
+    words = json.dumps(head).encode()
+    connection.sendall(_START.pack(_MARK, len(words), len(body)) + words)
+    # Nothing to send is not sent: the other end may have read all, and be closed.
+    if body:
+        connection.sendall(body)
+
+
+def read_frame(connection: socket.socket) -> tuple[dict[str, Any], bytes]:
+    """What `send_frame` sent.
+
+    Raises:
+        EOFError: if the other process ended before it was whole.
+        ValueError: for anything else than a frame.
+    """
+    mark, head, body = _START.unpack(_read(connection, _START.size))
+    if mark != _MARK or head > _MOST_HEAD or body > _MOST_BODY:
+        raise ValueError("no frame")
+    words = json.loads(_read(connection, head))
+    if not isinstance(words, dict):
+        raise ValueError("no frame")
+    return words, _read(connection, body)
+
+
+def _read(connection: socket.socket, size: int) -> bytes:
+    data = bytearray(size)
+    view = memoryview(data)
+    at = 0
+    while at < size:
+        came = connection.recv_into(view[at:])
+        if not came:
+            raise EOFError("the other process ended")
+        at += came
+    return bytes(data)
+
+
+def check_peer(connection: socket.socket) -> None:
+    """Refuse a process of another user."""
+    packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, user, _ = _CREDENTIALS.unpack(packed)
+    if user != os.getuid():
+        raise PermissionError(f"a process of another user, {user}")
+
+
+# --- the worker -----------------------------------------------------------------------------------
+
+# The process at a client: ours, or Flower's command where somebody starts that.
+NODES = (SUPERNODE, "flower-supernode")
+MEMORY = 4.0  # GiB that a worker may hold after a message, unless the node says otherwise
+_ATTEMPTS = 3
+_WAITING = 16  # messages of one node that may wait for the worker
+
+
+class WorkerLostError(Exception):
+    """The worker ended while it worked, so what it did is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPlace:
+    """Where the worker of a node listens.
+
+    Args:
+        memory: GiB that it may hold after a message.
+    """
+
+    folder: Path
+    node: ProcessId
+    command: str
+    memory: float
+
+    @property
+    def socket(self) -> Path:
+        """The socket: one for each process of a node, so that a later process never meets an older
+        one's worker."""
+        name = hashlib.sha256(f"{self.node.pid} {self.node.born}".encode()).hexdigest()[:16]
+        return self.folder / f"{name}.sock"
+
+
+def find_place(options: Mapping[str, Any], command: str) -> WorkerPlace | None:
+    """Where the worker of this process's node is to be; ``None`` where there is to be none: switched
+    off, not under a node, not on Linux, or no folder that is this user's alone.
+
+    Args:
+        options: of the node: ``worker``, whether there is one, and ``worker_memory``; by default
+            ``COTERIE_WORKER`` and ``COTERIE_WORKER_MEMORY`` of the environment say so.
+    """
+    on = options.get("worker", os.environ.get("COTERIE_WORKER", "1"))
+    if sys.platform != "linux" or str(on).lower() in ("0", "false", "no"):
+        return None
+    node = _node_above()
+    folder = _private_folder()
+    if node is None or folder is None:
+        return None
+    memory = options.get("worker_memory", os.environ.get("COTERIE_WORKER_MEMORY", MEMORY))
+    return WorkerPlace(folder, node, command, float(memory))
+
+
+def _node_above() -> ProcessId | None:
+    """The SuperNode that this process works for."""
+    pid: int | None = os.getpid()
+    while pid is not None and pid > 1:
+        with suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:4]
+            # The interpreter and its options come first.
+            if any(Path(os.fsdecode(word)).name in NODES for word in words):
+                return identify(pid)
+        pid = parent_of(pid)
+    return None
+
+
+def _private_folder() -> Path | None:
+    """A folder that this user alone may enter; ``None`` where another user was faster."""
+    folder = Path(tempfile.gettempdir()) / f"coterie-{os.getuid()}"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    private = stat.S_ISDIR(found.st_mode) and not stat.S_IMODE(found.st_mode) & 0o077
+    if not private or found.st_uid != os.getuid():
+        return None
+    return folder
+
+
+def ask_worker(
+    place: WorkerPlace, head: Mapping[str, Any], body: bytes
+) -> tuple[dict[str, Any], bytes]:
+    """Have the worker do a piece of work, starting one where there is none.
+
+    Raises:
+        WorkerLostError: if it ended while it worked.
+        OSError: if none can be started.
+    """
+    for _ in range(_ATTEMPTS):
+        with _connected(place) as connection:
+            try:
+                send_frame(connection, head, body)
+                taken, _ = read_frame(connection)
+            except (EOFError, OSError):
+                # It ended before it took the work, as one that was idle too long.
+                continue
+            # One that was started for another app or version lets the next be started.
+            if not taken.get("taken"):
+                continue
+            try:
+                return read_frame(connection)
+            except (EOFError, OSError) as error:
+                raise WorkerLostError("the worker of this node ended during a message") from error
+    raise OSError("no worker of this node could be started")
+
+
+@contextmanager
+def _connected(place: WorkerPlace) -> Iterator[socket.socket]:
+    """A connection to the worker, which is started if there is none."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        # Two messages at once must not start two.
+        with _locked(place.socket.with_suffix(".lock")):
+            try:
+                connection.connect(str(place.socket))
+            except (FileNotFoundError, ConnectionRefusedError):
+                _start(place)
+                connection.connect(str(place.socket))
+        check_peer(connection)
+        yield connection
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    with file.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
+def _start(place: WorkerPlace) -> None:
+    """Start a worker on a socket that listens already: what connects meanwhile waits for it."""
+    place.socket.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(place.socket))
+        listener.listen(_WAITING)
+        arguments: Sequence[Any] = (
+            listener.fileno(),
+            place.node.pid,
+            place.node.born,
+            place.memory,
+            place.socket,
+        )
+        subprocess.Popen(
+            # -P: nothing is imported from the folder in which the node was started.
+            [sys.executable, "-P", "-c", place.command, *map(str, arguments)],
+            pass_fds=[listener.fileno()],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )

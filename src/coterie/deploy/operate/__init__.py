@@ -1,0 +1,1 @@
+"""What those do who set a federation up: its folder, its server, and its runs."""

@@ -1,0 +1,1 @@
+"""Flower's commands and the processes of a federation: started, watched, and stopped."""

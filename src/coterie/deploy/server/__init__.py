@@ -1,0 +1,1 @@
+"""The app beside the SuperLink: the rounds of a simulation, with real clients."""

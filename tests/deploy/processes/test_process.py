@@ -1,0 +1,70 @@
+"""Starting and stopping Flower's commands."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from pathlib import Path
+
+import pytest
+
+from coterie.deploy.processes import process
+from coterie.deploy.processes.process import free_ports, stop
+from coterie.errors import RemoteError
+
+
+def test_processes_are_stopped_with_all_that_they_started() -> None:
+    code = "import subprocess, time; subprocess.Popen(['sleep', '97'], start_new_session=True); time.sleep(97)"
+    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    end = time.monotonic() + 20
+    while not (
+        children := subprocess.run(
+            ["pgrep", "-P", str(process.pid)], capture_output=True
+        ).stdout.split()
+    ):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    stop([process], 0.5)
+    assert process.poll() is not None
+    end = time.monotonic() + 10
+    while any(_runs(int(child)) for child in children):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_ports_that_are_asked_for_one_by_one_are_different(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two nodes got the same one: the first had not taken it yet when the second asked."""
+    # Below all that other tests are given.
+    monkeypatch.setattr(process, "_PORTS", range(19_100, 19_104))
+    monkeypatch.setattr(process, "_given", deque(maxlen=3))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 19_102))
+        taken.listen()
+        assert sorted(free_ports(1) + free_ports(1) + free_ports(1)) == [19_100, 19_101, 19_103]
+        with pytest.raises(RemoteError, match="too few free ports of 19100 to 19103, got 0"):
+            free_ports(1)
+    # Those given long ago are given again, else a node that tries for days would run out of them.
+    (again,) = free_ports(1)
+    assert again == 19_102
+    assert free_ports(1)[0] in (19_100, 19_101, 19_103)
+
+
+def test_ports_are_none_of_those_for_outgoing_connections() -> None:
+    """Such a connection may have taken the port before the process that it was chosen for."""
+    file = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    if not file.exists():
+        pytest.skip("not on Linux")
+    low, high = map(int, file.read_text().split())
+    if low < 32_768:
+        pytest.skip("this machine gives more of them than usual")
+    assert not any(low <= port <= high for port in free_ports(20))
