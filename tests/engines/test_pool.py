@@ -26,6 +26,7 @@ from coterie.core.vectors import flatten
 from coterie.core.work import Evaluate, Train
 from coterie.engines import PoolEngine, SerialEngine
 from coterie.engines.pool.processes import cores_of_workers
+from coterie.engines.pool.sharing import pack_arguments, unpack_arguments
 from coterie.engines.simulation import ClientError
 from coterie.errors import ConfigError, CoterieError
 from coterie.local import LocalRunner
@@ -371,3 +372,15 @@ def test_workers_begin_on_cores_of_their_own_and_may_leave_them(
     # Another run may have the other cores, or all of them have several workers.
     assert not cores_of_workers(len(allowed) - 1)
     assert not cores_of_workers(len(allowed) + 1)
+
+
+def test_a_runner_is_sent_as_what_it_is_made_of() -> None:
+    """What it makes of the network holds views of whole models: each was sent with all of its own."""
+    data = blobs()
+    net = nn.Sequential(*(nn.Linear(8, 8) for _ in range(20)))
+    runner = LocalRunner(data, net, SOLVER)
+    packed, _ = pack_arguments(runner)
+    parts, _ = pack_arguments((data, net, SOLVER))
+    assert len(packed) < len(parts) + 2000
+    again = unpack_arguments(*pack_arguments(runner))
+    assert torch.equal(flatten(again.module), flatten(net))

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -73,6 +74,12 @@ class LocalRunner:
     def copy(self, device: str = "cpu") -> LocalRunner:
         """A runner of the same work that keeps nothing yet."""
         return LocalRunner(self.population, self.module, self.solver, self.decay, device, self.task)
+
+    def __reduce__(self) -> tuple[type[LocalRunner], tuple[Any, ...]]:
+        """As its arguments: what it makes of them holds views of whole models, and each small view
+        would be sent with all of its model."""
+        made_of = (self.population, self.module, self.solver, self.decay)
+        return (LocalRunner, (*made_of, str(self.scorer.network.device), self.task))
 
     @property
     def batch_invariant(self) -> bool:
