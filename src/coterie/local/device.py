@@ -20,7 +20,7 @@ class Device:
 
     Args:
         name: ``cpu``, ``cuda``, ``cuda:1``, ...
-        precision: of the arithmetic; ``tf32`` and ``bfloat16`` are faster on a GPU, and not equal
+        precision: of the arithmetic; ``tf32`` and ``bfloat16`` may be faster on a GPU; not equal
             to ``serial``.
         graphs: record steps as CUDA graphs where their shapes repeat.
     """
