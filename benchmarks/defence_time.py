@@ -19,7 +19,7 @@ from benchmarks.attacks import mnist
 from coterie.rules.robust import coordinate_median, geometric_median
 
 KINDS: dict[str, dict[str, Any]] = {
-    "off": {"bounds": False},
+    "off": {"bounds": {"enabled": False}},
     "bounds": {},
     "coordinate median": {"weigh": coordinate_median()},
     "geometric median": {"weigh": geometric_median()},
