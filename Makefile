@@ -91,7 +91,7 @@ bench: $(VENV)/.dev ## seconds a round against a bare PyTorch loop, kept with ma
 bench-peers: $(VENV)/.dev ## seconds a round beside Flower, FedJAX and pfl-research, each in its own environment
 	@$(BIN)/python -m benchmarks.peers.run $(ARGS)
 
-bench-gpu: $(VENV)/.dev ## seconds a round on a GPU, beside the pool on all cores of its machine: under ten minutes
+bench-gpu: $(VENV)/.dev ## seconds a round on a GPU, beside the pool on all cores of its machine: some ten minutes
 	@$(BIN)/python -m benchmarks.gpu $(ARGS)
 
 bench-whole: $(VENV)/.dev ## whole experiments of other frameworks, beside those frameworks: half an hour
