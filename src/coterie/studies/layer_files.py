@@ -78,20 +78,8 @@ def study_headline(study: LayerStudy) -> str:
 
 
 def write_study(study: LayerStudy, out: Path, title: str, intro: str) -> tuple[Path, Path, Path]:
-    """Write ``layers.html``, ``layers.json`` (with the matrices) and ``layers.csv``.
-
-    Args:
-        study: what to write.
-        out: folder, made if need be.
-        title: of the page.
-        intro: a sentence or two under its headline.
-
-    Returns:
-        Their paths.
-
-    Raises:
-        ConfigError: if the folder cannot be written.
-    """
+    """Write ``layers.html``, ``layers.json`` (with the matrices) and ``layers.csv``; returns their
+    paths."""
     # One name for all three, so that a second study of the folder replaces all of it.
     page, data, table = (out / f"layers.{kind}" for kind in ("html", "json", "csv"))
     texts = {page: _page(study, title, intro), data: _json(study), table: _csv(study)}

@@ -35,12 +35,8 @@ class LayerView:
     """What the weights of one layer show of the clients.
 
     Args:
-        layer: number, kind and shape.
-        parameters: number of weights, biases included.
         distance: ``[n, n]``, Euclidean.
         within: mean distance of two clients of one planted group; ``None`` if nothing was planted.
-        between: mean distance of two clients of different planted groups.
-        separation: ``between / within``.
         ari: adjusted Rand index of average linkage, cut at the planted number of groups.
         clusters: groups when the tree is cut in the widest gap between two merges.
         ari_gap: adjusted Rand index of those.
@@ -62,9 +58,7 @@ class LayerStudy:
     """A study of all layers.
 
     Args:
-        layers: from first to last.
         clients: int64 ``[n]``, those that answered.
-        names: ``n`` names.
         planted: int64 ``[n]``, the planted groups; ``None`` if nothing was planted.
     """
 
@@ -77,30 +71,8 @@ class LayerStudy:
 def study_layers(composed: Composed, epochs: int | None = None) -> LayerStudy:
     """Train every client once from ``w_0`` and compare the weights of each layer.
 
-    Args:
-        composed: data and network of a configuration; its algorithm does not matter.
-        epochs: local epochs; default: those of ``[local]``.
-
-    Raises:
-        QuorumError: if fewer than three clients answer.
-
     Source: Islam et al., "FedClust: Optimizing Federated Learning on Non-IID Data through
     Weight-Driven Client Clustering", 2024, section II and Fig. 1.
-
-    Example:
-        >>> from coterie.experiment import check
-        >>> from coterie.runs.compose import compose
-        >>> partition = {"kind": "planted", "clients": 6, "groups": 2}
-        >>> tables = {
-        ...     "data": {"source": "digits", "partition": partition},
-        ...     "model": {"name": "mlp"},
-        ...     "engine": {"name": "serial"},
-        ...     "algorithm": {"name": "fedavg"},
-        ...     "train": {"rounds": 1, "clients_per_round": 6},
-        ... }
-        >>> study = study_layers(compose(check(tables)), epochs=2)
-        >>> [layer.layer for layer in study.layers], study.layers[-1].ari
-        (['1 linear 128x64', '2 linear 10x128'], 1.0)
     """
     population = composed.population
     # All clients start from the same weights: otherwise the start would decide the distances.
@@ -130,13 +102,6 @@ def layer_spans(module: nn.Module) -> list[tuple[str, slice]]:
     """Each layer with trainable weights, and its slice of the flat vector.
 
     Weight and bias of a layer stand side by side there, so both are in its slice.
-
-    Args:
-        module: the network.
-
-    Example:
-        >>> layer_spans(nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 1)))
-        [('1 linear 2x3', slice(0, 8, None)), ('2 linear 1x2', slice(8, 11, None))]
     """
     found: list[tuple[str, slice]] = []
     layout = Layout.of(module)
@@ -160,10 +125,8 @@ def compare_layer(layer: str, delta: Tensor, planted: IntArray | None) -> LayerV
     """Compare the clients' weights of one layer, with each other and with the planted groups.
 
     Args:
-        layer: its name.
         delta: ``[n, p]``, what training added to the layer's weights. All clients started from the
             same ones, so distances of updates are those of the weights.
-        planted: int64 ``[n]``, or ``None``.
 
     Example:
         >>> delta = torch.tensor([[0.0], [1.0], [9.0], [10.0]])

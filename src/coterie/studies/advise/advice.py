@@ -60,18 +60,11 @@ def advise(
     """Probe the clients' training samples, try methods, and recommend one.
 
     Args:
-        config: data, model and local training; its algorithm does not matter.
-        population: the clients.
         search: whether to choose the learning rate first.
         bare: whether the configuration says nothing of the cohort; then one that suits the clients
             is chosen.
-        budget: rounds and runs of each trial.
         methods: some of `CANDIDATES` and `ON_REQUEST`; default: all candidates, but FlexCFL only if the
             configuration has a shift.
-        report: called with a line of progress now and then.
-
-    Raises:
-        ConfigError: for a method that is no candidate, or too few clients or classes.
     """
     begun = time.monotonic()
     methods = _candidates(config, methods)
@@ -227,10 +220,6 @@ def warm_start(setup: TrialSetup, groups: int) -> Trial:
     """FedAvg that starts from the mean update of as many clients as FedGroup's cold start asks.
 
     Without it a short run would take FedGroup's head start for a gain of its groups.
-
-    Args:
-        setup: of the trials.
-        groups: that the probe found.
     """
     asked = trial_options("fedgroup", groups, setup.population.clients)
     # FedGroup with one group is FedAvg after a cold start.

@@ -22,21 +22,14 @@ class Advice:
     """The advice, and what it rests on.
 
     Args:
-        verdict: in a word, see `decision.decide`.
         best: the trial recommended; FedAvg if grouping does not help.
         baseline: FedAvg, or FedAvg after the cold start of FedGroup (`warm_start`): whichever got
             further.
-        plain: the two.
-        trials: of the candidates.
+        plain: FedAvg without and with that cold start.
         gains: of each candidate over the baseline.
-        found: the groups that first updates show.
-        differing: in what they differ.
         member: int64 ``[N]``, the group of each client as recommended.
-        population: the clients.
         config: the configuration suggested.
-        budget: rounds and runs of each trial.
         rates: learning rate -> what FedAvg reached with it; empty if none was searched.
-        seconds: that everything took.
         cohort: clients in a round of a trial.
         alone: the trial in which every client trains for itself.
         over_alone: what the trial recommended gains over it.

@@ -45,9 +45,6 @@ class ChosenColumns:
     """What the columns of a bare file are for.
 
     Args:
-        client: the column of clients.
-        label: the column of labels.
-        features: the columns of inputs, or one.
         scaled: whether numbers are scaled, which a wide range of scales needs.
         lines: what was guessed, taken and left, a sentence each.
     """
@@ -63,12 +60,7 @@ class ChosenColumns:
         """Those of a file.
 
         Args:
-            path: a .parquet, .csv or .npz file.
             named: ``client``, ``label`` and ``features`` that the user named.
-
-        Raises:
-            ConfigError: where no column can be guessed.
-            DataError: for a file that cannot be read, or lacks a column that was named.
         """
         names = _names(path)
         lines: list[str] = []

@@ -47,17 +47,8 @@ def print_advice(
     """Advise on a configuration or a file of samples; print the answer and write it.
 
     Args:
-        path: the configuration, or the file of samples.
-        config: read from it by `configuration.configuration`.
-        out: a folder; default: a new one, ``runs/advise-<n>``.
         set_by_user: assignments ``key=value``. For a file of samples, the learning rate and the
             cohort are chosen unless they are set.
-        budget: rounds and runs of each trial.
-        methods: candidates; default: all that differ.
-
-    Raises:
-        ConfigError: for arguments that cannot be used, or data that cannot be advised on.
-        DataError: if the data cannot be read.
     """
     samples, _, population = load_data(config)
     if not samples.classes and config.task is None:
@@ -97,13 +88,7 @@ def print_advice(
 
 
 def _of_two_classes(config: Experiment, population: Population, *, bare: bool) -> Experiment:
-    """The configuration of labels with two values that names no task; one line says which it has.
-
-    Args:
-        config: to advise on.
-        population: the clients.
-        bare: whether the configuration was made for a file of samples.
-    """
+    """The configuration of labels with two values that names no task; one line says which it has."""
     if not bare:
         say(TRY_BINARY)
         return config

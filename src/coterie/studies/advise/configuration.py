@@ -36,15 +36,9 @@ def configuration(
     """Read the configuration to advise on, or make one for a bare file of samples.
 
     Args:
-        path: a ``.toml`` file, or a ``.parquet``, ``.csv`` or ``.npz`` file of samples.
-        assignments: ``key=value``, each, as for ``coterie run``.
         values: key path -> value, set last; ``None`` sets nothing.
         columns: of a bare file, the names for ``client``, ``label`` and ``features``. For those
             that are not named, columns of a usual name are searched.
-
-    Raises:
-        ConfigError: with everything that is wrong with a configuration.
-        DataError: for a file without the columns.
     """
     if not is_bare(path):
         return load_config(path, assignments, values)
@@ -98,17 +92,7 @@ ESSENTIALS = {
 
 def short_toml(config: Experiment) -> str:
     """A configuration as TOML, without what has its default: the seed, the essentials of training, and
-    what differs.
-
-    Args:
-        config: to be written.
-
-    Example:
-        >>> tables = {"data": {"source": "digits", "partition": {"kind": "iid"}}, "model": {"name": "mclr"},
-        ...           "train": {"rounds": 3}, "algorithm": {"name": "fedgroup", "groups": 2}}
-        >>> print(short_toml(check(tables)).splitlines()[-4:])
-        ['', '[algorithm]', 'name = "fedgroup"', 'groups = 2']
-    """
+    what differs."""
     resolved = config.resolved()
     tables = _differing(_changed(config), resolved)
     brief: dict[str, Any] = {"seed": config.seed}

@@ -30,10 +30,7 @@ class Gain:
         mean: over all clients' samples, and over seeds; positive where it is better.
         half: half the width of its 95 % interval: the larger of that over clients (bootstrap) and
             that over seeds (Student's t).
-        won: clients that gained, on the mean over the seeds.
-        lost: clients that lost.
         least: a smaller gain is not worth groups.
-        headline: what is compared.
     """
 
     mean: float
@@ -46,11 +43,6 @@ class Gain:
 
 def gain(ours: Trial, theirs: Trial, key: Key) -> Gain:
     """What one method gains over another on the same held-out samples.
-
-    Args:
-        ours: the method.
-        theirs: the other.
-        key: random stream of the bootstrap.
 
     Example:
         >>> def trial(*correct):
@@ -96,11 +88,6 @@ def gain(ours: Trial, theirs: Trial, key: Key) -> Gain:
 def trial_options(name: str, groups: int, clients: int) -> dict[str, Any]:
     """The options with which a candidate is tried: as many groups as were found, or two if one.
 
-    Args:
-        name: the candidate.
-        groups: that the probe found.
-        clients: number of clients ``N``.
-
     Example:
         >>> trial_options("fedgroup", 3, 60), trial_options("ifca", 1, 60)
         ({'groups': 3, 'alpha': 20}, {'groups': 2})
@@ -128,12 +115,6 @@ def decide(
     point, or half a percent of an error. Of those within the uncertainty of the best one, the one
     that moves the fewest bytes is recommended. Among equals it is FlexCFL if the data shift, else
     the first.
-
-    Args:
-        groups: that the probe found.
-        trials: of the candidates.
-        gains: of the candidates over the baseline.
-        shifting: whether the clients' data change during a run.
 
     Returns:
         ``helps``: there are groups, and a candidate helps. ``splits``: there are none, yet a split

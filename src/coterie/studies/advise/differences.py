@@ -41,16 +41,7 @@ class GroupDifferences:
 
 
 def differences(population: Population, member: IntArray, key: Key) -> GroupDifferences:
-    """Test in what groups differ, by random groups of the same sizes.
-
-    Args:
-        population: the clients and their samples.
-        member: int64 ``[N]``, the group of each client, ``-1`` for none.
-        key: random stream.
-
-    Returns:
-        All ``None`` if there is only one group.
-    """
+    """Test in what groups differ, by random groups of the same sizes; all ``None`` for one group."""
     known = np.flatnonzero(member >= 0)
     groups = member[known]
     if len(np.unique(groups)) < 2:
@@ -156,17 +147,7 @@ def _float32(values: FloatArray) -> Tensor:
 
 
 def describe_differences(found: GroupDifferences, *, classes: bool = True) -> str:
-    """In what the groups differ, as a sentence; empty if there is one group.
-
-    Args:
-        found: of the groups.
-        classes: whether targets are classes.
-
-    Example:
-        >>> text = describe_differences(GroupDifferences(1.0, 0.4, 9.0, 0.005))
-        >>> text.partition(":")[0]
-        'Their labels are mixed alike, their inputs differ'
-    """
+    """In what the groups differ, as a sentence; empty if there is one group."""
     if found.labels is None:
         return ""
     if found.p_labels is None or found.p_inputs is None:

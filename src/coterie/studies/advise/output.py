@@ -226,18 +226,8 @@ def _clients_csv(advice: Advice) -> str:
 
 
 def write_advice(advice: Advice, out: Path) -> list[Path]:
-    """Write ``advise.md``, ``advise.json``, ``suggested.toml`` and ``clients.csv``.
-
-    Args:
-        advice: what to write.
-        out: a folder that exists.
-
-    Returns:
-        Their paths.
-
-    Raises:
-        ConfigError: if the folder cannot be written.
-    """
+    """Write ``advise.md``, ``advise.json``, ``suggested.toml`` and ``clients.csv``; returns their
+    paths."""
     # All texts are made before the first file is written.
     texts = {
         "advise.md": advice_markdown(advice),

@@ -37,8 +37,6 @@ class ProbeResult:
     """The groups among the first updates of the clients.
 
     Args:
-        ids: int64 ``[n]``, the clients whose updates are counted.
-        groups: how many groups there are.
         groups_in_parts: how many were found in each of some parts of the clients.
         member: int64 ``[N]``, the group of each client, ``-1`` for one without an update.
         margin: float64 ``[N]``, how much nearer a client is to its group's direction than to the
@@ -54,14 +52,7 @@ class ProbeResult:
 
 
 def probe(clients: Clients, population: Population, start: Tensor, key: Key) -> ProbeResult:
-    """Let clients train for 50 steps from the same model, and count the groups among the updates.
-
-    Args:
-        clients: to train.
-        population: which client holds which samples.
-        start: ``[d]``, the model.
-        key: random stream.
-    """
+    """Let clients train for 50 steps from the same model, and count the groups among the updates."""
     # A client without samples has no update.
     able = np.flatnonzero(population.sizes("train") > 0)
     # At least two clients to a group, however large the model is.

@@ -36,8 +36,6 @@ class MethodScores:
     """The mean score of each method over the federations of a kind.
 
     Args:
-        kind: in what the clients differ.
-        federations: how many there are.
         scores: method -> mean score from 0 to 1, the best first.
         gain: of the best method over the better of FedAvg and clients alone, paired by federation and
             seed; ``None`` where no method is there.
@@ -86,10 +84,6 @@ class MethodScores:
 def kinds_of(groups: int, differing: GroupDifferences) -> tuple[str, ...]:
     """In what clients may differ, in the words of the scoreboard.
 
-    Args:
-        groups: that first updates show.
-        differing: how far apart they are in labels and in inputs.
-
     Example:
         >>> kinds_of(3, GroupDifferences(2.0, 0.005, 1.0, 0.5)), kinds_of(1, GroupDifferences())
         (('classes',), ('nothing', 'shares'))
@@ -108,11 +102,7 @@ def kinds_of(groups: int, differing: GroupDifferences) -> tuple[str, ...]:
 @cache
 def method_scores(kind: str) -> MethodScores:
     """The scores on the federations of a kind: with defaults, at equal work, of the clients that
-    train.
-
-    Args:
-        kind: of `WORDS`.
-    """
+    train."""
     results = read_results(published(SUITE))
     suite = Suite.model_validate(results["suite"])
     names = {

@@ -34,13 +34,10 @@ class Trial:
     """The result of short runs of a method.
 
     Args:
-        name: the algorithm.
-        options: of the algorithm.
         sums: of the metric over each client's held-out samples at the end, and ``size``, how many
             there are, ``[seeds, N, ...]`` each.
         member: int64 ``[N]``, the groups at the end, of the first seed.
         rows: of all rounds of the first seed.
-        metric: the task's headline.
     """
 
     name: str
@@ -70,14 +67,8 @@ class Trial:
         return self.metric.value(self.sums).mean(axis=0)
 
     def resampled(self, times: FloatArray) -> FloatArray:
-        """The headline where each client counts so many times, the mean over the seeds.
-
-        Args:
-            times: float64 ``[B, N]``.
-
-        Returns:
-            float64 ``[B]``.
-        """
+        """The headline where client ``n`` counts ``times[b, n]`` times, the mean over the seeds,
+        ``[B]``."""
         # Seed by seed: a metric of sums over seeds would be that of another model.
         found = [
             self.metric.value(
@@ -99,7 +90,6 @@ class Trial:
         run costs what the trial cost, and a usual round for each round more.
 
         Args:
-            rounds: of the run.
             share: clients in a round of the run, as a share of those in a round of the trial.
         """
         moved = [row["transfers"]["down_bytes"] + row["transfers"]["up_bytes"] for row in self.rows]
@@ -126,12 +116,7 @@ class _SeedResult:
 
 @dataclass(frozen=True, slots=True)
 class TrialBudget:
-    """How much is run for the trial of a method.
-
-    Args:
-        rounds: of each run.
-        seeds: how many runs, from the configuration's seed on.
-    """
+    """The rounds of a trial's runs, and how many runs it has, from the configuration's seed on."""
 
     rounds: int = 15
     seeds: int = 3
@@ -139,16 +124,7 @@ class TrialBudget:
 
 @dataclass(frozen=True, slots=True)
 class TrialSetup:
-    """What all trials share.
-
-    Args:
-        config: the configuration to advise on; its algorithm does not matter.
-        population: the clients, with a part of their samples held out.
-        network: with its first weights.
-        cohort: clients in a round.
-        budget: rounds and runs of each trial.
-        task: fitted to the clients' targets.
-    """
+    """What all trials share. A part of the samples of its population is held out."""
 
     config: Experiment
     population: Population
@@ -175,13 +151,7 @@ class TrialSetup:
         return headline_of(self.task)
 
     def spec(self, config: Experiment, seed: int, lr: float | None = None) -> RunSpec:
-        """A run of one method.
-
-        Args:
-            config: which names the method.
-            seed: of every random draw.
-            lr: learning rate; default: that of the configuration.
-        """
+        """A run of the method that ``config`` names."""
         local = config.solver
         algorithm, network = fit(make_method(config), self.network, local, seed)
         if lr is not None:
@@ -214,13 +184,7 @@ class TrialSetup:
         return spec.make_clients(name, options)
 
     def run(self, name: str, options: Mapping[str, Any], lr: float | None = None) -> Trial:
-        """Run a method with every seed.
-
-        Args:
-            name: the algorithm.
-            options: of the algorithm.
-            lr: learning rate; default: that of the configuration.
-        """
+        """Run a method with every seed."""
         # Validated like a configuration of the user, so options are checked in one place.
         config = with_algorithm(self.config, name, options)
         results = [self._run_seed(config, config.seed + n, lr) for n in range(self.budget.seeds)]
@@ -256,11 +220,7 @@ def with_algorithm(config: Experiment, name: str, options: Mapping[str, Any]) ->
 
 
 def best_learning_rate(setup: TrialSetup) -> tuple[float, dict[float, float]]:
-    """The learning rate with which FedAvg gets furthest in three rounds.
-
-    Returns:
-        The rate, and the headline that each of `LEARNING_RATES` reached.
-    """
+    """The learning rate with which FedAvg gets furthest in three rounds, and what each one reached."""
     # Rates that are too large or too small show in a few rounds; one seed is enough to see it.
     short = replace(setup, budget=TrialBudget(SEARCH_ROUNDS, seeds=1))
     reached = {lr: short.run("fedavg", {}, lr).score for lr in LEARNING_RATES}

@@ -22,17 +22,8 @@ def choose(
     """Choose lines, as a profile runs them.
 
     Args:
-        papers: of `PAPERS`; none: all.
         profile: the quick one has only some of the lines, unless ``rows`` are named.
         table: a table by its name; ``4`` is ``4a`` to ``4d``.
-        rows: names of rows or lines, with wild cards.
-
-    Raises:
-        ConfigError: for an unknown paper, table or row.
-
-    Example:
-        >>> [line.name for line in choose(["fedgsp"], "full", "1", ["fedgsp"])]
-        ['fedgsp/accuracy', 'fedgsp/rounds-to-80', 'fedgsp/loss']
     """
     for name in papers:
         if name not in PAPERS:
@@ -72,13 +63,8 @@ def _matches(line: Line, row: str) -> bool:
 
 
 def with_profile(line: Line, profile: Profile) -> Line:
-    """The line as a profile runs it.
-
-    Args:
-        line: with the full profile.
-        profile: ``full``: as printed; ``quick``: with fewer rounds, and the changes that the
-            paper's file names.
-    """
+    """The line as printed, or as the quick profile runs it: with fewer rounds, and the changes that the
+    paper's file names."""
     if profile == "full" or line.compute or line.tables is None:
         return line
     quick = line.shortcut

@@ -30,10 +30,7 @@ class Selection:
     """What to reproduce.
 
     Args:
-        papers: names; none: all.
-        table: one table.
         rows: names of rows or lines.
-        profile: ``quick`` or ``full``.
         seeds: as ``0-2``, for every line; default: one for the quick profile, the paper's number
             of them for the full one, where a line may name its own.
     """
@@ -48,16 +45,7 @@ class Selection:
 def open_reproduction(
     selection: Selection, out: Path, root: str | None = None
 ) -> tuple[Reproduction, Profile]:
-    """The lines that were selected, their runs, and the profile.
-
-    Args:
-        selection: what to reproduce.
-        out: folder of the page and, in ``runs``, of the runs.
-        root: folder of the datasets; default: that of the environment.
-
-    Raises:
-        ConfigError: for an unknown profile, paper, table or row.
-    """
+    """The lines that were selected, their runs, and the profile."""
     known = get_args(Profile)
     if selection.profile not in known:
         expected = f"one of {', '.join(known)}"
@@ -79,16 +67,7 @@ def _default_seeds(lines: Sequence[Line], profile: Profile) -> list[int]:
 
 
 def list_lines(selection: Selection, out: Path, root: str | None = None) -> None:
-    """Print the lines and what they cost. Nothing is run or written.
-
-    Args:
-        selection: which lines.
-        out: folder where runs may be done already.
-        root: folder of the datasets; default: that of the environment.
-
-    Raises:
-        ConfigError: for an unknown profile, paper, table or row.
-    """
+    """Print the lines and what they cost. Nothing is run or written."""
     made, profile = open_reproduction(selection, out, root)
     rows = []
     for line, needs in zip(made.lines, made.needs, strict=True):
@@ -114,14 +93,7 @@ def reproduce_tables(
 ) -> None:
     """Run what is not done of the lines that are selected, and write the page.
 
-    Args:
-        selection: which lines.
-        out: folder of the page and, in ``runs``, of the runs.
-        root: folder of the datasets; default: that of the environment.
-        stop: called after each round; the number of a signal, or 0 to go on.
-
     Raises:
-        ConfigError: for an unknown profile, paper, table or row.
         DataError: if the data of all lines are missing and none has a value; no page is written.
         SweepError: if runs failed; the page is written.
         Stopped: if ``stop`` returned a signal; the page is written.
@@ -163,11 +135,7 @@ def _say_result(made: Reproduction, seconds: float) -> None:
 
 
 def _raise_without_data(made: Reproduction, runs: Sequence[PaperRun], root: str | None) -> None:
-    """Refuse to report where nothing is known and nothing can be run.
-
-    Raises:
-        DataError: says which folder was looked into.
-    """
+    """Refuse to report where nothing is known and nothing can be run."""
     if runs or any(outcome.values for outcome in made.outcomes()):
         return
     configs = [one.config for one in made.all_runs]
@@ -178,11 +146,7 @@ def _raise_without_data(made: Reproduction, runs: Sequence[PaperRun], root: str 
 
 
 def raise_failures(made: Reproduction) -> None:
-    """Report the runs that failed, if any.
-
-    Raises:
-        SweepError: with a line for each.
-    """
+    """Raise a `SweepError` with a line for each run that failed, if any."""
     # A run that another process works on did not fail.
     failed = {id_: problem for id_, problem in made.problems.items() if problem != TAKEN}
     if failed:

@@ -24,16 +24,11 @@ TRAINING_SECONDS = 4.0  # to train every client once, beside that
 
 
 # --- FlexCFL, Fig. 6: model-sized transfers -------------------------------------------------------
+# N clients, K of them in each of T rounds, and m groups.
 
 
 def fedavg_transfers(N: int, K: int, T: int, **_: Any) -> float:
-    """Transfers of FedAvg: ``2 K T``, one down and one up for each participant. FeSEM has the same.
-
-    Args:
-        N: clients.
-        K: participants of a round.
-        T: rounds.
-    """
+    """Transfers of FedAvg: ``2 K T``, one down and one up for each participant. FeSEM has the same."""
     return 2 * K * T
 
 
@@ -43,17 +38,8 @@ def flexcfl_transfers(
     """Transfers of FlexCFL: ``2 K T + N m + 2 alpha m``, with inter-group aggregation ``m T`` more.
 
     Args:
-        N: clients; each is assigned by the ``m`` group models.
-        K: participants of a round.
-        T: rounds.
-        m: groups.
         alpha: clients of the cold start for each group.
         eta_g: whether groups aggregate with each other.
-
-    Example:
-        >>> fedavg = fedavg_transfers(N=1000, K=20, T=300)
-        >>> flexcfl_transfers(N=1000, K=20, T=300, m=3, alpha=20) / fedavg
-        1.26
     """
     transfers = 2 * K * T + N * m + 2 * alpha * m
     if eta_g:
@@ -62,14 +48,7 @@ def flexcfl_transfers(
 
 
 def ifca_transfers(N: int, K: int, T: int, m: int, **_: Any) -> float:
-    """Transfers of IFCA: ``K (m + 1) T``, all models down and one up for each participant.
-
-    Args:
-        N: clients.
-        K: participants of a round.
-        T: rounds.
-        m: groups.
-    """
+    """Transfers of IFCA: ``K (m + 1) T``, all models down and one up for each participant."""
     return K * (m + 1) * T
 
 
@@ -78,18 +57,6 @@ def ifca_mig_transfers(N: int, K: int, T: int, m: int, p: float, **_: Any) -> fl
 
     A swap is expected to move a share ``p`` of the pairs of clients that were met before, ``K`` a
     round.
-
-    Args:
-        N: clients.
-        K: participants of a round.
-        T: rounds.
-        m: groups.
-        p: probability that a pair of clients swaps its data in a round.
-
-    Example:
-        >>> mnist = {"N": 1000, "K": 20, "T": 300, "m": 3, "p": 0.05}
-        >>> round(ifca_mig_transfers(**mnist) / fedavg_transfers(**mnist), 2)
-        5.43
     """
     moved = 0.0
     for t in range(T):
@@ -209,12 +176,7 @@ def seconds_of(line: Line) -> float:
 
 
 def compute_line(line: Line, root: str | None = None) -> Outcome:
-    """The result of a line that needs no run.
-
-    Args:
-        line: with a formula.
-        root: folder of the datasets; default: that of the environment.
-    """
+    """The result of a line that needs no run."""
     if line.compute in NEED_DATA:
         missing = missing_data(line.config(root))
         if missing:

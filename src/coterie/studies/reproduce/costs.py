@@ -11,15 +11,7 @@ Quantity = Literal["t_comp", "t_comm", "d_comm"]
 
 
 def groups_in_round(algorithm: Mapping[str, Any]) -> GroupsInRound:
-    """How many groups train in a round: FedGSP's grow, all others train a client each.
-
-    Args:
-        algorithm: the table of a configuration.
-
-    Example:
-        >>> groups_in_round({"name": "fedavg"})(1), groups_in_round({"name": "fedgsp"})(1)
-        (368, 10)
-    """
+    """How many groups train in a round: FedGSP's grow, all others train a client each."""
     clients = Costs().clients
     if algorithm["name"] != "fedgsp":
         return constant(int(algorithm.get("groups", clients)))
@@ -34,8 +26,6 @@ def cost(quantity: Quantity, algorithm: Mapping[str, Any], rounds: int) -> float
     Args:
         quantity: ``t_comp``: seconds of computation (eq. 15); ``t_comm``: seconds of communication
             (eq. 16); ``d_comm``: traffic in GB (eq. 17).
-        algorithm: the table of a configuration.
-        rounds: how many.
 
     Example:
         >>> fedgsp = {"name": "fedgsp"}

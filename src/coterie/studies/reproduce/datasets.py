@@ -18,9 +18,6 @@ def missing_data(config: Experiment) -> str:
     """One line about the dataset of a configuration if its files are missing, else nothing.
 
     A sweep of many hours should not find that out in the middle.
-
-    Args:
-        config: of a run.
     """
     source = config.name("source")
     # With `hub` the library downloads them when a run starts.
@@ -43,19 +40,7 @@ def missing_data(config: Experiment) -> str:
 
 
 def no_data(configs: Iterable[Experiment], root: str | None) -> DataError:
-    """What is said where no run has its data: which folder was looked into, and for what.
-
-    Args:
-        configs: of the runs.
-        root: folder of the datasets; default: that of the environment.
-
-    Example:
-        >>> from coterie.studies.reproduce.choice import choose
-        >>> (line,) = choose(["rfedavg"], "quick", "convergence")
-        >>> print(no_data(line.configs(0, root="/nowhere"), root="/nowhere"))
-        reproduce: no line has its data, got '/nowhere', which is not a folder; expected a folder \
-with mnist, by --data-root or COTERIE_DATA; docs/reproduce.md says how to get it
-    """
+    """What is said where no run has its data: which folder was looked into, and for what."""
     named = root or os.environ.get("COTERIE_DATA")
     if not named:
         got = "no folder"

@@ -34,23 +34,8 @@ def first_client(groups: Groups, updates: Updates, round: Round) -> Matrix:
     the lowest number. Later rounds take them in the random order in which they were drawn. It is a
     weighing rule, for instance ``dataclasses.replace(ifca(3), weigh=first_client)``.
 
-    Args:
-        groups: with ``k`` models and ``N`` clients.
-        updates: of ``n`` clients.
-        round: for the cohort and the random order.
-
     Returns:
         float64 ``[k, n]``, a single 1 in the row of each group that has participants.
-
-    Example:
-        >>> import torch
-        >>> from coterie.core.keys import Key
-        >>> groups = Groups(torch.zeros(2, 1), np.zeros(3, np.int64))
-        >>> row = np.array([0, 1, 0])
-        >>> updates = Updates(np.arange(3), row, torch.zeros(3, 1), np.ones(3), np.zeros(3))
-        >>> first_round = Round(0, Key(0), np.arange(3), clients=None)
-        >>> first_client(groups, updates, first_round).tolist()
-        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
     """
     order = np.arange(len(updates))
     cohort_size = len(round.cohort)

@@ -29,24 +29,6 @@ def sent_values(config: Experiment, shape: tuple[int, ...], classes: int) -> flo
     - PACFL: ``2 K T d + N f p c``; all clients send ``p`` vectors of ``f`` features for each of
       ``c`` classes. Classes that a client does not hold count, since zeros are sent for them.
     - IFCA with ``m`` models: ``K (m + 1) T d``.
-
-    Args:
-        config: of the run.
-        shape: of an input.
-        classes: number of classes.
-
-    Raises:
-        ConfigError: for another method.
-
-    Example:
-        >>> tables = {
-        ...     "data": {"source": "digits", "partition": {"kind": "iid", "clients": 100}},
-        ...     "model": {"name": "mclr"},
-        ...     "algorithm": {"name": "ifca", "groups": 2},
-        ...     "train": {"rounds": 200, "clients_per_round": 10},
-        ... }
-        >>> sent_values(check(tables), (1, 8, 8), 10) / (2 * 10 * 200 * 650)
-        1.5
     """
     network = build_model(config.name("model"), shape, classes, Key(0), **config.options("model"))
     layout = Layout.of(network)

@@ -33,10 +33,6 @@ def cpd_cut(line: Line, root: str | None) -> float:
     in FedAvg; ``random``: groups of equal size), ``reading`` of eq. 14 (``label``, ``vector`` or
     ``share``), and ``normalize`` (ICG compares class shares). Groups are drawn with the keys of
     seeds 0 to 4, and medians are averaged over them.
-
-    Args:
-        line: with these arguments, and the data in its configuration.
-        root: folder of the datasets; default: that of the environment.
     """
     wanted = line.arguments
     held = _histograms_of(line, root)

@@ -23,12 +23,7 @@ from coterie.rules.inter_group import InterGroupStep
 
 @dataclass(frozen=True)
 class StepFirst(PlacesClients):
-    """An assign rule that lets the models pull on each other at the start of a round.
-
-    Args:
-        assign: the rule that follows; it places clients.
-        step: the inter-group step.
-    """
+    """An assign rule that lets the models pull on each other at the start of a round."""
 
     assign: Assign
     step: InterGroupStep

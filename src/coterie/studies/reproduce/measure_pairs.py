@@ -22,13 +22,7 @@ MOST_DRAWN = 2000  # a thousand clients have half a million pairs
 
 @dataclass(frozen=True, slots=True)
 class MeasurePairs:
-    """EDC and MADC of all pairs of clients.
-
-    Args:
-        edc: ``[p]``, of each pair.
-        madc: ``[p]``, of the same pairs.
-        key: draws the pairs that are shown.
-    """
+    """EDC and MADC of all pairs of clients, ``[p]`` each; the key draws the pairs that are shown."""
 
     edc: FloatArray = field(repr=False)
     madc: FloatArray = field(repr=False)
@@ -49,9 +43,6 @@ def measure_pairs(composed: Composed) -> MeasurePairs:
     """Train every client briefly from ``w_0``, and compare the updates of each pair by both measures.
 
     The directions of EDC are those of ``alpha m`` clients, as in a cold start.
-
-    Args:
-        composed: data, network and FedGroup of a configuration.
 
     Source: Duan et al., FedGroup (2021), eq. 7, eq. 8 and Fig. 5.
     """

@@ -23,9 +23,6 @@ Metric = Callable[[Rows, Row, Line], float | None]
 def median_accuracy(rows: Rows) -> float | None:
     """Median accuracy of the rounds in which all clients have a group, in percent.
 
-    Args:
-        rows: of the run.
-
     Example:
         >>> assigned = [(0.9, 1), (0.5, 2), (0.7, 2)]
         >>> median_accuracy([{"accuracy": a, "clients_assigned": n} for a, n in assigned])
@@ -39,11 +36,7 @@ def median_accuracy(rows: Rows) -> float | None:
 
 
 def mean_local_accuracy(rows: Rows) -> float | None:
-    """Mean of the clients' accuracies in the last evaluated round, in percent.
-
-    Args:
-        rows: of the run.
-    """
+    """Mean of the clients' accuracies in the last evaluated round, in percent."""
     found = _values(rows, "accuracy_mean")
     if not found:
         return None
@@ -53,9 +46,6 @@ def mean_local_accuracy(rows: Rows) -> float | None:
 def mean_last_local_accuracy(rows: Rows) -> float | None:
     """Mean of the accuracies of the clients' last local networks in the last evaluated round, in
     percent.
-
-    Args:
-        rows: of a run with ``evaluate.local``.
 
     Example:
         >>> mean_last_local_accuracy([{"accuracy_local_mean": 0.75}, {}])
@@ -190,11 +180,6 @@ METRICS: Mapping[str, Metric] = {
 def compared(how: How, value: float, other: float) -> float:
     """A metric of a run against that of the other run.
 
-    Args:
-        how: ``difference`` or ``ratio``.
-        value: of the run.
-        other: of the other run.
-
     Example:
         >>> compared("difference", 95, 90), compared("ratio", 3, 2)
         (5, 1.5)
@@ -213,12 +198,7 @@ class RunValues:
 
 
 def read_run(folder: Path, line: Line) -> RunValues:
-    """What a line reads off the run in a folder.
-
-    Args:
-        folder: of the run.
-        line: says which metric.
-    """
+    """What a line reads off the run in a folder."""
     run = RunFolder(folder)
     rows = run.rows()
     summary: dict[str, Any] = run.results.summary() or {}

@@ -11,13 +11,7 @@ from coterie.studies.reproduce.papers import Line
 
 @dataclass(frozen=True)
 class DistanceMap:
-    """Distances of clients from each other.
-
-    Args:
-        distance: ``n`` rows of ``n``.
-        groups: the planted group of each of the ``n`` clients.
-        names: of the clients.
-    """
+    """Distances of ``n`` clients from each other, and the planted group of each."""
 
     distance: tuple[tuple[float, ...], ...]
     groups: tuple[int, ...]
@@ -29,15 +23,12 @@ class Outcome:
     """The result of a line.
 
     Args:
-        line: which.
         values: one for each seed that was run, in the line's unit.
         seeds: of ``values``; empty for what is computed.
         last10: mean accuracy of the last ten evaluated rounds of its runs, in percent.
         rounds: of each of its runs, or as many of them as were read.
         problem: why there is no value, or not for each seed.
         folders: for each seed, of its run and of the other run.
-        points: what a scatter shows of a computed line.
-        distances: what a map shows of a computed line.
     """
 
     line: Line

@@ -51,14 +51,7 @@ def write_reproduction(
     out: Path, outcomes: Sequence[Outcome], profile: Profile, seeds: Sequence[int]
 ) -> tuple[Path, Path]:
     """Write ``reproduce.md`` and ``reproduce.html``, and the same as data; returns the paths of the
-    first two.
-
-    Args:
-        out: folder, made if need be.
-        outcomes: of the lines, in their order.
-        profile: of the lines.
-        seeds: of the runs.
-    """
+    first two."""
     out.mkdir(parents=True, exist_ok=True)
     markdown = out / "reproduce.md"
     html = out / "reproduce.html"

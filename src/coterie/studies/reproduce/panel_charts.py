@@ -36,11 +36,7 @@ PRINTED = "paper"
 
 
 def panel_chart(panel: Panel) -> Spec:
-    """The chart of a panel.
-
-    Args:
-        panel: of `coterie.studies.reproduce.panels`.
-    """
+    """The chart of a panel."""
     match panel:
         case CurvePanel():
             return _curves(panel)

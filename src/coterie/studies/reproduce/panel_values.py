@@ -33,7 +33,6 @@ class Curve:
     """What is drawn of every round.
 
     Args:
-        title: of its axis, with the unit.
         value: of a row of ``rounds.jsonl``; ``None`` where the round has none.
     """
 
@@ -72,12 +71,7 @@ AXES: Mapping[Unit, str] = {
 
 
 def panels_of(table: PaperTable, outcomes: Sequence[Outcome]) -> list[Panel]:
-    """The panels of a table, of the lines that have results.
-
-    Args:
-        table: says what is drawn.
-        outcomes: of its lines.
-    """
+    """The panels of a table, of the lines that have results."""
     drawings = table.drawings
     rows = _by_row(outcomes)
     groups = {"": list(outcomes)} if drawings.together else rows
@@ -141,9 +135,6 @@ def _runs_by_method(outcomes: Iterable[Outcome]) -> RunsByMethod:
 
 def short_names(names: Sequence[str]) -> list[str]:
     """Names without the words that all of them share, unless nothing is left of one.
-
-    Args:
-        names: of methods, as the parts of their configurations.
 
     Example:
         >>> short_names(["fedgsp log a1-b10", "fedgsp log a2-b5"])

@@ -13,7 +13,6 @@ class PanelSeries:
     """A curve of a panel.
 
     Args:
-        label: the method, as the legend names it.
         points: by round: mean, least and greatest over the seeds.
     """
 
@@ -23,13 +22,7 @@ class PanelSeries:
 
 @dataclass(frozen=True)
 class CurvePanel:
-    """Curves by round.
-
-    Args:
-        title: of the panel.
-        axis: what is drawn, with its unit.
-        series: one for each method.
-    """
+    """Curves by round."""
 
     title: str
     axis: str
@@ -38,13 +31,7 @@ class CurvePanel:
 
 @dataclass(frozen=True)
 class Bar:
-    """A line's value beside the printed one.
-
-    Args:
-        label: of the line.
-        ours: mean over the seeds.
-        printed: ``None`` if the paper prints none.
-    """
+    """A line's value beside the printed one."""
 
     label: str
     ours: float
@@ -53,13 +40,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class BarPanel:
-    """Bars of lines that have the same axis.
-
-    Args:
-        title: of the panel.
-        axis: what is drawn, with its unit.
-        bars: one for each line.
-    """
+    """Bars of lines that have the same axis."""
 
     title: str
     axis: str
@@ -68,13 +49,7 @@ class BarPanel:
 
 @dataclass(frozen=True)
 class GridPanel:
-    """Values of a row's lines over two options of the algorithm.
-
-    Args:
-        title: of the panel.
-        axes: names of the options, the one across first.
-        cells: ``(across, up, value)``.
-    """
+    """Values of a row's lines over two options of the algorithm, the one across first."""
 
     title: str
     axes: tuple[str, str]
@@ -83,13 +58,7 @@ class GridPanel:
 
 @dataclass(frozen=True)
 class ScatterPanel:
-    """Two values of many pairs of clients.
-
-    Args:
-        title: of the panel.
-        axes: names of the values, the one across first.
-        points: ``(across, up)``.
-    """
+    """Two values of many pairs of clients, the one across first."""
 
     title: str
     axes: tuple[str, str]
@@ -98,12 +67,7 @@ class ScatterPanel:
 
 @dataclass(frozen=True)
 class DistancePanel:
-    """Distances of clients from each other, as a matrix.
-
-    Args:
-        title: of the panel.
-        shown: distances, groups and names of the clients.
-    """
+    """Distances of clients from each other, as a matrix."""
 
     title: str
     shown: DistanceMap

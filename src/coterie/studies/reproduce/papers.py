@@ -19,11 +19,7 @@ class Line:
     """One printed value beside the runs that should give it.
 
     Args:
-        paper: of `PAPERS`.
-        table: its name in the paper's file.
-        name: ``row/column``.
         printed: the value; ``None`` if the paper prints none.
-        printed_std: its standard deviation, if that is printed.
         unit: ``percent`` of accuracy, a ``count``, a plain ``number``, a ``ratio``, or a ``share``
             in percent.
         metric: what is read off a run, see ``metrics.METRICS``; empty if the value is computed.
@@ -31,7 +27,6 @@ class Line:
         how: the metric itself, or a difference or ratio against the other run.
         tables: the configuration without its seed, not validated; ``None`` if none is needed.
         against: that of the other run.
-        arguments: of the formula.
         target: an accuracy, for rounds to a target.
         full_rounds: rounds in print.
         seconds: an estimate of the time of a round on two cores.
@@ -40,7 +35,6 @@ class Line:
         quick: whether the quick profile has it.
         shortcut: what the quick profile changes.
         method: what a figure calls its run: the parts that set the algorithm.
-        against_method: what a figure calls the other run.
         seeds: in place of 0, 1, ..., where the paper's file names seeds for one of the parts.
         until: the metric is read off the run's first so many rounds; 0: off all of them.
         axis: what a figure calls the value, with its unit; empty: it is named by ``unit``.
@@ -79,29 +73,14 @@ class Line:
         return int(self.tables["train"]["rounds"])
 
     def configs(self, seed: int, root: str | None = None) -> tuple[Experiment, ...]:
-        """The validated configurations of its runs with one seed: its run, and the other run.
-
-        Args:
-            seed: of the runs.
-            root: folder of the datasets; default: that of the environment.
-
-        Raises:
-            ConfigError: if a configuration is not valid.
-        """
+        """The validated configurations of its runs with one seed: its run, and the other run."""
         if self.compute:
             return ()
         wanted = [tables for tables in (self.tables, self.against) if tables is not None]
         return tuple(_validated(tables, seed, root) for tables in wanted)
 
     def config(self, root: str | None = None) -> Experiment:
-        """The configuration of its run with the first seed, for a formula.
-
-        Args:
-            root: folder of the datasets; default: that of the environment.
-
-        Raises:
-            ConfigError: if it has none, or it is not valid.
-        """
+        """The configuration of its run with the first seed, for a formula."""
         seed = next(iter(self.seeds), 0)
         return _validated(self.tables or {}, seed, root)
 
@@ -141,10 +120,7 @@ class PaperTable:
     """A table or figure of a paper.
 
     Args:
-        name: the value of ``--table``.
-        title: what it holds.
         notes: keys of notes on the whole table.
-        drawings: what the page draws of its lines and their runs.
         lines: its lines with the full profile.
     """
 
@@ -160,10 +136,7 @@ class Paper:
     """A paper's tables.
 
     Args:
-        name: of `PAPERS`.
-        title: authors and year.
         seeds: how many the full profile has: ``0 .. seeds - 1``, or those that a line names.
-        tables: in the paper's order.
         notes: key -> where paper, reference code and this run differ.
         left_out: what of the paper has no line, and why.
     """

@@ -20,7 +20,6 @@ def configuration_of(content: Mapping[str, Any], parts: Iterable[str]) -> Tables
     A part may set ``value.<name>``, which fills in every ``"$<name>"`` of the configuration.
 
     Args:
-        content: of a paper's file.
         parts: names, from the lowest to the highest.
 
     Example:
@@ -46,10 +45,6 @@ def overlay(below: Tables, above: Mapping[str, Any]) -> Tables:
 
     A table that names an algorithm or a model replaces the one below with all its options: those
     of the other algorithm would not be valid.
-
-    Args:
-        below: the lower tables.
-        above: the higher ones.
     """
     found = dict(below)
     for key, value in above.items():

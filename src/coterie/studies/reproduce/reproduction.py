@@ -38,8 +38,6 @@ class PaperRun:
     """One run that lines need, perhaps several of them.
 
     Args:
-        run: its name and configuration.
-        config: the same configuration, validated.
         seconds: an estimate of how long it takes.
         line: the first line that needs it.
     """
@@ -63,19 +61,7 @@ class Reproduction:
     """Lines, the runs that they need, and their results.
 
     Args:
-        lines: as a profile runs them.
         seeds: of the runs. A line that names seeds has as many of its own.
-        runs: folder of the runs; each has a folder named by the hash of its configuration.
-        root: folder of the datasets; default: the environment variable ``COTERIE_DATA``.
-
-    Raises:
-        ConfigError: if a configuration is not valid.
-
-    Example:
-        >>> from coterie.studies.reproduce.choice import choose
-        >>> made = Reproduction(choose(["rfedavg"], "quick"), [0], Path("runs"))
-        >>> len(made.lines), len(made.all_runs)
-        (6, 9)
     """
 
     def __init__(
@@ -118,11 +104,7 @@ class Reproduction:
         ]
 
     def seconds_left(self, runs: Sequence[PaperRun]) -> float:
-        """About how many seconds runs still take on two cores.
-
-        Args:
-            runs: of `runs_left`.
-        """
+        """About how many seconds runs still take on two cores."""
         return sum(one.seconds * (1 - self._share_done(one)) for one in runs)
 
     def _share_done(self, one: PaperRun) -> float:
@@ -144,11 +126,8 @@ class Reproduction:
         """Execute runs one after another. A failure is kept in ``problems`` and stops no other.
 
         Args:
-            runs: of `runs_left`.
             before: called before each run with its number; returns what is called after each of
                 its rounds.
-            after: called after each run.
-            stop: called after each round; the number of a signal, or 0 to go on.
 
         Raises:
             Stopped: if ``stop`` returned a signal. The state is saved, and the same call resumes.

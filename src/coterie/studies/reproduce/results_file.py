@@ -17,14 +17,7 @@ FILE = "reproduce.json"
 def write_results_file(
     out: Path, outcomes: Sequence[Outcome], profile: Profile, seeds: Sequence[int]
 ) -> Path:
-    """Write ``reproduce.json``: what is known of every line, seed by seed; returns its path.
-
-    Args:
-        out: folder, which exists.
-        outcomes: of the lines, in their order.
-        profile: of the lines.
-        seeds: of the runs.
-    """
+    """Write ``reproduce.json``: what is known of every line, seed by seed; returns its path."""
     content = {
         "profile": profile,
         "seeds": list(seeds),

@@ -21,27 +21,13 @@ Place = tuple[Any, ...]
 
 
 def printed() -> Mapping[str, Any]:
-    """What the papers print, as ``paper_tables.toml`` has it.
-
-    Example:
-        >>> printed()["flexcfl"]["table3"]["rows"][0]["FlexCFL"]
-        95.8
-    """
+    """What the papers print, as ``paper_tables.toml`` has it."""
     return read_toml("paper_tables")
 
 
 @cache
 def paper(name: str) -> Paper:
-    """A paper's tables, with the configurations of the full profile.
-
-    Args:
-        name: of `PAPERS`.
-
-    Example:
-        >>> line = paper("flexcfl").tables[1].lines[0]
-        >>> line.name, line.printed, line.configs(seed=0)[0].train.rounds
-        ('mnist-mclr/fedavg', 89.4, 300)
-    """
+    """A paper's tables, with the configurations of the full profile."""
     content = read_toml(name)
     return Paper(
         name=name,
@@ -62,11 +48,7 @@ def every_line() -> Iterator[Line]:
 
 @cache
 def read_toml(name: str) -> Mapping[str, Any]:
-    """Read a file of this package.
-
-    Args:
-        name: without its ending.
-    """
+    """Read a file of this package."""
     file = resources.files("coterie.studies.reproduce").joinpath(f"{name}.toml")
     return tomllib.loads(file.read_text(encoding="utf-8"))
 

@@ -16,11 +16,7 @@ RANK_TITLE = "mean rank, 1 is best"
 
 
 def rank_chart(ranking: Ranking) -> Spec:
-    """Mean ranks as points, each in a bar as wide as the critical difference where there is one.
-
-    Args:
-        ranking: of the methods.
-    """
+    """Mean ranks as points, each in a bar as wide as the critical difference where there is one."""
     names = list(ranking.ranks)
     half = (ranking.critical or 0.0) / 2
     rows = [
@@ -39,13 +35,7 @@ def rank_chart(ranking: Ranking) -> Spec:
 def curve_chart(
     curves: Mapping[str, Sequence[tuple[float, float]]], axis: alt.X, headline: Headline
 ) -> Spec:
-    """Score against what was spent, one line a method.
-
-    Args:
-        curves: method -> points (what was spent, score).
-        axis: of what was spent, the field ``spent``.
-        headline: what the scores are.
-    """
+    """Score against what was spent, the field ``spent`` of the axis; one line a method."""
     rows = [
         {"method": method, "spent": spent, "value": headline.scale * value}
         for method, points in curves.items()

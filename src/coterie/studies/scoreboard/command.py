@@ -40,12 +40,9 @@ class SuiteChoice:
     """What of a suite is run.
 
     Args:
-        suite: its name, or a file.
         methods: names; none: those of the suite.
         federations: names; none: all.
         seeds: as ``0-2``; ``None``: those of the suite.
-        tune: whether settings are tuned, too.
-        root: folder of the datasets; default: that of the environment.
     """
 
     suite: str
@@ -56,11 +53,7 @@ class SuiteChoice:
     root: str | None = None
 
     def find(self) -> Suite:
-        """The suite with what was chosen of it.
-
-        Raises:
-            ConfigError: for an unknown suite, method or federation.
-        """
+        """The suite with what was chosen of it."""
         suite = find_suite(self.suite)
         changes: dict[str, object] = {}
         if self.methods:
@@ -87,21 +80,14 @@ def run_scoreboard(
     merged_files: Sequence[Path],
     stop: Callable[[], int],
 ) -> Path:
-    """Run what is not done, and write ``scoreboard.json``, ``.md`` and ``.html``.
+    """Run what is not done, and write ``scoreboard.json``, ``.md`` and ``.html``; returns the path of
+    the page.
 
     Args:
-        choice: what to run.
-        out: folder of the results and, in ``runs``, of the runs.
-        jobs: runs side by side.
         merged_files: results of others, shown beside ours; ``published``: those that come with
             Coterie.
-        stop: called several times a second; the number of a signal, or 0 to go on.
-
-    Returns:
-        The path of the page.
 
     Raises:
-        ConfigError: for an unknown choice, or files that cannot be merged.
         SweepError: if FedAvg could not be run on a federation; the page has the others.
         Stopped: if ``stop`` returned a signal; the same command goes on.
     """
@@ -138,11 +124,7 @@ def run_scoreboard(
 
 
 def _raise_without_budget(baseline: Sequence[Mapping[str, Any]]) -> None:
-    """Nothing is scored on a federation on which FedAvg could not be run.
-
-    Raises:
-        SweepError: with a line for each.
-    """
+    """Nothing is scored on a federation on which FedAvg could not be run."""
     failed = [one for one in baseline if one["settings"] == DEFAULTS and one["refused"]]
     if failed:
         lines = [f"{one['federation']}: {one['refused']}" for one in failed]

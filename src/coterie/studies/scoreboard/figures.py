@@ -27,7 +27,6 @@ class Spread:
     """A mean over seeds.
 
     Args:
-        mean: over those that have a value.
         sd: standard deviation (``n - 1``); ``None`` with one value.
         missing: seeds without a value.
     """
@@ -51,7 +50,6 @@ class SuiteFigures:
     """What the entries of one or several results files say.
 
     Args:
-        results: of the suite that was run.
         entries: of it, and of others that were merged.
     """
 

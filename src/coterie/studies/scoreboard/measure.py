@@ -24,12 +24,7 @@ TIMES = ("seconds", "chain")
 
 @dataclass(frozen=True)
 class FedAvgBudget:
-    """What a method may spend: what FedAvg spends on the same clients with the same seed.
-
-    Args:
-        steps: local mini-batch steps.
-        bytes: down and up.
-    """
+    """What a method may spend: what FedAvg spends on the same clients with the same seed."""
 
     steps: int
     bytes: int
@@ -41,8 +36,6 @@ class Course:
 
     Args:
         values: the figure that is scored; ``None`` in rounds that were not evaluated.
-        steps: local mini-batch steps so far.
-        bytes: down and up so far.
         seconds: so far, without evaluation.
     """
 
@@ -56,11 +49,6 @@ class Course:
 
         Where data drift, it is the mean over all rounds of the run, however many are asked for: later
         rounds are harder, so a method that has spent its budget early would gain by it.
-
-        Example:
-            >>> course = Course([0.5, None, 0.7], [4, 8, 12], [10, 20, 30])
-            >>> course.value("served", 2), round(course.value("course", 2), 2)
-            (0.5, 0.6)
         """
         if score == "course":
             known = [value for value in self.values if value is not None]
@@ -69,12 +57,7 @@ class Course:
         return known[-1] if known else None
 
     def rounds_within(self, steps: int | None = None, bytes: int | None = None) -> int:
-        """The rounds after which no more was spent than that.
-
-        Example:
-            >>> Course([0.5, 0.6, 0.7], [4, 8, 12], [10, 20, 30]).rounds_within(bytes=25)
-            2
-        """
+        """The rounds after which no more was spent than that."""
         found = 0
         for spent, moved in zip(self.steps, self.bytes, strict=True):
             if steps is not None and spent > steps:
@@ -101,16 +84,7 @@ class Course:
 
 
 def course_of(folder: RunFolder, headline: Headline, score: Score) -> Course:
-    """The course of a run.
-
-    Args:
-        folder: of the run.
-        headline: of its task.
-        score: which clients are scored.
-
-    Raises:
-        CheckpointError: if a file of the run is damaged.
-    """
+    """The course of a run."""
     check_folder(folder)
     return _course(folder.rows(), _key(folder, headline, score))
 
@@ -141,14 +115,7 @@ def figures_of_run(
     """The figures of a finished run, as a results file has them.
 
     Args:
-        path: of the run's folder.
-        headline: of its task.
-        score: which clients are scored.
-        budget: what FedAvg spent.
         curve: whether points of its course are kept; of all runs they would make a large file.
-
-    Raises:
-        CheckpointError: if a file of the run is damaged.
     """
     folder = RunFolder.open(path)
     check_folder(folder)

@@ -33,13 +33,7 @@ RULES = (
 def write_scoreboard(
     out: Path, figures: SuiteFigures, versions: Mapping[str, str]
 ) -> tuple[Path, Path]:
-    """Write ``scoreboard.md`` and ``scoreboard.html``; returns their paths.
-
-    Args:
-        out: the folder.
-        figures: to show.
-        versions: of what computed them.
-    """
+    """Write ``scoreboard.md`` and ``scoreboard.html``; returns their paths."""
     text = out / "scoreboard.md"
     html = out / "scoreboard.html"
     replace_file(text, markdown(figures).encode())

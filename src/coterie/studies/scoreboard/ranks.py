@@ -21,8 +21,6 @@ class Ranking:
     """The methods from the best to the worst.
 
     Args:
-        ranks: method -> mean rank, from 1, ascending.
-        federations: how many the mean is over.
         p: of Friedman's test that all methods are alike; ``None`` for fewer than three methods or
             two federations.
         critical: mean ranks that differ by less cannot be told apart; ``None`` like ``p``.
@@ -35,18 +33,8 @@ class Ranking:
 
 
 def rank(values: Mapping[str, Sequence[float]]) -> Ranking:
-    """Rank methods by their values on the same federations.
-
-    Args:
-        values: method -> a value for each federation; higher is better.
-
-    Returns:
-        Equal values share their ranks.
-
-    Example:
-        >>> rank({"a": [3.0, 2.0], "b": [1.0, 1.0]}).ranks
-        {'a': 1.0, 'b': 2.0}
-    """
+    """Rank methods by their values on the same federations; higher is better, equal values share
+    ranks."""
     table = np.array(list(values.values()), float)
     mean = stats.rankdata(-table, axis=0).mean(axis=1)
     order = np.argsort(mean, kind="stable")
@@ -65,14 +53,6 @@ def critical_difference(methods: int, federations: int) -> float:
     """Nemenyi's critical difference of mean ranks, ``q sqrt(k (k + 1) / (6 N))``.
 
     ``q`` is the quantile of the studentised range of ``k`` values over ``sqrt 2``.
-
-    Args:
-        methods: ``k``.
-        federations: ``N``.
-
-    Example:
-        >>> round(critical_difference(methods=4, federations=14), 2)
-        1.25
     """
     q = float(stats.studentized_range.ppf(1 - LEVEL, methods, np.inf)) / math.sqrt(2)
     return q * math.sqrt(methods * (methods + 1) / (6 * federations))

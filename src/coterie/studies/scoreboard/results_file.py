@@ -22,12 +22,7 @@ Results = dict[str, Any]
 
 
 def results_of(suite: Suite, entries: Sequence[Mapping[str, Any]]) -> Results:
-    """The content of a file.
-
-    Args:
-        suite: that was run.
-        entries: of `Scoreboard.results`.
-    """
+    """The content of a file."""
     found = {
         "format": FORMAT,
         "suite": suite.model_dump(mode="json"),
@@ -69,11 +64,7 @@ def _json(value: Any) -> str:
 
 
 def read_results(path: Path) -> Results:
-    """Read a file, and check that it is as it was written.
-
-    Raises:
-        ConfigError: for a file that is none, or was changed.
-    """
+    """Read a file, and check that it is as it was written."""
     try:
         found: Results = json.loads(path.read_text(encoding="utf-8"))
         if found["format"] != FORMAT:
@@ -93,18 +84,7 @@ def read_results(path: Path) -> Results:
 
 
 def published(suite: str) -> Path:
-    """The file of the results that come with Coterie.
-
-    Args:
-        suite: its name.
-
-    Raises:
-        ConfigError: if none come with it.
-
-    Example:
-        >>> read_results(published("small"))["suite"]["name"]
-        'small'
-    """
+    """The file of the results that come with Coterie."""
     file = Path(__file__).parent / "published" / f"{suite}.json"
     if not file.is_file():
         raise ConfigError(f"--merge: no results come with Coterie, got suite {suite!r}")
@@ -113,10 +93,6 @@ def published(suite: str) -> Path:
 
 def merge(ours: Results, others: Mapping[Path, Results]) -> list[dict[str, Any]]:
     """The entries of several files on the federations of ours, ours first.
-
-    Args:
-        ours: results.
-        others: of other files, by their paths.
 
     Raises:
         ConfigError: for other clients under the same name, other seeds, or two different results of
@@ -150,11 +126,6 @@ def merge(ours: Results, others: Mapping[Path, Results]) -> list[dict[str, Any]]
 
 def check_mergeable(ours: Results, path: Path, others: Results) -> None:
     """Refuse results on other clients than ours.
-
-    Args:
-        ours: results, whose entries do not matter.
-        path: of the others.
-        others: results.
 
     Raises:
         ConfigError: for other seeds, for federations of the same name that are not the same, and if

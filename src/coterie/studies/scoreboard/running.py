@@ -35,8 +35,6 @@ class Entry:
     """A method on a federation.
 
     Args:
-        federation: the clients.
-        method: name of an algorithm.
         settings: by the name of the rule; `TUNED` when it is chosen.
         tried: the settings among which it is chosen, by a run each.
         refused: why the method cannot be configured here; empty where it can.
@@ -54,13 +52,8 @@ class Scoreboard:
     """The runs of a suite in a folder, executed once each.
 
     Args:
-        suite: what is compared.
-        runs: folder of the runs.
-        jobs: runs side by side.
         report: called when a run ends.
         stop: called several times a second; the number of a signal, or 0 to go on.
-        say: prints a line.
-        root: folder of the datasets; default: that of the environment.
     """
 
     suite: Suite
@@ -226,11 +219,8 @@ class Scoreboard:
             self.problems[failure.run.id] = line
 
     def results(self, methods: Sequence[str]) -> list[dict[str, Any]]:
-        """What is known so far of every entry and setting of some methods, as a results file has it.
-
-        Raises:
-            CheckpointError: if a file of a run is damaged.
-        """
+        """What is known so far of every entry and setting of some methods, as a results file has
+        it."""
         return [
             self._result(entry, name, setting)
             for entry in self.entries

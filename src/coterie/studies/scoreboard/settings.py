@@ -30,7 +30,6 @@ class Setting:
     """What is not the same for all methods of a federation.
 
     Args:
-        options: of the method.
         rate: learning rate; ``None``: that of the suite.
     """
 
@@ -93,16 +92,7 @@ def sweep_run(
     """The run of a setting.
 
     Args:
-        suite: has the tables that all runs share.
-        federation: the clients.
-        method: an algorithm's name.
-        setting: its options.
-        seed: of all that is drawn.
         validated: whether it is scored on training samples that are kept back.
-        root: folder of the datasets; default: that of the environment.
-
-    Raises:
-        ConfigError: for a configuration that is not valid.
     """
     tables = merged(suite.common, federation.tables)
     tables["seed"] = seed

@@ -112,19 +112,7 @@ def built_in() -> Mapping[str, Tables]:
 
 
 def find_suite(name: str) -> Suite:
-    """A suite of Coterie by its name, or that of a file.
-
-    Args:
-        name: of `built_in`, or the path of a ``.toml`` file.
-
-    Raises:
-        ConfigError: for an unknown name, and all that is wrong in a file.
-
-    Example:
-        >>> suite = find_suite("small")
-        >>> suite.federations[0].name, suite.federations[0].groups_told
-        ('rotation', 4)
-    """
+    """A suite of Coterie by its name, or that of a file."""
     known = built_in()
     if name in known:
         return Suite(name=name, **known[name])

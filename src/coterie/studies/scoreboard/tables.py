@@ -15,14 +15,7 @@ NONE = "-"
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table of texts.
-
-    Args:
-        title: above it.
-        note: what it shows.
-        columns: names; the first is that of the methods.
-        rows: of texts.
-    """
+    """A table of texts."""
 
     title: str
     note: str
