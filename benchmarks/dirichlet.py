@@ -36,8 +36,7 @@ from coterie.runs.compose import Composed, compose
 from coterie.runs.loop import RoundResult
 from coterie.runs.run import Run
 from coterie.studies.reproduce.papers import Line
-from coterie.studies.reproduce.parts import overlay
-from coterie.studies.reproduce.tables import paper
+from coterie.studies.reproduce.tables import overlay, paper
 from coterie.sweep.grid import read_seeds
 
 READINGS = ("labels_present", "proportional")

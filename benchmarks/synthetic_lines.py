@@ -23,7 +23,7 @@ from coterie.runs.run import Run
 from coterie.runs.summary import figures_of
 from coterie.studies.reproduce.choice import choose
 from coterie.studies.reproduce.papers import Line
-from coterie.studies.reproduce.parts import overlay
+from coterie.studies.reproduce.tables import overlay
 
 DRAWS = DATA_SEEDS[:3]
 TABLES = (

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from benchmarks.results.figures import middle
 from benchmarks.results.lines import Line, case_of, record_of
 from benchmarks.results.records import Measurement, Record, ResultPage
-from coterie.studies.reproduce.outcome_rows import NEAR
+from coterie.studies.reproduce.outcome import NEAR
 from coterie.studies.reproduce.tables import paper
 
 PAGE = "reproduce-quick"

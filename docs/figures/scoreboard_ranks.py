@@ -7,8 +7,7 @@ import math
 
 from svg import Canvas
 
-from coterie.studies.scoreboard.figures import DEFAULTS, SuiteFigures
-from coterie.studies.scoreboard.ranks import Ranking
+from coterie.studies.scoreboard.figures import DEFAULTS, Ranking, SuiteFigures
 from coterie.studies.scoreboard.results_file import published, read_results
 
 SUITE = "small"

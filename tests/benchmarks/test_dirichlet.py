@@ -9,7 +9,7 @@ import pytest
 
 import coterie as ct
 from benchmarks import dirichlet, final_layers
-from coterie.studies.reproduce.parts import overlay
+from coterie.studies.reproduce.tables import overlay
 
 
 def test_the_lines_of_a_training_are_its_scorings_and_readings() -> None:

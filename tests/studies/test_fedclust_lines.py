@@ -15,7 +15,7 @@ from coterie.runs.compose import compose
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
 from coterie.studies.layers import study_layers
-from coterie.studies.reproduce.fedclust_lines import layer_distances, sent_ratio, sent_values
+from coterie.studies.reproduce.data_lines import layer_distances, sent_ratio, sent_values
 from coterie.studies.reproduce.metrics import METRICS
 from coterie.studies.reproduce.papers import Line
 from coterie.studies.reproduce.tables import every_line

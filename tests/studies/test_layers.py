@@ -20,8 +20,14 @@ from coterie.errors import QuorumError
 from coterie.experiment import check, load_config
 from coterie.objectives import plain
 from coterie.runs.compose import Composed, compose
-from coterie.studies.layer_files import layer_rows, study_headline, write_study
-from coterie.studies.layers import compare_layer, layer_spans, study_layers
+from coterie.studies.layers import (
+    compare_layer,
+    layer_rows,
+    layer_spans,
+    study_headline,
+    study_layers,
+    write_study,
+)
 from tests.report.pages import parse
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

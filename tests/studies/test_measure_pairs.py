@@ -8,8 +8,8 @@ import pytest
 from coterie.core.keys import Key
 from coterie.experiment import check
 from coterie.runs.compose import compose
-from coterie.studies.reproduce import measure_pairs as module
-from coterie.studies.reproduce.measure_pairs import MeasurePairs, measure_pairs
+from coterie.studies.reproduce import data_lines as module
+from coterie.studies.reproduce.data_lines import MeasurePairs, measure_pairs
 
 CLIENTS = 8
 CONFIG = {

@@ -13,13 +13,15 @@ from coterie.studies.reproduce import PAPERS
 from coterie.studies.reproduce.computed import FORMULAS
 from coterie.studies.reproduce.outcome import DistanceMap, Outcome
 from coterie.studies.reproduce.panel_charts import panel_chart
-from coterie.studies.reproduce.panel_values import CURVES, panels_of, short_names
 from coterie.studies.reproduce.panels import (
+    CURVES,
     BarPanel,
     CurvePanel,
     DistancePanel,
     GridPanel,
     ScatterPanel,
+    panels_of,
+    short_names,
 )
 from coterie.studies.reproduce.papers import Drawings, PaperTable
 from coterie.studies.reproduce.tables import paper

@@ -44,8 +44,7 @@ from coterie.studies.reproduce.computed import (
 )
 from coterie.studies.reproduce.datasets import missing_data
 from coterie.studies.reproduce.metrics import METRICS
-from coterie.studies.reproduce.outcome import Outcome
-from coterie.studies.reproduce.outcome_rows import outcome_row
+from coterie.studies.reproduce.outcome import Outcome, outcome_row
 from coterie.studies.reproduce.page import write_reproduction
 from coterie.studies.reproduce.papers import Line
 from coterie.studies.reproduce.reproduction import Reproduction

@@ -13,17 +13,22 @@ import pytest
 
 from coterie.cli.main import invoke
 from coterie.errors import ConfigError
-from coterie.studies.scoreboard.figures import SuiteFigures
+from coterie.studies.scoreboard.figures import SuiteFigures, critical_difference, rank
 from coterie.studies.scoreboard.measure import Course
-from coterie.studies.scoreboard.ranks import critical_difference, rank
 from coterie.studies.scoreboard.results_file import (
     check_mergeable,
     merge,
     read_results,
     results_digest,
 )
-from coterie.studies.scoreboard.settings import Setting, default_setting, sweep_run
-from coterie.studies.scoreboard.suite import ORACLE, built_in, find_suite
+from coterie.studies.scoreboard.suite import (
+    ORACLE,
+    Setting,
+    built_in,
+    default_setting,
+    find_suite,
+    sweep_run,
+)
 from tests.runs.calls import sweeps_here
 
 SUITE = """

@@ -116,8 +116,13 @@ def layers_command(
     validated = load_config(config, assignments or (), machine.values())
     with stop_after_round():
         from coterie.runs.compose import compose
-        from coterie.studies.layer_files import COLUMNS, layer_rows, study_headline, write_study
-        from coterie.studies.layers import study_layers
+        from coterie.studies.layers import (
+            COLUMNS,
+            layer_rows,
+            study_headline,
+            study_layers,
+            write_study,
+        )
         from coterie.terminal import columns_table, console, counted
 
         study = study_layers(compose(validated), epochs)

@@ -16,7 +16,7 @@ from coterie.data import Population
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment, check
 from coterie.experiment.objects import make_choice
-from coterie.studies.advise.answer import Advice
+from coterie.studies.advise.answer import Advice, groups_text, trial_text
 from coterie.studies.advise.decision import (
     FORCED_GROUPS,
     Gain,
@@ -34,7 +34,6 @@ from coterie.studies.advise.trials import (
     best_learning_rate,
     with_algorithm,
 )
-from coterie.studies.advise.wording import groups_text, trial_text
 from coterie.terminal import counted
 
 BASELINE = "fedavg"

@@ -1,4 +1,4 @@
-"""The answer: what is recommended, and all that it rests on."""
+"""The answer in words: what is recommended, and all that it rests on."""
 
 from __future__ import annotations
 
@@ -8,13 +8,70 @@ from dataclasses import dataclass
 from coterie.core.arrays import IntArray
 from coterie.data import Population
 from coterie.experiment import Experiment
+from coterie.headline import ACCURACY
 from coterie.math.group_count import MANY_CLIENTS
-from coterie.studies.advise.decision import Gain, Verdict
-from coterie.studies.advise.differences import GroupDifferences
-from coterie.studies.advise.probe import ProbeResult
+from coterie.studies.advise.decision import FORCED_GROUPS, Gain, Verdict
+from coterie.studies.advise.differences import GroupDifferences, describe_differences
+from coterie.studies.advise.probe import STEPS, ProbeResult
+from coterie.studies.advise.scoreboard import kinds_of, method_scores
 from coterie.studies.advise.trials import Trial, TrialBudget
-from coterie.studies.advise.wording import points_text
 from coterie.terminal import counted
+
+# --- the probe and the trials ---------------------------------------------------------------------
+
+MIN_MARGIN = 0.05  # a client with less is said to lie between two groups
+
+
+def groups_text(groups: int) -> str:
+    """How many groups there are.
+
+    Example:
+        >>> groups_text(1), groups_text(3)
+        ('one group', '3 groups')
+    """
+    if groups == 1:
+        return "one group"
+    return f"{groups} groups"
+
+
+def points_text(found: Gain) -> str:
+    """A gain and its uncertainty, in the unit of the headline: percentage points of a fraction."""
+    headline = found.headline
+    gained = headline.short(found.mean, sign="+")
+    return f"{gained} ± {headline.short(found.half)} {headline.step}".rstrip()
+
+
+def trial_text(trial: Trial, found: Gain) -> str:
+    """What a candidate reached, and what it gained over the baseline."""
+    groups = counted(trial.groups, "group")
+    return f"{trial.name}: {trial.headline.text(trial.score)}, {groups}, {points_text(found)}"
+
+
+def probe_text(found: ProbeResult) -> str:
+    """How many groups first updates show, and whether parts of the clients show as many."""
+    clients = counted(len(found.ids), "client")
+    groups = groups_text(found.groups)
+    text = f"{clients} took {STEPS} steps from the same model; their updates form {groups}"
+    in_parts = found.groups_in_parts
+    # Few clients cannot be counted in parts.
+    if in_parts:
+        same = sum(groups == found.groups for groups in in_parts)
+        text += f" (as many in {same} of {len(in_parts)} samples of 80 % of the clients)"
+    return f"{text}."
+
+
+def margin_text(found: ProbeResult) -> str:
+    """How many clients lie between two groups."""
+    # A margin that is not known is NaN, which is not below any number.
+    unsure = int((found.margin < MIN_MARGIN).sum())
+    if unsure == 0:
+        return "No client lies between two groups."
+    if unsure == 1:
+        return "1 client lies between two groups."
+    return f"{unsure:,} clients lie between two groups."
+
+
+# --- the answer -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +152,44 @@ class Advice:
             return f"No separate groups, yet {split}"
         groups = counted(self.best.groups, "group")
         return f"Grouping helps: {groups}, by {self.best.name}, {gained}."
+
+
+# --- what it rests on -----------------------------------------------------------------------------
+
+
+def evidence(advice: Advice) -> list[str]:
+    """What the advice rests on, a sentence each."""
+    lines = [probe_text(advice.found)]
+    if advice.found.groups > 1:
+        lines += [_differences(advice), margin_text(advice.found)]
+    elif advice.verdict == "one group":
+        lines.append(
+            f"A split into {FORCED_GROUPS} groups gave no gain that is larger than its uncertainty."
+        )
+    # Without a shift in the configuration FlexCFL was not tried: there it equals FedGroup.
+    if advice.verdict == "helps" and advice.best.name != "flexcfl":
+        lines.append(
+            "If clients' data change as time goes by, take flexcfl: its clients move to another "
+            "group when their data do."
+        )
+    lines.append(_alone(advice))
+    # Published scores are accuracies of classes.
+    if advice.best.headline == ACCURACY:
+        kinds = kinds_of(advice.found.groups, advice.differing)
+        lines += [method_scores(kind).text for kind in kinds]
+    return lines
+
+
+def _alone(advice: Advice) -> str:
+    """How training alone does in the same rounds, and whether it is better."""
+    found = advice.over_alone
+    reached = advice.alone.headline.text(advice.alone.score)
+    text = f"Every client for itself reached {reached}; {advice.best.name} gained "
+    text += f"{points_text(found)} over that."
+    if found.mean + found.half < 0:
+        text += " So clients do better alone than with any method tried."
+    return text
+
+
+def _differences(advice: Advice) -> str:
+    return describe_differences(advice.differing, classes=bool(advice.population.classes))

@@ -13,9 +13,8 @@ from coterie.experiment.reading import fit_to_clients
 from coterie.runs.columns import A_REGRESSION, assume_task, warn_of_columns
 from coterie.runs.data import load_data
 from coterie.studies.advise.advice import advise
-from coterie.studies.advise.answer import Advice
+from coterie.studies.advise.answer import Advice, evidence
 from coterie.studies.advise.configuration import is_bare
-from coterie.studies.advise.evidence import evidence
 from coterie.studies.advise.output import (
     table_notes,
     trial_columns,

@@ -1,20 +1,29 @@
-"""The configuration to advise on, from a configuration file or from a bare file of samples."""
+"""The configuration to advise on, from a configuration file or from a bare file of samples.
+
+What the columns of a bare file are for is named by the user, or guessed, which is said.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tomli_w
 from pydantic import BaseModel
 
 from coterie.config.schema import plain, table_of
 from coterie.config.toml_text import put
-from coterie.errors import DataError
+from coterie.data.npz import read_npz
+from coterie.data.tabular.arrow import missing_column
+from coterie.data.tabular.columns import open_table
+from coterie.data.tabular.raw_columns import is_plain_numbers, kind_of
+from coterie.errors import ConfigError, DataError, first_line
 from coterie.experiment import Experiment, check, load_config
 from coterie.experiment.experiment import record_types, table_names
-from coterie.studies.advise.columns import ChosenColumns
+from coterie.runs.columns import WIDE
 from coterie.terminal import say
 
 DATA_FILES = (".parquet", ".csv", ".npz")
@@ -130,3 +139,195 @@ def _differing(tables: Any, resolved: Any) -> Any:
         return resolved
     found = {name: _differing(tables[name], resolved[name]) for name in tables if name in resolved}
     return {name: value for name, value in found.items() if value != {}}
+
+
+# --- the columns of a bare file -------------------------------------------------------------------
+
+# Usual names of the columns of a bare file; the first that the file has is taken.
+CLIENT_COLUMNS = (
+    "client",
+    "client_id",
+    "user",
+    "user_id",
+    "site",
+    "writer",
+    "device",
+    "node",
+    "hospital",
+    "patient",
+    "subject",
+    "station",
+    "group_id",
+)
+LABEL_COLUMNS = ("y", "label", "labels", "target", "class", "outcome", "diagnosis")
+FEATURE_COLUMNS = ("x", "image", "features", "pixels", "img")
+SPLIT_COLUMN = "split"
+# A text with another value in more rows than this share is a name of the row, and no category.
+NAMES = 0.5
+SHOWN = 60  # columns in a line: all of most tables, since a second label among them matters
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenColumns:
+    """What the columns of a bare file are for.
+
+    Args:
+        scaled: whether numbers are scaled, which a wide range of scales needs.
+        lines: what was guessed, taken and left, a sentence each.
+    """
+
+    client: str
+    label: str
+    features: str | list[str]
+    scaled: bool
+    lines: tuple[str, ...]
+
+    @classmethod
+    def of(cls, path: Path, named: Mapping[str, str | None]) -> ChosenColumns:
+        """Those of a file.
+
+        Args:
+            named: ``client``, ``label`` and ``features`` that the user named.
+        """
+        names = _names(path)
+        lines: list[str] = []
+        client = _column(path, names, named.get("client"), CLIENT_COLUMNS, "client", lines)
+        label = _column(path, names, named.get("label"), LABEL_COLUMNS, "label", lines)
+        # What names a client, a class or a split is a number in many files, but no input.
+        others = [name for name in names if name not in (client, label, SPLIT_COLUMN)]
+        chosen = _named_features(path, names, named.get("features"), lines)
+        scaled = False
+        if chosen is None:
+            chosen, scaled = _taken(path, others, lines)
+        return cls(client, label, chosen, scaled, tuple(lines))
+
+
+def _names(path: Path) -> list[str]:
+    """All columns."""
+    if path.suffix == ".npz":
+        return list(read_npz(path))
+    if path.suffix == ".csv":
+        return list(open_table(path).column_names)
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    # Only the schema is read: the samples may be large.
+    try:
+        return list(pq.read_schema(path).names)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = first_line(error)
+        raise DataError(f"{path}: cannot be read as parquet ({reason})") from None
+
+
+def _column(
+    path: Path,
+    names: Sequence[str],
+    named: str | None,
+    usual: Sequence[str],
+    option: str,
+    lines: list[str],
+) -> str:
+    """The column that the user named, or the first one of a usual name."""
+    if named is not None:
+        if named not in names:
+            raise missing_column(path, named, names)
+        return named
+    found = _usual(names, usual)
+    if found is None:
+        present = ", ".join(sorted(names)) or "(none)"
+        raise ConfigError(
+            f"--{option}: no column has a usual name for it, got {present}; "
+            f"expected --{option} COLUMN"
+        )
+    lines.append(f"{option}: the column {found}, by its name; --{option} takes another one")
+    return found
+
+
+def _usual(names: Sequence[str], usual: Sequence[str]) -> str | None:
+    """The first column of a usual name, or else of one that has it as a word."""
+    lowered = {name.lower(): name for name in reversed(names)}
+    for name in usual:
+        if name in lowered:
+            return lowered[name]
+    for name in usual:
+        for column in names:
+            # One letter, as of `y`, is a part of too many words.
+            if len(name) > 1 and name in column.lower().replace("-", "_").split("_"):
+                return column
+    return None
+
+
+def _named_features(
+    path: Path, names: Sequence[str], named: str | None, lines: list[str]
+) -> str | list[str] | None:
+    """The features that the user named, or a column of arrays of a usual name; ``None``: neither."""
+    if named is not None:
+        chosen = [name.strip() for name in named.split(",")]
+        for name in chosen:
+            if name not in names:
+                raise missing_column(path, name, names)
+        if len(chosen) == 1:
+            return chosen[0]
+        return chosen
+    # A column of arrays (an image, a vector) has one of these names, as a rule.
+    found = next((name for name in FEATURE_COLUMNS if name in names), None)
+    if found is not None:
+        lines.append(f"features: the column {found}, by its name; --features takes others")
+    return found
+
+
+def _taken(path: Path, others: Sequence[str], lines: list[str]) -> tuple[list[str], bool]:
+    """All columns that can be inputs, in the order of the file, and whether they need scaling."""
+    if path.suffix == ".npz":
+        arrays = read_npz(path)
+        taken = [
+            name for name in others if arrays[name].ndim == 1 and arrays[name].dtype.kind in "iufb"
+        ]
+        wide = _is_wide([arrays[name] for name in taken])
+        left = {name: "no number a row" for name in others if name not in taken}
+    else:
+        table = open_table(path)
+        left = {name: why for name in others if (why := _why_left(table[name]))}
+        taken = [name for name in others if name not in left]
+        plain = all(is_plain_numbers(table[name]) for name in taken)
+        # What is no plain number is encoded anyway, and scaled with it.
+        wide = plain and _is_wide([table[name].to_numpy() for name in taken])
+    if not taken:
+        present = ", ".join(sorted(others))
+        raise ConfigError(
+            f"--features: no column of features found, got {present}; "
+            "expected --features COLUMN[,...]"
+        )
+    lines.append(f"features: {_listed(taken)}")
+    if left:
+        lines.append(f"left out: {_listed([f'{name} ({why})' for name, why in left.items()])}")
+    if wide:
+        lines.append("features are scaled, since their ranges differ widely")
+    return taken, wide
+
+
+def _why_left(values: Any) -> str:
+    """Why a column is no input; empty for one that is."""
+    kind = kind_of(values)
+    if kind is None:
+        return str(values.type)
+    if values.null_count == len(values):
+        return "no value"
+    if kind == "category":
+        different = len(values.unique())
+        if different > NAMES * len(values):
+            return f"text with {different:,} different values"
+    return ""
+
+
+def _is_wide(columns: Sequence[Any]) -> bool:
+    """Whether standard deviations differ by more than a factor of 100."""
+    spreads = np.array([np.asarray(values, np.float64).std() for values in columns])
+    known = spreads[spreads > 0]
+    return bool(len(known) and known.max() > WIDE * known.min())
+
+
+def _listed(names: Sequence[str]) -> str:
+    if len(names) <= SHOWN:
+        return ", ".join(names)
+    return f"{', '.join(names[:SHOWN])}, and {len(names) - SHOWN} more"

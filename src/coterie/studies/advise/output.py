@@ -13,9 +13,8 @@ import numpy as np
 from coterie.errors import ConfigError
 from coterie.files import csv_text
 from coterie.runs.folder.files import plain
-from coterie.studies.advise.answer import Advice
+from coterie.studies.advise.answer import Advice, evidence
 from coterie.studies.advise.configuration import short_toml
-from coterie.studies.advise.evidence import evidence
 from coterie.studies.advise.trials import HELD_OUT, Trial
 from coterie.sweep.table import escape_cell
 from coterie.terminal import amount, counted, printable

@@ -9,8 +9,7 @@ from fnmatch import fnmatchcase
 from coterie.errors import ConfigError
 from coterie.studies.reproduce import PAPERS
 from coterie.studies.reproduce.papers import Line, Profile, Tables
-from coterie.studies.reproduce.parts import overlay
-from coterie.studies.reproduce.tables import paper, read_toml
+from coterie.studies.reproduce.tables import overlay, paper, read_toml
 
 
 def choose(

@@ -13,7 +13,7 @@ from coterie.errors import ConfigError, SweepError
 from coterie.studies.reproduce.choice import choose
 from coterie.studies.reproduce.computed import NEED_DATA, seconds_of
 from coterie.studies.reproduce.datasets import missing_data, no_data
-from coterie.studies.reproduce.outcome_rows import outcomes_headline, value_text
+from coterie.studies.reproduce.outcome import outcomes_headline, value_text
 from coterie.studies.reproduce.page import write_reproduction
 from coterie.studies.reproduce.papers import Line, Profile
 from coterie.studies.reproduce.reproduction import TAKEN, PaperRun, Reproduction

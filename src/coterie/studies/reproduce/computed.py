@@ -9,11 +9,15 @@ from coterie.errors import DataError
 from coterie.models import spec
 from coterie.runs.compose import compose
 from coterie.runs.data import load_data
-from coterie.studies.reproduce.costs import Quantity, cost
+from coterie.studies.reproduce.data_lines import (
+    MeasurePairs,
+    cpd_cut,
+    layer_distances,
+    measure_pairs,
+    sent_ratio,
+)
 from coterie.studies.reproduce.datasets import missing_data
-from coterie.studies.reproduce.fedclust_lines import layer_distances, sent_ratio
-from coterie.studies.reproduce.grouping import cpd_cut
-from coterie.studies.reproduce.measure_pairs import MeasurePairs, measure_pairs
+from coterie.studies.reproduce.metrics import Quantity, cost
 from coterie.studies.reproduce.outcome import Outcome
 from coterie.studies.reproduce.papers import Line
 

@@ -1,20 +1,21 @@
-"""The page of a reproduction, as Markdown and as self-contained HTML.
+"""The page of a reproduction, as Markdown and as self-contained HTML, and its results as data.
 
 It shows what the paper prints, our value and the difference, with notes on what we do otherwise.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from coterie.report.render import render_page
 from coterie.report.section import Chart, Section
-from coterie.studies.reproduce.outcome import Outcome
-from coterie.studies.reproduce.outcome_rows import COLUMNS, outcome_row, outcomes_headline
+from coterie.runs.folder.files import replace_file
+from coterie.studies.reproduce.outcome import COLUMNS, Outcome, outcome_row, outcomes_headline
 from coterie.studies.reproduce.panel_charts import panel_chart
-from coterie.studies.reproduce.panel_values import panels_of
 from coterie.studies.reproduce.panels import (
     BarPanel,
     CurvePanel,
@@ -22,9 +23,9 @@ from coterie.studies.reproduce.panels import (
     GridPanel,
     Panel,
     ScatterPanel,
+    panels_of,
 )
 from coterie.studies.reproduce.papers import Paper, PaperTable, Profile
-from coterie.studies.reproduce.results_file import write_results_file
 from coterie.studies.reproduce.tables import paper
 
 
@@ -216,3 +217,44 @@ def _charts(name: str, panels: Sequence[Panel]) -> list[Chart]:
         {"id": f"{name}-{number}", "title": panel.title, "spec": panel_chart(panel)}
         for number, panel in enumerate(panels)
     ]
+
+
+# --- data for other programs ----------------------------------------------------------------------
+
+FILE = "reproduce.json"
+
+
+def write_results_file(
+    out: Path, outcomes: Sequence[Outcome], profile: Profile, seeds: Sequence[int]
+) -> Path:
+    """Write ``reproduce.json``: what is known of every line, seed by seed; returns its path."""
+    content = {
+        "profile": profile,
+        "seeds": list(seeds),
+        "lines": [_line(outcome) for outcome in outcomes],
+    }
+    path = out / FILE
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    replace_file(path, text.encode())
+    return path
+
+
+def _line(outcome: Outcome) -> dict[str, Any]:
+    line = outcome.line
+    return {
+        "paper": line.paper,
+        "table": line.table,
+        "line": line.name,
+        "unit": line.unit,
+        "metric": line.metric or line.compute,
+        "how": line.how,
+        "printed": line.printed,
+        "place": line.place,
+        "values": outcome.values,
+        "seeds": outcome.seeds,
+        "last10": outcome.last10,
+        "rounds": outcome.rounds,
+        "full_rounds": line.full_rounds,
+        "notes": line.notes,
+        "problem": outcome.problem,
+    }

@@ -1,11 +1,22 @@
-"""The panels of a paper's figures: curves by round, bars, maps of two options, scatters, distances."""
+"""The panels of a paper's figures: curves by round, bars, maps of two options, scatters, distances.
+
+What they show is what the lines of a table, and the runs behind them, say.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from coterie.report.series import CurvePoint
-from coterie.studies.reproduce.outcome import DistanceMap
+import numpy as np
+
+from coterie.report.series import CurvePoint, Series
+from coterie.report.view import RunView
+from coterie.runs.folder.store import RunFolder
+from coterie.studies.reproduce.outcome import DistanceMap, Outcome
+from coterie.studies.reproduce.papers import Line, PaperTable, Unit
 
 
 @dataclass(frozen=True)
@@ -74,3 +85,204 @@ class DistancePanel:
 
 
 Panel = CurvePanel | BarPanel | GridPanel | ScatterPanel | DistancePanel
+
+
+# --- what the lines and their runs say ------------------------------------------------------------
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What is drawn of every round.
+
+    Args:
+        value: of a row of ``rounds.jsonl``; ``None`` where the round has none.
+    """
+
+    title: str
+    value: Callable[[Row], float | None]
+
+
+def _accuracy(row: Row) -> float | None:
+    if row.get("accuracy") is None:
+        return None
+    return 100 * float(row["accuracy"])
+
+
+def _cpd(row: Row) -> float | None:
+    """Median class probability distance; one group alone has no distance to another."""
+    distances = row.get("cpd") or {}
+    return distances.get("label")
+
+
+CURVES: Mapping[str, Curve] = {
+    "accuracy": Curve("accuracy, %", _accuracy),
+    "loss": Curve("training loss, nats", lambda row: row.get("loss")),
+    "test_loss": Curve("test loss, nats", lambda row: row.get("test_loss")),
+    "discrepancy": Curve("discrepancy", lambda row: row.get("discrepancy")),
+    "cpd": Curve("class probability distance, median", _cpd),
+}
+
+
+AXES: Mapping[Unit, str] = {
+    "percent": "accuracy, points",
+    "share": "share, %",
+    "count": "count",
+    "number": "value",
+    "ratio": "ratio to the other method",
+}
+
+
+def panels_of(table: PaperTable, outcomes: Sequence[Outcome]) -> list[Panel]:
+    """The panels of a table, of the lines that have results."""
+    drawings = table.drawings
+    rows = _by_row(outcomes)
+    groups = {"": list(outcomes)} if drawings.together else rows
+    found: list[Panel] = []
+    for row, members in groups.items():
+        runs = _runs_by_method(members)
+        found += [
+            panel
+            for name in drawings.curves
+            if (panel := _curve_panel(row, CURVES[name], runs)) is not None
+        ]
+    if drawings.bars:
+        for row, members in groups.items():
+            found += _bar_panels(row, members)
+    for row, members in rows.items():
+        if drawings.grid is not None:
+            found += _grid_panels(row, drawings.grid, members)
+        if drawings.scatter is not None:
+            found += _scatter_panels(row, drawings.scatter, members)
+        if drawings.distances:
+            found += _distance_panels(row, members)
+    return found
+
+
+def _axis(line: Line) -> str:
+    return line.axis or AXES[line.unit]
+
+
+def _title(row: str, axis: str) -> str:
+    """Of a panel; that of all rows has no name of its own beside what it shows."""
+    if not row:
+        return axis
+    return f"{row}: {axis}"
+
+
+def _by_row(outcomes: Iterable[Outcome]) -> dict[str, list[Outcome]]:
+    rows: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        row = outcome.line.name.split("/")[0]
+        rows.setdefault(row, []).append(outcome)
+    return rows
+
+
+# The runs of a method, one for each seed.
+RunsByMethod = dict[str, list[Path]]
+
+
+def _runs_by_method(outcomes: Iterable[Outcome]) -> RunsByMethod:
+    """All runs of some lines, those compared against included, by short names of their methods."""
+    found: RunsByMethod = {}
+    for outcome in outcomes:
+        names = (outcome.line.method, outcome.line.against_method)
+        for runs in outcome.folders:
+            # Several lines may read figures off the same run; it is drawn once.
+            for name, run in zip(names, runs, strict=False):
+                known = found.setdefault(name, [])
+                if run not in known:
+                    known.append(run)
+    return dict(zip(short_names(list(found)), found.values(), strict=True))
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Names without the words that all of them share, unless nothing is left of one.
+
+    Example:
+        >>> short_names(["fedgsp log a1-b10", "fedgsp log a2-b5"])
+        ['a1-b10', 'a2-b5']
+        >>> short_names(["flexcfl", "flexcfl eta_g=5"])
+        ['flexcfl', 'flexcfl eta_g=5']
+    """
+    if len(names) < 2:
+        return list(names)
+    words = [name.split() for name in names]
+    shared = set.intersection(*map(set, words))
+    shorter = [" ".join(word for word in one if word not in shared) for one in words]
+    if not all(shorter):
+        return list(names)
+    return shorter
+
+
+def _curve_panel(row: str, curve: Curve, runs: RunsByMethod) -> CurvePanel | None:
+    """The panel of a value; ``None`` if no run has it."""
+    series = [PanelSeries(label, _points(label, curve, paths)) for label, paths in runs.items()]
+    shown = tuple(one for one in series if one.points)
+    if not shown:
+        return None
+    return CurvePanel(_title(row, curve.title), curve.title, shown)
+
+
+def _points(label: str, curve: Curve, paths: Iterable[Path]) -> tuple[CurvePoint, ...]:
+    # The series needs rounds alone, so the views need no clients.
+    views = [RunView(label, RunFolder(path).rows(), np.zeros(1, np.int64), ("",)) for path in paths]
+    values = [[curve.value(row) for row in view.rounds] for view in views]
+    return tuple(Series(label, tuple(views)).curve(values))
+
+
+def _bar_panels(row: str, outcomes: Iterable[Outcome]) -> list[BarPanel]:
+    by_axis: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        if outcome.mean is not None:
+            by_axis.setdefault(_axis(outcome.line), []).append(outcome)
+    return [
+        BarPanel(_title(row, axis), axis, tuple(_bars(members)))
+        for axis, members in by_axis.items()
+    ]
+
+
+def _bars(outcomes: Sequence[Outcome]) -> Iterable[Bar]:
+    labels = _bar_labels([outcome.line.name for outcome in outcomes])
+    for label, outcome in zip(labels, outcomes, strict=True):
+        assert outcome.mean is not None, "only lines with a value are drawn"
+        yield Bar(label, outcome.mean, outcome.line.printed)
+
+
+def _bar_labels(names: Sequence[str]) -> list[str]:
+    """The columns of lines of one row, the rows of lines of as many rows, or else whole names."""
+    rows = [name.split("/")[0] for name in names]
+    if len(set(rows)) == 1:
+        return [name.split("/")[1] for name in names]
+    if len(set(rows)) == len(rows):
+        return rows
+    return list(names)
+
+
+def _grid_panels(row: str, axes: tuple[str, str], outcomes: Iterable[Outcome]) -> list[GridPanel]:
+    across, up = axes
+    cells = []
+    axis = ""
+    for outcome in outcomes:
+        if outcome.mean is not None and outcome.line.tables is not None:
+            options = outcome.line.tables["algorithm"]
+            cells.append((float(options[across]), float(options[up]), outcome.mean))
+            axis = _axis(outcome.line)
+    if not cells:
+        return []
+    return [GridPanel(_title(row, axis), axes, tuple(cells))]
+
+
+def _scatter_panels(
+    title: str, axes: tuple[str, str], outcomes: Iterable[Outcome]
+) -> list[ScatterPanel]:
+    return [ScatterPanel(title, axes, outcome.points) for outcome in outcomes if outcome.points]
+
+
+def _distance_panels(title: str, outcomes: Iterable[Outcome]) -> list[DistancePanel]:
+    return [
+        DistancePanel(title, outcome.distances)
+        for outcome in outcomes
+        if outcome.distances is not None
+    ]

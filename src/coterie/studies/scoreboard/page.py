@@ -8,8 +8,7 @@ from pathlib import Path
 from coterie.report.render import render_page
 from coterie.report.section import Chart, Section
 from coterie.runs.folder.files import replace_file
-from coterie.studies.scoreboard.charts import rank_chart
-from coterie.studies.scoreboard.curves import curve_sections
+from coterie.studies.scoreboard.charts import curve_sections, rank_chart
 from coterie.studies.scoreboard.figures import SuiteFigures
 from coterie.studies.scoreboard.running import DEFAULTS, TUNED
 from coterie.studies.scoreboard.suite import BASELINE

@@ -14,14 +14,17 @@ from coterie.headline import Headline
 from coterie.runs.compose import task_headline
 from coterie.runs.folder.store import RunFolder
 from coterie.studies.scoreboard.measure import Course, FedAvgBudget, course_of, figures_of_run
-from coterie.studies.scoreboard.settings import (
+from coterie.studies.scoreboard.suite import (
+    BASELINE,
+    Federation,
+    Score,
     Setting,
+    Suite,
     default_setting,
     option_trials,
     rate_trials,
     sweep_run,
 )
-from coterie.studies.scoreboard.suite import BASELINE, Federation, Score, Suite
 from coterie.sweep.plan import SweepRun
 from coterie.sweep.run_once import is_done
 from coterie.sweep.runner import Report, sweep

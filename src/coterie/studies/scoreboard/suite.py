@@ -1,7 +1,12 @@
-"""The suites of a scoreboard: federations, methods, budgets, and the rule for their settings.
+"""The suites of a scoreboard, and which settings a method has on a federation.
 
 `suites.toml` has those that come with Coterie. A file of the same form, with the tables of one suite
 at its top, is a suite of the user's own.
+
+Two rules for settings make two columns. *Defaults*: the method as its paper has it, which are the
+defaults of its factory, and the number of planted groups where it needs one. *Tuned*: the learning
+rate of the suite's few, and then the options of the suite's few, with which one run is best on
+training samples that are kept back for it.
 """
 
 from __future__ import annotations
@@ -9,17 +14,23 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from coterie.config import registry
+from coterie.config.identity import config_hash
 from coterie.config.problems import problems, refuse
 from coterie.config.toml_text import read
 from coterie.config.wording import nearest
 from coterie.errors import ConfigError
+from coterie.experiment import check
+from coterie.sweep.plan import ID_DIGITS, SweepRun
 
 Tables = dict[str, Any]
 Score = Literal["served", "unseen", "course"]
@@ -128,3 +139,127 @@ def find_suite(name: str) -> Suite:
         return Suite.model_validate(whole)
     except ValidationError as error:
         refuse(*problems(error, whole, Suite))
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+# Share of each client's training samples that settings are chosen by.
+VALIDATION = 0.2
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is not the same for all methods of a federation.
+
+    Args:
+        rate: learning rate; ``None``: that of the suite.
+    """
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+    rate: float | None = None
+
+    @property
+    def text(self) -> str:
+        """As a table shows it.
+
+        Example:
+            >>> Setting({"mu": 0.1}, 0.3).text, Setting().text
+            ('lr=0.3, mu=0.1', 'defaults')
+        """
+        parts = [] if self.rate is None else [f"lr={self.rate:g}"]
+        parts += [f"{key}={json.dumps(value)}" for key, value in self.options.items()]
+        return ", ".join(parts).replace('"', "") or "defaults"
+
+
+def default_setting(suite: Suite, federation: Federation, method: str) -> Setting:
+    """The method as its paper has it, with the number of groups where it needs one."""
+    if method == ORACLE:
+        return Setting(planted_groups(federation))
+    options: dict[str, Any] = {}
+    known = registry.options("algorithm", method).get("groups")
+    # A method that finds the number by itself has another default, such as "auto" or none.
+    if known is not None and (known[1] is ... or isinstance(known[1], int)):
+        options["groups"] = federation.groups_told
+    return Setting({**options, **suite.told.get(method, {})})
+
+
+def planted_groups(federation: Federation) -> dict[str, Any]:
+    """The options of `known_groups` for a federation with planted groups.
+
+    Raises:
+        ConfigError: for one whose groups do not follow from its configuration.
+    """
+    kind = federation.tables.get("data", {}).get("partition", {}).get("kind")
+    shift = federation.tables.get("shift", {"kind": "none"})
+    if federation.groups is None or kind != "planted":
+        raise ConfigError(f"known_groups: no groups are planted in {federation.name}")
+    if shift["kind"] == "concepts":
+        return {"members": shift["matrix"], "every": shift.get("every", 10)}
+    if shift["kind"] != "none":
+        raise ConfigError(f"known_groups: the groups of {federation.name} move by a shift")
+    # The partition `planted` deals clients in turn.
+    return {"members": [list(range(federation.groups))]}
+
+
+def sweep_run(
+    suite: Suite,
+    federation: Federation,
+    method: str,
+    setting: Setting,
+    seed: int,
+    *,
+    validated: bool = False,
+    root: str | None = None,
+) -> SweepRun:
+    """The run of a setting.
+
+    Args:
+        validated: whether it is scored on training samples that are kept back.
+    """
+    tables = merged(suite.common, federation.tables)
+    tables["seed"] = seed
+    tables["algorithm"] = {"name": method, **setting.options}
+    if setting.rate is not None:
+        tables = merged(tables, {"local": {"lr": setting.rate}})
+    if validated:
+        tables = merged(tables, {"evaluate": {"validation": VALIDATION}})
+    if root is not None:
+        tables = merged(tables, {"data": {"root": root}})
+    resolved = check(tables, f"{federation.name}, {method}").resolved()
+    # The data are named by the suite alone, so the configuration says all.
+    return SweepRun(config_hash(resolved)[:ID_DIGITS], method, seed, (), resolved)
+
+
+def merged(tables: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables with what others set in them; a table that names another choice replaces the whole.
+
+    Example:
+        >>> merged({"local": {"lr": 1, "epochs": 2}}, {"local": {"lr": 3}})
+        {'local': {'lr': 3, 'epochs': 2}}
+        >>> merged({"model": {"name": "a", "width": 1}}, {"model": {"name": "b"}})
+        {'model': {'name': 'b'}}
+    """
+    found = deepcopy(dict(tables))
+    for name, value in others.items():
+        present = found.get(name)
+        if isinstance(value, Mapping) and isinstance(present, dict) and not _chooses(value):
+            found[name] = merged(present, value)
+        else:
+            found[name] = deepcopy(value)
+    return found
+
+
+def _chooses(table: Mapping[str, Any]) -> bool:
+    """Whether a table names a choice, whose options are its own."""
+    return any(key in table for key in ("name", "kind", "source"))
+
+
+def rate_trials(suite: Suite, start: Setting) -> list[Setting]:
+    """The settings of the first trials: each learning rate."""
+    return [Setting(start.options, rate) for rate in suite.rates]
+
+
+def option_trials(suite: Suite, method: str, best: Setting) -> list[Setting]:
+    """The settings of the second trials: the best learning rate with other options."""
+    tried: Sequence[Mapping[str, Any]] = suite.tried.get(method, ())
+    return [Setting({**best.options, **options}, best.rate) for options in tried]

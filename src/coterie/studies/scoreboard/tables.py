@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from coterie.studies.scoreboard.figures import Column, Entry, Spread, SuiteFigures
 from coterie.studies.scoreboard.running import DEFAULTS, TUNED
-from coterie.studies.scoreboard.settings import Setting
-from coterie.studies.scoreboard.suite import Federation
+from coterie.studies.scoreboard.suite import Federation, Setting
 
 NONE = "-"
 
