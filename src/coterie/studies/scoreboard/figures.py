@@ -135,16 +135,11 @@ class SuiteFigures:
             self._headlines[federation.name] = task_headline(config)
         return self._headlines[federation.name]
 
-    def score(
-        self, federation: Federation, method: str, settings: str, column: Column
-    ) -> Spread | None:
-        """A method's score on a federation; ``None`` for one that was not run."""
-        return self.figure(federation, method, settings, column)
-
     def figure(
         self, federation: Federation, method: str, settings: str, name: str
     ) -> Spread | None:
-        """Any figure of a method's runs on a federation, the mean over the seeds."""
+        """Any figure of a method's runs on a federation, the mean over the seeds; ``None`` for one that
+        was not run."""
         found = self.entry(federation, method, settings)
         if found is None:
             return None

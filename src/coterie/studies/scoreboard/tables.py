@@ -40,8 +40,7 @@ def rank_table(figures: SuiteFigures) -> TextTable:
         best = sum(
             method in figures.best(one, DEFAULTS, "equal_work") for one in figures.suite.federations
         )
-        shown = [NONE if rank is None else f"{rank:.1f}" for rank in ranks]
-        rows.append([method, *shown, str(best)])
+        rows.append([method, *(_number(rank, 1) for rank in ranks), str(best)])
     note = (
         f"The mean rank over {len(figures.suite.federations)} federations; 1 is best. Equal work: "
         "after as many local steps as FedAvg takes in all rounds. Equal bytes: after as many "
@@ -62,7 +61,7 @@ def score_table(figures: SuiteFigures, settings: str, column: Column) -> TextTab
     """The scores of every method on every federation."""
 
     def cell(federation: Federation, method: str) -> str:
-        found = figures.score(federation, method, settings, column)
+        found = figures.figure(federation, method, settings, column)
         return _spread(found, figures.headline(federation).scale)
 
     at = {"equal_work": "equal work", "equal_bytes": "equal bytes", "all_rounds": "all rounds"}
@@ -102,8 +101,7 @@ def planted_groups_table(figures: SuiteFigures) -> TextTable:
         if groups is None:
             return NONE
         # Without planted groups there is nothing to agree with.
-        agreed = NONE if ari is None else f"{ari.mean:.2f}"
-        return f"{agreed} ({groups.mean:.1f})"
+        return f"{_number(ari, 2)} ({groups.mean:.1f})"
 
     note = (
         "Adjusted Rand index between a method's groups and the planted ones in the last round "
@@ -123,10 +121,7 @@ def cost_table(figures: SuiteFigures) -> TextTable:
             for name in ("grouping", "run")
         ]
         means = [Spread.of(one.mean for one in found if one) for found in times]
-        rows.append(
-            [method, *(NONE if value is None else f"{value:.2f}" for value in (moved, trained))]
-            + [NONE if one is None else f"{one.mean:.2f}" for one in means]
-        )
+        rows.append([method, *(_number(value, 2) for value in (moved, trained, *means))])
     note = (
         "Means over the federations, with defaults and all rounds: bytes and local steps as "
         "multiples of FedAvg's, seconds of grouping, and seconds of the whole run without its "
@@ -175,6 +170,13 @@ def _table(
     federations = figures.suite.federations
     rows = [[method, *(cell(one, method) for one in federations)] for method in figures.methods]
     return TextTable(title, note, ["method", *(one.name for one in federations)], rows)
+
+
+def _number(found: Spread | float | None, digits: int) -> str:
+    if found is None:
+        return NONE
+    value = found.mean if isinstance(found, Spread) else found
+    return f"{value:.{digits}f}"
 
 
 def _spread(found: Spread | None, scale: float) -> str:
