@@ -120,7 +120,6 @@ def complete_run(incomplete: str) -> list[str]:
 
 
 def _prefixes(incomplete: str) -> list[str]:
-    """The folders to search, as they begin the completed words."""
     typed, slash, _ = incomplete.rpartition("/")
     if slash:
         return [f"{typed}/"]

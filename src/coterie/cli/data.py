@@ -153,7 +153,6 @@ def _print_numbers(population: Population) -> None:
 
 
 def _print_labels(population: Population, labels: Sequence[str]) -> None:
-    """Print the labels of all training samples, and the label mixes of some clients."""
     import numpy as np
 
     from coterie.cli.data_tables import bars, heat

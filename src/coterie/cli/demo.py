@@ -187,7 +187,6 @@ def _composed(method: Method, population: Population, seed: int) -> Composed:
 
 
 def _run(name: str, spec: RunSpec, clients: Clients, console: Console) -> RunView:
-    """All rounds of a method, with a line in the terminal now and then."""
     population = spec.population
     since = _joining_rounds()
     # Above the engine and not in the sampler alone: also a cold start and scoring ask clients.

@@ -67,7 +67,6 @@ def _progress(run: Follower) -> str:
 
 
 def _now(values: Sequence[float], headline: Headline) -> str:
-    """The title of the curve: what it is of, and the newest value."""
     if not values:
         return headline.title
     return f"{headline.title}, now {headline.text(values[-1])}"
@@ -183,7 +182,6 @@ def _groups(row: Mapping[str, Any], headline: Headline) -> list[RenderableType]:
 
 
 def _group_table(sizes: Sequence[int], values: Sequence[float | None], headline: Headline) -> Table:
-    """A line for each of the largest groups, in the order of their numbers."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("group", justify="left")
     table.add_column("clients", justify="right")
@@ -203,7 +201,6 @@ def _group_table(sizes: Sequence[int], values: Sequence[float | None], headline:
 
 
 def _totals(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What has happened so far, in one line."""
     refused: Counter[str] = Counter()
     total: Counter[str] = Counter()
     for row in rows:
@@ -239,7 +236,6 @@ def happened(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _events(row: Mapping[str, Any]) -> list[str]:
-    """What happened in a round, a few words each."""
     events = [
         f"{event['shift']}, {counted(len(event['clients']), 'client')}"
         for event in row.get("shift") or ()

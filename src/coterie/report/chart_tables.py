@@ -100,7 +100,6 @@ def member_table(run: RunView) -> Table:
 
 
 def _events(rows: Sequence[Mapping[str, Any]]) -> str:
-    """How many clients joined, moved and changed in some rounds."""
     clients: dict[str, int] = {}
     for event in all_events(rows):
         clients[event.name] = clients.get(event.name, 0) + (event.clients or 0)
@@ -161,7 +160,6 @@ def divergence_table(run: RunView) -> Table:
 def _measure_table(
     runs: Sequence[RunView], measure: str, names: Mapping[str, str], digits: str
 ) -> Table:
-    """A measure of several values in a dozen rounds."""
     rows = []
     for run in runs:
         for row in _dozen([row for row in run.rounds if row.get(measure)]):

@@ -126,7 +126,6 @@ def view_of(
 
 
 def _with_checkpoint(view: RunView, checkpoint: Checkpoint, embedding: Embedding | None) -> RunView:
-    """The view with what the newest checkpoint knows."""
     known = replace(
         view,
         groups=checkpoint.groups.member,

@@ -37,17 +37,7 @@ def title_of(paths: Sequence[Path | str]) -> str:
 
 
 def headline(runs: Sequence[RunView]) -> str:
-    """The result in words: the best series with groups against the best without, by final accuracy.
-
-    Example:
-        >>> import numpy as np
-        >>> def run(name, groups, accuracy):
-        ...     return RunView(name, [{"round": 0, "accuracy": accuracy}], np.array(groups), "ab")
-        >>> headline([run("FedAvg", [0, 0], 0.81), run("FedGroup", [0, 1], 0.931)])
-        'FedGroup reached 93.1 %, FedAvg 81.0 %: grouping gained 12.1 points'
-        >>> headline([run("FedAvg", [0, 0], 0.81)])
-        'FedAvg reached 81.0 %'
-    """
+    """The result in words: the best series with groups against the best without, by final accuracy."""
     evaluated = [one for one in series_of(runs) if one.evaluated]
     if not evaluated:
         return "No round has been run yet"

@@ -113,7 +113,6 @@ def scale_warning(population: Population, names: Sequence[str]) -> str | None:
 
 
 def _spreads(population: Population) -> FloatArray:
-    """The standard deviation of each feature over training samples, float64 ``[q]``."""
     rows = np.concatenate(population.train)[:LOOKED_AT]
     x = population.x.numpy()[rows].astype(np.float64)
     return x.reshape(-1, x.shape[-1]).std(axis=0)

@@ -249,7 +249,6 @@ def _shift(experiment: Experiment) -> Shift | None:
 def _sampler(
     experiment: Experiment, population: Population, *, shifts: bool, unseen: tuple[int, ...]
 ) -> CohortSampler:
-    """Which clients are asked in a round; more than are needed where some come too late."""
     train = experiment.train
     if callable(train.sampler):
         return train.sampler
@@ -265,7 +264,6 @@ def _evaluation(
     unseen: tuple[int, ...],
     order: Literal["after", "before"],
 ) -> Evaluation:
-    """What is measured of the rounds."""
     train = experiment.train
     evaluate = experiment.evaluate
     return Evaluation(
@@ -285,7 +283,6 @@ def _evaluation(
 
 
 def _measures(measures: tuple[str | Measure, ...], fitted: Fitted) -> tuple[Measure, ...]:
-    """Measures, those of a name made for the run."""
     found: list[Measure] = []
     for one in measures:
         if isinstance(one, str):
@@ -308,7 +305,6 @@ def _spans_text(availability: Availability | None, saved: Path | None) -> str | 
 def _participation(
     experiment: Experiment, names: tuple[str, ...], spans_text: str | None
 ) -> Participation:
-    """Who can be asked, and who answers in time."""
     availability = experiment.availability
     if availability is not None:
         spans = availability.spans

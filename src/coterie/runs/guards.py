@@ -59,7 +59,6 @@ class DivergenceWatch:
         return f"local training diverges: {what}; lower local.lr, now {self.lr:g}"
 
     def _what(self, row: Mapping[str, Any]) -> str | None:
-        """What is out of bounds in a round."""
         number = row["round"] + 1
         refused = sum(row["refused"].get(reason, 0) for reason in _REASONS)
         if refused:

@@ -258,7 +258,6 @@ def _without_unlabelled(groups: Groups, schedule: Schedule) -> Groups:
 
 
 def _by_number(initial_models: InitialModels | Tensor) -> InitialModels:
-    """One vector for all models as a function of the model's number."""
     if callable(initial_models):
         return initial_models
     vector = initial_models

@@ -82,7 +82,6 @@ class Reporter:
             say(f"round {done}/{self.rounds}: {text}", self.console.file)
 
     def _text(self, row: Mapping[str, Any]) -> str:
-        """The headline and groups, as of a row."""
         value = f"{self.headline.title} {self.headline.text(self.value)}"
         if self.error is not None:
             value += f" ± {self.headline.text(self.error)}"  # of a sample of the clients

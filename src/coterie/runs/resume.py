@@ -63,7 +63,6 @@ def reopen(
 
 
 def _grown(composed: Composed, checkpoint: Checkpoint | None) -> Checkpoint | None:
-    """The state with a place for each client that joined after it was saved."""
     if checkpoint is None:
         return None
     return with_places(
@@ -171,7 +170,6 @@ def _check_joins(composed: Composed) -> None:
 
 
 def _extended(parts: Partition, joining: JoiningClients, samples: int) -> Partition:
-    """The partition with new clients at its end, whose samples stand after all others."""
     train = tuple(samples + rows for rows in joining.train)
     test = tuple(samples + rows for rows in joining.test)
     names = parts.names or tuple(str(client) for client in range(parts.clients))

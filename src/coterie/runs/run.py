@@ -272,7 +272,6 @@ def execute(
 def _run_and_save(
     run: Run, config: Experiment, on_round: OnRound, stop: Callable[[], int] | None
 ) -> None:
-    """The rounds that are left, with a checkpoint every so many seconds."""
     # Monotonic: a clock that is set back would put off the checkpoints.
     saved_at = time.monotonic()
     for result in run.rounds():

@@ -61,7 +61,6 @@ class Participation:
         return Late(missed, beyond)
 
     def _beyond(self, cohort: IntArray, times: FloatArray) -> IntArray:
-        """The clients of a cohort that answer when there are enough replies."""
         if self.wanted is None:
             return cohort[:0]
         # Equal times are in the order of the clients' numbers.

@@ -90,7 +90,6 @@ def mean_scores(runs: Sequence[Sequence[ClientScores]]) -> list[ClientScores]:
 
 
 def _mean(ones: Sequence[ClientScores]) -> ClientScores:
-    """The mean of each figure over the runs that have it."""
     return ClientScores(
         ones[0].way,
         mean_of_known([one.value for one in ones]),

@@ -232,7 +232,6 @@ class MLflow:
             self._client.log_batch(self._id, params=parameters[at : at + PARAMETERS])
 
     def _experiment(self, name: str) -> str:
-        """The number of an experiment, which is made where there is none of this name."""
         experiment = self._client.get_experiment_by_name(name)
         if experiment is None:
             return str(self._client.create_experiment(name))

@@ -227,7 +227,6 @@ def _row(
 def _difference(
     ours: Sequence[SweepRun], theirs: Sequence[SweepRun], measured: Mapping[str, Measured]
 ) -> Difference | None:
-    """The difference over the seeds of which both runs are done."""
     known = {name: one.value for name, one in measured.items() if one.value is not None}
     # Paired by seed: the same seed means the same data and cohorts, so their luck cancels.
     differences = [

@@ -117,7 +117,6 @@ def cores_per_run(jobs: int) -> int:
 
 
 def _with_workers(run: SweepRun, jobs: int) -> SweepRun:
-    """A run with the worker processes that it gets beside others."""
     engine = run.tables["engine"]
     workers = cores_per_run(jobs * engine.get("threads", 1))
     return replace(run, tables={**run.tables, "engine": {**engine, "workers": workers}})
@@ -259,7 +258,6 @@ def _refused(configs: Mapping[Cell, Experiment]) -> dict[str, str]:
 
 
 def _point_of(algorithm: str, index: int, layout: SweepPlan) -> Point:
-    """The values of the grid that apply to an algorithm, ``None`` for the others."""
     found: list[tuple[str, str | None]] = []
     for key, value in zip(layout.keys, layout.points[index], strict=True):
         if key_for(algorithm, key, layout.algorithms):

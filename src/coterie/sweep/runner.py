@@ -95,7 +95,6 @@ class _Sweep:
         return [worker for worker in self.workers if worker.run is not None]
 
     def _start_runs(self) -> None:
-        """Send a run to every free worker, as long as there are runs that can start."""
         for run in self._startable():
             worker = next((worker for worker in self.workers if worker.run is None), None)
             if worker is None:
@@ -119,7 +118,6 @@ class _Sweep:
                 yield run
 
     def _collect(self) -> None:
-        """Wait a moment for answers, and take those that came."""
         busy = self._busy()
         if not busy:
             # All that is left is with other sweeps.
@@ -152,7 +150,6 @@ class _Sweep:
         self.report(run, state)
 
     def _stop(self, signal: int, count: int) -> NoReturn:
-        """Let every worker finish its round, then stop."""
         for worker in self.workers:
             worker.stop()
         # A round in progress is finished, so that its work is not lost.

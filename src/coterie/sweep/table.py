@@ -173,7 +173,6 @@ def _opposed_notes(table: SweepTable) -> list[str]:
 
 
 def _mean_over_clients(row: Row) -> float | None:
-    """The headline's mean over clients, of models as they are served."""
     return row.scores[0].mean if row.scores else None
 
 

@@ -39,7 +39,6 @@ def _csv_row(row: Row, target: float | None) -> list[Value]:
 
 
 def _difference_values(row: Row) -> list[Value]:
-    """Mean, both ends of the interval, pairs."""
     found = row.difference
     if found is None:
         return [None, None, None, None]

@@ -154,7 +154,6 @@ def _execute(run: SweepRun, out: Path, stop: Callable[[], int]) -> Answer:
 
 
 def _crash_line(error: Exception, file: Path) -> str:
-    """One line about a bug; its traceback is written into a file."""
     # Client names in a message may hold characters that no UTF-8 file can.
     file.write_text(traceback.format_exc(), encoding="utf-8", errors="backslashreplace")
     what = f"{type(error).__name__} ({first_line(error)})"

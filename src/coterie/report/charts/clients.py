@@ -141,7 +141,6 @@ def label_names(run: RunView) -> list[str]:
 
 
 def _label_counts(run: RunView, group: int, labels: Sequence[str]) -> list[Mapping[str, Any]]:
-    """How many training samples of a group carry each label that it has."""
     assert run.histograms is not None
     counts = run.histograms[run.groups == group].sum(axis=0)
     return [

@@ -51,7 +51,6 @@ def dendrogram(tree: Tree, groups: IntArray, names: Sequence[str]) -> Spec:
 
 
 def _branches(merges: Sequence[Bracket], across: alt.X, colour: alt.Color) -> alt.Chart:
-    """A line for each merge, through the four corners of its bracket."""
     corners = [
         {
             "x": float(merge.x[corner]),
@@ -84,7 +83,6 @@ def _client_names(leaves: alt.Chart) -> alt.Chart:
 
 
 def _cut(threshold: float, n: int) -> list[Any]:
-    """The height at which the tree is cut into groups."""
     frame = pd.DataFrame([{"y": threshold, "x": n - 0.3, "text": f"cut at {threshold:.4g}"}])
     base = alt.Chart(frame).encode(y=alt.Y("y:Q"))
     text = base.mark_text(align="right", dy=-7, fontSize=11, opacity=0.8)

@@ -92,7 +92,6 @@ def _cells(cells: pd.DataFrame, sides: pd.DataFrame, small: bool) -> alt.Chart:
 
 
 def _strips(sides: pd.DataFrame, colour: alt.Color) -> alt.LayerChart:
-    """A strip at the top and one at the left, with the group of each row."""
     low = str(-0.05 * len(sides))
     high = str(-0.015 * len(sides))
     placed = alt.Chart(sides).transform_calculate(

@@ -100,7 +100,6 @@ def _places(run: RunView, stays: Sequence[Stay]) -> IntArray:
 
 
 def _sizes(run: RunView, rows: Sequence[Mapping[str, Any]]) -> alt.Chart:
-    """The sizes of the groups as areas, one upon the other."""
     kept = set(thinned([int(row["round"]) for row in rows], MOST_AREAS))
     areas = [
         {
@@ -128,5 +127,4 @@ def _sizes(run: RunView, rows: Sequence[Mapping[str, Any]]) -> alt.Chart:
 
 
 def _with_ungrouped(run: RunView, sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """The groups and their sizes, and the clients without a group."""
     return [*enumerate(sizes), (NO_GROUP, run.clients - sum(sizes))]

@@ -140,7 +140,6 @@ def agreement_chart(runs: Sequence[RunView]) -> Spec | None:
 
 
 def _dashed(base: alt.Chart, names: Sequence[str]) -> alt.LayerChart:
-    """Lines with a dash for each of two measures."""
     legend = alt.Legend(symbolType="stroke", symbolSize=400, symbolOpacity=1)
     dash = alt.StrokeDash("what:N", title=None, sort=list(names), legend=legend)
     dashed = base.mark_line(strokeWidth=2.2).encode(dash)

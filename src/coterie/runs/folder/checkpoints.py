@@ -147,7 +147,6 @@ def read_checkpoint(folder: Path, round: int) -> tuple[Checkpoint, dict[str, Any
 
 
 def _tensors(checkpoint: Checkpoint) -> dict[str, Tensor]:
-    """All of a checkpoint that is tensors or arrays, named."""
     groups = checkpoint.groups
     named = {
         "models": groups.models,
