@@ -133,7 +133,7 @@ def seconds_by_part(one: Series) -> Seconds | None:
     return {**known, "other": max(0.0, total - sum(known.values()))}
 
 
-def seconds_of(series: Sequence[Series]) -> dict[str, Seconds]:
+def seconds_by_series(series: Sequence[Series]) -> dict[str, Seconds]:
     """`seconds_by_part` of the series that kept them, by their names."""
     found = {one.name: seconds_by_part(one) for one in series}
     return {name: seconds for name, seconds in found.items() if seconds is not None}

@@ -19,7 +19,7 @@ from coterie.report.chart_tables import (
     seconds_table,
 )
 from coterie.report.charts.accuracy import accuracy_chart
-from coterie.report.charts.costs import bytes_chart, seconds_of, time_chart
+from coterie.report.charts.costs import bytes_chart, seconds_by_series, time_chart
 from coterie.report.charts.rounds import agreement_chart
 from coterie.report.section import Chart, Section
 from coterie.report.series import Series
@@ -78,7 +78,7 @@ def cost_section(series: Sequence[Series]) -> list[Section]:
         title = f"{_capital(series[0].headline.title)} by bytes"
         table = bytes_table(series)
         charts.append({"id": "bytes", "spec": by_bytes, "table": table, "title": title})
-    seconds = seconds_of(series)
+    seconds = seconds_by_series(series)
     if seconds:
         title = "Seconds of a round"
         table = seconds_table(seconds)
