@@ -169,40 +169,32 @@ def check_private(made: Method | Algorithm, name: str = "method") -> Method:
 
 
 def make_private(
-    made: Method | Algorithm,
+    method: Method,
     privacy: Privacy,
     sampler: Sampler,
     rounds: int,
     seed: int,
-    *,
     columns: Release | None = None,
     repeats: Repeats = Repeats(),
-    name: str = "method",
 ) -> tuple[Method, Sampler, Budget]:
     """The method with noised sums in place of its weighted means, its cohorts, and what they spend.
 
     All clients of a group count the same, whatever the method's own rule of weighing says.
 
     Args:
-        made: a method that does with sums of updates.
-        privacy: what is asked for.
-        sampler: of the cohorts.
-        rounds: of the run.
-        seed: of the run.
+        method: as `check_private` allows it.
         columns: the description of a table's columns, ``None``: it has no noise.
         repeats: of real clients, where the run was stopped.
-        name: what to call the method in an error.
 
     Raises:
-        ConfigError: for a method or cohorts that do not go with it.
+        ConfigError: for cohorts that cannot be counted, and for groups that no client can move to
+            before they train.
         PrivacyError: if the rounds would spend more than allowed.
     """
     # Cohorts from the same stream: whoever knew them would undo what sampling gains.
     secret = repeats.stream(privacy, seed)
     if secret is not None:
         sampler = replace(sampler, key=secret)
-    # Of the method first: that it needs single updates is said before any noise is computed.
-    method = check_private(made, name)
     assign = method.assign
     rate = None
     if isinstance(assign, StartsPrivately):

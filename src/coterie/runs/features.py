@@ -15,6 +15,7 @@ from coterie.privacy.private import (
     Privacy,
     Repeats,
     check_columns,
+    check_private,
     make_private,
     random_cohorts,
 )
@@ -73,15 +74,10 @@ def private_spec(
         refuse(Problem("availability", what, sampler.kind, expected))
     if columns is not None:
         check_columns(columns, sampler, privacy)
+    # Of the method first: that it needs single updates is said before any noise is computed.
+    method = check_private(spec.algorithm, name)
     method, sampler, budget = make_private(
-        spec.algorithm,
-        privacy,
-        sampler,
-        spec.rounds,
-        spec.seed,
-        columns=columns,
-        repeats=repeats,
-        name=name,
+        method, privacy, sampler, spec.rounds, spec.seed, columns, repeats
     )
     return replace(spec, algorithm=as_algorithm(method), sampler=sampler, budget=budget)
 
