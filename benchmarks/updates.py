@@ -31,7 +31,7 @@ from coterie.math import distances, similarity
 from coterie.math.balanced import inter_cluster
 from coterie.math.clustering import kmeans
 from coterie.methods.algorithm import as_algorithm
-from coterie.rules import combining
+from coterie.rules import training
 
 ASKED = {"edc": "20 s, 4 GB", "madc": "60 s"}
 
@@ -115,7 +115,7 @@ def folded() -> Callable[[], object]:
 
 def whole() -> Callable[[], object]:
     """The same round, all updates side by side."""
-    combining.LARGE = 2**62
+    training.LARGE = 2**62
     return _round()
 
 
