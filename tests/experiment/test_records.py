@@ -82,7 +82,6 @@ def flat(table: str, values: dict[str, Any]) -> dict[str, Any]:
 
 def tables_with(table: str, values: dict[str, Any]) -> dict[str, Any]:
     tables = dict(BASE)
-    # Times of replies without a deadline need something that depends on them.
     tables[table] = {**BASE.get(table, {}), **values}
     return tables
 

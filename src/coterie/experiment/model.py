@@ -7,7 +7,6 @@ record may also be given as an object of Python; its table is then not looked in
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache
@@ -71,17 +70,8 @@ def experiment_model(tables: Mapping[str, Any]) -> tuple[type[Table], list[str]]
     choices.append(("partition", _choose("partition", partition, refused)))
     objects = frozenset(name for name in tables if is_object(tables[name]))
     plugin_engine = _plugin_engine(tables, refused)
-    detector = default_detector(_selected(tables.get("algorithm"), "name"))
+    detector = registry.default_detector(_selected(tables.get("algorithm"), "name"))
     return _model(tuple(choices), objects, plugin_engine, detector), refused
-
-
-def default_detector(algorithm: str | None) -> str:
-    """The drift detector of an algorithm, ``none`` where it has none of its own."""
-    factory = registry.builtin("algorithm").get(algorithm or "")
-    if factory is None or not registry.migrates(factory):
-        return "none"
-    default = inspect.signature(factory).parameters["migration"].default
-    return str(default)
 
 
 def _choose_table(kind: str, table: Any, refused: list[str]) -> Choice | tuple[Choice, ...] | None:

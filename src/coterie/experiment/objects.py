@@ -23,7 +23,7 @@ from coterie.methods.method import Method
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class Substitute:
     """What an object that stands for a choice may be.
 
     Args:
@@ -49,28 +49,28 @@ def _is_a(kind: Any) -> Callable[[Any], bool]:
 
 
 _RULE = "a name, a table of a name and options, or a rule"
-OBJECTS: Mapping[str, Kind] = {
-    "data": Kind(_is_a(Population), "a coterie.Population, as coterie.load() makes"),
-    "model": Kind(
+OBJECTS: Mapping[str, Substitute] = {
+    "data": Substitute(_is_a(Population), "a coterie.Population, as coterie.load() makes"),
+    "model": Substitute(
         _is_a(nn.Module), "a module, a name, or a table of a name and options, as 'mclr'"
     ),
-    "algorithm": Kind(_is_method, "a method, as coterie.fedavg()", "algorithms"),
-    "engine": Kind(lambda value: False, "a name, or a table of a name and options"),
-    "shift": Kind(callable, f"{_RULE}, or a list of tables"),
-    "server": Kind(callable, _RULE, "rules.server"),
-    "weigh": Kind(callable, _RULE, "rules.robust"),
-    "objective": Kind(
+    "algorithm": Substitute(_is_method, "a method, as coterie.fedavg()", "algorithms"),
+    "engine": Substitute(lambda value: False, "a name, or a table of a name and options"),
+    "shift": Substitute(callable, f"{_RULE}, or a list of tables"),
+    "server": Substitute(callable, _RULE, "rules.server"),
+    "weigh": Substitute(callable, _RULE, "rules.robust"),
+    "objective": Substitute(
         _is_a(Objective),
         f"{_RULE}, a record with mu and loss(module, x, y, received)",
         "objectives",
     ),
-    "own_model": Kind(
+    "own_model": Substitute(
         _is_a(OwnModel),
         f"{_RULE}, a record with plain_sgd, lengths, first and train",
         "algorithms",
     ),
-    "attack": Kind(_is_a(Attack), _RULE, "engines.attacks"),
-    "task": Kind(_is_a(Task), _RULE, "tasks"),
+    "attack": Substitute(_is_a(Attack), _RULE, "engines.attacks"),
+    "task": Substitute(_is_a(Task), _RULE, "tasks"),
 }
 
 

@@ -13,7 +13,7 @@ from coterie.experiment.experiment import record_types
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class TableKey:
     """A key of a table.
 
     Args:
@@ -31,14 +31,14 @@ class Key:
     help: str
 
 
-def keys_of_tables() -> dict[str, tuple[Key, ...]]:
+def keys_of_tables() -> dict[str, tuple[TableKey, ...]]:
     """Table, such as ``local`` or ``local.step_schedule`` -> its keys, in their order.
 
     Example:
         >>> [key.name for key in keys_of_tables()["checkpoint"]]
         ['seconds', 'keep']
     """
-    found: dict[str, tuple[Key, ...]] = {}
+    found: dict[str, tuple[TableKey, ...]] = {}
     waiting: list[tuple[str, Any]] = list(record_types().items())
     while waiting:
         name, record = waiting.pop(0)
@@ -47,10 +47,10 @@ def keys_of_tables() -> dict[str, tuple[Key, ...]]:
     return found
 
 
-def _keys(record: Any) -> list[Key]:
+def _keys(record: Any) -> list[TableKey]:
     texts = field_help(record)
     return [
-        Key(
+        TableKey(
             name,
             describe_type(field.annotation, field.metadata),
             None if field.default is PydanticUndefined else field.default,
