@@ -3,8 +3,10 @@
     python -m benchmarks.compare [--base main] [--models mclr mlp] [--repeat 5] [--rounds 12]
     [--limit 5]
 
-Both trees run `benchmarks/local_sgd.py` of the working tree, each in a process of its own, one after
-the other, several times; the base is checked out beside it. What counts is the median over the pairs
+Each tree runs its own `benchmarks/local_sgd.py` in a process of its own, one after the other, several
+times; the base is checked out next to the working tree. A benchmark imports modules by name, so that of
+one commit may not run with the package of another: look at what changed in it before you believe a
+figure. What counts is the median over the pairs
 of the time of a round, and that of its processor time, which other programs disturb less. A network
 whose rounds take more than ``limit`` percent longer by both is named, and the command ends with 1. On
 an idle machine single runs differ by up to 17 %, so fewer than five pairs say little about 5 %.
@@ -29,12 +31,12 @@ MEASURES = {"coterie": "time", "processor": "processor time"}
 
 
 def run(tree: Path, models: Sequence[str], rounds: int, scratch: Path) -> Figures:
-    """The figures of one run with the package of a tree."""
+    """The figures of one run of a tree's benchmark with the tree's package."""
     out = scratch / "figures.json"
     command = [sys.executable, "-m", "benchmarks.local_sgd", "--models", *models]
     command += ["--rounds", str(rounds), "--json", str(out), "--no-shares"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tree / "src"), str(ROOT)])}
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment, cwd=ROOT)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tree / "src"), str(tree)])}
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment, cwd=tree)
     found: Figures = json.loads(out.read_text(encoding="utf-8"))["figures"]
     return found
 
