@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from coterie.cli.main import invoke
-from coterie.data.images.pixels import decode
+from coterie.data.images.decoding import decode
 from coterie.data.sources.files import file
 from coterie.errors import DataError
 from coterie.files import cell_text, csv_text, safe_cell

@@ -115,7 +115,7 @@ def test_a_relative_path_is_looked_for_in_the_data_folder(tmp_path: Path) -> Non
         ({"x": [[1.0], [1.0, 2.0, 3.0]], "y": [0, 1]}, {}, "different lengths"),
         ({"x": [[1.0], None], "y": [0, 1]}, {}, "missing values"),
         ({"x": [["a"], ["b"]], "y": [0, 1]}, {}, "expected numbers"),
-        ({"x": [b"no", b"image"], "y": [0, 1]}, {}, "row 0 is not a PNG or JPEG"),
+        ({"x": [b"no", b"image"], "y": [0, 1]}, {}, "row 0 is not an image that Pillow reads"),
         ({"x": X.tolist(), "y": [0, 1, None, 1]}, {}, "column y, got 1 missing values"),
         ({"x": X.tolist(), "y": [0, 1, 0.5, 1]}, {}, "got fractions"),
         ({"x": X.tolist(), "y": [0.0, 1.0, float("nan"), 1.0]}, {}, "NaN in row 2"),

@@ -31,7 +31,7 @@ WORDS = {
     "sent140_tokens": "not at all, they are the numbers of words.",
     "file": "pixels are divided by 255, numbers are as in the file.",
     "hub": "pixels are divided by 255, numbers are as in the dataset.",
-    "image_folder": "pixels are divided by 255.",
+    "image_folder": "pixels are divided by 255, those of 16 bits by 65,535.",
     "saved": "not at all, they are as the program that ran it made them.",
 }
 # Their encoder says it.

@@ -1,13 +1,15 @@
 """Decoded images, kept in the user's cache folder (``$XDG_CACHE_HOME/coterie`` or ``~/.cache/coterie``).
 
-Decoding 70,000 PNG files takes seconds, so ``uint8`` arrays of a parquet column are kept in
-``images``. The name of a cached file holds the checksum of its content. What does not match is
-decoded again, and a folder that cannot be written is done without.
+Decoding 70,000 PNG files takes seconds, so the arrays of a parquet column are kept in ``images``. The
+name of a cached file holds the checksum of its content. What does not match is decoded again, and a
+folder that cannot be written is done without.
 
 Images of a folder are decoded into a file in ``mapped``, which is mapped into memory: the system
 reads a page when it is used, and drops it when memory is short. Nothing there is checked by the
 content of the whole file, which would read all of it at every start. The name says of which files
-it was made, with their sizes and times, and a file of another length is made anew.
+it was made, with their sizes and times, and a file that is cut short is made anew.
+
+All names hold the number of the rules of decoding, so no rules but today's are read.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.data.images.pixels import Pixels, decode, mode_of, unit
+from coterie.data.images.decoding import RULES, decode_each
+from coterie.data.images.pixels import Pixels, Values, unit
 from coterie.errors import DataError
 
 # Bytes at the end of a parquet file: they hold the row counts and statistics of its columns.
@@ -66,7 +69,8 @@ def _column_name(path: Path, column: str) -> str:
     with path.open("rb") as file:
         file.seek(max(0, status.st_size - FOOTER))
         footer = file.read()
-    text = f"{path.parent.name}/{path.name}\0{column}\0{status.st_size}\0{status.st_mtime_ns}\0"
+    parts = (RULES, f"{path.parent.name}/{path.name}", column, status.st_size, status.st_mtime_ns)
+    text = "\0".join(map(str, parts))
     return blake2b(text.encode() + footer, digest_size=16).hexdigest()
 
 
@@ -82,7 +86,7 @@ def _read(name: str, rows: int) -> Pixels | None:
 
 
 def _is_sound(pixels: Pixels, rows: int) -> bool:
-    return pixels.dtype == np.uint8 and pixels.ndim == 4 and len(pixels) == rows
+    return pixels.dtype in (np.uint8, np.float32) and pixels.ndim == 4 and len(pixels) == rows
 
 
 def _suffix(pixels: Pixels) -> str:
@@ -94,46 +98,48 @@ def _suffix(pixels: Pixels) -> str:
 
 
 def mapped_images(files: Sequence[Path]) -> Tensor:
-    """Images of PNG or JPEG files of one size, float32 ``[S, channels, height, width]`` in 0 to 1,
-    in a mapped file.
-    """
-    first = files[0].read_bytes()
-    mode = mode_of(first, str(files[0]))
-    shape = (len(files), *decode([first], str(files[0]), mode).shape[1:])
-    size = 4 * int(np.prod(shape))
+    """Images of one size, float32 ``[S, channels, height, width]`` in 0 to 1, in a mapped file."""
     try:
-        place = cache_folder().parent / "mapped" / f"{_files_name(files)}.f32"
-        if not (place.exists() and place.stat().st_size == size):
-            _write_mapped(place, files, shape, mode)
+        place = cache_folder().parent / "mapped" / f"{_files_name(files)}.npy"
+        found = _mapped(place, len(files))
+        if found is None:
+            _write_mapped(place, files)
+            found = np.load(place, mmap_mode="c")
     except OSError as error:
         raise DataError(
-            f"data.path: no room for {size / 1e9:.2f} GB of decoded images in the cache folder "
+            f"data.path: no room for {len(files)} decoded images in the cache folder "
             f"({error.strerror}); expected XDG_CACHE_HOME to name a folder with room"
         ) from None
-    # Private: what code wrote into the tensor by mistake would not reach the file.
-    count = int(np.prod(shape))
-    return torch.from_file(str(place), shared=False, size=count, dtype=torch.float32).reshape(shape)
+    return torch.from_numpy(found)
 
 
 def _files_name(files: Sequence[Path]) -> str:
-    digest = blake2b(digest_size=16)
+    digest = blake2b(f"{RULES}\0".encode(), digest_size=16)
     for file in files:
         status = file.stat()
         digest.update(f"{file.absolute()}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
     return digest.hexdigest()
 
 
-def _write_mapped(place: Path, files: Sequence[Path], shape: tuple[int, ...], mode: str) -> None:
+def _mapped(place: Path, rows: int) -> Values | None:
+    """The images of a whole file."""
+    with suppress(*DAMAGED):
+        # Copied where it is written to: what code writes by mistake does not reach the file.
+        pixels: Values = np.load(place, mmap_mode="c")
+        if pixels.dtype == np.float32 and pixels.ndim == 4 and len(pixels) == rows:
+            return pixels
+    return None
+
+
+def _write_mapped(place: Path, files: Sequence[Path]) -> None:
     with _named_when_whole(place) as out:
         # One by one: all together may be larger than memory.
-        for file in files:
-            pixels = unit(decode([file.read_bytes()], str(file), mode))
-            if pixels.shape[1:] != shape[1:]:
-                raise DataError(
-                    f"{file}: got an image of shape {pixels.shape[1:]}; expected {shape[1:]}, "
-                    f"as {files[0]}"
-                )
-            out.write(pixels.tobytes())
+        for row, pixels in enumerate(decode_each(files)):
+            if row == 0:
+                shape = (len(files), *pixels.shape)
+                form = {"descr": "<f4", "fortran_order": False, "shape": shape}
+                np.lib.format.write_array_header_1_0(out, form)
+            out.write(unit(pixels[None]).tobytes())
 
 
 # --- the folder -----------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The image datasets: digits that come with scikit-learn, and those of files or of a hub.
 
-They are read from ``<root>/<name>/{train,test}.parquet`` with a column ``image`` of PNG or JPEG
-bytes and a column ``label``; ``root`` is ``--data-root`` or the environment variable
+They are read from ``<root>/<name>/{train,test}.parquet`` with a column ``image`` of image
+files and a column ``label``; ``root`` is ``--data-root`` or the environment variable
 ``COTERIE_DATA``. With ``hub = true`` they come from the Hugging Face hub (extra ``hf``).
 
 ``pixels`` says how they become inputs: ``unit``: in [0, 1]; ``inverted``: 1 minus that;

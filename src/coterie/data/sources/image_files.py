@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from coterie.core.arrays import IntArray
 from coterie.data.images.cache import cached_images
-from coterie.data.images.pixels import Pixels, Values, decode, standardise, unit
+from coterie.data.images.decoding import decode
+from coterie.data.images.pixels import Pixels, Values, alike, standardise, unit
 from coterie.data.samples import Samples
 from coterie.data.sources.folders import dataset_folder
 from coterie.data.tabular.arrow import bytes_of, column_of, open_parquet
@@ -34,7 +35,7 @@ class HubAddress:
 
 @dataclass(frozen=True, slots=True)
 class ImageSplit:
-    """The pixels uint8 ``[S, channels, height, width]`` and labels of a split, and further columns."""
+    """The pixels ``[S, channels, height, width]`` and labels of a split, and further columns."""
 
     pixels: Pixels
     labels: IntArray
@@ -110,8 +111,9 @@ def load_images(dataset: ImageDataset, root: Path | None, scale: PixelScale, hub
     # Files may lack the further columns; a column is kept if all splits have it.
     names = [name for name in dataset.columns if all(name in split.columns for split in splits)]
     columns = {name: np.concatenate([split.columns[name] for split in splits]) for name in names}
+    pixels = alike([split.pixels for split in splits], dataset.name)
     return Samples(
-        torch.from_numpy(_scaled(dataset, [split.pixels for split in splits], scale)),
+        torch.from_numpy(_scaled(dataset, pixels, scale)),
         torch.from_numpy(labels),
         len(dataset.labels),
         len(splits[0].labels),

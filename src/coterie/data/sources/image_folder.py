@@ -10,25 +10,26 @@ import torch
 from numpy.typing import NDArray
 
 from coterie.data.images.cache import mapped_images
+from coterie.data.images.decoding import images_in
 from coterie.data.samples import Samples
 from coterie.data.sources.folders import find_folder
 from coterie.errors import DataError
 
-SUFFIXES = (".png", ".jpg", ".jpeg")
 # What a folder may say of the images in it.
 LEVELS = ("split", "client", "label")
 SPLITS = ("train", "test")
 
 
 def image_folder(root: Path | None, *, path: str, layout: str = "label") -> Samples:
-    """PNG or JPEG files of one size, in folders that say what they show and whose they are.
+    """Images of one size, in folders that say what they show and whose they are.
 
-    Pixels are divided by 255. They are decoded once, image by image, into a file of the cache folder
+    All formats of Pillow are read, by the rules of ``docs/tables.md``, and pixels are between 0 and 1.
+    They are decoded once, image by image, into a file of the cache folder
     (``$XDG_CACHE_HOME/coterie/mapped`` or ``~/.cache/coterie/mapped``), four bytes a pixel and channel,
     and read from there when they are needed. So memory has to hold a cohort's images, and not all.
 
     Args:
-        path: the folder.
+        path: the folder. Hidden files and folders in it, and files that are no images, are left out.
         layout: what its folders are named after, from the outermost: one or more of ``split``
             (``train`` or ``test``), ``client`` and ``label`` with ``/`` between them. With
             ``client/label``, ``ann/cat/1.png`` is a cat of the client ``ann``, which the partition
@@ -38,9 +39,9 @@ def image_folder(root: Path | None, *, path: str, layout: str = "label") -> Samp
     folder = find_folder(path, root)
     if folder is None:
         raise DataError(f"data.path: no such folder, got {path}; expected a folder of images")
-    files = [file for file in sorted(folder.rglob("*")) if file.suffix.lower() in SUFFIXES]
+    files = images_in(folder, "**/*")
     if not files:
-        raise DataError(f"data.path: no .png or .jpg files in {path}; expected a folder of images")
+        raise DataError(f"data.path: no images in {path}; expected .png, .jpg, .tif or others")
     named = _names(files, folder, levels)
     # Training rows come first in every source.
     order = np.arange(len(files))
@@ -49,17 +50,18 @@ def image_folder(root: Path | None, *, path: str, layout: str = "label") -> Samp
         order = np.argsort(named["split"] == "test", kind="stable")
         train_rows = int((named["split"] == "train").sum())
     labels, y = np.unique(named["label"][order], return_inverse=True)
-    x = mapped_images([files[row] for row in order])
-    columns = {"client": named["client"][order]} if "client" in levels else {}
+    columns = {}
+    if "client" in levels:
+        columns["client"] = named["client"][order]
     return Samples(
-        x,
+        mapped_images([files[row] for row in order]),
         torch.from_numpy(y.astype(np.int64)),
         len(labels),
         train_rows,
         columns,
         tuple(labels.tolist()),
         on_disk=True,
-        scaling="pixels are divided by 255.",
+        scaling="pixels are divided by 255, those of 16 bits by 65,535.",
     )
 
 
@@ -87,10 +89,11 @@ def _names(
                 f"{'/'.join(levels)!r}; expected a layout of as many levels"
             )
         rows.append(names)
-    columns = {
+    named = {
         level: np.array(found) for level, found in zip(levels, zip(*rows, strict=True), strict=True)
     }
-    if "split" in levels and not set(columns["split"].tolist()) <= set(SPLITS):
-        got = ", ".join(sorted(set(columns["split"].tolist()) - set(SPLITS)))
+    unknown = set(named.get("split", np.array(SPLITS)).tolist()) - set(SPLITS)
+    if unknown:
+        got = ", ".join(sorted(unknown))
         raise DataError(f"data.layout: folders of a split, got {got}; expected train and test")
-    return columns
+    return named

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from coterie.data.images.cache import cached_images
-from coterie.data.images.pixels import Pixels, decode
+from coterie.data.images.decoding import decode
+from coterie.data.images.pixels import Pixels
 from coterie.data.npz import read_npz
 from coterie.data.tabular.arrow import (
     Array,

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.data.images.pixels import decode, unit
+from coterie.data.images.decoding import decode, images_in
+from coterie.data.images.pixels import unit
 from coterie.data.tabular.raw_columns import category_text
 from coterie.deploy.node.data_sources import (
     Pair,
@@ -23,7 +24,6 @@ from coterie.deploy.node.data_sources import (
 )
 from coterie.errors import ConfigError, DataError, first_line, install_command
 
-IMAGES = (".png", ".jpg", ".jpeg")
 # Of the environment: on a command line every user of the machine could read it.
 PASSWORD = "COTERIE_DATABASE_PASSWORD"
 _WITH_PASSWORD = re.compile(r"://[^@]*:[^@]*@|(password|passwd|pwd)\s*=", re.IGNORECASE)
@@ -59,7 +59,7 @@ def read_node_data(
         train, test = divide(*pair_of_table(table, _shown(source), options))
     else:
         path = Path(source).expanduser()
-        if is_unlabelled(options) and _images_in(path):
+        if is_unlabelled(options) and images_in(path, "*"):
             return (_images_alone(path), None), None
         if _has_images(path) and not is_unlabelled(options):
             return _read_images(path, classes)
@@ -181,47 +181,31 @@ def _has_images(path: Path) -> bool:
     """Whether a folder has images in folders that are named as classes."""
     if not path.is_dir() or any(path.glob("train.*")):
         return False
-    patterns = ("train/*/*", "*/*")
-    return any(file.suffix.lower() in IMAGES for pattern in patterns for file in path.glob(pattern))
-
-
-def _images_in(path: Path) -> list[Path]:
-    """The images that lie in a folder itself, in the order of their names."""
-    if not path.is_dir():
-        return []
-    return sorted(file for file in path.iterdir() if file.suffix.lower() in IMAGES)
+    return any(images_in(path, pattern) for pattern in ("train/*/*", "*/*"))
 
 
 def _images_alone(path: Path) -> NDArray[np.float32]:
     """Images without labels, float32 ``[n, channels, height, width]`` in 0 to 1."""
-    files = _images_in(path)
-    return unit(decode([file.read_bytes() for file in files], str(path)))
+    return unit(decode(images_in(path, "*")))
 
 
 def _read_images(path: Path, classes: Sequence[str] | None) -> tuple[Pair, Pair | None]:
     """Images of ``train/CLASS`` and ``test/CLASS``, or of ``CLASS`` with a fifth for test."""
-    if (path / "train").is_dir():
-        train = _images_of(path / "train", classes)
-        if (path / "test").is_dir():
-            return train, _images_of(path / "test", classes)
-        return train, (train[0][:0], train[1][:0])
-    return divide(*_images_of(path, classes))
+    if not (path / "train").is_dir():
+        return divide(*_labelled(path, images_in(path, "*/*"), classes))
+    train = images_in(path, "train/*/*")
+    test = images_in(path, "test/*/*")
+    # At once: the widest of all decides whether they are grey, and so for both.
+    inputs, labels = _labelled(path, train + test, classes)
+    count = len(train)
+    return (inputs[:count], labels[:count]), (inputs[count:], labels[count:])
 
 
-def _images_of(folder: Path, classes: Sequence[str] | None) -> Pair:
+def _labelled(folder: Path, files: Sequence[Path], classes: Sequence[str] | None) -> Pair:
     """Images float32 ``[n, channels, height, width]`` in 0 to 1, and labels int64 ``[n]``, or names
     where the classes are not known."""
-    folders = sorted(one for one in folder.iterdir() if one.is_dir())
-    # In the order of their names, so that the same images are test data every time.
-    files = [
-        (file, one.name)
-        for one in folders
-        for file in sorted(one.iterdir())
-        if file.suffix.lower() in IMAGES
-    ]
     if not files:
         raise DataError(f"{folder}: no images; expected folders named as classes")
-    names = [name for _, name in files]
+    names = [file.parent.name for file in files]
     labels = np.asarray(names) if classes is None else places(names, classes)
-    pixels = decode([file.read_bytes() for file, _ in files], str(folder))
-    return unit(pixels), labels
+    return unit(decode(files)), labels

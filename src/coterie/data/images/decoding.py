@@ -1,0 +1,243 @@
+"""Image files to pixels: one decoder for folders, columns of bytes and nodes.
+
+Pillow reads them, and these are the rules:
+
+- Every format that Pillow reads is taken; of several frames the first counts.
+- An image is turned as its EXIF orientation says.
+- What is transparent shows white, as on paper.
+- Images are grey or in colour, and have 8 or 16 bits. The widest of all files decides for all: a grey
+  one among coloured ones is grey in each colour, whatever the order of the files.
+- Pillow reads colours of 16 bits with 8 of them.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+import struct
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coterie.data.images.pixels import Pixels, unit
+from coterie.errors import DataError, first_line
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+# Counts the changes of the rules above: pixels that were kept by other rules are decoded again.
+RULES = 2
+
+# Of one image: a file of a few kilobytes may have hundreds of millions.
+MOST_PIXELS = 4096 * 4096
+
+# EPS would run Ghostscript on a file that may be hostile; of the others Pillow reads the header alone.
+_LEFT_OUT = {"EPS", "BUFR", "GRIB", "HDF5", "MPEG", "WMF"}
+_GREY = ("1", "L", "LA", "La")
+_DEEPEST = 65535
+
+Encoded = bytes | Path
+
+
+@cache
+def _formats() -> tuple[str, ...]:
+    from PIL import Image
+
+    Image.init()
+    return tuple(name for name in Image.ID if name not in _LEFT_OUT)
+
+
+@cache
+def _suffixes() -> frozenset[str]:
+    from PIL import Image
+
+    formats = _formats()
+    known = Image.registered_extensions().items()
+    return frozenset(suffix for suffix, name in known if name in formats)
+
+
+def images_in(folder: Path, pattern: str) -> list[Path]:
+    """The image files of a folder by a pattern, in the order of their names.
+
+    What is hidden is left out. An image that Pillow cannot read is refused: it would be missed.
+    """
+    return sorted(file for file in folder.glob(pattern) if _is_image(file, folder))
+
+
+def _is_image(file: Path, folder: Path) -> bool:
+    # Such as the ._1.png that macOS leaves, or .ipynb_checkpoints, which would be a class.
+    if any(part.startswith(".") for part in file.relative_to(folder).parts):
+        return False
+    if file.suffix.lower() in _suffixes():
+        return True
+    kind, _ = mimetypes.guess_type(file.name)
+    if kind is not None and kind.startswith("image/"):
+        raise DataError(
+            f"{file}: an image that cannot be read, got {file.suffix}; expected .png, .jpg, .tif or "
+            "another format of Pillow"
+        )
+    return False
+
+
+# --- all images ---------------------------------------------------------------------------------------
+
+
+def decode(images: Sequence[Encoded], what: str = "image") -> Pixels:
+    """Images of one size as ``[S, channels, height, width]``: uint8, or float32 in 0 to 1 where one of
+    them has 16 bits.
+
+    Args:
+        images: files, or their bytes.
+        what: they are, for error lines.
+    """
+    each = decode_each(images, what)
+    first = next(each)
+    out = np.empty((len(images), *first.shape), first.dtype)
+    out[0] = first
+    for row, pixels in enumerate(each, 1):
+        out[row] = pixels
+    return out
+
+
+def decode_each(images: Sequence[Encoded], what: str = "image") -> Iterator[Pixels]:
+    """The same, one ``[channels, height, width]`` after another."""
+    form = _widest(images, what)
+    shape = None
+    for row, image in enumerate(images):
+        where = _where(image, row, what)
+        with _opened(image, where) as opened:
+            pixels = form.pixels(opened, where)
+        shape = shape or pixels.shape
+        if pixels.shape != shape:
+            first = _where(images[0], 0, what)
+            raise DataError(f"{where} has shape {pixels.shape}; expected {shape} as {first}")
+        yield pixels
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What all images are brought to.
+
+    Args:
+        deep: whether they have 16 bits.
+    """
+
+    channels: int
+    deep: bool
+
+    def pixels(self, image: Image, where: str) -> Pixels:
+        """An image as ``[channels, height, width]``."""
+        from PIL import ImageOps
+
+        ImageOps.exif_transpose(image, in_place=True)
+        if _is_deep(image):
+            pixels = _deep_pixels(image, where)
+        else:
+            pixels = _pixels(image)
+            if self.deep:
+                pixels = unit(pixels[None])[0]
+        return np.broadcast_to(pixels, (self.channels, *pixels.shape[1:]))
+
+
+def _widest(images: Sequence[Encoded], what: str) -> _Form:
+    """By the headers of all images."""
+    form = _Form(1, deep=False)
+    for row, image in enumerate(images):
+        with _opened(image, _where(image, row, what)) as opened:
+            deep = _is_deep(opened)
+            grey = deep or opened.mode in _GREY
+        form = _Form(form.channels if grey else 3, form.deep or deep)
+    return form
+
+
+# --- one image ----------------------------------------------------------------------------------------
+
+
+def _where(image: Encoded, row: int, what: str) -> str:
+    if isinstance(image, Path):
+        return str(image)
+    return f"{what}: row {row}"
+
+
+@contextmanager
+def _opened(image: Encoded, where: str) -> Iterator[Image]:
+    """An image whose header was read; what fails with it is one line."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        # Not by its name: Pillow 13 maps some files then, and a TIFF that is to be turned is garbled.
+        source = BytesIO(image) if isinstance(image, bytes) else image.open("rb")
+        with source, warnings.catch_warnings():
+            # Of large images and of odd metadata, which a user can do nothing about.
+            warnings.simplefilter("ignore")
+            with Image.open(source, formats=_formats()) as opened:
+                _check_header(opened, where)
+                yield opened
+    except UnidentifiedImageError:
+        # Its text has an address in memory.
+        raise DataError(f"{where} is not an image that Pillow reads") from None
+    except (
+        *(OSError, ValueError, SyntaxError, TypeError, IndexError, KeyError, EOFError),
+        *(struct.error, Image.DecompressionBombError),
+    ) as error:
+        reason = first_line(error)
+        raise DataError(f"{where} is not an image that Pillow reads ({reason})") from None
+
+
+def _check_header(image: Image, where: str) -> None:
+    """Refuse an image that would fill the memory, before it is decoded, and one without a scale."""
+    width, height = image.size
+    if width * height > MOST_PIXELS:
+        got = f"{width} x {height} pixels ({width * height / 1e6:.0f} million)"
+        most = f"at most {MOST_PIXELS / 1e6:.0f} million, as 4096 x 4096"
+        raise DataError(f"{where} is too large, got {got}; expected {most}")
+    if image.mode == "F":
+        raise DataError(
+            f"{where} has floating-point pixels, of which no image says the scale; expected 8 or 16 "
+            "bits"
+        )
+
+
+def _is_deep(image: Image) -> bool:
+    # 16 bits are "I;16" in one of several orders of bytes, or as "I" in 32 bits.
+    return image.mode.startswith("I")
+
+
+def _deep_pixels(image: Image, where: str) -> Pixels:
+    """An image with 16 bits, float32 ``[1, height, width]`` in 0 to 1."""
+    values = np.asarray(image)
+    low = int(values.min())
+    high = int(values.max())
+    if low < 0 or high > _DEEPEST:
+        raise DataError(
+            f"{where} has 32 bits, got pixels from {low} to {high}; expected 0 to {_DEEPEST}"
+        )
+    pixels = values.astype(np.float32)
+    pixels /= _DEEPEST
+    transparent = image.info.get("transparency")
+    if isinstance(transparent, int):
+        pixels[values == transparent] = 1
+    return pixels[None]
+
+
+def _pixels(image: Image) -> Pixels:
+    """An image with 8 bits, uint8 ``[1 or 3, height, width]``."""
+    from PIL import Image as pillow
+
+    mode = "L" if image.mode in _GREY else "RGB"
+    if image.has_transparency_data:
+        page = pillow.new("RGBA", image.size, "white")
+        page.alpha_composite(image.convert("RGBA"))
+        image = page
+    if image.mode != mode:
+        image = image.convert(mode)
+    pixels = np.asarray(image)
+    if mode == "L":
+        return pixels[None]
+    return pixels.transpose(2, 0, 1)
