@@ -1,11 +1,25 @@
-"""Files that more than one layer writes or names, without what reads them."""
+"""Files: written whole after a kill at any moment, with values as JSON and CSV can hold them."""
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
-from collections.abc import Iterable, Sequence
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from coterie.errors import CheckpointError
+
+# What values of the wrong kind or size raise where they are first used.
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, csv.Error)
 POPULATION = "population.npz"  # in the folder of a run, the data of a run from Python
 
 # A spreadsheet takes a cell that begins with one of the first for a formula. The last marks a cell
@@ -13,13 +27,141 @@ POPULATION = "population.npz"  # in the folder of a run, the data of a run from 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
 
 
+# --- writing ----------------------------------------------------------------------------------------
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    """Write a file and wait until it is on the disk."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file so that it is the old one or the new one, whole, at any moment."""
+    # Beside its place, since a rename is atomic within one file system only.
+    hidden = path.with_name(f".{path.name}.tmp")
+    try:
+        # Synced before it has its name. Otherwise a power cut may leave an empty file of the right
+        # name; of 20 runs killed while they wrote in place, 16 left a file that nobody could read.
+        write_synced(hidden, data)
+    except OSError:
+        # A full disk: what was written of it is room for something else.
+        hidden.unlink(missing_ok=True)
+        raise
+    hidden.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk; a rename is not durable before that."""
+    # Windows opens no folder as a file.
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_file(path: Path) -> None:
+    """Wait until a file that was appended to is on the disk."""
+    if path.exists():
+        with path.open("ab") as file:
+            os.fsync(file.fileno())
+
+
+@contextmanager
+def refuse_unwritable(folder: Path) -> Iterator[None]:
+    """Refuse a run folder that cannot be written in one line: a full disk, or a read-only one."""
+    try:
+        yield
+    except TimeoutError:
+        # Of a lock that another process holds, which says nothing about the folder.
+        raise
+    except OSError as error:
+        what = f"cannot be written ({error.strerror}), got {error.filename or folder}"
+        expected = f"room and the right to write; then `coterie resume {folder}` goes on"
+        raise CheckpointError(f"{folder}: {what}; expected {expected}") from None
+
+
+def damaged(file: Path, error: Exception) -> CheckpointError:
+    """The one line for a file of a run that is not what was written."""
+    reason = (str(error).splitlines() or [""])[0]
+    what = f"{type(error).__name__} ({reason})"
+    return CheckpointError(f"{file}: damaged, got {what}; expected the file as the run wrote it")
+
+
+@contextmanager
+def refuse_malformed(file: Path) -> Iterator[None]:
+    """Refuse values of a file that are not what a run writes, where they are used."""
+    try:
+        yield
+    # JSON nested a thousand deep ends in a RecursionError.
+    except (*MALFORMED, RecursionError) as error:
+        raise damaged(file, error) from None
+
+
+def canonical_json(value: Any) -> bytes:
+    """JSON of plain values, the same bytes whatever the order of the keys."""
+    # NaN and Infinity are no JSON; other readers would refuse the file.
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def sealed(body: Mapping[str, Any]) -> bytes:
+    """JSON that holds the SHA-256 of the rest of itself."""
+    digest = hashlib.sha256(canonical_json(body)).hexdigest()
+    # Canonical, so that a reader gets the same bytes from the parsed values.
+    return canonical_json({**body, "sha256": digest}) + b"\n"
+
+
+def read_sealed(data: bytes) -> dict[str, Any] | None:
+    """The values that `sealed` wrote; ``None`` where a single byte is another one."""
+    try:
+        values: dict[str, Any] = json.loads(data)
+        body = {key: value for key, value in values.items() if key != "sha256"}
+        # Written again and compared byte by byte: so not even a changed space goes unseen.
+        if sealed(body) == data:
+            return body
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return None
+    return None
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can hold it: arrays as lists, what is not finite as ``None``.
+
+    Example:
+        >>> plain({"loss": float("nan"), 1: np.int64(2), "sizes": np.arange(2)})
+        {'loss': None, '1': 2, 'sizes': [0, 1]}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, np.ndarray) or _is_tensor(value):
+        return plain(value.tolist())
+    if isinstance(value, list | tuple | set):
+        return [plain(inner) for inner in value]
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    # A loss that diverged is a fact of the run, not an error of its writing.
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _is_tensor(value: object) -> bool:
+    """Whether it is a tensor; where torch is not loaded, nothing is."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+# --- tables -----------------------------------------------------------------------------------------
+
+
 def csv_text(header: Sequence[object], rows: Iterable[Sequence[object]], end: str = "\r\n") -> str:
     """A table as CSV, in which no cell is a formula for a spreadsheet.
-
-    Args:
-        header: names of the columns.
-        rows: of the table.
-        end: of a line.
 
     Example:
         >>> csv_text(["name", "gain"], [["=1+1", -0.5], ["ann", "-0.5"]], end=";")

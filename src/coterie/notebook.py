@@ -35,11 +35,9 @@ def result_html(
         >>> "50.0 %" in page, "3 + 2" in page
         (True, True)
     """
-    values = [row.get(headline.name) for row in rows]
-    known = [value for value in values if value is not None]
-    last = headline.text(known[-1] if known else None)
+    values = _values(rows, headline)
     facts = {
-        headline.name: last,
+        headline.name: headline.text(values[-1] if values else None),
         "rounds": str(len(rows)),
         "clients": str(clients),
         "groups": sizes(rows[-1]["sizes"]) if rows else "-",
@@ -47,36 +45,37 @@ def result_html(
     if folder is not None:
         facts["folder"] = str(folder)
     lines = "".join(
-        f"<tr><th {_CELL}>{escape(name)}</th><td {_CELL}>{escape(text)}</td></tr>"
-        for name, text in facts.items()
+        f"<tr>{_cells('th', [name])}{_cells('td', [facts[name]])}</tr>" for name in facts
     )
-    return f"<table>{lines}</table>{_curve(known)}{rounds_html(rows, headline)}"
+    return f"<table>{lines}</table>{rounds_html(rows, headline)}"
 
 
 def rounds_html(rows: Sequence[Mapping[str, Any]], headline: Headline) -> str:
-    """The newest rounds as an HTML table, a line each.
-
-    Args:
-        rows: of the rounds.
-        headline: of the run's task.
-    """
+    """The curve of the headline, and the newest rounds as an HTML table, a line each."""
     titles = ("round", headline.name, "training loss", "groups", "time")
-    head = "".join(f"<th {_CELL}>{escape(title)}</th>" for title in titles)
-    body = "".join(_round_line(row, headline) for row in rows[-_SHOWN:])
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    body = "".join(f"<tr>{_cells('td', _figures(row, headline))}</tr>" for row in rows[-_SHOWN:])
+    head = f"<thead><tr>{_cells('th', titles)}</tr></thead>"
+    return f"{_curve(_values(rows, headline))}<table>{head}<tbody>{body}</tbody></table>"
 
 
-def _round_line(row: Mapping[str, Any], headline: Headline) -> str:
+def _values(rows: Sequence[Mapping[str, Any]], headline: Headline) -> list[float]:
+    return [row[headline.name] for row in rows if row.get(headline.name) is not None]
+
+
+def _cells(tag: str, texts: Sequence[str]) -> str:
+    return "".join(f"<{tag} {_CELL}>{escape(text)}</{tag}>" for text in texts)
+
+
+def _figures(row: Mapping[str, Any], headline: Headline) -> list[str]:
     loss = row.get("loss")
     seconds = row.get("seconds", {}).get("total")
-    cells = (
+    return [
         str(row["round"]),
         headline.text(row.get(headline.name)),
         "-" if loss is None else f"{loss:.4g}",
         sizes(row["sizes"]),
         "-" if seconds is None else duration(seconds),
-    )
-    return "<tr>" + "".join(f"<td {_CELL}>{escape(cell)}</td>" for cell in cells) + "</tr>"
+    ]
 
 
 def _curve(values: Sequence[float]) -> str:
@@ -129,10 +128,7 @@ class LiveTable:
         """The table as it is now; empty before the first round."""
         if not self.rows:
             return ""
-        known = [row.get(self.headline.name) for row in self.rows]
-        return _curve([value for value in known if value is not None]) + rounds_html(
-            self.rows, self.headline
-        )
+        return rounds_html(self.rows, self.headline)
 
 
 def _ipython() -> tuple[Any, Any]:

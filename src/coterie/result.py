@@ -241,7 +241,7 @@ class Result:
         if self.folder is not None:
             RunFolder.check_free(target)
             # Without what belongs to a process that writes the folder now.
-            shutil.copytree(self.folder, target, ignore=shutil.ignore_patterns(".lock", ".*.tmp-*"))
+            shutil.copytree(self.folder, target, ignore=shutil.ignore_patterns(".*"))
             return target
         if self.unsaved is None:
             raise ConfigError("save: no run to save, got a result made by hand; expected a run's")

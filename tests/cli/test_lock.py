@@ -16,8 +16,6 @@ from typing import Any
 import pytest
 
 from coterie.cli.main import invoke
-from coterie.config.identity import config_hash
-from coterie.runs.folder.rows import chained_lines
 from coterie.runs.folder.store import RunFolder
 from tests.cli.conftest import errors
 
@@ -122,9 +120,9 @@ def test_rows_that_are_not_in_order_are_refused(
     assert invoke(["run", config, "--out", "r", *OFTEN]) == 0
     folder = RunFolder.open("r")
     found = folder.rows()
-    twice = [*found[:2], found[1], *found[2:]]
-    lines, _ = chained_lines(twice, config_hash(folder.resolved))
-    Path("r/rounds.jsonl").write_bytes(lines)
+    Path("r/rounds.jsonl").unlink()
+    for row in [*found[:2], found[1], *found[2:]]:
+        folder.append_round(row)
     capsys.readouterr()
     assert invoke(["show", "r"]) == 4
     assert errors(capsys) == ["r/rounds.jsonl: line 3: not in order, got round 1; expected 2"]

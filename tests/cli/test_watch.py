@@ -16,13 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from coterie.cli.follower import Follower
 from coterie.cli.main import invoke
-from coterie.cli.watch import watch
-from coterie.cli.watch_screen import curve, happened
+from coterie.cli.watch import curve, happened, watch
 from coterie.experiment import check
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
+from coterie.runs.state import read_state
 
 TABLES = {
     "data": {
@@ -123,16 +122,16 @@ def test_plain_lines_follow_a_run_to_its_end(going: RunFolder, finished: Path, c
 
 
 def test_a_run_that_is_wound_back_is_read_anew(going: RunFolder) -> None:
-    follower = Follower(going)
-    assert follower.read()
-    assert not follower.read()
+    before = read_state(going)
+    assert len(before.rows) == 2
+    same = read_state(going, before)
+    assert same.rows is before.rows
     going.rewind(1)
-    assert follower.read()
-    assert len(follower.rows) == 1
+    after = read_state(going, same)
+    assert len(after.rows) == 1
     with (going.path / "rounds.jsonl").open("a") as file:
         file.write('{"round": 1, "torn')
-    follower.read()
-    assert len(follower.rows) == 1
+    assert len(read_state(going, after).rows) == 1
 
 
 def test_a_silent_run_is_not_said_to_go_on(going: RunFolder, capsys) -> None:

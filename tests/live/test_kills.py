@@ -75,7 +75,7 @@ def left(run: Path) -> dict[str, Any]:
     the clock says, but for the last."""
     found = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
     files = {path.name: path.read_bytes() for path in (run / "models").iterdir()}
-    last = max((run / "checkpoints").iterdir()) / "state.safetensors"
+    last = max((run / "checkpoints").iterdir())
     return {
         "rows": [
             {name: value for name, value in row.items() if name not in ("seconds", "chain")}
@@ -84,7 +84,7 @@ def left(run: Path) -> dict[str, Any]:
         "names": sorted(path.name for path in run.iterdir()),
         "groups": (run / "groups.csv").read_bytes(),
         "config": (run / "config.toml").read_bytes(),
-        "state": (last.parent.name, last.read_bytes()),
+        "state": (last.name, last.read_bytes()),
         **files,
     }
 

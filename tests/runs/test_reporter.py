@@ -20,29 +20,28 @@ def test_progress_is_about_twenty_lines_where_there_is_no_terminal(
     assert printed[-1].startswith("round 300/300: accuracy 50.0 %, groups 3 + 4, 0.0 s left")
 
 
-def lines_of(rounds: int, clock: list[float], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The lines of a run of one model whose rounds end at the times of a clock."""
-    times = iter(clock)
-    monkeypatch.setattr("coterie.runs.reporter.time.monotonic", lambda: next(times))
+def lines_of(rounds: int, seconds: list[float]) -> list[str]:
+    """The lines of a run of one model whose rounds take so long."""
     out = StringIO()
     with Reporter(rounds, file=out) as reporter:
-        for done in range(len(clock)):
-            reporter({"round": done, "accuracy": 0.5, "sizes": [1000]})
+        for done, total in enumerate(seconds):
+            row = {"round": done, "accuracy": 0.5, "sizes": [1000], "seconds": {"total": total}}
+            reporter(row)
     return out.getvalue().splitlines()
 
 
-def test_the_first_round_does_not_count_for_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = lines_of(20, [60.0, 61.0, 62.0], monkeypatch)
+def test_the_first_round_does_not_count_for_the_time_left() -> None:
+    lines = lines_of(20, [60.0, 1.0, 1.0])
     assert [line.rsplit(", ", 1)[1] for line in lines[1:]] == ["18.0 s left", "17.0 s left"]
     assert "left" not in lines[0]
 
 
-def test_the_only_round_leaves_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert lines_of(1, [60.0], monkeypatch)[0].endswith("0.0 s left")
+def test_the_only_round_leaves_no_time() -> None:
+    assert lines_of(1, [60.0])[0].endswith("0.0 s left")
 
 
-def test_one_model_is_not_shown_as_a_number_of_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    (line,) = lines_of(20, [60.0], monkeypatch)
+def test_one_model_is_not_shown_as_a_number_of_groups() -> None:
+    (line,) = lines_of(20, [60.0])
     assert line == "round 1/20: accuracy 50.0 %, one model"
 
 

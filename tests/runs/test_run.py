@@ -58,12 +58,11 @@ def left(folder: Path) -> dict[str, Any]:
         del row["chain"]  # a digest of the times, too
     models = {p.name: p.read_bytes() for p in (folder / "models").iterdir()}
     last = max((folder / "checkpoints").iterdir())
-    state = (last / "state.safetensors").read_bytes()
     return {
         "rows": rows,
         "models": models,
         "groups": (folder / "groups.csv").read_text(),
-        last.name: state,
+        last.name: last.read_bytes(),
     }
 
 

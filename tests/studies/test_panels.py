@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coterie.runs.folder.rows import chained_lines
+from coterie.runs.folder.store import RunFolder
 from coterie.studies.reproduce import PAPERS
 from coterie.studies.reproduce.computed import FORMULAS
 from coterie.studies.reproduce.outcome import DistanceMap, Outcome
@@ -54,9 +54,10 @@ def rows_of(method: str, seed: int) -> list[dict[str, Any]]:
 
 def written(folder: Path, method: str, seed: int) -> Path:
     run = folder / f"{method} {seed}"
-    run.mkdir(exist_ok=True)
-    lines, _ = chained_lines(rows_of(method, seed), "")
-    (run / "rounds.jsonl").write_bytes(lines)
+    if not run.exists():
+        stored = RunFolder.create(run, {"seed": seed})
+        for row in rows_of(method, seed):
+            stored.append_round(row)
     return run
 
 

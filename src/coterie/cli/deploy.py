@@ -176,7 +176,7 @@ def deploy_status(
 
     if out is not None:
         status = read_status(folder)
-        with refuse_strange_state(status.run):
+        with refuse_strange_state(status.state.path):
             text = status_page(status, refresh=0)
         with refuse_unwritable_output("--out", out):
             out.write_text(text, encoding="utf-8", errors="backslashreplace")
@@ -187,5 +187,5 @@ def deploy_status(
             server.serve_forever()
     else:
         status = read_status(folder)
-        with refuse_strange_state(status.run):
+        with refuse_strange_state(status.state.path):
             print_status(status)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -154,32 +154,21 @@ def _first_line(composed: Composed, folder: Path, done: int, resume: bool) -> st
 
 def show_command(run: RunPath, debug: Debug = False) -> None:
     """Show the figures of a run, finished or not."""
-    from coterie.runs.folder.files import MALFORMED, damaged
+    from coterie.files import refuse_malformed
     from coterie.runs.folder.store import RunFolder, check_folder
+    from coterie.runs.state import read_state, summary_so_far
     from coterie.terminal import console, summary_table
 
     folder = RunFolder.open(run)
     check_folder(folder)
-    summary = folder.results.summary()
+    state = read_state(folder)
     source = "summary.json"
-    try:
-        if summary is None:
-            source = "config.toml or rounds.jsonl"
-            summary = _summary_so_far(folder)
-        table = summary_table(summary, str(folder.path))
+    if state.summary is None:
+        source = "config.toml or rounds.jsonl"
     # A file of a run is data of somebody: wrong shapes in it are damage, not a bug of this command.
-    except MALFORMED as error:
-        raise damaged(folder.path / source, error) from None
+    with refuse_malformed(folder.path / source):
+        table = summary_table(summary_so_far(state), str(folder.path))
     console().print(table, soft_wrap=True)
-
-
-def _summary_so_far(folder: RunFolder) -> dict[str, Any]:
-    """The summary of a run that has not written one yet."""
-    from coterie.data import load_partition
-    from coterie.runs.summary import summarise
-
-    clients = load_partition(folder.partition).clients
-    return summarise(folder.resolved, folder.rows(), clients, folder.headline)
 
 
 def watch_command(

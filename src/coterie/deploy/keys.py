@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.errors import ConfigError, install_command
-from coterie.runs.folder.files import sync_folder
+from coterie.files import sync_folder
 
 
 def write_private(path: Path, content: bytes) -> None:

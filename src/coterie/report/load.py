@@ -24,6 +24,7 @@ from coterie.data.shifts import FederationSnapshot
 from coterie.errors import ConfigError, DataError
 from coterie.experiment import Experiment
 from coterie.experiment.objects import make_choice
+from coterie.files import MALFORMED, damaged
 from coterie.report.embedding import (
     Embedding,
     Setup,
@@ -37,7 +38,6 @@ from coterie.report.view import RunView, stays_of
 from coterie.rules.signatures import SignatureMemory
 from coterie.runs.data import load_data
 from coterie.runs.folder.checkpoints import Checkpoint
-from coterie.runs.folder.files import MALFORMED, damaged
 from coterie.runs.folder.store import RunFolder, check_folder
 from coterie.runs.resume import with_places
 from coterie.runs.summary import without_model

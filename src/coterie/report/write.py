@@ -11,7 +11,7 @@ from coterie.report.files import write_figures
 from coterie.report.load import views_of
 from coterie.report.page import write_page
 from coterie.report.titles import intro_of, title_of
-from coterie.runs.folder.digests import REPORT, read_digests
+from coterie.runs.folder.digests import DIGESTS, REPORT
 from coterie.runs.folder.store import RunFolder
 from coterie.terminal import say
 
@@ -42,7 +42,7 @@ def write_report(
 def _record_page(folder: Path) -> None:
     """Record the digest of the page in a run's folder, unless a process is writing the folder."""
     # A sweep's folder has none, and the page of a run in progress is not its last.
-    if read_digests(folder) is None:
+    if not (folder / DIGESTS).exists():
         return
     run = RunFolder(folder)
     with suppress(CheckpointError, InUseError), run.locked():

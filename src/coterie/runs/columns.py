@@ -44,11 +44,7 @@ def assume_task(config: Experiment, kind: str = "regression") -> Experiment:
 
 
 def record_description(clients: Clients, population: Population, round: int) -> None:
-    """Count what the clients of a simulation reported of their tables, before its first round.
-
-    Args:
-        round: with which the run begins, or goes on.
-    """
+    """Count what the clients of a simulation reported of their tables, before its first round."""
     table = population.table
     if table is None or round > 0:
         return

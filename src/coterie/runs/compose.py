@@ -197,7 +197,9 @@ def make_method(experiment: Experiment) -> Method | Algorithm:
     """The method of an experiment, with the server, the weighing, the objective, the migration, the
     personal layers and the own models of their tables.
     """
-    personal = experiment.personal
+    personal: tuple[str, ...] = ()
+    if experiment.personal is not None:
+        personal = experiment.personal.layers
     return override(
         make_choice(experiment, "algorithm"),
         experiment.name("algorithm"),
@@ -205,7 +207,7 @@ def make_method(experiment: Experiment) -> Method | Algorithm:
         objective=make_choice(experiment, "objective"),
         migration=experiment.migration,
         weigh=make_choice(experiment, "weigh"),
-        personal=() if personal is None else personal.layers,
+        personal=personal,
         own_model=make_choice(experiment, "own_model"),
     )
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from coterie.errors import CheckpointError
+from coterie.files import sync_file
 from coterie.runs.folder.digests import read_digests
-from coterie.runs.folder.files import sync_file
 from coterie.runs.folder.store import RunFolder, check_folder
 
 TRIES = 20
@@ -41,7 +41,9 @@ def _checked(source: Path, copy: RunFolder) -> int:
     except CheckpointError as error:
         # Its reader knows of no copy.
         raise CheckpointError(str(error).replace(str(copy.path), str(source))) from None
-    return 0 if checkpoint is None else checkpoint.round
+    if checkpoint is None:
+        return 0
+    return checkpoint.round
 
 
 def _copied(source: Path, target: Path) -> bool:

@@ -96,13 +96,8 @@ def read_inputs(resolved: dict[str, Any]) -> Tensor:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Newcomers:
-    """The samples of clients that joined.
-
-    Args:
-        x: as in `coterie.runs.resume.JoiningClients`.
-        y: as in `coterie.runs.resume.JoiningClients`.
-        first_client: the number of the first one that joined.
-    """
+    """The samples of clients that joined, as in `coterie.runs.resume.JoiningClients`, and the number
+    of the first one."""
 
     x: Tensor
     y: Tensor

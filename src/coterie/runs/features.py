@@ -24,12 +24,7 @@ from coterie.runs.spec import RunSpec
 
 
 def asynchronous_spec(spec: RunSpec, rule: Buffering | None, name: str = "method") -> RunSpec:
-    """The same run with asynchronous rounds.
-
-    Args:
-        rule: when models move; ``None``: the run stays as it is.
-        name: what to call the method in an error.
-    """
+    """The same run with asynchronous rounds, where there is a rule of when models move."""
     if rule is None:
         return spec
     if rule.buffer > rule.concurrency:
@@ -52,11 +47,10 @@ def private_spec(
     name: str = "method",
     repeats: Repeats = Repeats(),
 ) -> RunSpec:
-    """The same run with noised sums in place of what its server computes of single updates.
+    """The same run with noised sums in place of what its server computes of single updates, where
+    that is asked for.
 
     Args:
-        privacy: what is asked for; ``None``: the run stays as it is.
-        name: what to call the method in an error.
         repeats: of real clients, where the run was stopped.
     """
     columns = _columns_release(spec.population)
@@ -83,12 +77,7 @@ def private_spec(
 
 
 def secure_spec(spec: RunSpec, sums: SecureSums | None, name: str = "method") -> RunSpec:
-    """The same run with sums as secure aggregation computes them.
-
-    Args:
-        sums: how they are computed; ``None``: the run stays as it is.
-        name: what to call the method in an error.
-    """
+    """The same run with sums as secure aggregation computes them, where that is asked for."""
     if sums is None:
         return spec
     return replace(spec, algorithm=as_algorithm(make_secure(spec.algorithm, sums, name)))

@@ -139,7 +139,8 @@ def _over_clients(folder: RunFolder, names: Sequence[str], headline: Headline) -
     if found is None or not np.isfinite(found).any():
         return {}
     scored = np.flatnonzero(np.isfinite(found))
-    order = found[scored] if headline.better == "higher" else -found[scored]
-    worst = int(scored[order.argmin()])
+    worst = int(scored[found[scored].argmin()])
+    if headline.better == "lower":
+        worst = int(scored[found[scored].argmax()])
     mean = float(found[scored].mean())
     return {"over_clients": {"mean": mean, "worst": float(found[worst]), "client": names[worst]}}

@@ -80,11 +80,8 @@ def fit_together(
 def fit(
     method: Method | Algorithm, network: Network, local: Solver, seed: int
 ) -> tuple[Algorithm, Network]:
-    """The method and the network made for each other: an objective may need more parameters.
-
-    Args:
-        seed: of what an objective adds.
-    """
+    """The method and the network made for each other: an objective may need more parameters, which
+    are drawn by the seed."""
     check_records(method)
     # The network's own stream: what an objective adds follows from the seed, and w_0 stays.
     fitted, module = fit_to_model(method, network.module, Key(seed).of("model"))
@@ -143,9 +140,6 @@ def scores_local(local: bool, fitted: Fitted) -> bool:
 
 def check_scores(made: Method | Algorithm, asked: Iterable[str]) -> None:
     """Refuse ways of scoring that a method's clients do not have.
-
-    Args:
-        made: a method; an algorithm with a step of its own is not asked.
 
     Example:
         >>> from coterie.algorithms import fedem

@@ -35,11 +35,7 @@ def held_out_samples(train: Sequence[IntArray], share: float, key: Key) -> tuple
 
 
 def without_held_out(population: Population, share: float | None, key: Key) -> Population:
-    """The population without the training samples that ``train.hold_out`` keeps from training.
-
-    Args:
-        share: of each client's training samples; ``None``: none is kept from training.
-    """
+    """The population without the training samples that ``train.hold_out`` keeps from training."""
     if share is None:
         return population
     if population.lazy:
@@ -63,9 +59,6 @@ def on_validation(population: Population, share: float | None, key: Key) -> Popu
     The samples that clients are tested on are then not looked at, so settings that are chosen by
     these scores are not fitted to them. A client with a single sample keeps it for training. Of a
     series the share is the last one, and what shares rows with it is not trained on.
-
-    Args:
-        share: of each client's training samples; ``None``: clients are scored on their test samples.
     """
     if share is None:
         return population
@@ -97,11 +90,8 @@ def on_validation(population: Population, share: float | None, key: Key) -> Popu
 def _split_by_time(
     samples: IntArray, table: TableInputs, share: float
 ) -> tuple[IntArray, IntArray]:
-    """The training and the validation samples of one client's series: no row belongs to both.
-
-    Args:
-        share: of them that validate, the last ones.
-    """
+    """The training samples of one client's series, and the last ones, which validate: no row belongs
+    to both."""
     window = table.raw.origin.window
     assert window is not None
     ordered = samples[np.argsort(table.first[samples], kind="stable")]

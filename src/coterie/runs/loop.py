@@ -164,11 +164,8 @@ class _RoundSteps:
         round: Round,
         scores_before: Callable[[], dict[str, Any]] | None,
     ) -> dict[str, Any]:
-        """The scores of the round; none in a round that is not evaluated.
-
-        Args:
-            scores_before: those of the models that it began with, where these are asked for.
-        """
+        """The scores of the round, or those of the models that it began with; none in a round that is
+        not evaluated."""
         if scores_before is not None:
             return scores_before()
         number = round.number
@@ -236,7 +233,9 @@ def simulate(
         row |= attack_columns(clipped, schedule.attackers, round.cohort)
         row |= privacy_columns(schedule.budget, number, notes) | secure_columns(notes)
         if schedule.evaluation.order == "before":
-            row["scored"] = "after" if scores_before is None else "before"
+            row["scored"] = "after"
+            if scores_before is not None:
+                row["scored"] = "before"
 
         # Step 4: what was refused and how long it took.
         row["refused"] = counts_by_name(ledger.refused + of_scoring.refused)

@@ -113,11 +113,7 @@ def shift_columns(
 def attack_columns(
     clipped: Mapping[str, int], attackers: Sequence[int], cohort: IntArray
 ) -> dict[str, dict[str, int] | int]:
-    """What the bounds cut down, and how many clients of the round attacked.
-
-    Args:
-        clipped: replies of the round that were brought within their bounds, by reason.
-    """
+    """What the bounds cut down, by reason, and how many clients of the round attacked."""
     found: dict[str, dict[str, int] | int] = {}
     # Only where there is something to say, which without attackers is hardly ever.
     if clipped:
@@ -200,11 +196,7 @@ class RoundEvaluation:
         *,
         adapts: bool = True,
     ) -> dict[str, Any]:
-        """The metrics of the models, each client scored with the one that serves it.
-
-        Args:
-            adapts: whether clients are scored after adaptation, too, where the run says so.
-        """
+        """The metrics of the models, each client scored with the one that serves it."""
         # What the models do for attackers is no figure of the method.
         testable = snapshot.testable & self.honest
         scoring = self.scoring

@@ -146,7 +146,9 @@ class Run:
         snapshot = self.progress.snapshot or schedule.first_snapshot(self.spec.population)
         served = self.spec.algorithm.serve(self.groups)
         honest = schedule.honest(self.spec.population.clients)
-        able = snapshot.testable if split == "test" else snapshot.trainable
+        able = snapshot.trainable
+        if split == "test":
+            able = snapshot.testable
         # The key of the last round's evaluation, so that a resumed run of no rounds scores alike.
         key = self.spec.key.at(self.spec.rounds - 1).of("evaluate")
         ids = np.flatnonzero(able & honest)

@@ -133,12 +133,16 @@ class Evaluation:
     @property
     def unlabelled(self) -> tuple[int, ...]:
         """The clients without labels, which are placed after the last round."""
-        return () if self.unseen_labels else self.unseen
+        if self.unseen_labels:
+            return ()
+        return self.unseen
 
     @property
     def splits(self) -> tuple[Split, ...]:
         """The samples of a client that it is scored on."""
-        return ("test", "train") if self.training else ("test",)
+        if self.training:
+            return ("test", "train")
+        return ("test",)
 
     def scoring(self, population: int, key: Key) -> Scoring:
         """Which clients are scored, and by what."""

@@ -142,9 +142,6 @@ class RunSpec:
     ) -> Clients:
         """The clients of a simulation. They are a context manager; leaving it ends the engine's
         processes.
-
-        Args:
-            load_samples: reads all samples on the machine of a Ray actor.
         """
         attackers = self.attackers
         population = self.population
@@ -183,23 +180,16 @@ def cohort_sampler(
     shifts: bool,
     unseen: Sequence[int] = (),
 ) -> Sampler:
-    """Who is asked in a round, of those with training samples.
-
-    Args:
-        shifts: whether data move. Who holds samples is then said round by round.
-    """
+    """Who is asked in a round, of those with training samples."""
     clients = np.arange(population.clients)
+    # Where data move, who holds samples is said round by round.
     if not shifts:
         clients = np.flatnonzero(population.sizes("train") > 0)
     return Sampler(name, np.setdiff1d(clients, unseen), per_round, Key(seed))
 
 
 class ModelOutputs:
-    """What many models of one network make of samples. The network is copied once.
-
-    Args:
-        module: the network; its own parameters stay.
-    """
+    """What many models of one network make of samples."""
 
     def __init__(self, module: nn.Module) -> None:
         # A copy: the network of a run has its first weights, from which it may be resumed.
@@ -208,12 +198,7 @@ class ModelOutputs:
 
     @torch.no_grad()
     def of(self, vector: Tensor, x: Tensor) -> Tensor:
-        """The outputs of a model in evaluation mode, ``[n, ...]``.
-
-        Args:
-            vector: float32 ``[d]``, the flat parameters of the model.
-            x: ``[n, ...]``, the inputs; at least one.
-        """
+        """The outputs of a model ``[d]`` in evaluation mode for inputs ``[n, ...]``, at least one."""
         # Frozen parameters and integer buffers are in no vector; the copy has them already.
         self._model.load_state_dict(state_dict(self._layout, vector), strict=False)
         return torch.cat([self._model(part) for part in x.split(CHUNK)])

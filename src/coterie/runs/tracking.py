@@ -266,7 +266,9 @@ class TensorBoard:
         from torch.utils.tensorboard import SummaryWriter
 
         # Later steps, of a process that was killed, are hidden: they are run once more.
-        purge = run.start + 1 if run.start else None
+        purge = None
+        if run.start:
+            purge = run.start + 1
         self._writer = SummaryWriter(str(run.folder / "tensorboard"), purge_step=purge)
 
     def log(self, rounds: Sequence[LoggedRound]) -> None:

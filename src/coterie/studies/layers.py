@@ -27,6 +27,7 @@ from coterie.core.vectors import Layout, flatten
 from coterie.core.work import Train
 from coterie.errors import QuorumError
 from coterie.files import csv_text
+from coterie.files import plain as plain_values
 from coterie.math.labellings import adjusted_rand_index
 from coterie.objectives import plain
 from coterie.report.charts.heat_map import heat_map
@@ -34,7 +35,6 @@ from coterie.report.files import refuse_unwritable_output
 from coterie.report.render import render_page
 from coterie.report.section import Chart, Section
 from coterie.runs.compose import Composed
-from coterie.runs.folder.files import plain as plain_values
 
 MIN_CLIENTS = 3  # fewer have a single merge, and no gap between merges
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from coterie.files import MALFORMED, damaged
 from coterie.measures.costs import rounds_to_target
-from coterie.runs.folder.files import MALFORMED, damaged
 from coterie.runs.folder.store import RunFolder, check_folder
 from coterie.runs.scores import ClientScores, last_scores
 from coterie.runs.summary import covered, without_model

@@ -16,8 +16,9 @@ from filelock import FileLock, Timeout
 from coterie.config.identity import config_hash
 from coterie.errors import CheckpointError, ConfigError
 from coterie.experiment import check
+from coterie.files import refuse_unwritable
 from coterie.runs.compose import compose
-from coterie.runs.folder.files import is_locked, refuse_unwritable
+from coterie.runs.folder.lock import is_locked
 from coterie.runs.folder.store import RunFolder, check_folder
 from coterie.runs.run import execute, make_folder
 from coterie.sweep.plan import SweepRun

@@ -13,7 +13,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import NoReturn
 
-from coterie.runs.folder.files import refuse_unwritable
+from coterie.files import refuse_unwritable
 from coterie.runs.run import Stopped
 from coterie.sweep.plan import SweepRun, cores_per_run
 from coterie.sweep.run_once import is_done, is_taken

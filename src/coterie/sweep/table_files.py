@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from coterie.files import csv_text
-from coterie.runs.folder.files import refuse_unwritable
+from coterie.files import csv_text, refuse_unwritable
 from coterie.sweep.comparison import Row, SweepTable
 from coterie.sweep.measured import Figure, measure
 from coterie.sweep.plan import SweepPlan, SweepRun

@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from coterie.deploy.watch.status import FederationStatus, read_status
 from coterie.deploy.watch.tables import status_tables
 from coterie.errors import ConfigError, QuorumError
 from coterie.headline import Headline
+from coterie.runs.state import RunState
 from coterie.runs.summary import figures_of
 from tests.engines.test_flower import Reported, deploy, groups, nodes, tables
 from tests.engines.test_flower_unlabelled import NAMES, configured, grid_of, run
@@ -47,19 +48,19 @@ def row(number: int, groups: list[float | None], **more: Any) -> dict[str, Any]:
 
 
 def status_of(live: dict[str, Any], rows: list[dict[str, Any]], **more: Any) -> FederationStatus:
-    status = FederationStatus(
-        run=Path("runs/one"),
-        title="fedavg on nodes",
-        now=1000.0,
+    known = {field.name for field in fields(RunState)}
+    state = RunState(
+        Path("runs/one"),
+        {"algorithm": {"name": "fedavg"}, "data": {"source": "nodes"}},
         rounds=4,
         headline=Headline(),
         rows=rows,
-        live=live,
-        running=True,
-        names=["hospital-3", "hospital-4"],
-        groups=[0, -1],
-        finished=True,
+        summary={},
+        now=1000.0,
     )
+    state = replace(state, **{name: more.pop(name) for name in known & more.keys()})
+    names = ["hospital-3", "hospital-4"]
+    status = FederationStatus(state, live, running=True, names=names, groups=[0, -1])
     return replace(status, **more)
 
 
@@ -134,7 +135,8 @@ def test_hostile_names_are_harmless() -> None:
         "lines": [{"time": 0.0, "line": HOSTILE}],
     }
     rows = [row(at, [0.5, 0.6], refused={HOSTILE: 1}) for at in range(2)]
-    status = status_of(live, rows, names=[HOSTILE], title=HOSTILE)
+    named = {"algorithm": {"name": HOSTILE}, "data": {"source": HOSTILE}}
+    status = status_of(live, rows, names=[HOSTILE], config=named)
     page = status_page(status)
     assert "<script" not in page
     assert "&lt;script&gt;alert(1)" in page
@@ -166,7 +168,7 @@ def test_the_chart_has_a_line_for_each_group() -> None:
     chart = headline_chart(status_of(ASKING, rows))
     assert chart is not None
     assert [curve.name for curve in chart.curves] == ["group 0", "group 1"]
-    assert [len(curve.points.split()) for curve in chart.curves] == [3, 2]
+    assert [len(curve.points) for curve in chart.curves] == [3, 2]
     assert (chart.top, chart.bottom, chart.first, chart.end) == ("90.0 %", "20.0 %", 1, 3)
 
 
@@ -225,7 +227,7 @@ def test_a_run_notes_what_it_asks_and_what_comes(tmp_path: Path) -> None:
     status = read_status(tmp_path / "run")
     assert not status.running
     assert status.sentence == "All 2 rounds are over"
-    assert status.refused == {"no answer": 1}
+    assert status.state.counted("refused") == {"no answer": 1}
     assert "client-01" in status_page(status)
 
 
@@ -320,7 +322,7 @@ def test_a_run_that_waits_for_clients_says_for_whom(tmp_path: Path) -> None:
     assert live["waiting"]["least"] == 6
     assert live["waiting"]["awaited"] == "2 clients"
     assert len(live["connected"]) == 4
-    assert read_status(tmp_path / "run").rows == []
+    assert read_status(tmp_path / "run").state.rows == []
 
 
 def test_a_run_names_the_client_that_it_waits_for_and_says_when_it_is_back(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_rewinding_forgets_what_came_after(folder: RunFolder) -> None:
     folder.checkpoints.save(state(4), 5, {})
     assert [r["round"] for r in folder.rewind(3)] == [0, 1, 2]
     assert [r["round"] for r in folder.rows()] == [0, 1, 2]
-    assert [at for at, _ in folder.checkpoints.all()] == [3]
+    assert folder.checkpoints.all() == [3]
     with pytest.raises(CheckpointError, match="rows are missing, got 3; expected 4"):
         folder.rewind(4)
 

@@ -32,9 +32,9 @@ from coterie.deploy.operate.server_folder import DATABASE, SERVER_PROCESS
 from coterie.deploy.operate.submit import LAST_RUN
 from coterie.deploy.settings import load_deployment
 from coterie.errors import CheckpointError, ConfigError, CoterieError
+from coterie.files import sync_file, sync_folder
 from coterie.runs.copying import copy_files, copy_run
 from coterie.runs.folder.digests import CONFIG
-from coterie.runs.folder.files import sync_file, sync_folder
 from coterie.terminal import warn
 
 SCHEMA = 1

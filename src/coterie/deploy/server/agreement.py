@@ -41,9 +41,9 @@ from coterie.deploy.settings import DeploymentSettings, check_encoding
 from coterie.engines.flower import ExchangeObserver, FlowerEngine, Terms
 from coterie.errors import CheckpointError
 from coterie.experiment import Experiment
+from coterie.files import MALFORMED
 from coterie.objectives import plain
 from coterie.runs.folder.digests import COLUMNS, PARTITION
-from coterie.runs.folder.files import MALFORMED
 from coterie.runs.folder.store import RunFolder
 
 COLUMNS_ARE_PLAIN = "privacy: covers updates, and not what clients report of their columns, which is sent without noise"

@@ -20,8 +20,8 @@ from coterie.deploy.server.live import LiveState
 from coterie.deploy.settings import DeploymentSettings
 from coterie.engines.flower import FlowerEngine
 from coterie.errors import CheckpointError, QuorumError
+from coterie.files import MALFORMED
 from coterie.runs.folder.digests import NODES
-from coterie.runs.folder.files import MALFORMED
 from coterie.runs.folder.store import RunFolder
 from coterie.terminal import counted, duration
 

@@ -20,6 +20,7 @@ from coterie.deploy.server.attendance import everyone_there
 from coterie.deploy.settings import DeploymentSettings, check_encoding, require_cohort
 from coterie.errors import CheckpointError, ConfigError
 from coterie.experiment import Experiment
+from coterie.files import MALFORMED
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import InitialModels
 from coterie.privacy.private import Repeats
@@ -27,7 +28,6 @@ from coterie.runs.compose import spec_of
 from coterie.runs.features import private_spec
 from coterie.runs.fitting import Fitted
 from coterie.runs.folder.digests import RELEASES
-from coterie.runs.folder.files import MALFORMED
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.schedule import Participation
 from coterie.runs.spec import RunSpec

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.deploy.processes.process import identify
-from coterie.runs.folder.files import plain
+from coterie.files import plain
 
 MARK = "@coterie "
 # Called with a kind (start, round, say, waiting, error or done) and its value.

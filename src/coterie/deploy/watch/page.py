@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,12 +23,7 @@ from coterie.report.charts.style import GROUPS
 from coterie.report.render import page_style
 
 REFRESH = 5  # seconds after which a browser asks again
-WIDTH = 900
-HEIGHT = 240
 SAME = "#6b7682"  # of the curve of the same clients, which is no group's
-LINE_HEIGHT = 15
-_LEFT = 56  # of the axis, in the chart's own units
-_BOTTOM = 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +31,17 @@ class StatusCurve:
     """A line of the chart.
 
     Args:
-        points: ``x,y`` pairs as SVG has them.
-        label: the height of its name, beside the last point.
+        points: ``round,value`` pairs; the value is negative, since what SVG draws grows downwards.
     """
 
     name: str
     colour: str
-    points: str
-    last: tuple[float, float]
-    label: float
+    points: Sequence[str]
+
+    @classmethod
+    def of(cls, name: str, colour: str, values: Mapping[int, float]) -> StatusCurve:
+        """The line of values by the number of their round."""
+        return cls(name, colour, [f"{round + 1},{-value:.6g}" for round, value in values.items()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +50,12 @@ class StatusChart:
 
     Args:
         curves: one for each group, and one for the same clients where some were away.
+        box: of the curves, as SVG has it: left, top, width, height.
     """
 
     title: str
     curves: Sequence[StatusCurve]
+    box: str
     top: str
     bottom: str
     first: int
@@ -83,10 +83,6 @@ def status_page(status: FederationStatus, refresh: int = REFRESH) -> str:
             style=style,
             style_hash=digest,
             refresh=refresh,
-            width=WIDTH,
-            height=HEIGHT,
-            left=_LEFT,
-            bottom=_BOTTOM,
         )
     )
     return page
@@ -104,63 +100,36 @@ def _environment() -> Any:
 
 def headline_chart(status: FederationStatus) -> StatusChart | None:
     """The headline metric by group over rounds; ``None`` before two rounds were scored."""
-    keys = status.headline.keys
-    rows = [row for row in status.scored if row.get(keys.groups)]
+    headline = status.state.headline
+    rows = [row for row in status.state.scored if row.get(headline.keys.groups)]
     if len(rows) < 2:
         return None
-    groups = max(len(row[keys.groups]) for row in rows)
-    found: list[list[tuple[int, float]]] = [[] for _ in range(groups)]
+    groups: defaultdict[int, dict[int, float]] = defaultdict(dict)
     for row in rows:
-        for group, value in enumerate(row[keys.groups]):
+        for group, value in enumerate(row[headline.keys.groups]):
             # A group without clients has no value.
             if value is not None:
-                found[group].append((int(row["round"]) + 1, float(value)))
-    names = [f"group {group}" for group in range(groups)]
-    colours = [GROUPS[group % len(GROUPS)] for group in range(groups)]
+                groups[group][int(row["round"])] = float(value)
+    curves = [
+        StatusCurve.of(f"group {group}", GROUPS[group % len(GROUPS)], groups[group])
+        for group in sorted(groups)
+    ]
+    values = [value for curve in groups.values() for value in curve.values()]
     # A group's curve rises when a client that is served badly leaves, and this one does not.
     same = status.same
     if same.away and same.values:
-        found.append([(round + 1, value) for round, value in same.values.items()])
-        names.append("same clients")
-        colours.append(SAME)
-    values = [value for curve in found for _, value in curve]
+        curves.append(StatusCurve.of("same clients", SAME, same.values))
+        values += same.values.values()
     if not values:
         return None
     low = min(values)
     high = max(values)
     first = int(rows[0]["round"]) + 1
     end = int(rows[-1]["round"]) + 1
-    curves: list[StatusCurve] = []
-    for name, colour, curve in zip(names, colours, found, strict=True):
-        if not curve:
-            continue
-        points = [_place(x, y, (first, end), (low, high)) for x, y in curve]
-        text = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        curves.append(StatusCurve(name, colour, text, points[-1], 0.0))
-    title = f"{status.headline.title} by group"
-    text_of = status.headline.text
-    curves = _spread_labels(curves)
-    return StatusChart(title, curves, text_of(high), text_of(low), first, end)
-
-
-def _place(
-    x: float, y: float, rounds: tuple[int, int], values: tuple[float, float]
-) -> tuple[float, float]:
-    across = (x - rounds[0]) / max(1, rounds[1] - rounds[0])
-    # One value alone stands in the middle.
-    up = 0.5 if values[1] == values[0] else (y - values[0]) / (values[1] - values[0])
-    inner = HEIGHT - _BOTTOM - 16
-    return _LEFT + across * (WIDTH - _LEFT - 90), 8 + (1 - up) * inner
-
-
-def _spread_labels(curves: Sequence[StatusCurve]) -> list[StatusCurve]:
-    """The curves with their names so far apart that each can be read."""
-    spread = []
-    height = 0.0
-    for curve in sorted(curves, key=lambda one: one.last[1]):
-        height = max(curve.last[1] + 4, height + LINE_HEIGHT)
-        spread.append(replace(curve, label=height))
-    return sorted(spread, key=lambda one: one.name)
+    # A box without a height would show nothing.
+    box = f"{first} {-high:.6g} {max(1, end - first)} {(high - low) or 1.0:.6g}"
+    title = f"{headline.title} by group"
+    return StatusChart(title, curves, box, headline.text(high), headline.text(low), first, end)
 
 
 # --- served ---------------------------------------------------------------------------------------
@@ -176,61 +145,55 @@ def metrics_text(status: FederationStatus) -> str:
     """The figures of a run in the text format of Prometheus."""
     lines: list[str] = []
 
-    def metric(name: str, kind: str, help: str, *values: tuple[dict[str, str], float]) -> None:
+    def metric(
+        name: str, kind: str, help: str, values: float | Mapping[Any, Any], label: str = ""
+    ) -> None:
         lines.append(f"# HELP coterie_{name} {help}")
         lines.append(f"# TYPE coterie_{name} {kind}")
-        lines.extend(f"coterie_{name}{_labels(labels)} {value!r}" for labels, value in values)
+        if not isinstance(values, Mapping):
+            lines.append(f"coterie_{name} {values!r}")
+            return
+        known = {of: float(value) for of, value in values.items() if value is not None}
+        lines.extend(f"coterie_{name}{_label(label, of)} {known[of]!r}" for of in known)
 
+    state = status.state
+    live = status.live
     down, up = status.bytes
-    connected = set(status.live.get("connected") or [])
-    metric("up", "gauge", "Whether the process of the run runs.", ({}, float(status.running)))
-    metric("rounds_total", "counter", "Rounds that are over.", ({}, len(status.rows)))
-    metric("rounds_planned", "gauge", "Rounds of the run.", ({}, status.rounds))
-    metric("clients_connected", "gauge", "Clients that can be asked.", ({}, len(connected)))
-    metric("down_bytes_total", "counter", "Bytes sent to clients.", ({}, down))
-    metric("up_bytes_total", "counter", "Bytes sent by clients.", ({}, up))
-    refused = [({"reason": reason}, float(count)) for reason, count in status.refused.items()]
-    metric("refused_total", "counter", "Replies that were not taken or did not come.", *refused)
-    clipped = [({"reason": reason}, float(count)) for reason, count in status.clipped.items()]
-    metric("clipped_total", "counter", "Replies that were brought within their bounds.", *clipped)
-    exchange = status.exchange
-    awaited = float(len(exchange["awaited"])) if exchange is not None else 0.0
-    metric("clients_awaited", "gauge", "Clients whose answer is awaited.", ({}, awaited))
-    clients = status.live.get("clients") or {}
-    seen = [
-        ({"client": name}, float(client["last"]))
-        for name, client in clients.items()
-        if client["last"] is not None
-    ]
-    metric("client_last_answer_seconds", "gauge", "Time of the last answer, since 1970.", *seen)
-    if status.scored:
-        row = status.scored[-1]
-        title = status.headline.title
-        groups = _known("group", enumerate(row.get(status.headline.keys.groups) or []))
-        metric("headline", "gauge", f"{title} of the last scored round.", *groups)
+    awaited = 0
+    if status.exchange is not None:
+        awaited = len(status.exchange["awaited"])
+    last = {name: client["last"] for name, client in (live.get("clients") or {}).items()}
+    metric("up", "gauge", "Whether the process of the run runs.", float(status.running))
+    metric("rounds_total", "counter", "Rounds that are over.", len(state.rows))
+    metric("rounds_planned", "gauge", "Rounds of the run.", state.rounds)
+    connected = len(set(live.get("connected") or []))
+    metric("clients_connected", "gauge", "Clients that can be asked.", connected)
+    metric("down_bytes_total", "counter", "Bytes sent to clients.", down)
+    metric("up_bytes_total", "counter", "Bytes sent by clients.", up)
+    refused = state.counted("refused")
+    what = "Replies that were not taken or did not come."
+    metric("refused_total", "counter", what, refused, "reason")
+    clipped = state.counted("clipped")
+    what = "Replies that were brought within their bounds."
+    metric("clipped_total", "counter", what, clipped, "reason")
+    metric("clients_awaited", "gauge", "Clients whose answer is awaited.", awaited)
+    what = "Time of the last answer, since 1970."
+    metric("client_last_answer_seconds", "gauge", what, last, "client")
+    if state.scored:
+        row = state.scored[-1]
+        title = state.headline.title
+        groups = dict(enumerate(row.get(state.headline.keys.groups) or []))
+        metric("headline", "gauge", f"{title} of the last scored round.", groups, "group")
         # By client, since a mean over them rises when one that is served badly is away.
-        scores = row.get(COLUMN) or {}
-        own = _known("client", ((name, value) for name, (value, _) in scores.items()))
-        metric("client_headline", "gauge", f"{title} of each client there.", *own)
+        own = {name: value for name, (value, _) in (row.get(COLUMN) or {}).items()}
+        metric("client_headline", "gauge", f"{title} of each client there.", own, "client")
     return "\n".join(lines) + "\n"
 
 
-def _known(
-    label: str, values: Iterable[tuple[int | str, float | None]]
-) -> list[tuple[dict[str, str], float]]:
-    """The values that are known, each with what it is of."""
-    return [({label: str(of)}, float(value)) for of, value in values if value is not None]
-
-
-def _labels(labels: dict[str, str]) -> str:
-    """Labels as Prometheus has them; their values may be anything."""
-    if not labels:
-        return ""
-    texts = []
-    for name, value in labels.items():
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        texts.append(f'{name}="{escaped}"')
-    return f"{{{','.join(texts)}}}"
+def _label(name: str, value: object) -> str:
+    """A label as Prometheus has it; its value may be anything."""
+    escaped = str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'{{{name}="{escaped}"}}'
 
 
 class StatusHandler(BaseHTTPRequestHandler):
@@ -255,7 +218,7 @@ class StatusHandler(BaseHTTPRequestHandler):
         kind, text = pages[self.path]
         try:
             status = read_status(self.server.folder)
-            with refuse_strange_state(status.run):
+            with refuse_strange_state(status.state.path):
                 body = text(status)
         except CoterieError as error:
             # No run yet, for example: said again at the next look.

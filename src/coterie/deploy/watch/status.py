@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,62 +15,54 @@ from coterie.deploy.processes.process import ProcessId, is_running
 from coterie.deploy.server.live import LIVE
 from coterie.deploy.server.scores import SameClients, same_clients
 from coterie.errors import CheckpointError, ConfigError
-from coterie.headline import Headline
-from coterie.runs.folder.files import MALFORMED
+from coterie.files import MALFORMED
+from coterie.runs.folder.digests import NODES
 from coterie.runs.folder.store import RunFolder
+from coterie.runs.state import RunState, read_state
 from coterie.terminal import amount, counted, duration
 
 
 @dataclass(frozen=True, slots=True)
 class FederationStatus:
-    """What is known of a run.
+    """What is known of a run on real clients.
 
     Args:
-        now: in seconds since 1970.
         live: what its process noted; empty where it noted nothing.
         groups: of each client, -1 for none; empty where it is unknown.
-        finished: whether its results are written, which is the last that it does.
     """
 
-    run: Path
-    title: str
-    now: float
-    rounds: int
-    headline: Headline
-    rows: Sequence[Mapping[str, Any]]
+    state: RunState
     live: Mapping[str, Any]
     running: bool
     names: Sequence[str]
     groups: Sequence[int]
-    finished: bool
 
     @property
     def sentence(self) -> str:
         """What the run does, in a sentence."""
-        over = len(self.rows)
-        if over >= self.rounds:
+        if self.state.over:
             return self._after_the_rounds
-        at = f"Round {over + 1} of {self.rounds}"
+        at = f"Round {len(self.state.rows) + 1} of {self.state.rounds}"
         if not self.running:
             return f"{at}: no process writes this run; resume it with `coterie deploy run --resume`"
         waiting = self.live.get("waiting")
         if waiting is not None:
-            # A server of a version before this one did not say for whom.
-            awaited = waiting.get("awaited", "clients")
-            return f"{at}: waiting for {awaited} to connect, {self.until(waiting['until'])}"
+            until = self.until(waiting["until"])
+            return f"{at}: waiting for {waiting['awaited']} to connect, {until}"
         exchange = self.exchange
         if exchange is not None:
             left = len(exchange["awaited"])
             asked = left + len(exchange["answered"]) + len(exchange["failed"])
             awaited = f"{left} of {counted(asked, 'client')}"
-            return f"{at}: {work_name(exchange['kind'])}, waiting for {awaited}, {self.until(exchange['until'])}"
+            work = work_name(exchange["kind"])
+            return f"{at}: {work}, waiting for {awaited}, {self.until(exchange['until'])}"
         return f"{at}: the server works"
 
     @property
     def _after_the_rounds(self) -> str:
         """What the run does when no round is left."""
-        at = f"All {counted(self.rounds, 'round')} are over"
-        if self.finished:
+        at = f"All {counted(self.state.rounds, 'round')} are over"
+        if self.state.done:
             return at
         if self.running:
             return f"{at}: the server serves clients without labels and writes the results"
@@ -92,64 +83,40 @@ class FederationStatus:
     def until(self, end: float) -> str:
         """Until when something is waited for."""
         clock = time.strftime("%H:%M:%S", time.localtime(end))
-        if end > self.now:
-            return f"for at most {duration(end - self.now)}, until {clock}"
+        if end > self.state.now:
+            return f"for at most {duration(end - self.state.now)}, until {clock}"
         return f"until {clock}"
-
-    @property
-    def refused(self) -> dict[str, int]:
-        """What was refused in all rounds, by reason."""
-        return self._counted("refused")
-
-    @property
-    def clipped(self) -> dict[str, int]:
-        """What was brought within its bounds in all rounds, by reason."""
-        return self._counted("clipped")
-
-    def _counted(self, column: str) -> dict[str, int]:
-        """The sums of a column of counts by reason over all rounds."""
-        found: Counter[str] = Counter()
-        for row in self.rows:
-            # Only rounds in which there were any have `clipped`.
-            counts = row.get(column, {})
-            found.update({str(name): int(count) for name, count in counts.items()})
-        return dict(sorted(found.items()))
 
     @property
     def bytes(self) -> tuple[int, int]:
         """Sent to clients and by clients, in all rounds."""
-        down = sum(int(row["transfers"]["down_bytes"]) for row in self.rows)
-        up = sum(int(row["transfers"]["up_bytes"]) for row in self.rows)
+        down = sum(int(row["transfers"]["down_bytes"]) for row in self.state.rows)
+        up = sum(int(row["transfers"]["up_bytes"]) for row in self.state.rows)
         return down, up
-
-    @property
-    def scored(self) -> list[Mapping[str, Any]]:
-        """The rounds in which the models were scored."""
-        return [row for row in self.rows if row.get(self.headline.keys.value) is not None]
 
     @property
     def same(self) -> SameClients:
         """The clients that all scored rounds have, and what they reached."""
-        return same_clients(self.scored)
+        return same_clients(self.state.scored)
 
     @property
     def facts(self) -> list[tuple[str, str]]:
         """Figures, by name."""
-        found = [("rounds", f"{len(self.rows)} of {self.rounds}")]
-        if self.scored:
-            last = self.scored[-1]
-            name = f"{self.headline.title}, round {int(last['round']) + 1}"
-            found.append((name, self.headline.text(last[self.headline.keys.value])))
-        connected = len(self.live.get("connected") or [])
+        state = self.state
+        found = [("rounds", f"{len(state.rows)} of {state.rounds}")]
+        if state.scored:
+            last = state.scored[-1]
+            name = f"{state.headline.title}, round {int(last['round']) + 1}"
+            found.append((name, state.headline.text(last[state.headline.name])))
         if self.running:
-            found.append(("clients connected", str(connected)))
+            found.append(("clients connected", str(len(self.live.get("connected") or []))))
         down, up = self.bytes
         found.append(("sent to clients", amount(down)))
         found.append(("sent by clients", amount(up)))
-        found.append(("not taken", str(sum(self.refused.values()))))
-        if self.clipped:
-            reasons = ", ".join(f"{name} {count}" for name, count in self.clipped.items())
-            found.append(("clipped", reasons))
+        found.append(("not taken", str(state.counted("refused").total())))
+        clipped = sorted(state.counted("clipped").items())
+        if clipped:
+            found.append(("clipped", ", ".join(f"{name} {count}" for name, count in clipped)))
         return found
 
 
@@ -190,25 +157,11 @@ def read_status(folder: Path) -> FederationStatus:
     run = find_run(folder)
     opened = RunFolder.open(run)
     with refuse_strange_state(run):
-        config = opened.resolved
-        title = f"{config['algorithm']['name']} on {config['data']['source']}"
-        rounds = int(config["train"]["rounds"])
-        rows = opened.rows()
+        state = read_state(opened)
         live = _read_json(run / LIVE)
-        names = [str(name) for name in _read_json(run / "nodes.json").get("clients", [])]
-        return FederationStatus(
-            run,
-            title,
-            time.time(),
-            rounds,
-            opened.headline,
-            rows,
-            live,
-            _runs(live),
-            names,
-            _groups(opened, rows, len(names)),
-            finished=opened.results.summary() is not None,
-        )
+        names = [str(name) for name in _read_json(run / NODES).get("clients", [])]
+        groups = _groups(opened, state.rows, len(names))
+        return FederationStatus(state, live, _runs(live), names, groups)
 
 
 @contextmanager

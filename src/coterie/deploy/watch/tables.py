@@ -51,7 +51,7 @@ def _clients(status: FederationStatus) -> StatusTable:
             [
                 name,
                 _client_state(status, name in connected, name in awaited),
-                _ago(client.get("last"), status.now),
+                _ago(client.get("last"), status.state.now),
                 work_name(str(client.get("kind", ""))),
                 str(client.get("answers", 0)),
                 _counts(client.get("failed") or {}),
@@ -82,8 +82,9 @@ def _counts(counts: Mapping[str, Any]) -> str:
 
 
 def _rounds(status: FederationStatus) -> StatusTable:
-    keys = status.headline.keys
-    text: Callable[[Any], str] = status.headline.text
+    state = status.state
+    keys = state.headline.keys
+    text: Callable[[Any], str] = state.headline.text
     same = status.same
 
     def shown(row: Mapping[str, Any]) -> list[str]:
@@ -101,8 +102,8 @@ def _rounds(status: FederationStatus) -> StatusTable:
             duration(float(row["seconds"]["total"])),
         ]
 
-    rows = [shown(row) for row in reversed(status.rows[-SHOWN_ROUNDS:])]
-    title = status.headline.title
+    rows = [shown(row) for row in reversed(state.rows[-SHOWN_ROUNDS:])]
+    title = state.headline.title
     note = f"The newest first. {title} is over the clients that were scored in that round."
     # Runs that score a sample of their clients have no scores of single ones.
     if same.values:
@@ -146,7 +147,8 @@ def _exchanges(status: FederationStatus) -> StatusTable:
 
 
 def _refused(status: FederationStatus) -> StatusTable:
-    rows = [[reason, str(count)] for reason, count in status.refused.items()]
+    refused = status.state.counted("refused")
+    rows = [[reason, str(count)] for reason, count in sorted(refused.items())]
     note = "Replies that were not taken or did not come, in all rounds."
     return StatusTable("Not taken, by reason", note, ("reason", "count"), rows)
 
@@ -163,7 +165,7 @@ def _lines(status: FederationStatus) -> StatusTable:
 def print_status(status: FederationStatus) -> None:
     """Print the state of a federation to the terminal."""
     out = console()
-    say(printable(status.title))
+    say(printable(status.state.title))
     say(printable(status.sentence))
     for name, value in status.facts:
         say(printable(f"{name}: {value}"))

@@ -1,8 +1,8 @@
-"""Which files a run folder has, and the SHA-256 of each: ``digests.json``.
+"""The record of a run folder, ``digests.json``: which files it has, and the SHA-256 of each.
 
-A file that is damaged, or of another run, is refused by its name. The record is written before a
-file is replaced and after a new one appeared. So a kill at any moment leaves files that the record
-knows, or a new one that it does not know yet. Files that the record does not know are not read.
+A file that is damaged, or of another run, is refused by its name, and one that the record does not
+know is not read. A new file is written before the record, and one that is replaced after it. So a
+kill at any moment leaves files that the record knows.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,8 +19,8 @@ import tomli_w
 
 from coterie.config.toml_text import read
 from coterie.errors import CheckpointError, ConfigError
-from coterie.files import POPULATION
-from coterie.runs.folder.files import (
+from coterie.files import (
+    POPULATION,
     canonical_json,
     read_sealed,
     refuse_unwritable,
@@ -31,19 +31,18 @@ from coterie.runs.folder.files import (
 
 T = TypeVar("T")
 
+FORMAT = 3  # of a run folder; goes up whenever another version could not read it
 DIGESTS = "digests.json"
 CONFIG = "config.toml"
 ROWS = "rounds.jsonl"
-SCHEMA = 1
 PARTITION = "partition.npz"
 NODES = "nodes.json"  # of a run of real clients: who they are and what they work on
 RELEASES = "releases.json"  # of a private run of real clients: which rounds were released
 HEADLINE = "headline.json"  # of a run that is not measured by accuracy
 NEWCOMERS = "newcomers.npz"  # the samples of clients that joined a run that was going on
 COLUMNS = "columns.json"  # of a run of real clients with tables: what becomes of each column
-AVAILABILITY = (
-    "availability.csv"  # when clients can be reached, of a run that was given such a file
-)
+# When clients can be reached, of a run that was given such a file.
+AVAILABILITY = "availability.csv"
 FIRST_FILES = (
     PARTITION,
     POPULATION,
@@ -54,6 +53,7 @@ FIRST_FILES = (
     COLUMNS,
     AVAILABILITY,
 )
+CHECKPOINT = re.compile(r"checkpoints/round-(\d{6,12})\.safetensors\Z")
 SUMMARY = "summary.json"
 GROUPS = "groups.csv"
 SHARES = "shares.csv"
@@ -72,10 +72,10 @@ class Digests:
     """What a run folder holds, as the run wrote it.
 
     Args:
+        config: the configuration that the run was started with.
         files: path in the folder -> SHA-256, in hexadecimal; two of a file that is being replaced.
         rows: how many rounds ``rounds.jsonl`` has at least.
-        chain: digest of its chain after that many.
-        checkpoint: rounds of the newest checkpoint, 0 without any.
+        chain: digest of the rows up to there.
         planned: how many rounds the run has now, where that is not the number of ``config``; two
             numbers while it is being changed.
     """
@@ -84,7 +84,6 @@ class Digests:
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     rows: int = 0
     chain: str = ""
-    checkpoint: int = 0
     planned: tuple[int, ...] = ()
 
     def as_started(self, resolved: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,25 +94,36 @@ class Digests:
             return dict(resolved)
         return {**resolved, "train": {**train, "rounds": self.config["train"]["rounds"]}}
 
+    def checkpoints(self) -> list[tuple[int, str]]:
+        """The checkpoints by the rounds done, oldest first, and their names."""
+        found = [(CHECKPOINT.match(name), name) for name in self.files]
+        return sorted((int(match[1]), name) for match, name in found if match)
+
+    def with_files(self, files: Mapping[str, tuple[str, ...]]) -> Digests:
+        """The same with further files."""
+        return replace(self, files={**self.files, **files})
+
     def without_results(self) -> Digests:
         """The same without the files that a run writes at its end."""
-        kept = {name: digests for name, digests in self.files.items() if not is_result(name)}
-        return replace(self, files=kept)
+        return self.without({name for name in self.files if is_result(name)})
+
+    def without(self, names: Collection[str]) -> Digests:
+        """The same without some files."""
+        left = {name: digests for name, digests in self.files.items() if name not in names}
+        return replace(self, files=left)
 
     def data(self) -> bytes:
         """The bytes of ``digests.json``."""
-        body = {
-            "schema": SCHEMA,
-            "config": dict(self.config),
-            "files": {name: list(digests) for name, digests in self.files.items()},
-            "rows": self.rows,
-            "chain": self.chain,
-            "checkpoint": self.checkpoint,
-        }
-        # Not in every folder, so that one that never changed reads as before.
-        if self.planned:
-            body["planned"] = list(self.planned)
-        return sealed(body)
+        return sealed(
+            {
+                "format": FORMAT,
+                "config": dict(self.config),
+                "files": {name: list(digests) for name, digests in self.files.items()},
+                "rows": self.rows,
+                "chain": self.chain,
+                "planned": list(self.planned),
+            }
+        )
 
 
 def sha256(data: bytes) -> str:
@@ -126,13 +136,16 @@ def is_result(name: str) -> bool:
     return name in RESULTS or MODEL.match(name) is not None
 
 
-def read_digests(folder: Path) -> Digests | None:
-    """The record of a run folder; ``None`` for a folder that has none."""
+# --- the record -----------------------------------------------------------------------------------
+
+
+def read_digests(folder: Path) -> Digests:
+    """The record of a run folder; of one that lost it, a record of the files as they are."""
     file = folder / DIGESTS
     try:
         data = file.read_bytes()
     except FileNotFoundError:
-        return None
+        return _as_found(folder)
     except OSError as error:
         raise CheckpointError(
             f"{file}: cannot be read, got {error.strerror}; expected the file as the run wrote it"
@@ -143,16 +156,27 @@ def read_digests(folder: Path) -> Digests | None:
             f"{file}: damaged, got bytes that do not match their own checksum; expected the file "
             f"as the run wrote it, or none: then `coterie resume {folder}` makes it anew"
         )
-    if body.get("schema") != SCHEMA:
-        found = f"another format, got {body.get('schema')!r}"
-        raise CheckpointError(f"{file}: {found}; expected {SCHEMA}, that of this version")
+    found = body.get("format", body.get("schema"))
+    if found != FORMAT:
+        what = f"another format, got {found!r}"
+        raise CheckpointError(f"{file}: {what}; expected {FORMAT}, that of this version")
     files = {name: tuple(digests) for name, digests in body["files"].items()}
     for name in files:
         # The names are those of a run's own files, so none of them leads out of the folder.
-        if name not in FIRST_FILES and not is_result(name):
+        if name not in FIRST_FILES and not is_result(name) and not CHECKPOINT.match(name):
             raise CheckpointError(f"{file}: unknown file, got {name!r}; expected a run's own")
-    planned = tuple(body.get("planned", ()))
-    return Digests(body["config"], files, body["rows"], body["chain"], body["checkpoint"], planned)
+    return Digests(body["config"], files, body["rows"], body["chain"], tuple(body["planned"]))
+
+
+def _as_found(folder: Path) -> Digests:
+    """A new record, without what a run computes at its end: it is computed anew."""
+    names = [*FIRST_FILES, *(f"checkpoints/{file.name}" for file in folder.glob("checkpoints/*"))]
+    files = {
+        name: (sha256((folder / name).read_bytes()),)
+        for name in names
+        if (folder / name).is_file() and (name in FIRST_FILES or CHECKPOINT.match(name))
+    }
+    return Digests(read_config(folder), files)
 
 
 def write_digests(folder: Path, digests: Digests) -> None:
@@ -168,14 +192,6 @@ def new_digests(folder: Path, config: Mapping[str, Any], files: Mapping[str, byt
     write_synced(folder / DIGESTS, Digests(config, known).data())
 
 
-def settings(folder: Path) -> Mapping[str, Any]:
-    """The configuration that a run was started with."""
-    digests = read_digests(folder)
-    if digests is None:
-        return read_config(folder)
-    return digests.config
-
-
 def read_config(folder: Path) -> dict[str, Any]:
     """What ``config.toml`` holds, unchecked but for numbers that no run writes."""
     tables = read(folder / CONFIG)
@@ -189,28 +205,16 @@ def read_config(folder: Path) -> dict[str, Any]:
     return tables
 
 
-def record_progress(folder: Path, rows: tuple[int, str], checkpoint: int) -> None:
-    """Record how far a run is; results of a later round are no longer those of the run.
-
-    Args:
-        rows: how many there are, and the digest of their chain.
-        checkpoint: rounds of the newest one.
-    """
-    count, chain = rows
+def record_rows(folder: Path, count: int, chain: str) -> Digests:
+    """Record how many rows there are, and their digest; results of a later round are no longer
+    those of the run, and checkpoints neither."""
     digests = read_digests(folder)
-    if digests is None:
-        digests = _first_record(folder)
     if count < digests.rows:
         digests = digests.without_results()
-    now = replace(digests, rows=count, chain=chain, checkpoint=checkpoint)
-    write_digests(folder, now)
-
-
-def forget_results(folder: Path) -> None:
-    """What the run wrote at an earlier end is no longer a result of it."""
-    digests = read_digests(folder)
-    if digests is not None:
-        write_digests(folder, digests.without_results())
+    later = [name for round, name in digests.checkpoints() if round > count]
+    digests = replace(digests.without(later), rows=count, chain=chain)
+    write_digests(folder, digests)
+    return digests
 
 
 def plan_rounds(folder: Path, rounds: int) -> None:
@@ -219,33 +223,17 @@ def plan_rounds(folder: Path, rounds: int) -> None:
     What the run wrote at an earlier end is no longer a result of it.
     """
     resolved = read_config(folder)
-    # A folder that lost its record gets a new one now.
-    digests = (read_digests(folder) or _first_record(folder)).without_results()
+    digests = read_digests(folder).without_results()
     before = resolved["train"]["rounds"]
     # A kill between two of these leaves a record that fits either number.
     write_digests(folder, replace(digests, planned=(before, rounds)))
     changed = {**resolved, "train": {**resolved["train"], "rounds": rounds}}
     replace_file(folder / CONFIG, tomli_w.dumps(changed).encode())
-    planned = () if rounds == digests.config["train"]["rounds"] else (rounds,)
-    write_digests(folder, replace(digests, planned=planned))
-
-
-def _first_record(folder: Path) -> Digests:
-    """A new record of a folder that lost its own, of the files as they are."""
-    known = {}
-    for name in FIRST_FILES:
-        file = folder / name
-        if file.exists():
-            known[name] = (sha256(file.read_bytes()),)
-    return Digests(read_config(folder), known)
+    write_digests(folder, replace(digests, planned=(rounds,)))
 
 
 def consistent(folder: Path, read: Callable[[], T]) -> T:
-    """What ``read`` returns; it is tried again where another process has just changed the record.
-
-    Raises:
-        CheckpointError: what ``read`` raised, with a record that did not change.
-    """
+    """What ``read`` returns; it is tried again where another process has just changed the record."""
     for _ in range(TRIES):
         before = read_digests(folder)
         try:
@@ -257,74 +245,69 @@ def consistent(folder: Path, read: Callable[[], T]) -> T:
     return read()
 
 
-def store_files(folder: Path, files: Mapping[str, bytes]) -> None:
+# --- files ----------------------------------------------------------------------------------------
+
+
+def store_files(
+    folder: Path,
+    files: Mapping[str, bytes],
+    finish: Callable[[Digests], Digests] = lambda digests: digests,
+) -> None:
     """Write files of a run, each whole at any moment, and record their digests.
 
     A file that is there already with the same bytes is left as it is.
+
+    Args:
+        finish: changes the record when the files are written, just before it is.
     """
     with refuse_unwritable(folder):
-        _store(folder, files)
+        digests = read_digests(folder)
+        whole = {name: (sha256(data),) for name, data in files.items()}
+        changed = [name for name in files if not _is_there(folder, name, digests, whole[name])]
+        new = [name for name in changed if name not in digests.files]
+        replaced = [name for name in changed if name in digests.files]
+        _write(folder, files, new)
+        if replaced:
+            # Both digests first, since a kill leaves the old file or the new one.
+            either = {name: (digests.files[name][-1], *whole[name]) for name in replaced}
+            write_digests(folder, digests.with_files(either))
+            _write(folder, files, replaced)
+        now = finish(digests.with_files(whole))
+        if now != digests:
+            write_digests(folder, now)
 
 
-def _store(folder: Path, files: Mapping[str, bytes]) -> None:
-    digests = read_digests(folder)
-    changed = {name: data for name, data in files.items() if not _is_whole(folder, name, data)}
-    if digests is None:
-        _write_all(folder, changed)
-        return
-    recorded = dict(digests.files)
-    # A file that the record does not know is not read, so it is written first; of a file that it
-    # knows it has both digests first, since a kill leaves the old one or the new one.
-    new = [name for name in files if name not in recorded]
-    for name, data in files.items():
-        digest = sha256(data)
-        if name in new:
-            recorded[name] = (digest,)
-        elif digest not in recorded[name]:
-            recorded[name] = (recorded[name][-1], digest)
-    _write_all(folder, {name: data for name, data in changed.items() if name in new})
-    if recorded != dict(digests.files):
-        write_digests(folder, replace(digests, files=recorded))
-    _write_all(folder, {name: data for name, data in changed.items() if name not in new})
-
-
-def _is_whole(folder: Path, name: str, data: bytes) -> bool:
+def _is_there(folder: Path, name: str, digests: Digests, expected: tuple[str, ...]) -> bool:
+    if digests.files.get(name) != expected:
+        return False
     try:
-        return (folder / name).read_bytes() == data
+        return (sha256((folder / name).read_bytes()),) == expected
     except OSError:
         return False
 
 
-def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
-    for name, data in files.items():
+def _write(folder: Path, files: Mapping[str, bytes], names: Iterable[str]) -> None:
+    for name in names:
         (folder / name).parent.mkdir(exist_ok=True)
-        replace_file(folder / name, data)
+        replace_file(folder / name, files[name])
 
 
 def checked_file(folder: Path, name: str) -> bytes | None:
-    """The bytes of a file that the run wrote; ``None`` where it wrote none.
-
-    In a folder that lost its record, the file as it is.
-
-    Raises:
-        CheckpointError: if the file is missing or has other bytes.
-    """
-    return consistent(folder, lambda: _checked(folder, name, read_digests(folder)))
+    """The bytes of a file that the run wrote, checked; ``None`` where it wrote none."""
+    return consistent(folder, lambda: read_checked(folder, name, read_digests(folder)))
 
 
-def _checked(folder: Path, name: str, digests: Digests | None) -> bytes | None:
-    if digests is not None and name not in digests.files:
+def read_checked(folder: Path, name: str, digests: Digests) -> bytes | None:
+    """As `checked_file`, by a record that was read."""
+    if name not in digests.files:
         return None
-    file = folder / name
     try:
-        data = file.read_bytes()
+        data = (folder / name).read_bytes()
     except FileNotFoundError:
-        if digests is None:
-            return None
         raise _refused(folder, name, "missing, got no file") from None
     except OSError as error:
         raise _refused(folder, name, f"cannot be read, got {error.strerror}") from None
-    if digests is not None and sha256(data) not in digests.files[name]:
+    if sha256(data) not in digests.files[name]:
         raise _refused(folder, name, f"damaged, got SHA-256 {sha256(data)[:12]}")
     return data
 
@@ -334,14 +317,3 @@ def _refused(folder: Path, name: str, what: str) -> CheckpointError:
     if is_result(name):
         expected += f", which `coterie resume {folder}` writes anew"
     return CheckpointError(f"{folder / name}: {what}; expected {expected}")
-
-
-def damaged_files(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """Those of some recorded files that are missing or damaged, with the line that says so."""
-    found = {}
-    for name in names:
-        try:
-            checked_file(folder, name)
-        except CheckpointError as error:
-            found[name] = str(error)
-    return found

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from coterie.core.arrays import FloatArray, IntArray
-from coterie.files import csv_text
+from coterie.files import csv_text, plain, refuse_malformed
 from coterie.headline import ACCURACY, Headline
 from coterie.runs.folder.digests import CLIENTS, GROUPS, SHARES, SUMMARY, checked_file, store_files
-from coterie.runs.folder.files import MALFORMED, damaged, plain
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -91,11 +90,9 @@ class ResultFiles:
         data = checked_file(self.folder, name)
         if data is None:
             return None
-        try:
+        with refuse_malformed(self.folder / name):
             lines = io.StringIO(data.decode("utf-8"), newline="")
             return taken(list(csv.DictReader(lines)))
-        except (*MALFORMED, csv.Error) as error:
-            raise damaged(self.folder / name, error) from None
 
     def client_scores(self, headline: Headline) -> FloatArray | None:
         """The headline of each client at the end, float64 ``[N]``, NaN without test samples; ``None`` as
@@ -134,10 +131,9 @@ class ResultFiles:
         data = checked_file(self.folder, SUMMARY)
         if data is None:
             return None
-        try:
-            return json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise damaged(self.folder / SUMMARY, error) from None
+        with refuse_malformed(self.folder / SUMMARY):
+            found: dict[str, Any] = json.loads(data)
+            return found
 
 
 def _csv(header: Sequence[object], rows: Iterable[Sequence[object]]) -> bytes:

@@ -18,42 +18,35 @@ from coterie.config.identity import differing
 from coterie.config.trust import require_trust
 from coterie.core.arrays import EMPTY
 from coterie.errors import CheckpointError, ConfigError
+from coterie.files import (
+    canonical_json,
+    plain,
+    refuse_malformed,
+    refuse_unwritable,
+    write_synced,
+)
 from coterie.headline import ACCURACY, Headline
 from coterie.runs.folder import digests as record
 from coterie.runs.folder.digests import (
+    CHECKPOINT,
     CONFIG,
     DIGESTS,
     HEADLINE,
     PARTITION,
     REPORT,
-    ROWS,
     Digests,
     checked_file,
-    damaged_files,
     is_result,
     store_files,
 )
-from coterie.runs.folder.files import (
-    MALFORMED,
-    canonical_json,
-    damaged,
-    locked,
-    plain,
-    refuse_unwritable,
-    write_synced,
-)
+from coterie.runs.folder.lock import locked
 from coterie.runs.folder.results import ResultFiles
 from coterie.runs.folder.rows import Row, RowFile
 from coterie.terminal import warn
 
 if TYPE_CHECKING:
     from coterie.experiment import Experiment
-
-if TYPE_CHECKING:
     from coterie.runs.folder.checkpoints import CheckpointFiles
-
-
-WITHOUT_RECORD = "a run folder without digests.json, so its files are read as they are"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +140,6 @@ class RunFolder:
 
         return load_config(self.path / CONFIG, (), values)
 
-    @property
-    def digests(self) -> Digests | None:
-        """What the run recorded of its files; ``None`` in a folder that lost it."""
-        return record.read_digests(self.path)
-
     def write_headline(self, headline: Headline) -> None:
         """``headline.json``: what the run is measured by, where that is not accuracy."""
         if headline != ACCURACY:
@@ -163,10 +151,8 @@ class RunFolder:
         data = self.file(HEADLINE)
         if data is None:
             return ACCURACY
-        try:
+        with refuse_malformed(self.path / HEADLINE):
             return Headline.of(json.loads(data))
-        except (*MALFORMED, RecursionError) as error:
-            raise damaged(self.path / HEADLINE, error) from None
 
     def locked(self) -> AbstractContextManager[None]:
         """The right to write the folder, held inside; one process has it at a time."""
@@ -175,7 +161,7 @@ class RunFolder:
     def forget_results(self) -> None:
         """Forget what the run wrote at an earlier end."""
         with refuse_unwritable(self.path):
-            record.forget_results(self.path)
+            record.write_digests(self.path, record.read_digests(self.path).without_results())
 
     def plan_rounds(self, rounds: int) -> None:
         """Change how many rounds the run has."""
@@ -184,25 +170,20 @@ class RunFolder:
 
     # --- rounds -----------------------------------------------------------------------------------
 
-    @property
-    def row_file(self) -> RowFile:
-        """The file ``rounds.jsonl``."""
-        return RowFile(self.path)
-
     def append_round(self, row: Mapping[str, Any]) -> None:
         """Add one row to ``rounds.jsonl``, at once. What is not finite becomes ``null``."""
         with refuse_unwritable(self.path):
-            self.row_file.append(plain(row))
+            RowFile(self.path).append(plain(row))
 
     def rows(self) -> list[Row]:
         """The rows so far; a last line that a kill tore is left out."""
-        return self.row_file.read()
+        return RowFile(self.path).read()
 
     def rewind(self, round: int) -> list[Row]:
         """Forget the rows and the checkpoints after a round; returns the rows that are left."""
         with refuse_unwritable(self.path):
-            rows = self.row_file.rewind(round)
-            self.checkpoints.forget_after(round)
+            rows = RowFile(self.path).rewind(round)
+            self.checkpoints.clear()
         return rows
 
     @property
@@ -250,38 +231,35 @@ def _runs_near(path: Path, most: int = 4) -> str:
 
 
 def check_folder(folder: RunFolder, *, resumed: bool = False) -> None:
-    """Check every file of a run; what can be worked with is said in a warning.
+    """Check every file of a run but its checkpoints, of which an older one may be used; what can be
+    worked with is said in a warning.
 
     Args:
         resumed: the run goes on, so damaged results are written anew and need no refusal.
     """
-    digests = folder.digests
-    if digests is None:
-        _check_unrecorded(folder, resumed)
-        return
+    file = folder.path / DIGESTS
+    if not file.exists():
+        if not resumed:
+            expected = f"that of the run; `coterie resume {folder.path}` makes one"
+            raise CheckpointError(f"{file}: missing, got no file; expected {expected}")
+        warn(f"{folder.path}: a run folder without {DIGESTS}, so its files are read as they are")
+    digests = record.read_digests(folder.path)
     _check_settings(folder, digests)
-    wrong = damaged_files(folder.path, digests.files)
-    for name, line in wrong.items():
-        if name == REPORT or (resumed and is_result(name)):
-            warn(line)
-        else:
-            raise CheckpointError(line)
+    for name in digests.files:
+        if not CHECKPOINT.match(name):
+            _check_file(folder, name, resumed)
     # A run that goes on says itself what it cuts.
     if not resumed:
         folder.rows()
 
 
-def _check_unrecorded(folder: RunFolder, resumed: bool) -> None:
-    """A folder that lost its record, which only `coterie resume` makes anew."""
-    found = folder.row_file.parse()
-    if found.problem and not found.rows:
-        what = f"another format, got no {DIGESTS} and no digests in {ROWS}"
-        raise CheckpointError(f"{folder.path}: {what}; expected a run of this version of Coterie")
-    if not resumed:
-        file = folder.path / DIGESTS
-        expected = f"that of the run; `coterie resume {folder.path}` makes one"
-        raise CheckpointError(f"{file}: missing, got no file; expected {expected}")
-    warn(f"{folder.path}: {WITHOUT_RECORD}")
+def _check_file(folder: RunFolder, name: str, resumed: bool) -> None:
+    try:
+        folder.file(name)
+    except CheckpointError as error:
+        if name != REPORT and not (resumed and is_result(name)):
+            raise
+        warn(str(error))
 
 
 def _check_settings(folder: RunFolder, digests: Digests) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from coterie.errors import ConfigError
-from coterie.files import csv_text
-from coterie.runs.folder.files import plain
+from coterie.files import csv_text, plain
 from coterie.studies.advise.answer import Advice, evidence
 from coterie.studies.advise.configuration import short_toml
 from coterie.studies.advise.trials import HELD_OUT, Trial

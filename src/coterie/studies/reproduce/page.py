@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from coterie.files import replace_file
 from coterie.report.render import render_page
 from coterie.report.section import Chart, Section
-from coterie.runs.folder.files import replace_file
 from coterie.studies.reproduce.outcome import COLUMNS, Outcome, outcome_row, outcomes_headline
 from coterie.studies.reproduce.panel_charts import panel_chart
 from coterie.studies.reproduce.panels import (

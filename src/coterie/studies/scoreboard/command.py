@@ -11,7 +11,7 @@ from typing import Any
 from coterie.config import registry
 from coterie.config.wording import nearest
 from coterie.errors import ConfigError, SweepError
-from coterie.runs.folder.files import refuse_unwritable
+from coterie.files import refuse_unwritable
 from coterie.studies.scoreboard.figures import SuiteFigures
 from coterie.studies.scoreboard.page import result_sentence, write_scoreboard
 from coterie.studies.scoreboard.results_file import (

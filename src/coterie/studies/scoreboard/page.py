@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from coterie.files import replace_file
 from coterie.report.render import render_page
 from coterie.report.section import Chart, Section
-from coterie.runs.folder.files import replace_file
 from coterie.studies.scoreboard.charts import curve_sections, rank_chart
 from coterie.studies.scoreboard.figures import SuiteFigures
 from coterie.studies.scoreboard.running import DEFAULTS, TUNED

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.errors import ConfigError
-from coterie.runs.folder.files import replace_file
+from coterie.files import replace_file
 from coterie.runs.summary import versions
 from coterie.studies.scoreboard.suite import Suite
 
