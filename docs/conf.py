@@ -10,6 +10,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
+sys.path.insert(0, str(ROOT / "docs"))
 sys.path.insert(0, str(ROOT / "docs" / "_ext"))
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")])
@@ -30,6 +31,7 @@ extensions = [
     "factories",
     "figures",
     "formulas",
+    "methods",
 ]
 exclude_patterns = ["_build", "_ext", "**.ipynb_checkpoints"]
 

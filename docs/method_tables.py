@@ -1,9 +1,8 @@
-"""The tables of methods in README.md and in the pages, written by `python docs/method_tables.py`.
+"""Tables of all methods, which the directive `methods` shows when the documentation is built.
 
 No method is listed by hand in a second place. Its factory says in its docstring what it does, how
 many models it trains and which paper it is from. Its page in docs/algorithms says what its clients
-send. The tables stand between `<!-- methods: NAME -->` and `<!-- end of methods -->`. A test
-compares them with what this script writes, and says what a new method still lacks.
+send, and in how many exchanges. A test says what a new method still lacks.
 """
 
 from __future__ import annotations
@@ -11,31 +10,22 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-COMMAND = "python docs/method_tables.py"
 Factories = Mapping[str, Callable[..., Any]]
 
 PER_GROUP = "one per group, their number "
-INDEX = """\
-## A model per group
-
-These methods find groups of clients and train a model for each.
-
-{grouped}
-
-## One model
-
-These methods train one model for all clients.
-
-{single}"""
 
 SOURCE = re.compile(r"Source: (?P<authors>[^,]+), (?P<title>.+) \((?P<year>\d{4})\)")
-ROW = re.compile(r"^\| `(?P<name>\w+)` \| (?P<fields>(?:`\w+` ?)+)\| (?P<senders>.+) \|$", re.M)
+ROW = re.compile(
+    r"^\| `(?P<name>\w+)` \| (?P<fields>(?:`\w+` ?)+)\| (?P<senders>.+) "
+    r"\| (?P<exchanges>none|\d+(?:, \d+)*) \|$",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True)
@@ -55,6 +45,7 @@ class Sent:
     page: str
     fields: str
     senders: str
+    exchanges: str
 
 
 def summary(factory: Callable[..., Any]) -> Summary:
@@ -85,7 +76,9 @@ def sent(root: Path = ROOT) -> dict[str, Sent]:
     for page in sorted((root / "docs" / "algorithms").glob("*.md")):
         section = sections(page.read_text(encoding="utf-8")).get("What is sent", "")
         for row in ROW.finditer(section):
-            found[row["name"]] = Sent(page.stem, row["fields"].strip(), row["senders"])
+            found[row["name"]] = Sent(
+                page.stem, row["fields"].strip(), row["senders"], row["exchanges"]
+            )
     return found
 
 
@@ -95,40 +88,40 @@ def table(*rows: tuple[str, ...]) -> str:
     return "\n".join([head, "|" + "---|" * len(rows[0]), *others])
 
 
-def overview(factories: Factories, pages: Mapping[str, Sent]) -> str:
-    """The table of README.md."""
-    rows = [("name", "what it does", "paper (with a link to the method's page)")]
+def grouped(factories: Factories, pages: Mapping[str, Sent]) -> str:
+    """The methods that train a model per group."""
+    rows = [("method", "name", "what it does", "paper", "number of groups")]
     for name, factory in factories.items():
-        said = summary(factory)
-        link = f"[{said.paper}](docs/algorithms/{pages[name].page}.md)"
-        rows.append((f"`{name}`", said.line, link))
+        _, per_group, number = summary(factory).models.partition(PER_GROUP)
+        if per_group:
+            rows.append((*row_of(name, factory, pages), number))
     return table(*rows)
 
 
-def index(factories: Factories, pages: Mapping[str, Sent]) -> str:
-    """The two tables of docs/algorithms/index.md."""
-    grouped = [("method", "name", "what it does", "number of groups")]
-    single = [("method", "name", "what it does")]
+def single(factories: Factories, pages: Mapping[str, Sent]) -> str:
+    """The methods that train one model."""
+    rows = [("method", "name", "what it does", "paper")]
     for name, factory in factories.items():
-        said = summary(factory)
-        row = (f"[{said.title}]({pages[name].page}.md)", f"`{name}`", said.line)
-        _, per_group, number = said.models.partition(PER_GROUP)
-        if per_group:
-            grouped.append((*row, number))
-        else:
-            single.append(row)
-    return INDEX.format(grouped=table(*grouped), single=table(*single))
+        if PER_GROUP not in summary(factory).models:
+            rows.append(row_of(name, factory, pages))
+    return table(*rows)
+
+
+def row_of(name: str, factory: Callable[..., Any], pages: Mapping[str, Sent]) -> tuple[str, ...]:
+    """The row of a method in the lists of methods."""
+    said = summary(factory)
+    return f"[{said.title}]({pages[name].page}.md)", f"`{name}`", said.line, said.paper
 
 
 def replies(factories: Factories, pages: Mapping[str, Sent]) -> str:
-    """The table of docs/privacy.md."""
+    """What the replies of clients contain."""
     rows = [("method", "fields", "from whom, and when")]
     rows += [(f"`{name}`", pages[name].fields, pages[name].senders) for name in factories]
     return table(*rows)
 
 
 def needed(factories: Factories, pages: Mapping[str, Sent]) -> str:
-    """The table of what a server needs of single clients, in docs/privacy.md."""
+    """What a server needs of single clients."""
     from coterie.methods.method import Method
     from coterie.methods.traits import IN_ROUNDS, WORDS, single_updates
 
@@ -146,48 +139,26 @@ def needed(factories: Factories, pages: Mapping[str, Sent]) -> str:
     return table(*rows)
 
 
+def exchanges(factories: Factories, pages: Mapping[str, Sent]) -> str:
+    """How many exchanges each of the first rounds takes."""
+    rows = [("method", "exchanges of rounds 0, 1, 2 and 3")]
+    rows += [(f"`{name}`", pages[name].exchanges) for name in factories]
+    return table(*rows)
+
+
 def migrating(factories: Factories, pages: Mapping[str, Sent]) -> str:
-    """The list of docs/shifts.md."""
+    """The methods that can follow a shift, as a sentence."""
     from coterie.runs.compose import can_migrate
 
     names = [f"`{name}`" for name in factories if can_migrate(name)]
-    listed = f"{', '.join(names[:-1])} and {names[-1]}."
-    return textwrap.fill(listed, 100)
+    return textwrap.fill(f"{', '.join(names[:-1])} and {names[-1]}.", 100)
 
 
-# Name between the markers -> the file, and what is written there.
-TABLES: Mapping[str, tuple[str, Callable[[Factories, Mapping[str, Sent]], str]]] = {
-    "overview": ("README.md", overview),
-    "index": ("docs/algorithms/index.md", index),
-    "replies": ("docs/privacy.md", replies),
-    "needed": ("docs/privacy.md", needed),
-    "migrating": ("docs/shifts.md", migrating),
+TABLES: Mapping[str, Callable[[Factories, Mapping[str, Sent]], str]] = {
+    "grouped": grouped,
+    "single": single,
+    "replies": replies,
+    "needed": needed,
+    "exchanges": exchanges,
+    "migrating": migrating,
 }
-
-
-def stale(factories: Factories, root: Path = ROOT) -> Iterator[tuple[Path, str]]:
-    """The files whose tables are not up to date, each with its new text.
-
-    A method without a page is left out: there is nothing to link to.
-    """
-    pages = sent(root)
-    known = {name: factory for name, factory in factories.items() if name in pages}
-    for marker, (name, write) in TABLES.items():
-        file = root / name
-        text = file.read_text(encoding="utf-8")
-        begin = f"<!-- methods: {marker} -->\n"
-        end = "\n<!-- end of methods -->"
-        before, _, rest = text.partition(begin)
-        _, _, after = rest.partition(end)
-        assert after, f"{name} has lost the markers {begin.strip()} and {end.strip()}"
-        written = f"{before}{begin}\n{write(known, pages)}\n{end}{after}"
-        if written != text:
-            yield file, written
-
-
-if __name__ == "__main__":
-    from coterie.algorithms import ALGORITHMS
-
-    for changed, written in stale(ALGORITHMS):
-        changed.write_text(written, encoding="utf-8")
-        print(f"wrote {changed.relative_to(ROOT)}")

@@ -23,13 +23,7 @@ import coterie as ct
 from coterie.algorithms import ALGORITHMS
 from coterie.methods.algorithm import as_algorithm
 from tests.contract.cases import SPECIAL, default_case
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "docs"))
-try:
-    import method_tables
-finally:
-    sys.path.remove(str(ROOT / "docs"))
+from tests.docs.pages import ROOT, method_tables
 
 Factory = Callable[..., Any]
 NOT_PLAIN = re.compile(r"[`$=^]|\b(Alg|eq)\.")
@@ -45,7 +39,7 @@ REGISTRY = "src/coterie/algorithms/__init__.py"
 
 def missing(name: str, factory: Factory) -> list[str]:
     """What a method lacks, a sentence each."""
-    checks = (missing_in_code, missing_on_page, missing_in_tables, missing_in_tests)
+    checks = (missing_in_code, missing_on_page, missing_in_tests)
     return [f"{name}: {sentence}" for check in checks for sentence in check(name, factory)]
 
 
@@ -75,17 +69,11 @@ def missing_on_page(name: str, factory: Factory) -> Iterator[str]:
     if sent is None:
         yield (
             "has no page; a page in docs/algorithms needs a row for it in the section "
-            "'What is sent': | `NAME` | `delta` `size` `loss` | from whom, and when |"
+            "'What is sent': | `NAME` | `delta` `size` `loss` | from whom, and when | exchanges |"
         )
         return
     page = f"docs/algorithms/{sent.page}.md"
     text = (ROOT / page).read_text(encoding="utf-8")
-    picture = f"docs/figures/{sent.page}.svg"
-    if not (ROOT / picture).exists() or f"](../figures/{sent.page}.svg)" not in text:
-        yield (
-            f"has no picture; draw a Figure {sent.page!r} in docs/figures, run "
-            f"'python docs/figures/draw.py' and show {picture} on {page}"
-        )
     rows = parameters_on(text, name)
     for option, parameter in inspect.signature(factory).parameters.items():
         if rows.get(option) != default_of(parameter):
@@ -112,13 +100,6 @@ def default_of(parameter: inspect.Parameter) -> str:
     return repr(parameter.default)
 
 
-def missing_in_tables(name: str, factory: Factory) -> Iterator[str]:
-    for file in ("README.md", "docs/algorithms/index.md", "docs/privacy.md"):
-        text = (ROOT / file).read_text(encoding="utf-8")
-        if f"| `{name}` |" not in text:
-            yield f"has no row in {file}; run '{method_tables.COMMAND}' when it has a page"
-
-
 def missing_in_tests(name: str, factory: Factory) -> Iterator[str]:
     make = SPECIAL.get(name, default_case(factory))
     try:
@@ -136,9 +117,14 @@ def test_nothing_is_missing(name: str) -> None:
     assert not found, "\n" + "\n".join(found)
 
 
-def test_the_tables_are_up_to_date() -> None:
-    stale = [str(file.relative_to(ROOT)) for file, _ in method_tables.stale(ALGORITHMS)]
-    assert not stale, f"run '{method_tables.COMMAND}': it changes {', '.join(stale)}"
+def test_every_method_is_in_one_list_and_in_all_tables() -> None:
+    pages = method_tables.sent()
+    written = {name: make(ALGORITHMS, pages) for name, make in method_tables.TABLES.items()}
+    for name in ALGORITHMS:
+        lists = [written[one].count(f"| `{name}` |") for one in ("grouped", "single")]
+        assert sorted(lists) == [0, 1]
+        for one in ("replies", "needed", "exchanges"):
+            assert written[one].count(f"| `{name}` |") == 1
 
 
 def test_no_page_is_of_a_method_that_is_gone() -> None:
@@ -165,9 +151,6 @@ def test_all_that_a_method_lacks_is_named() -> None:
         "does not say how many models it trains; add 'Models: one.' or",
         "names no paper; add 'Source: Authors, Title (Year).'",
         "has no page; a page in docs/algorithms needs a row for it in the section 'What is sent'",
-        "has no row in README.md; run 'python docs/method_tables.py' when it has a page",
-        "has no row in docs/algorithms/index.md; run",
-        "has no row in docs/privacy.md; run",
         "has no case in the contract suite, because its defaults fail (made_up() missing",
     ]
     assert len(found) == len(expected)
@@ -188,7 +171,6 @@ def test_only_what_a_method_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         "fedprox: has an option that its page does not show",
     ]
     assert "| `strength` | 0.5 | meaning |" in found[3]
-    assert [file.name for file, _ in method_tables.stale(ALGORITHMS)] == ["README.md", "index.md"]
 
 
 # --- a method is its file, its page and one line --------------------------------------------------
@@ -196,12 +178,9 @@ def test_only_what_a_method_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 GUIDE = (ROOT / "docs" / "write-a-method.md").read_text(encoding="utf-8")
 STEPS = GUIDE.split("## Add it to Coterie")[1]
 LINE = re.findall(r"^ +(from coterie\.algorithms\.\S+ import .+)$", STEPS, re.MULTILINE)
-COMMANDS = re.findall(r"^ +python (\S+\.py)$", STEPS, re.MULTILINE)
 PAGE = """# Settle
 
 Paper: none.
-
-![Settle](../figures/settle.svg)
 
 ## What is sent
 
@@ -232,8 +211,8 @@ def test_a_new_method_is_its_file_its_page_and_one_line(tmp_path: Path) -> None:
     for folder in ("src", "docs", "tests"):
         unwanted = shutil.ignore_patterns("_build", "results", "notebooks", ".*cache*")
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=unwanted)
-    shutil.copy(ROOT / "README.md", tmp_path)
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
 
     # Its file, and one line.
     shutil.copy(ROOT / "examples" / "settle.py", tmp_path / "src/coterie/algorithms")
@@ -242,15 +221,10 @@ def test_a_new_method_is_its_file_its_page_and_one_line(tmp_path: Path) -> None:
     text = registry.read_text(encoding="utf-8")
     registry.write_text(text.replace("# isort: on", f"{line}\n# isort: on"), encoding="utf-8")
 
-    # Its page, with its picture.
+    # Its page.
     (sent,) = re.findall(r"^ +(\| `settle` \| .+\|)$", STEPS, re.MULTILINE)
     page = tmp_path / "docs" / "algorithms" / "settle.md"
     page.write_text(PAGE.format(sent=sent), encoding="utf-8")
-    with (tmp_path / "docs" / "figures" / "models_of_groups.py").open("a") as drawings:
-        drawings.write('\nSETTLE = Figure("settle", "Settle: clients settle.", IFCA.steps)\n')
-    assert COMMANDS == ["docs/figures/draw.py", "docs/method_tables.py"]
-    for command in COMMANDS:
-        python(tmp_path, command)
 
     # Everything else knows it.
     (tmp_path / "tests" / "test_listed.py").write_text(LISTED, encoding="utf-8")
@@ -260,7 +234,7 @@ def test_a_new_method_is_its_file_its_page_and_one_line(tmp_path: Path) -> None:
         "contract/test_algorithms.py",
         "clients",
     ]
-    some = "settle and (nothing_is or same_seed or ledger or listed) or up_to_date or gone"
+    some = "settle and (nothing_is or same_seed or ledger or listed) or in_all_tables or gone"
     options = ["-p", "no:cacheprovider", "-p", "no:xdist", "-k", some]
     printed = python(tmp_path, "-m", "pytest", *(f"tests/{file}" for file in files), *options)
     assert "6 passed" in printed, printed

@@ -1,10 +1,9 @@
-"""What leaves a client: the table of docs/privacy.md against the ledger, and the noise on
+"""What leaves a client: the pages of the methods against the ledger, and the noise on
 statistics."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,12 +21,11 @@ from coterie.local import LocalRunner
 from coterie.rules.cluster_queries import ClusterMemory
 from tests.conftest import blobs, small_net
 from tests.contract.test_algorithms import CASES
+from tests.docs.pages import method_tables
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "privacy.md").read_text(encoding="utf-8")
-REPLIES = PAGE.partition("<!-- methods: replies -->")[2].partition("<!-- end of methods -->")[0]
+# What the pages of the methods say of their replies.
 TABLE = {
-    name: set(re.findall(r"`(\w+)`", fields))
-    for name, fields in re.findall(r"^\| `(\w+)` \| ([^|]+)", REPLIES, re.M)
+    name: set(re.findall(r"`(\w+)`", one.fields)) for name, one in method_tables.sent().items()
 }
 SOLVER = ct.Solver(epochs=1, batch_size=10, lr=0.1)
 # by these more leaves a client, and no case of the contract has them

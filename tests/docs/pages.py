@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "docs"))
+try:
+    import method_tables as method_tables
+finally:
+    sys.path.remove(str(ROOT / "docs"))
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),

@@ -47,6 +47,7 @@ from coterie.runs.compose import compose
 from coterie.runs.data import load_data
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
+from tests.docs.pages import ROOT, method_tables
 from tests.engines.fake_grid import FakeGrid, Meddle, as_deployed, contexts, parts_of
 
 METHODS: Mapping[str, dict[str, Any]] = {
@@ -837,23 +838,17 @@ def test_a_client_chooses_a_model_and_trains_it_in_one_exchange(tmp_path: Path) 
 # --- what leaves a client -------------------------------------------------------------------------
 
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "privacy.md").read_text(encoding="utf-8")
-REPLIES = PAGE.partition("<!-- methods: replies -->")[2].partition("<!-- end of methods -->")[0]
-TABLE = {
-    name: set(re.findall(r"`(\w+)`", words))
-    for name, words in re.findall(r"^\| `(\w+)` \| ([^|]+)", REPLIES, re.M)
-}
+PAGE = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
+# What the pages of the methods say of their replies.
+SENT = method_tables.sent()
+TABLE = {name: set(re.findall(r"`(\w+)`", one.fields)) for name, one in SENT.items()}
 DEPLOYED = {
     kind: set(re.findall(r"`(\w+)`", words))
     for kind, words in re.findall(r"^\| \*(\w+)\* \| ([^|]+)", PAGE, re.M)
 }
-COUNTED = (Path(__file__).resolve().parents[2] / "docs" / "exchanges.md").read_text(
-    encoding="utf-8"
-)
-# method -> exchanges of each of the four rounds of a run, as the page says.
+# method -> exchanges of each of the four rounds of a run.
 EXCHANGES = {
-    name: [int(one) for one in counts.split(",")]
-    for name, counts in re.findall(r"^\| `(\w+)` \| [^|]+\| ([\d, ]+) \|$", COUNTED, re.M)
+    name: [int(one) for one in re.findall(r"\d+", sent.exchanges)] for name, sent in SENT.items()
 }
 PRIVATE: Mapping[str, dict[str, Any]] = {
     **{name: {"groups": 2, "alpha": 1} for name in ("fedgroup", "fedgrouprox", "flexcfl")},
@@ -929,7 +924,7 @@ def test_the_models_are_those_of_a_simulation_and_the_wire_has_what_the_page_say
                 if values.size
             }
     counted = [row["exchanges"] for row in reported.rows]
-    assert counted == EXCHANGES.get(name), "python -m benchmarks.exchanges writes the page"
+    assert counted == EXCHANGES[name], "the page of the method has another count"
     migrates = name in ("flexcfl",)
     places = {"choice"} if name in ("fedgroup", "fedgrouprox", "flexcfl") else set()
     assert seen["work"] == TABLE[name] | places
