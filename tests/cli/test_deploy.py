@@ -41,13 +41,10 @@ def test_commands_and_options_are_frozen() -> None:
         "check": {"folder", "--superlink", "--root-certificates", "--debug"},
     }
     assert options_of("server") == {
-        "up": {"folder", "--foreground", "--json-logs", "--debug"},
+        "up": {"folder", "--debug"},
         "add": {"folder", "keys", "--name", "--replace", "--debug"},
         "remove": {"folder", "names", "--debug"},
         "status": {"folder", "--quick", "--debug"},
-        "stop": {"folder", "--debug"},
-        "backup": {"folder", "--to", "--debug"},
-        "restore": {"file", "--to", "--debug"},
     }
     assert options_of("node") == {
         "join": {*NODE, *DATA, "--json-logs", "--debug"},

@@ -2,8 +2,8 @@
 
     python -m tests.live.soak FOLDER --minutes 60 --nodes 8 --rounds 100 --every 20
 
-It is built with the commands of docs/deploy.md alone, on this machine: a server that is kept up, nodes
-that are kept up, each with its own files. Every few seconds a node, a worker, the ServerApp or the
+It is built with the commands of docs/deploy.md alone, on this machine: a server and nodes, each with its own
+files, which are started again when they end, as systemd does. Every few seconds a node, a worker, the ServerApp or the
 SuperLink gets SIGKILL. When `coterie deploy run` ends with an exit code other than 0, it is called
 again with ``--resume``. After the time nobody is killed any more, and the run goes on to its end.
 
@@ -66,6 +66,30 @@ LONGEST_WAIT = 240.0
 # A run that neither ends nor has another round after this many seconds hangs: the waits that it
 # states, and as long again as it takes to find that the SuperLink is gone.
 HANG = REPLY_WAIT + LONGEST_WAIT + 300.0
+RESTARTED_AFTER = 5.0  # seconds
+
+
+class KeptUp:
+    """A command that is started again when it ends, in place of systemd."""
+
+    def __init__(self, words: list[str], log: Path) -> None:
+        self.words = words
+        self.log = log
+        self.over = threading.Event()
+        # It lasts as long as the process: Linux ends what a thread started when the thread ends.
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        while not self.over.is_set():
+            with self.log.open("ab") as out:
+                process = subprocess.Popen(
+                    self.words, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
+                )
+            while process.poll() is None and not self.over.wait(0.5):
+                pass
+            process.terminate()
+            process.wait(60.0)
+            self.over.wait(RESTARTED_AFTER)
 
 
 @dataclass
@@ -84,7 +108,7 @@ class Soak:
     kills: list[dict[str, Any]] = field(default_factory=list)
     attempts: list[dict[str, Any]] = field(default_factory=list)
     hangs: list[dict[str, Any]] = field(default_factory=list)
-    nodes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    kept_up: list[KeptUp] = field(default_factory=list)
 
     @property
     def at(self) -> float:
@@ -116,35 +140,41 @@ class Soak:
         config = self.folder / "run.toml"
         self.ok("deploy", "init", self.deployment, "--config", config, "--clients", len(names))
         address = _adapt(self.deployment, cohort)
-        self.ok("server", "up", self.deployment)
+        self._keep_up(self.folder / "server.log", "server", "up", self.deployment)
+        self._wait_for_server()
         _write_shares(self.folder / "data", names)
         for name in names:
             self.ok("node", "key", name, "--folder", self.folder / "sites" / name)
         keys = [self.folder / "sites" / name / f"{name}.pub" for name in names]
         self.ok("server", "add", self.deployment, *keys)
         for name in names:
-            self.nodes.append(self._join(name, address))
+            self._join(name, address)
 
-    def _join(self, name: str, address: str) -> subprocess.Popen[bytes]:
+    def _join(self, name: str, address: str) -> None:
         site = self.folder / "sites" / name
         where = ("--server", address, "--ca", self.deployment / "keys" / "ca.crt")
         data = ("--data", self.folder / "data" / name, "--shape", "1,8,8")
         kept = ("--folder", site, "--cache", site / "cache")
-        with (site / "join.log").open("wb") as out:
-            return subprocess.Popen(
-                self.words("node", "join", *where, "--name", name, *data, *kept),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-            )
+        self._keep_up(site / "join.log", "node", "join", *where, "--name", name, *data, *kept)
+
+    def _keep_up(self, log: Path, *arguments: object) -> None:
+        service = KeptUp(self.words(*arguments), log)
+        self.kept_up.append(service)
+        service.thread.start()
+
+    def _wait_for_server(self) -> None:
+        asked = self.words("server", "status", self.deployment, "--quick")
+        end = time.monotonic() + 300.0
+        while subprocess.run(asked, capture_output=True).returncode:
+            assert time.monotonic() < end, (self.folder / "server.log").read_text()
+            time.sleep(1.0)
 
     def tear_down(self) -> None:
         """Stop what was started."""
-        for node in self.nodes:
-            node.terminate()
-        for node in self.nodes:
-            node.wait(60.0)
-        subprocess.run(self.words("server", "stop", self.deployment), capture_output=True)
+        for service in reversed(self.kept_up):
+            service.over.set()
+        for service in reversed(self.kept_up):
+            service.thread.join(90.0)
 
     # --- while it runs ----------------------------------------------------------------------------
 

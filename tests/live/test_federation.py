@@ -257,9 +257,9 @@ def test_a_run_ends_whoever_is_killed_and_can_be_resumed(trial: int, tmp_path: P
                 case "the SuperLink":
                     stop([link], 0.0)
                 case _:
-                    for pid, _ in descendants(link.pid):
-                        if "flwr-serverapp" in Path(f"/proc/{pid}/cmdline").read_text():
-                            os.kill(pid, signal.SIGKILL)
+                    for child in descendants(link.pid):
+                        if any("flwr-serverapp" in word for word in child.cmdline()):
+                            child.kill()
             killed.append(time.monotonic())
 
         def on_round(row: Mapping[str, Any]) -> None:

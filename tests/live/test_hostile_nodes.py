@@ -79,9 +79,9 @@ def peak_of_server_app(up: LocalFederation) -> int:
     """The most memory that the ServerApp had so far, in MB."""
     assert up.superlink is not None
     for process in descendants(up.superlink.pid):
-        folder = Path(f"/proc/{process.pid}")
-        if "flwr-serverapp" in (folder / "cmdline").read_text():
-            found = re.search(r"VmHWM:\s+(\d+) kB", (folder / "status").read_text())
+        if any("flwr-serverapp" in word for word in process.cmdline()):
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            found = re.search(r"VmHWM:\s+(\d+) kB", status)
             return int(found[1]) // 1024 if found else 0
     return 0
 

@@ -10,12 +10,15 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from coterie.cli.main import invoke
+from coterie.cli.signals import stop_once
 from coterie.config.toml_text import read
-from coterie.deploy.operate.local import local_federation
+from coterie.deploy.operate.local import LocalFederation, local_federation
 from coterie.deploy.operate.proxy import find_nginx
+from coterie.errors import RemoteError
 from coterie.experiment import check
 from coterie.runs.run import run_config
 from tests.deploy.conftest import write_deployment
@@ -73,13 +76,22 @@ HEARTBEAT = pytest.param("send-node-heartbeat", marks=pytest.mark.flower)
 
 
 @pytest.mark.parametrize("path", ["pull-messages", HEARTBEAT])
-def test_a_node_that_gets_an_unexpected_answer_comes_back(deployment: Path, path: str) -> None:
+def test_a_node_that_gets_an_unexpected_answer_ends_the_trial(deployment: Path, path: str) -> None:
     """Flower's own process stayed after it, without a connection: nobody saw that it was gone."""
     pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
     if find_nginx() is None:
         pytest.skip("nginx is not installed")
-    said: list[str] = []
-    with local_federation(deployment, 1) as up, up.nodes_kept_up(said.append):
+    with (
+        local_federation(deployment, 1) as up,
+        pytest.raises(RemoteError, match=r"client-00 ended with 1: .*500"),
+    ):
+        _refuse_a_node(up, path)
+    assert not left_behind(deployment)
+
+
+def _refuse_a_node(up: LocalFederation, path: str) -> None:
+    """Have nginx answer a node with 500, and wait."""
+    with stop_once(), up.watched():
         wait_for_words(up.log_of("client-00"), "SuperNode ID")
         assert up.proxy is not None
         config = up.home / "nginx" / "nginx.conf"
@@ -87,18 +99,28 @@ def test_a_node_that_gets_an_unexpected_answer_comes_back(deployment: Path, path
         refusing = f"location /v1/fleet/{path} {{ return 500; }}\n        location /v1/fleet/ {{"
         config.write_text(text.replace("location /v1/fleet/ {", refusing))
         os.kill(up.proxy.pid, signal.SIGHUP)
-        first = up.nodes["client-00"]
-        first.wait(60)
-        config.write_text(text)
-        os.kill(up.proxy.pid, signal.SIGHUP)
-        wait_for_words(up.log_of("client-00"), "SuperNode ID", times=2)
-    assert said[0].startswith("the node of client-00 ended with 1 (")
-    assert "500" in said[0]
-    assert "starting again in 1 s" in said[0]
+        time.sleep(120)
 
 
-def wait_for_words(log: Path, words: str, times: int = 1) -> None:
+def test_a_process_that_dies_ends_the_command(deployment: Path) -> None:
+    pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
+    words = [sys.executable, "-m", "coterie", "deploy", "local", str(deployment)]
+    command = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for_words(deployment / "logs" / "client-00.log", "SuperNode ID")
+    link = [one for one in psutil.Process(command.pid).children() if _is_superlink(one)]
+    link[0].kill()
+    _, said = command.communicate(timeout=120)
+    assert command.returncode == 7
+    assert "superlink ended with -9" in said
+    assert not left_behind(deployment)
+
+
+def _is_superlink(process: psutil.Process) -> bool:
+    return any("flower-superlink" in word for word in process.cmdline())
+
+
+def wait_for_words(log: Path, words: str) -> None:
     end = time.monotonic() + 120
-    while not log.exists() or log.read_text().count(words) < times:
+    while not log.exists() or words not in log.read_text():
         assert time.monotonic() < end, log.read_text()
         time.sleep(0.2)

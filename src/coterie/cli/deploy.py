@@ -83,7 +83,8 @@ def deploy_local(
 ) -> None:
     """Try a whole federation on this machine.
 
-    Starts a SuperLink and SuperNodes with TLS and keys, runs, and stops them.
+    Starts a SuperLink and SuperNodes with TLS and keys, runs, and stops them. The end of any of them
+    ends the run, which `--resume` continues.
     """
     with stop_once():
         from coterie.deploy.operate.folder import refuse_unfilled
@@ -115,7 +116,7 @@ def deploy_local(
         # In `stop_once`, so that a signal takes all processes of the federation down.
         with local_federation(folder, count, unlabelled) as federation:
             say(federation.access)
-            with federation.nodes_kept_up(say):
+            with federation.watched():
                 run_remote(folder, config, federation.settings(settings), resume)
 
 

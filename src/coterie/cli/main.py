@@ -93,9 +93,6 @@ server_app = command_group(
         "add": server.server_add,
         "remove": server.server_remove,
         "status": server.server_status,
-        "stop": server.server_stop,
-        "backup": server.server_backup,
-        "restore": server.server_restore,
     },
     help="Keep the server of a federation up, and say who takes part.",
 )

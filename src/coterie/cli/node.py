@@ -143,8 +143,8 @@ def node_status(
 
     The exit code is 7 where it is not.
     """
+    from coterie.deploy.keys import check_name
     from coterie.deploy.node.site import default_folder, require_connected
-    from coterie.deploy.operate.server_folder import check_name
     from coterie.terminal import say
 
     say(require_connected(name, folder or default_folder(check_name(name))))
@@ -161,9 +161,8 @@ def node_key(
 
     A key that is there already is kept.
     """
-    from coterie.deploy.keys import make_node_key
+    from coterie.deploy.keys import check_name, make_node_key
     from coterie.deploy.node.site import default_folder
-    from coterie.deploy.operate.server_folder import check_name
     from coterie.terminal import say
 
     for name in names:
@@ -172,8 +171,8 @@ def node_key(
 
 
 def _site(node: NodeOptions, data: DataOptions) -> Site:
+    from coterie.deploy.keys import check_name
     from coterie.deploy.node.site import Site, default_folder
-    from coterie.deploy.operate.server_folder import check_name
     from coterie.deploy.processes.flower_commands import require_flower
 
     require_flower()
@@ -187,10 +186,10 @@ def _site(node: NodeOptions, data: DataOptions) -> Site:
 
 def _say_with_time(as_json: bool) -> Any:
     """Lines with their times, as the node's log has them."""
-    from coterie.deploy.processes.service import log_line
+    from coterie.deploy.node.site import log_line
     from coterie.terminal import say
 
-    return lambda line: say(log_line("node", line, as_json))
+    return lambda line: say(log_line(line, as_json))
 
 
 def node_export(

@@ -1,21 +1,22 @@
 """Keys and certificates, and how files are written that only their owner may read.
 
-For a trial there is an authority of its own, the server's certificate, and a key for every node.
-For a real federation the server's certificate comes from an authority that the sites trust, and
-each site makes its own node's key and sends the public half.
+For a trial there is an authority of its own (trustme) with the server's certificate. For a real
+federation that comes from an authority that the sites trust. Each site makes its own node's key and
+sends the public half. Modules of the extra ``flower`` are imported where they are used.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import ipaddress
+import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coterie.errors import ConfigError, install_command
+from coterie.clients.identity import LONGEST
+from coterie.deploy.processes.flower_commands import require_flower
+from coterie.errors import ConfigError
 from coterie.files import sync_folder
 
 
@@ -45,11 +46,8 @@ def create_private(path: Path) -> None:
         ...     oct(file.stat().st_mode & 0o777), file.read_bytes()
         ('0o600', b'42')
     """
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
-    try:
-        os.fchmod(descriptor, 0o600)
-    finally:
-        os.close(descriptor)
+    path.touch(mode=0o600)
+    path.chmod(0o600)
 
 
 def replace_private(path: Path, content: bytes) -> None:
@@ -70,67 +68,58 @@ def replace_private(path: Path, content: bytes) -> None:
     sync_folder(path.parent)
 
 
-# --- keys and certificates ------------------------------------------------------------------------
+# --- certificates ---------------------------------------------------------------------------------
 
 VALID_DAYS = 365
 SERVER_FILES = ("ca.crt", "server.pem", "server.key")
-# An authority signs certificates and does nothing else.
-OTHER_USAGES = (
-    "digital_signature",
-    "content_commitment",
-    "key_encipherment",
-    "data_encipherment",
-    "key_agreement",
-    "encipher_only",
-    "decipher_only",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Cryptography:
-    """The modules of the package cryptography, which comes with the extra ``flower``."""
-
-    x509: Any
-    ec: Any
-    hashes: Any
-    serialization: Any
-    unsupported: type[Exception]  # raised for keys of a kind that the package does not know
-
-    @classmethod
-    def load(cls) -> Cryptography:
-        try:
-            from cryptography import x509
-            from cryptography.exceptions import UnsupportedAlgorithm
-            from cryptography.hazmat.primitives import hashes, serialization
-            from cryptography.hazmat.primitives.asymmetric import ec
-        except ImportError:
-            what = "the package cryptography is missing, got no import"
-            raise ConfigError(f"deploy: {what}; expected {install_command('flower')}") from None
-        return cls(x509, ec, hashes, serialization, UnsupportedAlgorithm)
-
-    def new_key(self) -> Any:
-        """A private key on the curve NIST P-384, which Flower asks for."""
-        return self.ec.generate_private_key(self.ec.SECP384R1())
 
 
 def make_server_keys(folder: Path, hosts: Sequence[str] = ("localhost", "127.0.0.1")) -> None:
     """Write ``ca.crt``, ``server.pem`` and ``server.key``; where all three exist they stay."""
-    crypto = Cryptography.load()
+    require_flower()
+    import trustme
+
     if all((folder / name).exists() for name in SERVER_FILES):
         return
     folder.mkdir(parents=True, exist_ok=True)
-    # The authority's private key is not kept: nothing else can be signed by it later.
-    authority = crypto.new_key()
-    server = crypto.new_key()
-    pem = crypto.serialization.Encoding.PEM
-    root = _root_certificate(crypto, authority)
-    leaf = _server_certificate(crypto, authority, server.public_key(), hosts)
-    (folder / "ca.crt").write_bytes(root.public_bytes(pem))
-    (folder / "server.pem").write_bytes(leaf.public_bytes(pem))
-    secret = server.private_bytes(
-        pem, crypto.serialization.PrivateFormat.PKCS8, crypto.serialization.NoEncryption()
-    )
-    write_private(folder / "server.key", secret)
+    # The authority's private key is not kept: nothing else can be signed by it later. By the path
+    # length no certificate that it signs may sign another.
+    authority = trustme.CA(path_length=0, organization_name="Coterie trial authority")
+    until = dt.datetime.now(dt.UTC) + dt.timedelta(days=VALID_DAYS)
+    server = authority.issue_cert(*hosts, common_name=hosts[0], not_after=until)
+    authority.cert_pem.write_to_path(folder / "ca.crt")
+    (folder / "server.pem").write_bytes(server.cert_chain_pems[0].bytes())
+    write_private(folder / "server.key", server.private_key_pem.bytes())
+
+
+def certificate_end(file: Path) -> dt.datetime:
+    """Until when a certificate is valid, which it has to be now."""
+    certificate = _read_certificate(file)
+    end: dt.datetime = certificate.not_valid_after_utc
+    begin: dt.datetime = certificate.not_valid_before_utc
+    now = dt.datetime.now(dt.UTC)
+    if not begin <= now <= end:
+        got = f"{begin:%Y-%m-%d} to {end:%Y-%m-%d}"
+        raise ConfigError(f"{file}: not valid now, got {got}; expected one that holds today")
+    return end
+
+
+def _read_certificate(file: Path) -> Any:
+    """The first certificate of a file."""
+    # Those of a real authority, too, so that trustme does not help here.
+    from cryptography import x509
+
+    try:
+        return x509.load_pem_x509_certificate(file.read_bytes())
+    except OSError as error:
+        raise ConfigError(
+            f"{file}: cannot be read ({error.strerror}): give the file of a certificate"
+        ) from None
+    except ValueError:
+        raise ConfigError(f"{file}: no certificate, got other text; expected PEM") from None
+
+
+# --- keys of nodes --------------------------------------------------------------------------------
 
 
 def make_node_key(folder: Path, name: str) -> Path:
@@ -139,16 +128,22 @@ def make_node_key(folder: Path, name: str) -> Path:
     Keys are on NIST P-384 and in OpenSSH's format, as ``ssh-keygen -t ecdsa -b 384`` makes them. A
     key that exists stays.
     """
-    crypto = Cryptography.load()
+    require_flower()
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
     file = folder / f"{name}.key"
     if file.exists():
         return file
     folder.mkdir(parents=True, exist_ok=True)
-    key = crypto.new_key()
-    formats = crypto.serialization
-    public = key.public_key().public_bytes(formats.Encoding.OpenSSH, formats.PublicFormat.OpenSSH)
+    key = ec.generate_private_key(ec.SECP384R1())
+    public = key.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
     secret = key.private_bytes(
-        formats.Encoding.PEM, formats.PrivateFormat.OpenSSH, formats.NoEncryption()
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
     )
     # The private key last: where it exists, the pair is taken to be whole.
     (folder / f"{name}.pub").write_bytes(public)
@@ -156,66 +151,44 @@ def make_node_key(folder: Path, name: str) -> Path:
     return file
 
 
-def _root_certificate(crypto: Cryptography, authority: Any) -> Any:
-    """The authority's certificate, signed by itself."""
-    x509 = crypto.x509
-    name = _authority_name(crypto)
-    usage = x509.KeyUsage(**dict.fromkeys(OTHER_USAGES, False), key_cert_sign=True, crl_sign=True)
-    identifier = x509.SubjectKeyIdentifier.from_public_key(authority.public_key())
-    # A path length of 0: no certificate that it signs may sign another.
-    return (
-        _unsigned(crypto, name, authority.public_key())
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(identifier, critical=False)
-        .sign(authority, crypto.hashes.SHA384())
-    )
+def key_fingerprint(public_key: Path) -> str:
+    """Sixteen letters that stand for the public key of a node."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
-
-def _server_certificate(
-    crypto: Cryptography, authority: Any, public: Any, hosts: Sequence[str]
-) -> Any:
-    """The server's certificate for these hosts, signed by the authority."""
-    x509 = crypto.x509
-    names = x509.SubjectAlternativeName([_host_name(crypto, host) for host in hosts])
-    signer = x509.SubjectKeyIdentifier.from_public_key(authority.public_key())
-    signed_by = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(signer)
-    return (
-        _unsigned(crypto, _common_name(crypto, hosts[0]), public)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(names, critical=False)
-        .add_extension(signed_by, critical=False)
-        .sign(authority, crypto.hashes.SHA384())
-    )
-
-
-def _unsigned(crypto: Cryptography, subject: Any, public: Any) -> Any:
-    """A certificate that the authority has yet to sign."""
-    now = dt.datetime.now(dt.UTC)
-    return (
-        crypto.x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(_authority_name(crypto))
-        .public_key(public)
-        .serial_number(crypto.x509.random_serial_number())
-        # An hour ago: the clocks of nodes may be slow.
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(days=VALID_DAYS))
-    )
-
-
-def _authority_name(crypto: Cryptography) -> Any:
-    return _common_name(crypto, "Coterie trial authority")
-
-
-def _common_name(crypto: Cryptography, text: str) -> Any:
-    x509 = crypto.x509
-    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
-
-
-def _host_name(crypto: Cryptography, host: str) -> Any:
-    """A host as a certificate names it: an address, or a DNS name."""
     try:
-        return crypto.x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return crypto.x509.DNSName(host)
+        text = public_key.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"{public_key}: cannot be read ({error.strerror}): give the .pub file of a node"
+        ) from None
+    if b"PRIVATE KEY" in text:
+        what = "a private key, got one that must not leave its site"
+        raise ConfigError(f"{public_key}: {what}; expected the .pub file beside it")
+    try:
+        curve = load_ssh_public_key(text).curve.name
+    except (ValueError, AttributeError, UnsupportedAlgorithm):
+        curve = "another kind of key"
+    if curve != "secp384r1":
+        what = f"no key on NIST P-384, got {curve}"
+        raise ConfigError(f"{public_key}: {what}; expected the file that `coterie node` wrote")
+    return hashlib.sha256(b" ".join(text.split()[:2])).hexdigest()[:16]
+
+
+def check_name(name: str) -> str:
+    """The name of a client, which is also that of its files.
+
+    Example:
+        >>> check_name("hospital-3")
+        'hospital-3'
+    """
+    if not 0 < len(name) <= LONGEST or not name.isprintable():
+        what = f"no name of a client, got {name[:80]!r}"
+        raise ConfigError(f"--name: {what}; expected 1 to {LONGEST} printable letters")
+    # With a dash in front Flower's command would take the name for an option.
+    if "/" in name or name.startswith((".", "-")):
+        what = f"no name of a file, got {name!r}"
+        raise ConfigError(
+            f"--name: {what}; expected one without '/' that begins with no dot or dash"
+        )
+    return name

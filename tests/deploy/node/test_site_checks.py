@@ -112,9 +112,9 @@ def test_a_certificate_that_has_expired_is_named(
     class Later(dt.datetime):
         @classmethod
         def now(cls, tz: dt.tzinfo | None = None) -> dt.datetime:
-            return dt.datetime(2199, 1, 1, tzinfo=tz)
+            return dt.datetime(3199, 1, 1, tzinfo=tz)
 
-    monkeypatch.setattr("coterie.deploy.operate.server_folder.dt.datetime", Later)
+    monkeypatch.setattr("coterie.deploy.keys.dt.datetime", Later)
     with pytest.raises(ConfigError, match=r"not valid now, got .*; expected one that holds today"):
         meet_server("127.0.0.1:1", deployment / "keys" / "ca.crt")
 

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from flwr.common.serde import recorddict_to_proto
 
 from coterie.deploy.node import worker_link
 from coterie.deploy.node.worker import NodeWorker
-from coterie.deploy.node.worker_link import check_peer, read_frame, send_frame
+from coterie.deploy.node.worker_link import check_peer, receive, send
 from coterie.deploy.processes.flower_commands import SUPERNODE
 from coterie.deploy.processes.process import ProcessId
 from tests.engines.fake_grid import FakeGrid
@@ -229,11 +230,8 @@ def listening(file: Path) -> socket.socket:
     return listener
 
 
-def connected(file: Path) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.connect(str(file))
-    connection.settimeout(10.0)
-    return connection
+def connected(file: Path) -> Connection:
+    return Client(str(file), "AF_UNIX")
 
 
 def test_what_is_no_message_ends_nothing(place: Path) -> None:
@@ -241,17 +239,18 @@ def test_what_is_no_message_ends_nothing(place: Path) -> None:
         listening(place / "s"), lambda head, body: ({}, body[::-1]), 2**50, idle=2.0
     )
     thread = served(worker)
-    for garbage in (b"", b"GET / HTTP/1.1\r\n\r\n", b"CTW1" + b"\xff" * 12, b"\x80\x04K\x01."):
-        with connected(place / "s") as connection:
-            connection.sendall(garbage)
+    for garbage in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 12, b"\x00\x00\x00\x02[]"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+            other.connect(str(place / "s"))
+            other.sendall(garbage)
     with connected(place / "s") as connection:
-        send_frame(connection, {"identity": 1}, b"abc")
-        assert read_frame(connection) == ({"taken": True}, b"")
-        assert read_frame(connection) == ({}, b"cba")
+        send(connection, {"identity": 1}, b"abc")
+        assert receive(connection) == ({"taken": True}, b"")
+        assert receive(connection) == ({}, b"cba")
     with connected(place / "s") as connection:
         # Another version of the app: the next worker's.
-        send_frame(connection, {"identity": 2}, b"abc")
-        assert read_frame(connection) == ({"taken": False}, b"")
+        send(connection, {"identity": 2}, b"abc")
+        assert receive(connection) == ({"taken": False}, b"")
     thread.join(10.0)
     assert not thread.is_alive()
 
@@ -264,10 +263,10 @@ def test_a_worker_that_listens_no_longer_ends_though_its_last_answer_is_lost(
 
     worker = NodeWorker(listening(place / "s"), lambda head, body: ({}, b""), 2**50, idle=10.0)
     worker.identity = 1
-    monkeypatch.setattr("coterie.deploy.node.worker.send_frame", lost)
+    monkeypatch.setattr("coterie.deploy.node.worker.send", lost)
     thread = served(worker)
     with connected(place / "s") as connection:
-        send_frame(connection, {"identity": 2}, b"")
+        send(connection, {"identity": 2}, b"")
         thread.join(5.0)
     assert not thread.is_alive()
 

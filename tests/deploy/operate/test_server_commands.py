@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,29 +16,32 @@ import pytest
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from coterie.cli.main import invoke
-from coterie.deploy.keys import make_node_key
-from coterie.deploy.node.site import NodeWatch, StateFile
+from coterie.deploy.keys import key_fingerprint, make_node_key
+from coterie.deploy.node import site
+from coterie.deploy.node.site import NodeWatch, Site, run_node
 from coterie.deploy.operate import server_folder, server_up
-from coterie.deploy.operate.server_folder import (
-    ServerProcess,
-    added_nodes,
-    key_fingerprint,
-    note_server,
-    running_server,
-)
-from coterie.deploy.operate.server_up import DATABASE, keep_server_up
-from coterie.deploy.processes.process import free_ports, identify
-from coterie.deploy.processes.service import Service, ServiceLog, stop_services
+from coterie.deploy.operate.server_folder import DATABASE, added_nodes
+from coterie.deploy.operate.server_up import run_server
+from coterie.deploy.processes.process import free_ports
 from coterie.errors import ConfigError, RemoteError
 
 
 @pytest.fixture
-def up(deployment: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list[list[str]]]:
+def superlink(deployment: Path) -> Iterator[socket.socket]:
+    """Something that listens where the SuperLink of the deployment would."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        set_port(deployment, 18101, listener.getsockname()[1])
+        yield listener
+
+
+@pytest.fixture
+def up(
+    deployment: Path, superlink: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Path, list[list[str]]]:
     """A deployment whose server seems to be up, and the words that Flower's command was given."""
-    me = identify(os.getpid())
-    assert me is not None
     (deployment / ".flwr").mkdir()
-    note_server(deployment, ServerProcess(me.pid, me.born, time.time(), 18001))
     calls: list[list[str]] = []
 
     def answer(home: Path, arguments: Sequence[str], timeout: float = 0.0) -> dict[str, Any]:
@@ -47,6 +50,14 @@ def up(deployment: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list[li
 
     monkeypatch.setattr(server_folder, "run_flwr", answer)
     return deployment, calls
+
+
+def set_port(deployment: Path, before: int, port: int) -> None:
+    """Give a deployment another port of nodes or of the SuperLink."""
+    for name in ("nginx.conf", "deploy.toml"):
+        text = (deployment / name).read_text()
+        text = text.replace(f":{before}", f":{port}").replace(f"listen {before}", f"listen {port}")
+        (deployment / name).write_text(text)
 
 
 def key(folder: Path, name: str) -> Path:
@@ -58,14 +69,16 @@ def test_what_clients_send_is_in_a_private_file(
 ) -> None:
     modes = []
 
-    def start(service: Service) -> None:
+    def start(*_: object) -> None:
         modes.append((deployment / DATABASE).stat().st_mode & 0o777)
         raise RemoteError("enough")
 
-    monkeypatch.setattr(Service, "start", start)
+    for before, port in zip((18101, 18001), free_ports(2), strict=True):
+        set_port(deployment, before, port)
+    monkeypatch.setattr(server_up, "start", start)
     monkeypatch.setattr(server_up, "find_nginx", lambda: "nginx")
     with pytest.raises(RemoteError, match="enough"):
-        keep_server_up(deployment, as_json=False)
+        run_server(deployment)
     assert modes == [0o600]
 
 
@@ -117,28 +130,29 @@ def test_names_that_are_paths_are_refused(capsys: pytest.CaptureFixture[str]) ->
 def test_a_server_that_is_down_says_so(
     deployment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    set_port(deployment, 18101, free_ports(1)[0])
     assert invoke(["server", "add", str(deployment), str(key(tmp_path, "a"))]) == 7
-    assert "the server is down" in capsys.readouterr().err
+    assert "the server is down: start it with" in capsys.readouterr().err
     assert invoke(["server", "status", str(deployment)]) == 7
     seen = capsys.readouterr()
     assert "certificate: valid until" in seen.out
+    assert "nodes: 0 added of at most 3" in seen.out
     assert "coterie server up" in seen.err
-    assert invoke(["server", "stop", str(deployment)]) == 0
-    assert "was down" in capsys.readouterr().out
 
 
-def test_a_process_that_ended_or_is_another_one_is_no_server(deployment: Path) -> None:
-    (deployment / ".flwr").mkdir()
-    me = identify(os.getpid())
-    assert me is not None
-    assert running_server(deployment) is None
-    # The same number, born at another time: the number was given to another process.
-    note_server(deployment, ServerProcess(me.pid, me.born + 1, 0.0, 18001))
-    assert running_server(deployment) is None
-    note_server(deployment, ServerProcess(me.pid, me.born, 0.0, 18001))
-    assert running_server(deployment) is not None
-    (deployment / ".flwr" / "server.json").write_text("{")
-    assert running_server(deployment) is None
+def test_a_server_that_is_up_is_not_started_again(
+    up: tuple[Path, list[list[str]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    need_nginx()
+    assert invoke(["server", "up", str(up[0])]) == 10
+    assert "deploy.toml: superlink: port" in capsys.readouterr().err
+
+
+def need_nginx() -> None:
+    from coterie.deploy.operate.proxy import find_nginx
+
+    if find_nginx() is None:
+        pytest.skip("nginx is not installed")
 
 
 @pytest.mark.parametrize(
@@ -158,82 +172,134 @@ def test_what_is_wrong_before_a_server_starts(
     deployment: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from coterie.deploy.operate.proxy import find_nginx
-
-    if find_nginx() is None:
-        pytest.skip("nginx is not installed")
-    # Ports of its own: a server may run on this machine.
-    control, outer = free_ports(2)
-    for name in ("nginx.conf", "deploy.toml"):
-        text = (deployment / name).read_text()
-        text = text.replace("listen 18001", f"listen {outer}")
-        (deployment / name).write_text(text)
+    need_nginx()
     path = deployment / file
     changed = path.read_text().replace(before, after)
     assert changed != path.read_text()
-    path.write_text(changed.replace("18101", str(control)))
-    if file != "deploy.toml":
-        text = (deployment / "deploy.toml").read_text()
-        (deployment / "deploy.toml").write_text(text.replace("18101", str(control)))
+    path.write_text(changed)
+    # Ports of its own: a server may run on this machine.
+    for before_port, port in zip((18101, 18001), free_ports(2), strict=True):
+        set_port(deployment, before_port, port)
     assert invoke(["server", "up", str(deployment)]) == 2
     assert words in capsys.readouterr().err
-    assert running_server(deployment) is None
 
 
-# --- processes that are kept up -------------------------------------------------------------------
+@pytest.fixture
+def fake_flower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The script that takes the place of Flower's and nginx's commands; it gets its port."""
+    script = tmp_path / "fake.py"
+    monkeypatch.setattr(
+        server_up, "superlink_command", lambda port, *_: [sys.executable, str(script), str(port)]
+    )
+    monkeypatch.setattr(
+        server_up, "nginx_command", lambda nginx, folder: [sys.executable, str(script), "nginx"]
+    )
+    monkeypatch.setattr(server_up, "find_nginx", lambda: "nginx")
+    return script
 
 
-def test_a_log_of_server_or_node_does_not_grow_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_server_ends_with_either_of_its_processes(
+    deployment: Path, fake_flower: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("coterie.deploy.processes.service.LARGEST", 1000)
-    log = ServiceLog(tmp_path / "node.log", "node")
-    for number in range(200):
-        log.write(f"line {number}")
-    log.close()
-    files = {one.name: one.read_text() for one in tmp_path.iterdir()}
-    assert sorted(files) == ["node.log", "node.log.1", "node.log.2", "node.log.3"]
-    assert all(len(text) <= 1000 for text in files.values())
-    newest = "".join(files[name] for name in sorted(files, reverse=True)).splitlines()
-    assert newest[-1].endswith("line 199")
-    numbers = [int(line.rsplit(" ", 1)[1]) for line in newest]
-    assert numbers == list(range(numbers[0], 200))
+    control, outer = free_ports(2)
+    set_port(deployment, 18101, control)
+    set_port(deployment, 18001, outer)
+    # The process that plays nginx ends a second after it listens.
+    fake_flower.write_text(
+        "import socket, sys, time\n"
+        f"port = {outer} if sys.argv[1] == 'nginx' else int(sys.argv[1])\n"
+        "print('listens on', port, flush=True)\n"
+        "listener = socket.create_server(('127.0.0.1', port))\n"
+        "time.sleep(1 if sys.argv[1] == 'nginx' else 97)\n"
+        "sys.exit(3)\n"
+    )
+    assert invoke(["server", "up", str(deployment)]) == 7
+    seen = capfd.readouterr()
+    assert f"up: nodes connect to port {outer}" in seen.out
+    assert "next: coterie server add" in seen.out
+    # What its processes print is on its output.
+    assert f"listens on {control}" in seen.out
+    assert "nginx ended with 3" in seen.err
+    left = subprocess.run(["pgrep", "-f", str(fake_flower)], capture_output=True)
+    assert left.stdout == b""
 
 
-def test_the_lines_of_a_process_have_times(tmp_path: Path) -> None:
-    log = ServiceLog(tmp_path / "node.log", "node", as_json=True)
-    code = "print('\\x1b[92mINFO\\x1b[0m: begun', flush=True)"
-    service = Service([sys.executable, "-c", code], dict(os.environ), log)
-    service.start()
-    assert service.process is not None
-    service.process.wait(30)
-    service.drain()
-    stop_services([service])
-    (line,) = map(json.loads, (tmp_path / "node.log").read_text().splitlines())
-    assert (line["process"], line["line"]) == ("node", "INFO: begun")
-    assert line["time"].endswith("Z")
+# --- nodes ----------------------------------------------------------------------------------------
 
 
-def test_a_process_that_ends_at_once_is_started_less_and_less_often(tmp_path: Path) -> None:
-    service = Service([], {}, ServiceLog(tmp_path / "a.log", "a"))
-    service.restarts.began = time.monotonic()
-    assert [service.pause() for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
-    service.restarts.began = time.monotonic() - 61.0
-    assert service.pause() == 1
-    stop_services([service])
+@pytest.fixture
+def fake_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Site, Path]:
+    """A site, and the script that takes the place of its SuperNode."""
+    script = tmp_path / "fake.py"
+    monkeypatch.setattr(site, "supernode_command", lambda *_: [sys.executable, str(script)])
+    monkeypatch.setattr(site, "AGAIN", 0.1)
+    made = Site("localhost:1", tmp_path / "ca.crt", "hospital-3", tmp_path, {})
+    return made, script
 
 
-def test_a_node_says_when_something_changes() -> None:
+def test_a_node_waits_until_it_is_added_and_ends_with_its_process(
+    fake_node: tuple[Site, Path], tmp_path: Path
+) -> None:
+    made, script = fake_node
+    script.write_text(
+        "import pathlib, sys\n"
+        f"tries = pathlib.Path({str(tmp_path / 'tries')!r})\n"
+        "number = int(tries.read_text()) + 1 if tries.exists() else 1\n"
+        "tries.write_text(str(number))\n"
+        "if number < 4:\n"
+        "    print('ERROR: Exit Code: 305 ... Failed to activate SuperNode.')\n"
+        "    sys.exit(1)\n"
+        "print('INFO: SuperNode ID: 475')\n"
+        "print('Flower gave up: status 500')\n"
+        "print('Connection attempt failed, retrying in 0.85 seconds')\n"
+        "sys.exit(5)\n"
+    )
     said: list[str] = []
-    watch = NodeWatch(said.append, "hospital-3")
+    with pytest.raises(RemoteError, match="the node ended with 5: Flower gave up: status 500"):
+        run_node(made, said.append)
+    assert said[0].startswith("not added yet: send")
+    assert said[1:] == [
+        "joined as hospital-3; waiting for work",
+        "no connection to the server; trying again",
+    ]
+    # Refused once more, it is one that was let in before.
+    (tmp_path / "tries").write_text("2")
+    said.clear()
+    with pytest.raises(RemoteError):
+        run_node(made, said.append)
+    assert said[0].startswith("not let in: for about a minute")
+
+
+def test_a_log_of_a_node_does_not_grow_for_ever_and_its_lines_have_times(
+    fake_node: tuple[Site, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, script = fake_node
+    monkeypatch.setattr(site, "LARGEST", 2000)
+    script.write_text("for n in range(200):\n    print('\\x1b[92mINFO\\x1b[0m: line', n)\n")
+    with pytest.raises(RemoteError, match="the node ended with 0: INFO: line 199"):
+        run_node(made, lambda line: None, as_json=True)
+    files = {one.name: one.read_text() for one in tmp_path.glob("node.log*")}
+    assert sorted(files) == ["node.log", "node.log.1", "node.log.2", "node.log.3"]
+    assert all(len(text) <= 2000 for text in files.values())
+    newest = "".join(files[name] for name in sorted(files, reverse=True)).splitlines()
+    lines = [json.loads(line) for line in newest]
+    numbers = [int(line["line"].removeprefix("INFO: line ")) for line in lines]
+    assert numbers == list(range(numbers[0], 200))
+    assert all(line["time"].endswith("Z") and line["process"] == "node" for line in lines)
+
+
+def test_a_node_says_when_something_changes(tmp_path: Path) -> None:
+    said: list[str] = []
+    watch = NodeWatch(said.append, "hospital-3", tmp_path)
+    watch.begin()
     watch("WARNING: Connection attempt failed, retrying in 0.50 seconds")  # of its own processes
     watch("ERROR: Exit Code: 305 ... Failed to activate SuperNode.")
-    assert (said, watch.unknown) == ([], True)
+    assert (said, watch.refused) == ([], True)
     assert watch.state == "not added"
     watch.begin()
     assert watch.state == "starting"
     watch("INFO: SuperNode ID: 475")
-    assert (said, watch.unknown) == (["joined as hospital-3; waiting for work"], False)
+    assert (said, watch.refused) == (["joined as hospital-3; waiting for work"], False)
     assert watch.state == "connected"
     watch("WARNING: Connection attempt failed, retrying in 0.50 seconds")
     watch("WARNING: Connection attempt failed, retrying in 0.75 seconds")
@@ -257,49 +323,36 @@ def test_a_node_says_whether_it_is_connected(
 ) -> None:
     asked = ["node", "status", "hospital-3", "--folder", str(tmp_path)]
     assert invoke(asked) == 7
-    assert "its node is down, got no process" in capsys.readouterr().err
-    file = StateFile(tmp_path)
+    assert "its node is down: start it with" in capsys.readouterr().err
+    watch = NodeWatch(lambda line: None, "hospital-3", tmp_path)
     for state in ("starting", "not added", "not let in", "no connection"):
-        file.note(state)
+        watch.note(state)
         assert invoke(asked) == 7
-        assert f"hospital-3: {state}, got this for" in capsys.readouterr().err
-    file.note("connected")
+        assert f"hospital-3: {state} for" in capsys.readouterr().err
+    watch.note("connected")
     assert invoke(asked) == 0
     assert f" s (process {os.getpid()})" in capsys.readouterr().out
     found = json.loads((tmp_path / "state.json").read_bytes())
     # The same number, born at another time: the number was given to another process.
-    (tmp_path / "state.json").write_text(json.dumps({**found, "born": found["born"] + 1}))
+    (tmp_path / "state.json").write_text(json.dumps({**found, "born": found["born"] + 9}))
     assert invoke(asked) == 7
     (tmp_path / "state.json").write_text("[]")
     assert invoke(asked) == 7
 
 
-def test_a_health_check_asks_the_port_of_nodes(
-    deployment: Path, capsys: pytest.CaptureFixture[str]
+def test_a_health_check_asks_the_ports(
+    deployment: Path, superlink: socket.socket, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = ["server", "status", str(deployment), "--quick"]
-    assert invoke(asked) == 7
-    assert "the server is down, got no process" in capsys.readouterr().err
-    me = identify(os.getpid())
-    assert me is not None
-    (deployment / ".flwr").mkdir()
     with socket.socket() as nginx:
         nginx.bind(("127.0.0.1", 0))
         port = nginx.getsockname()[1]
-        note_server(deployment, ServerProcess(me.pid, me.born, time.time(), port))
+        set_port(deployment, 18001, port)
         assert invoke(asked) == 7
-        assert f"no connection to port {port}, got" in capsys.readouterr().err
+        assert f"nginx is down: nobody listens on port {port}" in capsys.readouterr().err
         nginx.listen()
         assert invoke(asked) == 0
-        assert "up for" in capsys.readouterr().out
-
-
-def test_the_reason_of_a_node_stands_before_what_its_own_processes_write(tmp_path: Path) -> None:
-    log = ServiceLog(tmp_path / "node.log", "node")
-    log.write("Flower gave up: status 500")
-    log.write("Connection attempt failed, retrying in 0.85 seconds")
-    assert log.last == "Flower gave up: status 500"
-    log.begin()
-    log.write("connected")
-    assert log.last == "connected"
-    log.close()
+        assert f"up: nodes connect to port {port}" in capsys.readouterr().out
+    superlink.close()
+    assert invoke(asked) == 7
+    assert "the server is down" in capsys.readouterr().err

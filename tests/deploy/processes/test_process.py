@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -9,10 +10,18 @@ import time
 from collections import deque
 from pathlib import Path
 
+import psutil
 import pytest
 
 from coterie.deploy.processes import process
-from coterie.deploy.processes.process import free_ports, stop
+from coterie.deploy.processes.process import (
+    ProcessId,
+    free_ports,
+    identify,
+    is_running,
+    refuse_end,
+    stop,
+)
 from coterie.errors import RemoteError
 
 
@@ -40,6 +49,35 @@ def _runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_a_process_that_ended_or_is_another_one_is_not_running() -> None:
+    me = identify(os.getpid())
+    assert me is not None
+    assert is_running(me)
+    # The same number, born at another time: the number was given to another process.
+    assert not is_running(ProcessId(me.pid, me.born - 60))
+    child = subprocess.Popen(["true"])
+    born = time.time()
+    while psutil.Process(child.pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    assert not is_running(ProcessId(child.pid, born))
+    child.wait()
+    assert identify(child.pid) is None
+
+
+def test_the_reason_of_an_end_stands_before_what_its_own_processes_write(tmp_path: Path) -> None:
+    log = tmp_path / "client-00.log"
+    ended = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
+    ended.wait()
+    with pytest.raises(RemoteError, match=r"client-00 ended with 3: .* says nothing"):
+        refuse_end("client-00", ended, log)
+    log.write_text("begun\nlast\n\n")
+    with pytest.raises(RemoteError, match="client-00 ended with 3: last"):
+        refuse_end("client-00", ended, log)
+    log.write_text("Flower gave up: status 500\nConnection attempt failed, retrying\n")
+    with pytest.raises(RemoteError, match="client-00 ended with 3: Flower gave up: status 500"):
+        refuse_end("client-00", ended, log)
 
 
 def test_ports_that_are_asked_for_one_by_one_are_different(monkeypatch: pytest.MonkeyPatch) -> None:

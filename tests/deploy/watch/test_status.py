@@ -422,6 +422,6 @@ def test_a_process_that_is_gone_is_not_running(tmp_path: Path) -> None:
     live = json.loads(file.read_bytes())
     me = identify(os.getpid())
     assert me is not None
-    for process, running in ((list(me), True), ([me.pid, me.born + 1], False), (None, False)):
+    for process, running in ((list(me), True), ([me.pid, me.born + 60], False), (None, False)):
         file.write_text(json.dumps({**live, "doing": "asking", "process": process}))
         assert read_status(tmp_path / "run").running is running

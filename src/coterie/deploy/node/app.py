@@ -26,7 +26,7 @@ from coterie.deploy.node.client_table import ClientTable, loaded_table, read_cli
 from coterie.deploy.node.data_sources import inputs_alone, load_function
 from coterie.deploy.node.node import Node, UndescribedNode
 from coterie.deploy.node.node_source import is_database, read_node_data
-from coterie.deploy.processes.service import OWN_LINE
+from coterie.deploy.processes.supernode import OWN_LINE
 from coterie.deploy.settings import DataForm, DeploymentSettings, check_encoding
 from coterie.engines.flower import (
     Answered,

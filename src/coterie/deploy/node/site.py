@@ -1,111 +1,42 @@
-"""A site of a federation: its key, its checks, and its SuperNode, kept up until it is stopped."""
+"""A site of a federation: its key, its checks, and its SuperNode, until one of the two is stopped."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import re
+import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import tomli_w
 
-from coterie.deploy.keys import make_node_key, replace_private, write_private
+from coterie.deploy.keys import key_fingerprint, make_node_key, replace_private, write_private
 from coterie.deploy.node.site_checks import (
     check_clock,
     check_data,
     check_versions,
     meet_server,
 )
-from coterie.deploy.operate.server_folder import key_fingerprint
 from coterie.deploy.processes.flower_commands import environment, supernode_command
-from coterie.deploy.processes.process import ProcessId, free_ports, identify, is_running
-from coterie.deploy.processes.service import OWN_LINE, Service, ServiceLog, stop_services
+from coterie.deploy.processes.process import (
+    ProcessId,
+    free_ports,
+    identify,
+    is_running,
+    start,
+    stop,
+)
+from coterie.deploy.processes.supernode import OWN_LINE, says_why
 from coterie.errors import ConfigError, CoterieError, RemoteError
 from coterie.terminal import duration, visible
-
-STATE = "state.json"
-JOINED = "joined"  # a file that is there since the server first let the node in
-CONNECTED = "connected"
-# State -> what a site has to do.
-_EXPECTED = {
-    "starting": "a node that is connected; look again in a minute",
-    "not added": "`coterie server add` by the operator of the server",
-    "not let in": "a minute's patience, or `coterie server add` if the operator removed it",
-    "no connection": "a server that is up, and a firewall that lets this machine reach it",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class SiteState:
-    """What a node does.
-
-    Args:
-        state: ``connected``, ``starting``, ``not added``, ``not let in`` or ``no connection``.
-        since: when that began, in seconds since 1970.
-    """
-
-    pid: int
-    born: int
-    state: str
-    since: float
-
-
-@dataclass(slots=True)
-class StateFile:
-    """Where the process that keeps a node up notes what the node does."""
-
-    folder: Path
-    last: str = ""
-
-    def note(self, state: str) -> None:
-        """Write a state if it is another one than before."""
-        if state == self.last:
-            return
-        self.last = state
-        me = identify(os.getpid())
-        assert me is not None, "this process runs"
-        found = SiteState(me.pid, me.born, state, time.time())
-        replace_private(self.folder / STATE, json.dumps(asdict(found)).encode())
-        if state == CONNECTED:
-            (self.folder / JOINED).touch()
-
-
-def has_joined(folder: Path) -> bool:
-    """Whether the server ever let a node in."""
-    return (folder / JOINED).exists()
-
-
-def require_connected(name: str, folder: Path) -> str:
-    """What the node of a client does, in a line."""
-    try:
-        found = SiteState(**json.loads((folder / STATE).read_bytes()))
-        running = is_running(ProcessId(found.pid, found.born))
-    except (OSError, ValueError, TypeError):
-        running = False
-    if not running:
-        expected = f"`coterie node join --name {name} ...`"
-        raise RemoteError(f"{name}: its node is down, got no process; expected {expected}")
-    lasted = duration(time.time() - found.since)
-    if found.state != CONNECTED:
-        expected = _EXPECTED.get(found.state, "a node that is connected")
-        raise RemoteError(f"{name}: {found.state}, got this for {lasted}; expected {expected}")
-    return f"{name}: connected for {lasted} (process {found.pid})"
-
-
-# --- the site -------------------------------------------------------------------------------------
-
-NOT_ADDED = 20.0  # seconds before a node that was not added yet tries again
-# Flower takes a node that was killed for connected for about a minute, and lets no other process in.
-STILL_THERE = 5.0  # seconds before a node that was let in before tries again
-_LOOK = 0.2  # seconds between two looks at the process
-# What Flower's SuperNode prints.
-_UNKNOWN_KEY = "Failed to activate SuperNode"
-_CONNECTED = "SuperNode ID:"
-_LOST = "Connection attempt failed"
-_FOUND = "Connection successful"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,123 +114,219 @@ def check_site(site: Site, say: Callable[[str], None]) -> None:
         raise ConfigError("\n".join(" ".join(str(error).split()) for error in wrong))
 
 
-# --- the node itself ------------------------------------------------------------------------------
+# --- what its node does ---------------------------------------------------------------------------
+
+STATE = "state.json"
+JOINED = "joined"  # a file that is there since the server first let the node in
+STARTING = "starting"
+CONNECTED = "connected"
+NOT_ADDED = "not added"
+NOT_LET_IN = "not let in"
+NO_CONNECTION = "no connection"
+# State -> what a site has to do.
+_REMEDIES = {
+    STARTING: "look again in a minute",
+    NOT_ADDED: "the operator of the server runs `coterie server add`",
+    NOT_LET_IN: "wait a minute, or have the operator add it again if it was removed",
+    NO_CONNECTION: "see that the server is up, and that the firewall lets this machine reach it",
+}
+# What Flower's SuperNode prints.
+_UNKNOWN_KEY = "Failed to activate SuperNode"
+_CONNECTED = "SuperNode ID:"
+_LOST = "Connection attempt failed"
+_FOUND = "Connection successful"
+
+
+@dataclass(frozen=True, slots=True)
+class SiteState:
+    """What a node does, as `coterie node status` reads it.
+
+    Args:
+        born: of the process of `coterie node join`, see `ProcessId`.
+        since: when the state began, in seconds since 1970.
+    """
+
+    pid: int
+    born: float
+    state: str
+    since: float
+
+
+def require_connected(name: str, folder: Path) -> str:
+    """What the node of a client does, in a line."""
+    try:
+        found = SiteState(**json.loads((folder / STATE).read_bytes()))
+        running = is_running(ProcessId(found.pid, found.born))
+    except (OSError, ValueError, TypeError):
+        running = False
+    if not running:
+        start = f"`coterie node join --name {name} ...`"
+        raise RemoteError(f"{name}: its node is down: start it with {start}")
+    lasted = duration(time.time() - found.since)
+    if found.state != CONNECTED:
+        raise RemoteError(f"{name}: {found.state} for {lasted}: {_REMEDIES.get(found.state, '')}")
+    return f"{name}: connected for {lasted} (process {found.pid})"
 
 
 @dataclass(slots=True)
 class NodeWatch:
-    """What the lines of a SuperNode mean for those who look after it.
+    """Reads the lines of a SuperNode, and notes and says what changes.
 
     Args:
-        connected: whether the server let the node in.
-        unknown: whether the server refused its key.
+        folder: of its site.
         joined: whether the server ever let the node in.
+        told: whether its site knows that it is not let in.
+        last: the line that says why the process ended, or else the last one.
     """
 
     say: Callable[[str], None]
     name: str
-    connected: bool = False
-    unknown: bool = False
-    lost: bool = False
+    folder: Path
     joined: bool = False
+    state: str = ""
+    told: bool = False
+    last: str = ""
 
     @property
-    def state(self) -> str:
-        """What the node does, as `coterie.deploy.node.site` has it."""
-        if self.unknown:
-            return "not let in" if self.joined else "not added"
-        if self.lost:
-            return "no connection"
-        return CONNECTED if self.connected else "starting"
+    def refused(self) -> bool:
+        """Whether the server did not let the node in."""
+        return self.state in (NOT_ADDED, NOT_LET_IN)
 
     def begin(self) -> None:
-        """Forget what another process of the node printed."""
-        self.connected = False
-        self.unknown = False
-        self.lost = False
+        """A process of the node begins."""
+        self.joined = (self.folder / JOINED).exists()
+        self.last = "it said nothing"
+        self.note(STARTING)
+
+    def note(self, state: str) -> None:
+        """Write a state if it is another one than before."""
+        if state == self.state:
+            return
+        self.state = state
+        me = identify(os.getpid())
+        assert me is not None, "this process runs"
+        found = SiteState(me.pid, me.born, state, time.time())
+        replace_private(self.folder / STATE, json.dumps(asdict(found)).encode())
 
     def __call__(self, line: str) -> None:
+        # What its own processes still write explains nothing.
+        if says_why(line) or not says_why(self.last):
+            self.last = line[-200:]
         if _CONNECTED in line:
-            self.connected = True
-            self.joined = True
-            self.unknown = False
-            self._found(f"joined as {self.name}; waiting for work")
+            (self.folder / JOINED).touch()
+            self.told = False
+            self._change(CONNECTED, f"joined as {self.name}; waiting for work")
         elif _UNKNOWN_KEY in line:
-            self.unknown = True
+            self.note(NOT_LET_IN if self.joined else NOT_ADDED)
         # Before it is in, and after it ended, the node's own processes print the same of each other.
-        elif _LOST in line and self.connected and not self.lost:
-            self.lost = True
-            self.say("no connection to the server; trying again")
-        elif _FOUND in line and self.lost:
-            self._found("connected again")
+        elif _LOST in line and self.state == CONNECTED:
+            self._change(NO_CONNECTION, "no connection to the server; trying again")
+        elif _FOUND in line and self.state == NO_CONNECTION:
+            self._change(CONNECTED, "connected again")
         # What the node did, and why it could not: all else is Flower's own, for the log alone.
         elif OWN_LINE in line:
             self.say(visible(line.partition(OWN_LINE)[2].strip()))
 
-    def _found(self, line: str) -> None:
-        self.lost = False
+    def _change(self, state: str, line: str) -> None:
+        self.note(state)
         self.say(line)
 
 
+# --- the node itself ------------------------------------------------------------------------------
+
+# A node that was not added yet waits for that; one that was killed counts as connected for about a
+# minute, and so long no other process of it is let in.
+AGAIN = 10.0  # seconds before a node that was not let in tries again
+LARGEST = 10_000_000  # bytes of a log, of which the three before it are kept
+KEPT_LOGS = 3
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def log_line(line: str, as_json: bool, now: float | None = None) -> str:
+    """A line as the log of a node holds it.
+
+    Args:
+        now: seconds since 1970; default the present.
+
+    Example:
+        >>> log_line("connected", False, now=0.0)
+        '1970-01-01T00:00:00Z connected'
+        >>> log_line("connected", True, now=0.0)
+        '{"time": "1970-01-01T00:00:00Z", "process": "node", "line": "connected"}'
+    """
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
+    if as_json:
+        return json.dumps({"time": at, "process": "node", "line": line})
+    return f"{at} {line}"
+
+
 def run_node(site: Site, say: Callable[[str], None], as_json: bool = False) -> None:
-    """Run the SuperNode, and start it again when it ends, until a signal comes.
+    """Run the SuperNode until it ends, which is an error, or a signal comes.
 
     A node whose key the operator has not added yet waits for that.
     """
     config = {"client": site.name, **site.options}
     # The URL of a database may have a password.
     write_private(site.config_file, tomli_w.dumps(config).encode())
-    watch = NodeWatch(say, site.name, joined=has_joined(site.folder))
-    log = ServiceLog(site.folder / "node.log", "node", as_json)
-    service = Service(_command(site), environment(site.folder / "flower"), log, watch)
-    state = StateFile(site.folder)
-    told = False
-    service.start()
-    try:
+    watch = NodeWatch(say, site.name, site.folder)
+    with closing(_open_log(site.folder / "node.log")) as log:
+
+        def read(output: IO[bytes]) -> None:
+            with output:
+                for raw in output:
+                    line = _COLOURS.sub("", raw.decode("utf-8", "replace")).rstrip()
+                    if line:
+                        text = log_line(line, as_json)
+                        log.handle(logging.LogRecord("", logging.INFO, "", 0, text, None, None))
+                        watch(line)
+
         while True:
-            state.note(watch.state)
-            time.sleep(_LOOK)
-            if service.code is None:
-                continue
-            service.drain()
-            watch.lost = not watch.unknown
-            state.note(watch.state)
-            pause = service.pause()
-            if watch.unknown:
-                pause = STILL_THERE if watch.joined else NOT_ADDED
-                # Said once: a site may wait for days.
-                if not told:
-                    say(_not_let_in(site) if watch.joined else _not_added(site))
-            else:
-                say(f"ended with {service.code} ({log.last}); starting again in {pause:g} s")
-            told = watch.unknown
-            time.sleep(pause)
             watch.begin()
-            service.command = _command(site)
-            service.start()
-    finally:
-        stop_services([service])
+            code = _run_once(site, read)
+            if not watch.refused:
+                raise RemoteError(f"the node ended with {code}: {watch.last}")
+            # Said once: a site may wait for days.
+            if not watch.told:
+                say(_not_let_in(site, watch.state))
+                watch.told = True
+            time.sleep(AGAIN)
 
 
-def _command(site: Site) -> list[str]:
-    """The words of the SuperNode's command, with a port that is free now."""
-    return supernode_command(
+def _open_log(file: Path) -> RotatingFileHandler:
+    """The log of a node, which does not grow for ever."""
+    return RotatingFileHandler(
+        file, maxBytes=LARGEST, backupCount=KEPT_LOGS, encoding="utf-8", errors="replace"
+    )
+
+
+def _run_once(site: Site, read: Callable[[IO[bytes]], None]) -> int:
+    """Run the SuperNode to its end; returns its exit code."""
+    command = supernode_command(
         site.server,
         site.certificates.resolve(),
         site.private_key,
         free_ports(1)[0],
         str(site.config_file),
     )
+    process = start(command, environment(site.folder / "flower"), subprocess.PIPE)
+    assert process.stdout is not None, "the process has a pipe"
+    reader = threading.Thread(target=read, args=(process.stdout,), daemon=True)
+    reader.start()
+    try:
+        code = process.wait()
+        # For its last lines. What it started may keep the pipe open a little longer.
+        reader.join(2.0)
+        return code
+    finally:
+        stop([process])
 
 
-def _not_let_in(site: Site) -> str:
-    return (
-        "not let in: for about a minute the server takes the process before for connected; or "
-        f"{site.name} was removed there; trying again"
-    )
-
-
-def _not_added(site: Site) -> str:
+def _not_let_in(site: Site, state: str) -> str:
+    if state == NOT_LET_IN:
+        return (
+            "not let in: for about a minute the server takes the process before for connected; or "
+            f"{site.name} was removed there; trying again"
+        )
     file = site.public_key
     command = f"coterie server add DIR {file.name}"
     return f"not added yet: send {file} to the operator of the server, for `{command}`; waiting"

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from coterie.data.tabular.raw import Encode
+from coterie.deploy.keys import certificate_end
 from coterie.deploy.node.client_data import ClientData
 from coterie.deploy.node.client_table import ClientTable, loaded_table, read_client_table
 from coterie.deploy.node.data_sources import NotNumbersError, inputs_alone, load_function
 from coterie.deploy.node.node_source import read_node_data
 from coterie.deploy.operate.proxy import CARD_PATH, FederationCard, installed_version
-from coterie.deploy.operate.server_folder import certificate_end
 from coterie.deploy.settings import DataForm
 from coterie.errors import ConfigError, DataError, RemoteError
 from coterie.terminal import printable

@@ -9,17 +9,20 @@ import select
 import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from coterie.deploy.node.worker_link import check_peer, read_frame, send_frame
+import psutil
+
+from coterie.deploy.node.worker_link import check_peer, receive, send
 from coterie.deploy.processes.process import ProcessId, is_running
 
 IDLE = 900.0  # seconds without a message after which a worker ends
-_PATIENCE = 60.0  # seconds that a message may take to come over the socket
+_PATIENCE = 60.0  # seconds until a process that connected has to begin its message
 log = logging.getLogger("flwr")  # the log of the node
 
 # Head and body of a message -> those of the answer.
@@ -47,38 +50,41 @@ class NodeWorker:
         self.listener.settimeout(self.idle)
         while self._listens():
             try:
-                connection, _ = self.listener.accept()
+                made, _ = self.listener.accept()
             except TimeoutError:
                 break
-            with connection:
-                try:
-                    self._serve(connection)
-                # A message that could not be read, or whose process is gone, ends nothing else.
-                except (EOFError, OSError, ValueError) as error:
-                    log.warning("coterie: worker: %s", error)
+            # A message that could not be read, or whose process is gone, ends nothing else.
+            try:
+                with made:
+                    made.settimeout(None)
+                    check_peer(made)
+                    with Connection(made.detach()) as connection:
+                        self._serve(connection)
+            except (EOFError, OSError, ValueError) as error:
+                log.warning("coterie: worker: %s", error)
         self.close()
 
-    def _serve(self, connection: socket.socket) -> None:
+    def _serve(self, connection: Connection) -> None:
         """One message; listens no longer where it shall be the last."""
-        check_peer(connection)
-        connection.settimeout(_PATIENCE)
-        head, body = read_frame(connection)
+        if not connection.poll(_PATIENCE):
+            raise TimeoutError(f"no message in {_PATIENCE:g} s")
+        head, body = receive(connection)
         if self.identity is None:
             self.identity = head.get("identity")
         if head.get("identity") != self.identity:
             self.close()
-            send_frame(connection, {"taken": False})
+            send(connection, {"taken": False})
             return
-        send_frame(connection, {"taken": True})
-        with _EndsWithAsker(connection):
+        send(connection, {"taken": True})
+        with _ends_with(connection):
             answer, data = self.handle(head, body)
         # Closed before the answer, so that the next message does not come here.
-        if resident_memory() > self.memory:
+        if psutil.Process().memory_info().rss > self.memory:
             log.info(
                 "coterie: worker: holds more than %.1f GiB; starting anew", self.memory / 2**30
             )
             self.close()
-        send_frame(connection, answer, data)
+        send(connection, answer, data)
 
     def _listens(self) -> bool:
         # A closed socket has no number.
@@ -88,34 +94,24 @@ class NodeWorker:
         self.listener.close()
 
 
-@dataclass(slots=True)
-class _EndsWithAsker:
-    """Ends the worker when the process that waits for it ends: Flower stopped the message, and what
-    it asked may never end."""
+@contextmanager
+def _ends_with(connection: Connection) -> Iterator[None]:
+    """End the worker when the process that waits for it ends: Flower stopped the message, and what it
+    asked may never end."""
+    done = threading.Event()
 
-    connection: socket.socket
-    done: threading.Event | None = None
-
-    def __enter__(self) -> None:
-        self.done = threading.Event()
-        threading.Thread(target=self._watch, args=(self.done,), daemon=True).start()
-
-    def _watch(self, done: threading.Event) -> None:
+    def watch() -> None:
         poll = select.poll()
-        poll.register(self.connection, select.POLLRDHUP | select.POLLHUP)
+        poll.register(connection.fileno(), select.POLLRDHUP | select.POLLHUP)
         while not done.is_set():
             if poll.poll(200) and not done.is_set():
                 os._exit(1)
 
-    def __exit__(self, *_: object) -> None:
-        assert self.done is not None
-        self.done.set()
-
-
-def resident_memory() -> int:
-    """Bytes of memory that this process holds."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
 
 
 def end_with(node: ProcessId, file: Path) -> None:
@@ -126,13 +122,11 @@ def end_with(node: ProcessId, file: Path) -> None:
     """
 
     def watch() -> None:
-        with suppress(OSError):
-            handle = os.pidfd_open(node.pid)
-            poll = select.poll()
-            poll.register(handle, select.POLLIN)
-            # The number may have been given to another process before it was opened.
+        with suppress(psutil.Error):
+            process = psutil.Process(node.pid)
+            # The number may have been given to another process before.
             if is_running(node):
-                poll.poll()
+                process.wait()
         for left in (file, file.with_suffix(".lock")):
             left.unlink(missing_ok=True)
         os._exit(0)
@@ -143,6 +137,6 @@ def end_with(node: ProcessId, file: Path) -> None:
 def run_worker(handle: Handle, arguments: Sequence[str] | None = None) -> None:
     """Serve as a worker, with the arguments that ``coterie.deploy.node.worker_link`` starts it with."""
     listener, pid, born, memory, file = sys.argv[1:] if arguments is None else arguments
-    end_with(ProcessId(int(pid), int(born)), Path(file))
+    end_with(ProcessId(int(pid), float(born)), Path(file))
     bound = socket.socket(fileno=int(listener))
     NodeWorker(bound, handle, float(memory) * 2**30).run()

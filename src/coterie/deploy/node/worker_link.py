@@ -21,54 +21,38 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from coterie.deploy.processes.flower_commands import SUPERNODE
-from coterie.deploy.processes.process import ProcessId, identify, parent_of
+import psutil
 
-_START = struct.Struct(">4sIQ")  # mark, bytes of the head, bytes of the body
-_MARK = b"CTW1"
+from coterie.deploy.processes.flower_commands import SUPERNODE
+from coterie.deploy.processes.process import ProcessId
+
 _MOST_HEAD = 1 << 26
 _MOST_BODY = 1 << 34
 _CREDENTIALS = struct.Struct("3i")  # Linux's ucred: process, user, group
 
 
-def send_frame(connection: socket.socket, head: Mapping[str, Any], body: bytes = b"") -> None:
+def send(connection: Connection, head: Mapping[str, Any], body: bytes = b"") -> None:
     """Send words, as JSON can hold them, and bytes."""
-    words = json.dumps(head).encode()
-    connection.sendall(_START.pack(_MARK, len(words), len(body)) + words)
-    # Nothing to send is not sent: the other end may have read all, and be closed.
-    if body:
-        connection.sendall(body)
+    connection.send_bytes(json.dumps(head).encode())
+    connection.send_bytes(body)
 
 
-def read_frame(connection: socket.socket) -> tuple[dict[str, Any], bytes]:
-    """What `send_frame` sent.
+def receive(connection: Connection) -> tuple[dict[str, Any], bytes]:
+    """What `send` sent.
 
     Raises:
         EOFError: if the other process ended before it was whole.
-        ValueError: for anything else than a frame.
+        OSError: for more bytes than there may be.
+        ValueError: for anything else than a message.
     """
-    mark, head, body = _START.unpack(_read(connection, _START.size))
-    if mark != _MARK or head > _MOST_HEAD or body > _MOST_BODY:
-        raise ValueError("no frame")
-    words = json.loads(_read(connection, head))
+    words = json.loads(connection.recv_bytes(_MOST_HEAD))
     if not isinstance(words, dict):
-        raise ValueError("no frame")
-    return words, _read(connection, body)
-
-
-def _read(connection: socket.socket, size: int) -> bytes:
-    data = bytearray(size)
-    view = memoryview(data)
-    at = 0
-    while at < size:
-        came = connection.recv_into(view[at:])
-        if not came:
-            raise EOFError("the other process ended")
-        at += came
-    return bytes(data)
+        raise ValueError("no message")
+    return words, connection.recv_bytes(_MOST_BODY)
 
 
 def check_peer(connection: socket.socket) -> None:
@@ -134,14 +118,11 @@ def find_place(options: Mapping[str, Any], command: str) -> WorkerPlace | None:
 
 def _node_above() -> ProcessId | None:
     """The SuperNode that this process works for."""
-    pid: int | None = os.getpid()
-    while pid is not None and pid > 1:
-        with suppress(OSError):
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:4]
+    for process in psutil.Process().parents():
+        with suppress(psutil.Error):
             # The interpreter and its options come first.
-            if any(Path(os.fsdecode(word)).name in NODES for word in words):
-                return identify(pid)
-        pid = parent_of(pid)
+            if any(Path(word).name in NODES for word in process.cmdline()[:4]):
+                return ProcessId(process.pid, process.create_time())
     return None
 
 
@@ -169,8 +150,8 @@ def ask_worker(
     for _ in range(_ATTEMPTS):
         with _connected(place) as connection:
             try:
-                send_frame(connection, head, body)
-                taken, _ = read_frame(connection)
+                send(connection, head, body)
+                taken, _ = receive(connection)
             except (EOFError, OSError):
                 # It ended before it took the work, as one that was idle too long.
                 continue
@@ -178,25 +159,26 @@ def ask_worker(
             if not taken.get("taken"):
                 continue
             try:
-                return read_frame(connection)
+                return receive(connection)
             except (EOFError, OSError) as error:
                 raise WorkerLostError("the worker of this node ended during a message") from error
     raise OSError("no worker of this node could be started")
 
 
 @contextmanager
-def _connected(place: WorkerPlace) -> Iterator[socket.socket]:
+def _connected(place: WorkerPlace) -> Iterator[Connection]:
     """A connection to the worker, which is started if there is none."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
         # Two messages at once must not start two.
         with _locked(place.socket.with_suffix(".lock")):
             try:
-                connection.connect(str(place.socket))
+                made.connect(str(place.socket))
             except (FileNotFoundError, ConnectionRefusedError):
                 _start(place)
-                connection.connect(str(place.socket))
-        check_peer(connection)
-        yield connection
+                made.connect(str(place.socket))
+        check_peer(made)
+        with Connection(made.detach()) as connection:
+            yield connection
 
 
 @contextmanager

@@ -3,13 +3,13 @@ run and down again."""
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 from coterie.deploy.keys import make_node_key, make_server_keys
@@ -26,18 +26,16 @@ from coterie.deploy.processes.flower_commands import (
 from coterie.deploy.processes.process import (
     Popen,
     free_ports,
-    last_line,
+    refuse_end,
     start,
     stop,
     wait_for_port,
 )
-from coterie.deploy.processes.service import Restarts
-from coterie.deploy.processes.supernode import says_why
 from coterie.deploy.settings import DeploymentSettings
 from coterie.errors import RemoteError
-from coterie.terminal import visible
 
 REGISTERED_AT_ONCE = 3
+_LOOK = 0.5  # seconds between two looks at the processes
 
 
 @dataclass(slots=True)
@@ -56,7 +54,6 @@ class LocalFederation:
     superlink: Popen | None = None
     proxy: Popen | None = None
     nodes: dict[str, Popen] = field(default_factory=dict)
-    starts: dict[str, Callable[[], None]] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
@@ -102,7 +99,7 @@ class LocalFederation:
 
     def start_superlink(self) -> None:
         """Start the SuperLink, with TLS and authentication of nodes."""
-        log = self.folder / "logs" / "superlink.log"
+        log = self.log_of("superlink")
         # One thread: the server's sums come in the order of a simulation's.
         env = environment(self.home / "superlink", OMP_NUM_THREADS="1")
         self.superlink = start(superlink_command(self.port, self.keys), env, log)
@@ -145,49 +142,45 @@ class LocalFederation:
         # One thread: all nodes share these cores, and sums come in the order of a simulation's.
         env = environment(self.home / f"node-{name}", OMP_NUM_THREADS="1")
         self.nodes[name] = start(command, env, self.log_of(name))
-        self.starts[name] = partial(self.start_node, name, share, unlabelled=unlabelled)
 
     def log_of(self, name: str) -> Path:
-        """Where the node of a client writes."""
+        """Where the node of a client writes, ``superlink`` or ``nginx``."""
         return self.folder / "logs" / f"{name}.log"
 
     @contextmanager
-    def nodes_kept_up(self, say: Callable[[str], None]) -> Iterator[None]:
-        """While the block runs, nodes that end are started again.
+    def watched(self) -> Iterator[None]:
+        """While the block runs, the end of any of the processes is an error that ends it."""
+        over = threading.Event()
+        ended: list[RemoteError] = []
 
-        Args:
-            say: called, in a thread, with a line for each node that ended.
-        """
-        done = threading.Event()
-        # It lasts as long as the block: Linux ends what a thread started when the thread ends.
-        keeper = threading.Thread(target=self._keep_up, args=(say, done))
+        def watch() -> None:
+            while not over.wait(_LOOK):
+                try:
+                    self.refuse_ends()
+                except RemoteError as error:
+                    ended.append(error)
+                    # What the block waits for may never come, so it is ended as by the system.
+                    os.kill(os.getpid(), signal.SIGTERM)
+                    return
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
         try:
-            keeper.start()
             yield
+        except SystemExit:
+            if not ended:
+                raise
+            raise ended[0] from None
         finally:
-            done.set()
-            keeper.join()
+            over.set()
+            watcher.join()
 
-    def _keep_up(self, say: Callable[[str], None], done: threading.Event) -> None:
-        restarts = {name: Restarts(time.monotonic()) for name in self.nodes}
-        due: dict[str, float] = {}  # name of a client -> when its node is to be started again
-        while not done.wait(1.0):
-            for name, process in list(self.nodes.items()):
-                if process.poll() is None:
-                    continue
-                if name not in due:
-                    pause = restarts[name].pause()
-                    due[name] = time.monotonic() + pause
-                    why = f"ended with {process.returncode} ({visible(_reason(self.log_of(name)))})"
-                    say(f"the node of {name} {why}; starting again in {pause:g} s")
-                elif time.monotonic() >= due[name]:
-                    del due[name]
-                    restarts[name].note_start()
-                    try:
-                        self.starts[name]()
-                    # As where there is no room for another process: it may be there later.
-                    except (OSError, RemoteError) as error:
-                        say(f"the node of {name} could not be started: {error}")
+    def refuse_ends(self) -> None:
+        """Refuse to go on where one of the processes has ended."""
+        servers = {"superlink": self.superlink, "nginx": self.proxy}
+        for name, process in {**servers, **self.nodes}.items():
+            if process is not None:
+                refuse_end(name, process, self.log_of(name))
 
     def stop(self) -> None:
         servers = [one for one in (self.proxy, self.superlink) if one is not None]
@@ -228,14 +221,6 @@ def local_federation(folder: Path, clients: int, unlabelled: int = 0) -> Iterato
         yield federation
     finally:
         federation.stop()
-
-
-def _reason(log: Path) -> str:
-    """Why a node ended, as its log says: its own word for it, or else the last line."""
-    for line in reversed(log.read_text(errors="replace").splitlines()):
-        if says_why(line):
-            return line.strip()[-200:]
-    return last_line(log)
 
 
 def client_names(clients: int) -> list[str]:

@@ -147,6 +147,11 @@ def nginx_text(
     return render_template(NGINX, values)
 
 
+def nginx_command(nginx: str, folder: Path) -> list[str]:
+    """nginx with the configuration in a folder: in the foreground, messages on its output."""
+    return [nginx, "-p", str(folder), "-c", NGINX, "-e", "stderr", "-g", "daemon off;"]
+
+
 def start_proxy(nginx: str, folder: Path, port: int, superlink: str) -> Popen:
     """Start nginx on this machine before a SuperLink, and wait until it listens."""
     home = folder / ".flwr" / "nginx"
@@ -154,8 +159,6 @@ def start_proxy(nginx: str, folder: Path, port: int, superlink: str) -> Popen:
     text = nginx_text(f"127.0.0.1:{port}", superlink, keys="../../keys/", state="", home="../")
     (home / NGINX).write_text(text, encoding="utf-8")
     log = folder / "logs" / "nginx.log"
-    # In the foreground, so that it ends with this process; its messages go into the log.
-    arguments = ["-p", str(home), "-c", NGINX, "-e", "stderr", "-g", "daemon off;"]
-    process = start([nginx, *arguments], environment(home), log)
+    process = start(nginx_command(nginx, home), environment(home), log)
     wait_for_port(port, process, log)
     return process

@@ -81,10 +81,11 @@ FEDERATION = "coterie"  # the name of the SuperLink in Flower's configuration
 
 
 def require_flower() -> None:
-    """Refuse to go on without Flower."""
-    if find_spec("flwr") is None:
-        what = "Flower is missing, got no package flwr"
-        raise ConfigError(f"deploy: {what}; expected {install_command('flower')}")
+    """Refuse to go on without the packages of the extra ``flower``."""
+    for package in ("flwr", "trustme"):
+        if find_spec(package) is None:
+            what = f"the package {package} is not installed"
+            raise ConfigError(f"deploy: {what}: install it with {install_command('flower')}")
 
 
 def find_command(name: str) -> str:

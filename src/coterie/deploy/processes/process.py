@@ -1,4 +1,4 @@
-"""Long-lived processes: started in the background, awaited, and stopped with all that they
+"""Processes of a federation: started in the background, awaited, and ended with all that they
 started."""
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
+
 from coterie.deploy.processes.flower_commands import find_command
+from coterie.deploy.processes.supernode import says_why
 from coterie.errors import RemoteError
 
 Popen = subprocess.Popen[bytes]
@@ -27,48 +30,49 @@ PR_SET_PDEATHSIG = 1  # of Linux's prctl
 _PORTS = range(20_000, 32_768)
 _REMEMBERED = 1000  # ports: those given longest ago may be given again
 _given: deque[int] = deque(maxlen=_REMEMBERED)  # by `free_ports`, in this process
+# Two processes disagree a little about when a third one began: each works it out from the clock.
+_SAME_BIRTH = 2.0  # seconds
 
 
 class ProcessId(NamedTuple):
     """A process, told from a later one with the same number by its time of birth.
 
     Args:
-        born: in ticks since the machine started.
+        born: in seconds since 1970.
     """
 
     pid: int
-    born: int
+    born: float
 
 
-class ProcessStatus(NamedTuple):
-    """What Linux says of a process.
-
-    Args:
-        state: a letter; ``Z`` has ended, and its parent has not taken note yet.
-        born: in ticks since the machine started.
-    """
-
-    state: str
-    parent: int
-    born: int
+def identify(pid: int) -> ProcessId | None:
+    """A process by its number; ``None`` where there is none."""
+    with suppress(psutil.Error):
+        return ProcessId(pid, psutil.Process(pid).create_time())
+    return None
 
 
-def start(arguments: Sequence[str], env: dict[str, str], log: Path) -> Popen:
-    """Start one of Flower's commands in the background, as the leader of its own session."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as out:
-        return _start(arguments, env, out.fileno())
+def is_running(process: ProcessId) -> bool:
+    """Whether a process is running; a zombie is not: its parent has yet to take note of its end."""
+    with suppress(psutil.Error):
+        found = psutil.Process(process.pid)
+        same = abs(found.create_time() - process.born) < _SAME_BIRTH
+        return same and found.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
-def start_piped(arguments: Sequence[str], env: dict[str, str]) -> Popen:
-    """The same, with its output in the pipe ``stdout`` of what is returned.
+def start(arguments: Sequence[str], env: dict[str, str], out: Path | int | None) -> Popen:
+    """Start one of Flower's commands in the background, as the leader of its own session.
 
     Linux ends the process with the *thread* that starts it, so that has to be one that lasts.
+
+    Args:
+        out: where its output goes: a log, ``subprocess.PIPE``, or ``None`` for that of this process.
     """
-    return _start(arguments, env, subprocess.PIPE)
-
-
-def _start(arguments: Sequence[str], env: dict[str, str], out: int) -> Popen:
+    if isinstance(out, Path):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with out.open("ab") as log:
+            return start(arguments, env, log.fileno())
     preexec = None
     if sys.platform == "linux":
         preexec = _end_with_parent
@@ -78,6 +82,7 @@ def _start(arguments: Sequence[str], env: dict[str, str], out: int) -> Popen:
         stdin=subprocess.DEVNULL,
         stdout=out,
         stderr=subprocess.STDOUT,
+        # Ctrl-C in a terminal is for this process, which ends its own in order.
         start_new_session=True,
         preexec_fn=preexec,
     )
@@ -120,38 +125,56 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
-def wait_for_port(port: int, process: Popen, log: Path, longest: float = 60.0) -> None:
+def listens(port: int) -> bool:
+    """Whether a process of this machine listens on a port."""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
+        return True
+    return False
+
+
+def wait_for_port(port: int, process: Popen, log: Path | None, longest: float = 90.0) -> None:
     """Wait until a process listens on a port.
 
     Args:
+        log: what it writes; ``None``: on the output of this command.
         longest: seconds to wait.
     """
     end = time.monotonic() + longest
-    while time.monotonic() < end:
-        if process.poll() is not None:
-            what = f"ended with {process.returncode}, got {last_line(log)}"
-            raise RemoteError(f"{log}: {what}; expected a server")
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
-            return
+    while not listens(port):
+        refuse_end("it", process, log)
+        if time.monotonic() > end:
+            what = f"nobody listens on port {port} after {longest:g} s"
+            raise RemoteError(f"{what}: {last_words(log)}")
         time.sleep(0.2)
-    what = f"does not listen on port {port} after {longest:g} s, got {last_line(log)}"
-    raise RemoteError(f"{log}: {what}; expected it to")
 
 
-def last_line(log: Path) -> str:
-    """The last line of a log that is not empty, or ``nothing``."""
+def refuse_end(name: str, process: Popen, log: Path | None) -> None:
+    """Refuse to go on where a process has ended; the other arguments as of `wait_for_port`."""
+    code = process.poll()
+    if code is not None:
+        raise RemoteError(f"{name} ended with {code}: {last_words(log)}")
+
+
+def last_words(log: Path | None) -> str:
+    """What a log says last: why the process ended, or else its last line."""
+    if log is None:
+        return "its own lines say why"
     with suppress(OSError):
-        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-        if lines:
-            return lines[-1].strip()[-200:]
-    return "nothing"
+        lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
+        for line in reversed(lines):
+            if says_why(line):
+                return line[-200:]
+        for line in reversed(lines):
+            if line:
+                return line[-200:]
+    return f"{log} says nothing"
 
 
-# --- stopping -------------------------------------------------------------------------------------
+# --- ending ---------------------------------------------------------------------------------------
 
 
 def stop(processes: Sequence[Popen], wait: float = 8.0) -> None:
-    """Stop processes and all that they started: first by SIGTERM, then by SIGKILL.
+    """End processes and all that they started: first by SIGTERM, then by SIGKILL.
 
     Args:
         wait: seconds between the two.
@@ -166,80 +189,38 @@ def stop(processes: Sequence[Popen], wait: float = 8.0) -> None:
 
 
 def _stop(processes: Sequence[Popen], wait: float) -> None:
-    # Flower's commands start others in sessions of their own, which no signal to a session
-    # reaches. So they are looked up while their parents live: orphans have no known parent.
-    started = {child for process in processes for child in descendants(process.pid)}
+    started = _started_by(processes)
     for process in processes:
-        _signal_session(process, signal.SIGTERM)
+        process.terminate()
     end = time.monotonic() + wait
     for process in processes:
         with suppress(subprocess.TimeoutExpired):
             process.wait(max(0.1, end - time.monotonic()))
+    # What was started since then.
+    started |= _started_by(processes)
     for process in processes:
-        # What was started since then.
-        started |= descendants(process.pid)
-        _signal_session(process, signal.SIGKILL)
+        process.kill()
         process.wait()
     for child in started:
-        with suppress(ProcessLookupError, PermissionError):
-            if is_running(child):
-                os.kill(child.pid, signal.SIGKILL)
-    end = time.monotonic() + wait + 2.0
-    while any(map(is_running, started)) and time.monotonic() < end:
-        time.sleep(0.05)
+        with suppress(psutil.Error):
+            child.kill()
+    psutil.wait_procs(started, wait + 2.0)
 
 
-def _signal_session(process: Popen, number: int) -> None:
-    """Send a signal to a process that we have not seen end, and to its session."""
-    if process.poll() is None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
+def _started_by(processes: Sequence[Popen]) -> set[psutil.Process]:
+    """What these processes started, in their own sessions and in others."""
+    leaders = {process.pid for process in processes}
+    found: set[psutil.Process] = set()
+    for one in psutil.process_iter():
+        # By sessions first: the orphans of a process that ended have no known parent.
+        with suppress(ProcessLookupError):
+            if os.getsid(one.pid) in leaders:
+                found |= {one, *descendants(one.pid)}
+    return {one for one in found if one.pid not in leaders}
 
 
-def descendants(pid: int) -> set[ProcessId]:
+def descendants(pid: int) -> list[psutil.Process]:
     """All processes that a process started, and those that they started."""
-    children: dict[int, list[ProcessId]] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        child = int(folder.name)
-        status = _status(child)
-        if status is not None:
-            children.setdefault(status.parent, []).append(ProcessId(child, status.born))
-    found: set[ProcessId] = set()
-    parents = [pid]
-    while parents:
-        started = children.get(parents.pop(), [])
-        found |= set(started)
-        parents += [child.pid for child in started]
-    return found
-
-
-def identify(pid: int) -> ProcessId | None:
-    """A process by its number; ``None`` where there is none."""
-    status = _status(pid)
-    if status is None:
-        return None
-    return ProcessId(pid, status.born)
-
-
-def parent_of(pid: int) -> int | None:
-    """The process that started another one; ``None`` where there is no such process."""
-    status = _status(pid)
-    if status is None:
-        return None
-    return status.parent
-
-
-def is_running(process: ProcessId) -> bool:
-    """Whether a process is running; a zombie is not: its parent has yet to take note of its end."""
-    status = _status(process.pid)
-    return status is not None and status.born == process.born and status.state != "Z"
-
-
-def _status(pid: int) -> ProcessStatus | None:
-    """What Linux says of a process; ``None`` where there is none."""
-    try:
-        # The name of the command comes first, in brackets, and may hold spaces and brackets.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return ProcessStatus(fields[0], int(fields[1]), int(fields[19]))
-    except (OSError, ValueError, IndexError):
-        return None
+    with suppress(psutil.Error):
+        return psutil.Process(pid).children(recursive=True)
+    return []

@@ -18,6 +18,8 @@ from typing import NoReturn
 # Begin the line that says why the process ends; its own processes may write others behind it.
 THREAD_FAILED = "a thread failed: "
 GAVE_UP = "Flower gave up: "
+# Before Coterie's own lines in the log of a node; the others are Flower's.
+OWN_LINE = "coterie: "
 _FAILED = 1  # the exit code
 _failures: list[str] = []  # of threads, in words
 
