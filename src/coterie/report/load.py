@@ -24,7 +24,7 @@ from coterie.data.shifts import FederationSnapshot
 from coterie.errors import ConfigError, DataError
 from coterie.experiment import Experiment
 from coterie.experiment.objects import make_choice
-from coterie.files import MALFORMED, damaged
+from coterie.files import refuse_malformed
 from coterie.report.embedding import (
     Embedding,
     Setup,
@@ -38,8 +38,10 @@ from coterie.report.view import RunView, stays_of
 from coterie.rules.signatures import SignatureMemory
 from coterie.runs.data import load_data
 from coterie.runs.folder.checkpoints import Checkpoint
+from coterie.runs.folder.digests import ROWS
 from coterie.runs.folder.store import RunFolder, check_folder
 from coterie.runs.resume import with_places
+from coterie.runs.state import read_state
 from coterie.runs.summary import without_model
 from coterie.sweep.data_hash import hash_partition
 from coterie.tasks import CLASSIFICATION, fit_task
@@ -89,29 +91,29 @@ def view_of(
     check_folder(folder)
     saved = folder.partition
     config = folder.config({"data.root": root}, trust=trust)
-    rows = folder.rows()
+    state = read_state(folder)
     # A run in progress has written rows after its newest checkpoint; groups are as of that one.
     checkpoint = folder.checkpoints.latest()
     # The partition of the run itself: the data may lie elsewhere or be gone, the folder has this.
     parts = load_partition(saved)
     data = FinalData() if light else _final_data(config, saved, checkpoint)
-    headline = folder.headline
-    summary = folder.results.summary() or {}
-    try:
+    summary = state.summary or {}
+    # Rows that are JSON but not what a run writes are found wherever they are first used.
+    with refuse_malformed(folder.path / ROWS):
         view = RunView(
             name=folder.path.name or str(folder.path.absolute().name),
-            rounds=rows,
+            rounds=state.rows,
             groups=np.full(parts.clients, NO_GROUP),
             names=parts.names or [str(i) for i in range(parts.clients)],
             histograms=data.histograms,
             planted=parts.planted if data.population is None else data.population.planted,
-            newcomers=_newcomers(rows, parts.clients),
+            newcomers=_newcomers(state.rows, parts.clients),
             labels=data.labels,
-            client_accuracy=folder.results.client_scores(headline),
-            tables=folder.resolved,
+            client_accuracy=folder.results.client_scores(state.headline),
+            tables=state.config,
             versions=dict(summary.get("versions", {})),
-            data_id=_data_id(folder.resolved, parts),
-            headline=headline,
+            data_id=_data_id(state.config, parts),
+            headline=state.headline,
             without_model=without_model(summary),
         )
         if checkpoint is None:
@@ -120,9 +122,6 @@ def view_of(
         checkpoint = with_places(checkpoint, parts.clients, config.name("algorithm"))
         embedding = None if light else _embedding(config, data, checkpoint)
         return _with_checkpoint(view, checkpoint, embedding)
-    except MALFORMED as error:
-        # Rows that are JSON but not what a run writes are found wherever they are first used.
-        raise damaged(folder.path / "rounds.jsonl", error) from None
 
 
 def _with_checkpoint(view: RunView, checkpoint: Checkpoint, embedding: Embedding | None) -> RunView:

@@ -1,0 +1,91 @@
+"""A kill before any single write of a folder's files leaves a run that is read and goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import coterie.files
+from coterie.errors import CheckpointError
+from coterie.runs.folder import digests, rows
+from coterie.runs.folder.store import RunFolder, check_folder
+from tests.runs.stored_runs import row, state
+
+
+class KilledError(BaseException):
+    """Ends a process where a kill would."""
+
+
+def save_a_checkpoint(folder: RunFolder) -> None:
+    folder.checkpoints.save(state(3), 3, {})
+
+
+def save_one_again(folder: RunFolder) -> None:
+    folder.checkpoints.save(state(4), 2, {})
+
+
+def go_back(folder: RunFolder) -> None:
+    folder.rewind(1)
+
+
+def replace_a_file(folder: RunFolder) -> None:
+    folder.write({"nodes.json": b"new", "columns.json": b"first"})
+
+
+def write_results(folder: RunFolder) -> None:
+    folder.results.write_groups(["a"], np.zeros(1, np.int64), np.zeros(1, np.int64))
+    folder.results.write_summary({"rounds": 3})
+
+
+STEPS: list[Callable[[RunFolder], None]] = [
+    save_a_checkpoint,
+    save_one_again,
+    go_back,
+    replace_a_file,
+    write_results,
+]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_kill_before_any_write_leaves_a_whole_folder(
+    step: Callable[[RunFolder], None], folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for round in range(3):
+        folder.append_round(row(round))
+    folder.write({"nodes.json": b"old"})
+    folder.checkpoints.save(state(1), 1, {})
+    folder.checkpoints.save(state(2), 2, {})
+    survived = 0
+    for killed_after in range(20):
+        left = killed_after
+
+        def die(path: Path, data: bytes) -> None:
+            nonlocal left
+            if not left:
+                raise KilledError
+            left -= 1
+            coterie.files.replace_file(path, data)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(digests, "replace_file", die)
+            patch.setattr(rows, "replace_file", die)
+            try:
+                step(folder)
+                survived = killed_after
+            except KilledError:
+                pass
+        check_folder(folder)
+        assert folder.file("nodes.json") in (b"old", b"new")
+        found = folder.checkpoints.latest()
+        assert found is not None
+        assert not found.warnings
+        assert len(folder.rows()) >= found.round
+        if survived:
+            break
+    assert survived > 1, "no kill was tried"
+    with pytest.raises(CheckpointError):
+        (folder.path / "rounds.jsonl").write_bytes(b"")
+        folder.rows()
