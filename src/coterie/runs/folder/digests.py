@@ -268,8 +268,8 @@ def store_files(
         replaced = [name for name in changed if name in digests.files]
         _write(folder, files, new)
         if replaced:
-            # Both digests first, since a kill leaves the old file or the new one.
-            either = {name: (digests.files[name][-1], *whole[name]) for name in replaced}
+            # Both digests first, since a kill leaves the old file or the new one, and so may the next.
+            either = {name: (*digests.files[name], *whole[name]) for name in replaced}
             write_digests(folder, digests.with_files(either))
             _write(folder, files, replaced)
         now = finish(digests.with_files(whole))
