@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.data.tabular.columns import open_table
+from coterie.data.rows import read_rows
 from coterie.errors import DataError
 from tests.data.test_tables import columns, population, write
 
@@ -14,11 +14,11 @@ from tests.data.test_tables import columns, population, write
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        (b"age;y;client\n63,5;1;a\n", "fields between semicolons, got 3 names in the head line"),
-        (b"age\ty\n63\t1\n", "fields between tabs, got 2 names"),
+        (b"age,y\n63,1\n64\n", "line 3 has 1 of 2 fields"),
+        (b"age,y\n63,1,2\n", "more fields than names in the head line"),
         ("cp,y\nd\u00e4mlich,1\n".encode("latin-1"), "column cp, got text that is not UTF-8"),
     ],
-    ids=["semicolons", "tabs", "latin-1"],
+    ids=["short", "long", "latin-1"],
 )
 def test_what_a_spreadsheet_program_wrote_otherwise(
     tmp_path: Path, content: bytes, line: str
@@ -26,16 +26,16 @@ def test_what_a_spreadsheet_program_wrote_otherwise(
     path = tmp_path / "t.csv"
     path.write_bytes(content)
     with pytest.raises(DataError, match=line) as caught:
-        open_table(path)
+        read_rows(path)
     assert "\n" not in str(caught.value)
 
 
 def test_commas_and_one_column_are_read(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("note,y\na;b,1\n")
-    assert open_table(path).column_names == ["note", "y"]
+    assert read_rows(path).names == ("note", "y")
     path.write_text("y\n1\n")
-    assert open_table(path).column_names == ["y"]
+    assert read_rows(path).names == ("y",)
 
 
 def test_a_word_in_a_column_of_numbers_is_said(

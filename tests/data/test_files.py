@@ -100,6 +100,23 @@ def test_a_relative_path_is_looked_for_in_the_data_folder(tmp_path: Path) -> Non
     assert len(load_samples({"kind": "file", "path": "mine.npz"}, root=tmp_path)) == 4
 
 
+def test_rows_without_a_label_or_a_client_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As tables.md says, whether inputs are lists, columns of numbers, or a table."""
+    y = [0.0, float("nan"), 1.0, 0.0]
+    client = ["a", "b", None, "b"]
+    for path in (parquet(tmp_path, x=X.tolist(), y=y, client=client),):
+        s = load(path)
+        assert s.x.tolist() == X[[0, 3]].tolist()
+        assert s.columns["client"].tolist() == ["a", "b"]
+    assert "1 row without y, left out" in (printed := capsys.readouterr().err)
+    assert "1 row without client, left out" in printed
+    assert len(load(npz(tmp_path, x=X, y=y))) == 3
+    with pytest.raises(DataError, match="no rows with y; expected at least one"):
+        load(npz(tmp_path, x=X, y=[float("nan")] * 4))
+
+
 @pytest.mark.parametrize(
     ("columns", "options", "words"),
     [
@@ -114,11 +131,9 @@ def test_a_relative_path_is_looked_for_in_the_data_folder(tmp_path: Path) -> Non
         ({"x": [[1.0], [1.0, 2.0]], "y": [0, 1]}, {}, "list"),
         ({"x": [[1.0], [1.0, 2.0, 3.0]], "y": [0, 1]}, {}, "different lengths"),
         ({"x": [[1.0], None], "y": [0, 1]}, {}, "missing values"),
-        ({"x": [["a"], ["b"]], "y": [0, 1]}, {}, "expected numbers"),
+        ({"x": [["a"], ["b"]], "y": [0, 1]}, {}, "expected lists of numbers"),
         ({"x": [b"no", b"image"], "y": [0, 1]}, {}, "row 0 is not an image that Pillow reads"),
-        ({"x": X.tolist(), "y": [0, 1, None, 1]}, {}, "column y, got 1 missing values"),
         ({"x": X.tolist(), "y": [0, 1, 0.5, 1]}, {}, "got fractions"),
-        ({"x": X.tolist(), "y": [0.0, 1.0, float("nan"), 1.0]}, {}, "NaN in row 2"),
         ({"x": X.tolist(), "y": Y}, {"shape": [3]}, "expected 2 values"),
         ({"x": pa.array([], pa.list_(pa.float64())), "y": pa.array([], pa.int64())}, {}, "no rows"),
     ],
@@ -138,7 +153,7 @@ def test_parquet_complaints_are_one_line(
         ({"x": X, "y": [0, 1]}, "4 rows of features, 2 labels"),
         ({"x": X, "y": np.zeros((4, 2))}, "one value per row"),
         ({"x": X, "z": [0]}, "no column 'y'"),
-        ({"x": np.array(["a", "b"]), "y": [0, 1]}, "expected numbers"),
+        ({"x": np.array(["a", "b"]), "y": [0, 1]}, "expected a number in each row"),
         ({"x": np.array([[1.0], [np.inf]]), "y": [0, 1]}, "row 1"),
         ({"x": np.empty((0, 2)), "y": np.empty(0, int)}, "no rows"),
         ({"x": X, "y": [0, 1, 0, 1], "client": ["a"]}, "1 values of client"),

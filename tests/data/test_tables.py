@@ -164,18 +164,22 @@ def test_complete_numbers_stay_as_they_are(tmp_path: Path) -> None:
     assert plain.x.tolist() == [[1, 10], [2, 20], [3, 30]]
 
 
-def test_columns_without_information_are_left_out_in_words(tmp_path: Path) -> None:
+def test_columns_without_information_are_left_out_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     table = columns()
     table["empty"] = pa.nulls(ROWS, pa.float64())
     table["same"] = [7.5] * ROWS
     table["id"] = [f"p{i}" for i in range(ROWS)]
     table["word"] = ["x"] * ROWS
     made = population(write(tmp_path, table))
+    assert "column id: text with 240 different values in 240 rows; left out" in (
+        capsys.readouterr().err
+    )
     assert made.table is not None
     assert made.table.encoder.notes == (
         "column empty: no value in any training row; left out",
         "column same: only the value 7.5 in training rows; left out",
-        "column id: no value in 5 training rows (data.encode.rare); left out",
         "column word: only the value 'x' in training rows; left out",
     )
     assert not any(name.startswith(("empty", "same", "id", "word")) for name in _features(made))

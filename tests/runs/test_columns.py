@@ -114,12 +114,15 @@ def test_privacy_of_updates_does_not_cover_the_description(
     assert "privacy: covers updates, and not what clients report" in capsys.readouterr().err
 
 
-def test_an_export_makes_the_inputs_of_a_table_without_coterie(tmp_path: Path) -> None:
+def test_an_export_makes_the_inputs_of_a_table_without_coterie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = columns()
     config = check(tables(write(tmp_path, table), encode={"missing_flags": True}))
     run_config(config, tmp_path / "run")
     out = export_run(tmp_path / "run").folder
     assert "coterie." not in (out / "inputs.py").read_text().replace("`coterie export`", "")
+    monkeypatch.syspath_prepend(out)
     made = runpy.run_path(str(out / "inputs.py"))["inputs"]
     names = ("age", "ward", "smokes", "seen")
     rows = [{name: table[name][at] for name in names} for at in range(20)]

@@ -77,7 +77,7 @@ class DeploymentSettings:
         shape: of one input.
         classes: the names of the classes, or of the tokens, in order; none where targets are numbers.
         target_shape: of the targets of a sample, where there are several.
-        columns: of a table, by name: ``number``, ``boolean``, ``date``, or a list of categories. The
+        columns: of a table, by name: ``number``, ``boolean``, ``time``, or a list of categories. The
             shape is ``()`` then, since the inputs are made of them.
         min_clients: a round begins when this many are connected.
         longest_wait: seconds that a round waits for them.

@@ -182,7 +182,7 @@ def _fill(
     _write_groups(folder / "groups.csv", population.names, source.checkpoint, models)
     loader = folder / "load.py"
     needs = write_loader(loader, composed, population, models, source.own_part)
-    write_columns(folder, population)
+    write_columns(folder, composed)
     # It chooses among the shared models, so it would leave out what a client has of its own.
     predicts = has_record(composed) and own is None and not source.keeps
     if predicts:

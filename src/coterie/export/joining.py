@@ -11,8 +11,9 @@ import numpy as np
 from coterie.config.problems import Problem, refuse
 from coterie.core.keys import Key
 from coterie.data.partitions.helpers import split_train_test
+from coterie.data.tabular.new_rows import NEW_CLIENT
 from coterie.errors import DataError
-from coterie.export.new_rows import NEW_CLIENT, read_new_rows
+from coterie.export.table_files import read_new_rows
 from coterie.runs.compose import Composed
 from coterie.runs.folder.checkpoints import Checkpoint
 from coterie.runs.folder.store import RunFolder
@@ -71,8 +72,9 @@ def read_joining(data: str | PathLike[str] | pd.DataFrame, composed: Composed) -
     """
     new = read_new_rows(data, composed)
     names = tuple(dict.fromkeys(new.client.tolist()))
-    if names == (NEW_CLIENT,):
-        raise DataError("--data: rows without a client, got no such column; expected one")
+    if NEW_CLIENT in names:
+        rows = int((new.client == NEW_CLIENT).sum())
+        raise DataError(f"--data: rows without a client, got {rows}; expected one in each row")
     if not new.labelled.all():
         row = int(np.argmin(new.labelled))
         raise DataError(f"--data: a row without a label, got row {row}; expected labels in all")

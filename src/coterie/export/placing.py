@@ -12,9 +12,9 @@ from torch import Tensor
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.own_model import Adapts
+from coterie.data.tabular.new_rows import NewRows
 from coterie.errors import ConfigError
 from coterie.export.models import ServedClients, served_models
-from coterie.export.new_rows import NewRows
 from coterie.export.source import ExportSource
 from coterie.export.table_outputs import TaskRecord, nearest_group, placed_by_labels
 from coterie.local.describe import describe_inputs

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from coterie.data.tabular.new_rows import NewRows
 from coterie.errors import ConfigError
 from coterie.export.calibration import CalibrationRule, calibration_of
-from coterie.export.new_rows import NewRows, read_new_rows
 from coterie.export.placing import Placed, place_clients
 from coterie.export.source import ExportSource
-from coterie.export.table_files import TableRoles, task_record
+from coterie.export.table_files import read_new_rows, task_record
 from coterie.export.table_outputs import TaskRecord, calibrated, columns_of, logits_of
 from coterie.files import csv_text
 from coterie.runs.spec import outputs_of
@@ -80,8 +80,7 @@ def predict(
             "run: what real clients keep, and their data, are on their own nodes, got a run of real "
             "clients; expected one of a simulation, or predict.py of `coterie export`"
         )
-    roles = TableRoles.of(composed)
-    task = task_record(composed, () if roles is None else roles.labels)
+    task = task_record(composed)
     new = read_new_rows(data, composed)
     placed = place_clients(source, new, task)
     outputs = _outputs(source, new, placed)

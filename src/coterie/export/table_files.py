@@ -1,83 +1,118 @@
-"""The files by which an export makes inputs of rows of a table, and predicts them.
+"""What an export and a prediction know of a run on a table: its columns, and its task.
 
-They are ``columns.json`` and ``inputs.py``, and ``predict.json``, ``outputs.py`` and ``predict.py``,
-which does without Coterie what `coterie predict` does.
+The files are ``rows.py``, ``inputs.py`` and ``columns.json``, which make inputs of rows, and
+``outputs.py``, ``predict.py`` and ``predict.json``, which does without Coterie what `coterie
+predict` does.
 """
 
 from __future__ import annotations
 
 import inspect
 import json
-import runpy
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
 from importlib import resources
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
-from coterie.data import Population
-from coterie.data.tabular.inputs import TableInputs
-from coterie.data.tabular.raw import Column, RawTable, Window
-from coterie.errors import ConfigError
-from coterie.export import placing, table_inputs, table_outputs
+from coterie.data import rows as reading
+from coterie.data.images.cache import cached_images
+from coterie.data.images.decoding import decode
+from coterie.data.tabular import new_rows
+from coterie.data.tabular.arrow import image_bytes, is_images
+from coterie.data.tabular.new_rows import NewRows
+from coterie.errors import ConfigError, DataError
+from coterie.export import placing, table_outputs
 from coterie.export.calibration import calibration_of
-from coterie.export.new_rows import NEW_CLIENT
 from coterie.export.source import ExportSource
 from coterie.files import FORMULA
 from coterie.rules.newcomers import ONE_MODEL, WITHOUT_LABELS
 from coterie.runs.compose import Composed
 from coterie.tasks import Binary, Classification, Multilabel, Regression
+from coterie.terminal import warn
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+READER = "rows.py"
+INPUTS = "inputs.py"
 COLUMNS = "columns.json"
-MODULE = "inputs.py"
-TRIED_ROWS = 32
-TOLERANCE = 1e-6  # of a feature: both compute in float64 and round once
-
-RECORD = "predict.json"
 OUTPUTS = "outputs.py"
+RECORD = "predict.json"
 PROGRAM = "predict.py"
 
 
-@dataclass(frozen=True, slots=True)
-class TableRoles:
-    """What columns of a run's own table are for.
+def rows_record(composed: Composed) -> dict[str, Any] | None:
+    """What `coterie.data.tabular.new_rows` must know of a run; ``None`` where its data are no table."""
+    table = composed.population.table
+    config = composed.experiment
+    if table is None and config.name("source") != "file":
+        return None
+    record: dict[str, Any] = {"rules": None, "features": None, "window": None, "step": 0.0}
+    kinds: dict[str, str] = {}
+    if table is None:
+        options = config.options("source")
+        label = options["label"]
+        record |= {"client": options["client"], "features": options["features"]}
+        record["labels"] = [label] if isinstance(label, str) else list(label)
+        record["shape"] = list(composed.population.shape)
+    else:
+        origin = table.raw.origin
+        rules = table.encoder.record()
+        kinds = {rule["name"]: rule.get("kind", reading.CATEGORY) for rule in rules}
+        record |= {"rules": rules, "client": origin.client, "labels": list(origin.labels)}
+        if origin.window is not None:
+            record |= {"window": origin.window.model_dump(), "step": origin.step}
+            kinds[origin.window.time] = origin.moments
+    task = composed.spec.task
+    record["classes"] = list(composed.label_names) if task.class_labels else None
+    kind = reading.CATEGORY if task.class_labels else reading.NUMBER
+    roles = {**dict.fromkeys(record["labels"], kind), record["client"]: reading.IDENTIFIER}
+    record["kinds"] = {**roles, **kinds}
+    return record
 
-    Args:
-        features: the columns of inputs, or one column of lists; ``None`` where `columns.json` says.
+
+def read_new_rows(data: str | PathLike[str] | pd.DataFrame, composed: Composed) -> NewRows:
+    """Read a table with the columns of the run's own data, as tensors.
+
+    Labels, clients and columns of inputs may be missing.
     """
-
-    labels: tuple[str, ...]
-    client: str
-    features: tuple[str, ...] | str | None = None
-    window: Window | None = None
-
-    @classmethod
-    def of(cls, composed: Composed) -> TableRoles | None:
-        """Those of a run; ``None`` for a run whose data are no table."""
-        table = composed.population.table
-        if table is not None:
-            origin = table.raw.origin
-            return cls(_names(origin.label), origin.client, None, origin.window)
-        if composed.experiment.name("source") != "file":
-            return None
-        options = composed.experiment.options("source")
-        features = options["features"]
-        if not isinstance(features, str):
-            features = tuple(features)
-        return cls(_names(options["label"]), options["client"], features)
-
-
-def _names(columns: str | list[str]) -> tuple[str, ...]:
-    if isinstance(columns, str):
-        return (columns,)
-    return tuple(columns)
+    record = rows_record(composed)
+    if isinstance(data, str | PathLike):
+        path = Path(data)
+        if not path.is_file():
+            raise DataError(f"--data: no such file, got {path}; expected a .parquet or .csv file")
+        if record is None or path.suffix.lower() not in reading.SUFFIXES:
+            raise DataError(
+                "data.source: predictions are for tables, got "
+                f"{composed.experiment.name('source')!r} and {path.name}; expected a run on source "
+                "'file' or another table, and a .parquet or .csv file"
+            )
+    assert record is not None
+    new = new_rows.read_new_rows(data, record, _images)
+    for line in new.lines:
+        warn(line)
+    target = torch.from_numpy(new.target)
+    if not composed.spec.task.class_labels:
+        target = target.float()
+    return replace(new, x=torch.from_numpy(new.x), target=target)
 
 
-def task_record(composed: Composed, labels: tuple[str, ...]) -> dict[str, Any]:
+def _images(rows: reading.Rows, name: str) -> Any:
+    """The pixels of a column of images; ``None`` for one of lists."""
+    if not is_images(rows.frame[name]):
+        return None
+    blobs = image_bytes(rows, name)
+    path = Path(rows.where)
+    return cached_images(path, name, len(blobs), lambda: decode(blobs, f"{path}: column {name}"))
+
+
+def task_record(composed: Composed) -> dict[str, Any]:
     """The task of a run as `coterie.export.table_outputs` has it."""
+    found = rows_record(composed)
+    labels = [] if found is None else found["labels"]
     task = composed.spec.task
     names = list(composed.label_names)
     if isinstance(task, Binary | Classification):
@@ -96,10 +131,10 @@ def task_record(composed: Composed, labels: tuple[str, ...]) -> dict[str, Any]:
 def has_record(composed: Composed) -> bool:
     """Whether rows of a table can be predicted by the run's models."""
     known = Binary | Classification | Regression | Multilabel
-    return isinstance(composed.spec.task, known) and TableRoles.of(composed) is not None
+    return isinstance(composed.spec.task, known) and rows_record(composed) is not None
 
 
-def _targets(labels: tuple[str, ...], count: int) -> list[str]:
+def _targets(labels: list[str], count: int) -> list[str]:
     """The names of the targets: their columns, or the numbers of a column of lists."""
     # A single column may hold lists, whose values have no names.
     if len(labels) == count:
@@ -107,52 +142,21 @@ def _targets(labels: tuple[str, ...], count: int) -> list[str]:
     return [str(at) for at in range(count)]
 
 
-# --- columns.json, inputs.py ----------------------------------------------------------------------
+# --- the files ------------------------------------------------------------------------------------
 
 
-def write_columns(folder: Path, population: Population) -> None:
-    """Write the files of a run whose inputs come from columns of a table; none for another run."""
-    table = population.table
-    if table is None:
+def write_columns(folder: Path, composed: Composed) -> None:
+    """Write what reads rows, byte for byte as it is here, and the columns of the run; nothing for a
+    run on other data."""
+    record = rows_record(composed)
+    if record is None:
         return
-    record = json.dumps(table.encoder.record(), indent=1)
-    (folder / COLUMNS).write_text(record + "\n", encoding="utf-8")
-    (folder / MODULE).write_text(inspect.getsource(table_inputs), encoding="utf-8")
-    # A reader of the export cannot compare it with the run, so it is compared now.
-    rows = np.arange(min(TRIED_ROWS, len(table.raw.values)))
-    # Run and not imported, which would leave bytecode in the export.
-    make_inputs = runpy.run_path(str(folder / MODULE))["inputs"]
-    made = make_inputs([row_of(table, row) for row in rows.tolist()])
-    # The first rows of the table, whatever split they are in: the rules are the same for all.
-    tried = RawTable(table.raw.columns, table.raw.values[rows], table.raw.encode)
-    gap = (made - torch.from_numpy(table.encoder.encode(tried))).abs().max().item()
-    if not gap <= TOLERANCE:
-        raise ConfigError(
-            f"{MODULE}: makes other inputs than the run, got a difference of {gap:.1e}; "
-            f"expected at most {TOLERANCE:g}"
-        )
-
-
-def row_of(table: TableInputs, row: int) -> dict[str, Any]:
-    """A row of the table as the export takes it: column -> value, ``None`` where it is missing."""
-    values = table.raw.values[row].tolist()
-    return {
-        column.name: _value(column, value)
-        for column, value in zip(table.raw.columns, values, strict=True)
-    }
-
-
-def _value(column: Column, value: float) -> Any:
-    if np.isnan(value):
-        return None
-    if column.kind == "category":
-        return column.categories[int(value)]
-    if column.kind == "date":
-        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=value)
-    return value
-
-
-# --- predict.json, outputs.py, predict.py ---------------------------------------------------------
+    source = Path(inspect.getfile(reading)).read_bytes()
+    (folder / READER).write_bytes(source)
+    inputs = inspect.getsource(new_rows).replace("from coterie.data.rows", "from rows")
+    (folder / INPUTS).write_text(inputs, encoding="utf-8")
+    text = json.dumps(record, indent=1)
+    (folder / COLUMNS).write_text(text + "\n", encoding="utf-8")
 
 
 def write_predictor(folder: Path, source: ExportSource) -> None:
@@ -168,10 +172,8 @@ def write_predictor(folder: Path, source: ExportSource) -> None:
 def _record(source: ExportSource) -> dict[str, Any]:
     """What `predict.py` must know."""
     composed = source.composed
-    roles = TableRoles.of(composed)
-    assert roles is not None
     # The same record that `coterie predict` computes with.
-    task = task_record(composed, roles.labels)
+    task = task_record(composed)
     rules: dict[str, Any] = {}
     calibration = ""
     two_classes = task["kind"] == "binary" or len(task.get("labels", ())) == 2
@@ -181,14 +183,9 @@ def _record(source: ExportSource) -> dict[str, Any]:
         rules = {"all" if group is None else str(group): rule for group, rule in found.items()}
     return {
         "task": task,
-        "labels": list(roles.labels),
-        "client": roles.client,
-        "features": roles.features,
-        "window": None if roles.window is None else roles.window.model_dump(),
         "groups": source.checkpoint.groups.k,
         "calibration": calibration,
         "calibrators": rules,
-        "new_client": NEW_CLIENT,
         "placed_by": {
             "known": placing.KNOWN,
             "no labels": WITHOUT_LABELS,

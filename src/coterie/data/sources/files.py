@@ -2,118 +2,206 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from coterie.data.images.cache import cached_images
+from coterie.data.images.decoding import decode
+from coterie.data.images.pixels import Pixels, unit
+from coterie.data.npz import read_npz
+from coterie.data.rows import CATEGORY, SUFFIXES, Rows, missing_column
 from coterie.data.samples import Samples, Targets
 from coterie.data.sources.folders import find_file, find_folder
-from coterie.data.tabular.columns import Columns, arrow_columns, open_columns
-from coterie.data.tabular.raw import Encode, Window
-from coterie.data.tabular.roles import Roles, finite, read_targets, train_rows_first
+from coterie.data.tabular.arrow import image_bytes, is_images
+from coterie.data.tabular.raw import ColumnKind, Encode, Window
+from coterie.data.tabular.roles import (
+    Roles,
+    complete,
+    finite,
+    plain_features,
+    read_targets,
+    train_rows_first,
+)
 from coterie.data.tabular.tables import is_mixed, table_samples
+from coterie.data.tabular.training_rows import read_training_rows
 from coterie.errors import DataError, first_line, install_command
 
 # The column that says which split of the dataset a row is of.
 SPLIT = "coterie_split"
 
-ColumnOption = Literal["number", "boolean", "date"] | list[str]
+# Of nodes: a kind, or the names of all categories.
+ColumnOption = ColumnKind | list[str]
 
 
 def file(
     root: Path | None,
     *,
-    path: str,
+    path: str | list[str],
     features: str | list[str] = "x",
     label: str | list[str] = "y",
     client: str = "client",
     split: str = "split",
     shape: list[int] | None = None,
+    columns: dict[str, ColumnKind] | None = None,
     encode: Encode | None = None,
     window: Window | None = None,
     targets: Targets = "classes",
 ) -> Samples:
-    """Your own data: one .parquet, .csv or .npz file with features, labels and the client of each row.
+    """Your own data: .parquet, .csv or .npz with features, labels and the client of each row.
 
     Labels, text or numbers, are mapped to ``0..c-1`` in sorted order; for a task of numbers they are
     kept as they are. ``uint8`` features and images
-    are divided by 255. Columns of text, dates and missing values become numbers by what the clients
+    are divided by 255. Columns of text, times and missing values become numbers by what the clients
     report of them, see ``docs/tables.md``; columns of numbers alone stay as they are, unless
     ``encode`` or ``window`` is set.
 
     Args:
-        path: the file.
+        path: the file; or a list of .parquet and .csv files, or a folder of them, with the rows of
+            one federation.
         features: a column of lists, of image files (PNG or JPEG bytes) or of numbers; a list of
             columns of a table; or ``*`` for all columns of a table that have no other meaning.
         label: the column of labels; for several targets a list of columns, or one of lists.
         client: the column that names the client; it may be absent. The partition `natural` finds it
-            as ``client``.
+            as ``client``. ``(file)``: the name of the file that a row is in.
         split: a column with the values ``train`` and ``test``; without it, all rows are training
             rows.
         shape: shape of one input, where the file has it flat (``[1, 28, 28]``).
+        columns: kinds of columns that are others than they look: ``category``, ``number``,
+            ``boolean``, ``time``; ``identifier`` and ``text`` are no inputs.
         encode: how columns of a table become numbers.
         window: for series: which rows are an input, and which one has its target.
         targets: whether labels are classes, numbers for a task such as regression, or whatever they
             look like.
     """
-    place = find_file(path, root)
-    if place is None:
-        raise DataError(
-            f"data.path: no such file, got {path}; expected a .parquet, .csv or .npz file"
-        )
-    columns = open_columns(place)
+    places = _places(path, root)
     roles = Roles(features, label, client, split)
+    if places[0].suffix.lower() == ".npz":
+        if encode is not None or window is not None:
+            raise DataError(
+                f"data.path: [data.encode] and [data.window] are for tables, got "
+                f"{places[0].name}; expected a .parquet or .csv file"
+            )
+        rows = _rows_of_arrays(places[0], roles)
+        return _samples_of_rows(rows, roles.kinds(targets), roles, shape, targets)
+    # What is forecast is a number.
+    known = roles.kinds("numbers" if window is not None else targets)
+    known |= dict.fromkeys((encode or Encode()).categories, CATEGORY) | (columns or {})
+    rows, kinds = read_training_rows(places, known)
+    for name in columns or {}:
+        rows.column(name, "columns")
     if encode is not None or window is not None:
-        return table_samples(columns, roles, encode or Encode(), window, targets)
-    samples = _samples_of_columns(columns, roles, shape, targets)
+        return table_samples(rows, kinds, roles, encode or Encode(), window, targets)
+    samples = _samples_of_rows(rows, kinds, roles, shape, targets)
     return replace(samples, scaling="pixels are divided by 255, numbers are as in the file.")
 
 
-def _samples_of_columns(
-    columns: Columns, roles: Roles, shape: list[int] | None, targets: Targets
+def _places(path: str | list[str], root: Path | None) -> list[Path]:
+    """The files of a path, of several, or of a folder."""
+    found = []
+    for one in [path] if isinstance(path, str) else path:
+        folder = find_folder(one, root)
+        if folder is not None:
+            inside = sorted(each for each in folder.iterdir() if each.suffix.lower() in SUFFIXES)
+            if not inside:
+                raise DataError(f"data.path: {one}, got no .parquet or .csv file in it")
+            found += inside
+            continue
+        place = find_file(one, root)
+        if place is None:
+            raise DataError(
+                f"data.path: no such file, got {one}; expected a .parquet, .csv or .npz file"
+            )
+        found.append(place)
+    if not found:
+        raise DataError("data.path: got no file; expected at least one")
+    return found
+
+
+def _samples_of_rows(
+    rows: Rows,
+    kinds: Mapping[str, str],
+    roles: Roles,
+    shape: list[int] | None,
+    targets: Targets,
 ) -> Samples:
     """Samples of columns of any kind: inputs of numbers, lists or images, or a table."""
-    if is_mixed(columns, roles.features):
-        return table_samples(columns, roles, Encode(), None, targets)
-    place = columns.path
+    if is_mixed(rows, roles.features):
+        return table_samples(rows, kinds, roles, Encode(), None, targets)
     features = roles.features
     for name in [features] if isinstance(features, str) else features:
-        columns.check(name, "features")
-    y, names = read_targets(columns, roles.label, targets)
-    # `Samples` has training rows first; everything that has a value per row is put in this order.
-    order, train_rows = train_rows_first(columns, roles.split, len(y))
+        rows.column(name, "features")
     if not features:
-        raise DataError(f"data.features: got no column of {place.name}; expected at least one")
-    x = finite(columns.features(features), place)
+        raise DataError(f"data.features: got no column of {rows.name}; expected at least one")
+    kept = complete(rows, kinds, roles.required(rows))
+    # Of all rows: images are cached for the whole file.
+    x = _shaped(_inputs(rows, features), shape, rows.where)
+    rows = rows.kept(kept)
+    y, names = read_targets(rows, roles.label, targets)
+    # `Samples` has training rows first; everything that has a value per row is put in this order.
+    order, train_rows = train_rows_first(rows, roles.split)
+    owners = {name: values[order] for name, values in roles.owners(rows).items()}
+    if len(order) < len(x) or roles.split in rows.names:
+        x = x[np.flatnonzero(kept)[order]]
+    return Samples(
+        torch.from_numpy(x), torch.from_numpy(y[order]), len(names), train_rows, owners, names
+    )
+
+
+def _inputs(rows: Rows, features: str | list[str]) -> NDArray[np.float32]:
+    if isinstance(features, str) and is_images(rows.frame[features]):
+        blobs = image_bytes(rows, features)
+
+        def make() -> Pixels:
+            return decode(blobs, f"{rows.where}: column {features}")
+
+        # The rows of several files are in no file that a cache could know.
+        if not Path(rows.where).is_file():
+            return unit(make())
+        return unit(cached_images(Path(rows.where), features, len(blobs), make))
+    x = finite(plain_features(rows, features), rows.where)
     if x.size == 0:
-        raise DataError(f"{place}: features, got none in {len(x)} rows; expected at least one")
-    x = _shaped(x, shape, len(y), place)
-    extra = roles.owners(columns, order)
-    if order is not None:
-        x = x[order]
-        y = y[order]
-    return Samples(torch.from_numpy(x), torch.from_numpy(y), len(names), train_rows, extra, names)
+        raise DataError(f"{rows.where}: features, got none in {len(x)} rows; expected at least one")
+    return x
 
 
-def _shaped(
-    x: NDArray[np.float32], shape: list[int] | None, rows: int, path: Path
-) -> NDArray[np.float32]:
+def _rows_of_arrays(path: Path, roles: Roles) -> Rows:
+    """The arrays of an npz file as columns, those of several dimensions as lists."""
+    # All arrays at once, so that a damaged one is found before anything is computed.
+    arrays = read_npz(path)
+    labels = arrays.get(roles.labels[0])
+    if labels is None or not labels.ndim:
+        raise missing_column(str(path), roles.labels[0], arrays, "label")
+    columns = {}
+    for name, array in arrays.items():
+        if array.ndim and len(array) == len(labels):
+            columns[name] = pd.Series(array if array.ndim == 1 else list(array))
+        elif name == roles.features:
+            raise DataError(
+                f"{path}: {len(array)} rows of features, {len(labels)} labels; expected as many of each"
+            )
+        elif name in (roles.client, roles.split):
+            raise DataError(
+                f"{path}: {len(array)} values of {name}, {len(labels)} labels; expected as many of each"
+            )
+    return Rows(pd.DataFrame(columns), str(path))
+
+
+def _shaped(x: NDArray[np.float32], shape: list[int] | None, where: str) -> NDArray[np.float32]:
     """The inputs in the shape that the user named."""
-    if len(x) != rows:
-        raise DataError(
-            f"{path}: {len(x)} rows of features, {rows} labels; expected as many of each"
-        )
     if shape is None:
         return x
-    if min(shape, default=0) < 1 or np.prod(shape) * rows != x.size:
+    if min(shape, default=0) < 1 or np.prod(shape) * len(x) != x.size:
         raise DataError(
-            f"data.shape: got {shape}; expected {x.size // rows} values, as the file has"
+            f"data.shape: got {shape}; expected {x.size // len(x)} values, as the file has"
         )
-    return x.reshape(rows, *shape)
+    return x.reshape(len(x), *shape)
 
 
 def hub(
@@ -145,8 +233,9 @@ def hub(
     # A folder of this name is read in its place.
     splits = _load(str(find_folder(id, root) or id), id, subset)
     table = _one_table(splits)
-    columns = arrow_columns(table, Path(id))
-    samples = _samples_of_columns(columns, Roles(features, label, client, SPLIT), None, targets)
+    roles = Roles(features, label, client, SPLIT)
+    rows, kinds = read_training_rows([table], roles.kinds(targets))
+    samples = _samples_of_rows(replace(rows, where=id), kinds, roles, None, targets)
     scaling = "pixels are divided by 255, numbers are as in the dataset."
     names = _class_names(next(iter(splits.values())), label)
     if len(names) != samples.classes:
@@ -215,7 +304,7 @@ def nodes(
         shape: of one input.
         classes: their names, in the order of the labels; none where targets are numbers.
         target_shape: of the targets of one sample, where there are several.
-        columns: of a table, by name: ``number``, ``boolean``, ``date``, or a list of categories; the
+        columns: of a table, by name: ``number``, ``boolean``, ``time``, or a list of categories; the
             shape is ``[]`` then.
         encode: how columns of a table become numbers.
     """

@@ -5,17 +5,18 @@ They are read from the data folder, ``<root>/<name>/all.parquet``, as a table of
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 
+from coterie.data.rows import Rows, decide_kinds, read_rows
 from coterie.data.samples import Samples, Targets
 from coterie.data.sources.folders import dataset_folder
-from coterie.data.tabular.columns import Columns, arrow_columns, open_table
 from coterie.data.tabular.raw import Encode, Window
-from coterie.data.tabular.roles import Roles
+from coterie.data.tabular.roles import Roles, identifiers
 from coterie.data.tabular.tables import ALL, table_samples
 from coterie.errors import DataError
 
@@ -40,14 +41,13 @@ def heart_disease(
     Args:
         label: ``disease``: 0 or 1; ``num``: 0 to 4.
     """
-    columns = _open(root, "heart_disease")
-    columns = arrow_columns(_without_zeros(columns.arrow), columns.path)
+    rows = _without_zeros(_open(root, "heart_disease"))
     # The one is made from the other.
     other = "num" if label == "disease" else "disease"
     roles = Roles(ALL, label, "hospital")
     # A label with the values 0 to 4 has few values, whatever it looks like.
     kind: Targets = "numbers" if targets == "numbers" else "classes"
-    return table_samples(columns, roles, _leaving_out(encode, other), None, kind)
+    return _samples(rows, roles, _leaving_out(encode, other), None, kind)
 
 
 def parkinsons(
@@ -68,15 +68,15 @@ def parkinsons(
             `natural` needs ``split = "source"`` for it.
         fold: which fifth of the patients, 0 to 4: the one after so many, and every fifth from there.
     """
-    columns = _open(root, "parkinsons")
+    rows = _open(root, "parkinsons")
     split = "split"
     if unseen == "patients":
-        columns = _with_unseen_patients(columns, fold)
+        rows = _with_unseen_patients(rows, fold)
         split = "unseen"
     # Both scores come from the same examination: one would give the other away.
     other = "motor_UPDRS" if label == "total_UPDRS" else "total_UPDRS"
     roles = Roles(ALL, label, "patient", split)
-    return table_samples(columns, roles, _leaving_out(encode, other), None, "numbers")
+    return _samples(rows, roles, _leaving_out(encode, other), None, "numbers")
 
 
 def beijing_air(
@@ -95,21 +95,26 @@ def beijing_air(
         label: the column that is forecast.
         window: which hours are an input, and which one has its target.
     """
-    columns = _open(root, "beijing_air")
+    rows = _open(root, "beijing_air")
     if window is None:
         window = Window(past=168, horizon=24, stride=24, season=24)
-    return table_samples(
-        columns, Roles(ALL, label, "station"), encode or Encode(), window, "numbers"
-    )
+    return _samples(rows, Roles(ALL, label, "station"), encode or Encode(), window, "numbers")
 
 
-def _open(root: Path | None, name: str) -> Columns:
-    """The columns of a dataset of the data folder."""
+def _open(root: Path | None, name: str) -> Rows:
+    """The rows of a dataset of the data folder."""
     expected = "expected root or COTERIE_DATA, a folder with the datasets"
     path = dataset_folder(root, name, expected) / "all.parquet"
     if not path.is_file():
         raise DataError(f"data.source: no such file, got {path}; {expected}")
-    return arrow_columns(open_table(path), path)
+    return read_rows(path)
+
+
+def _samples(
+    rows: Rows, roles: Roles, encode: Encode, window: Window | None, targets: Targets
+) -> Samples:
+    kinds = decide_kinds([rows], rows.names) | roles.kinds(targets)
+    return table_samples(rows, kinds, roles, encode, window, targets)
 
 
 def _leaving_out(encode: Encode | None, name: str) -> Encode:
@@ -118,24 +123,14 @@ def _leaving_out(encode: Encode | None, name: str) -> Encode:
     return chosen.model_copy(update={"leave_out": (*chosen.leave_out, name)})
 
 
-def _without_zeros(table: Any) -> Any:
-    """The table with missing values in the place of impossible zeros."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    for name in NEVER_ZERO:
-        values = table[name]
-        nothing = pa.scalar(None, values.type)
-        known = pc.if_else(pc.equal(values, 0), nothing, values)
-        table = table.set_column(table.column_names.index(name), name, known)
-    return table
+def _without_zeros(rows: Rows) -> Rows:
+    """The rows with missing values in the place of impossible zeros."""
+    known = {name: rows.frame[name].mask(rows.frame[name] == 0) for name in NEVER_ZERO}
+    return replace(rows, frame=rows.frame.assign(**known))
 
 
-def _with_unseen_patients(columns: Columns, fold: int) -> Columns:
-    """The columns and one more, which says whether a patient is tested on."""
-    import pyarrow as pa
-
-    _, patient = np.unique(columns.values("patient"), return_inverse=True)
+def _with_unseen_patients(rows: Rows, fold: int) -> Rows:
+    """The rows with one more column, which says whether a patient is tested on."""
+    _, patient = np.unique(identifiers(rows, "patient"), return_inverse=True)
     is_test = patient % FOLDS == fold
-    table = columns.arrow.append_column("unseen", pa.array(np.where(is_test, "test", "train")))
-    return arrow_columns(table, columns.path)
+    return replace(rows, frame=rows.frame.assign(unseen=np.where(is_test, "test", "train")))

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.process import one_library_thread
-from coterie.data.tabular.arrow import is_number
+from coterie.data.rows import is_number
 from coterie.errors import DataError, first_line
 
 Vectors = NDArray[np.float32]

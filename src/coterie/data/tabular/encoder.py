@@ -1,27 +1,28 @@
 """From columns of every kind to the numbers that a network is given.
 
-The transformers are scikit-learn's. They are not fitted on rows, which stay with their clients, but
-on what the clients report (`coterie.data.tabular.reports`).
+The features are those of scikit-learn's ``SimpleImputer``, ``StandardScaler`` and ``OneHotEncoder``.
+They are not fitted on rows, which stay with their clients, but on what the clients report
+(`coterie.data.tabular.reports`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.arrays import FloatArray
 from coterie.core.keys import Key
+from coterie.data.tabular.new_rows import NO_VALUE as MISSING
+from coterie.data.tabular.new_rows import encoded
 from coterie.data.tabular.raw import Column, ColumnKind, Encode, RawTable
 from coterie.data.tabular.reports import MOMENTS, ColumnTotals, value_range
 from coterie.errors import DataError
 
-MISSING = "(missing)"  # the category of a missing value
 OTHER = "(other)"  # the feature of rare categories, and of those that no training row has
 _SHOWN_RARE = 5  # rare categories in a line
 # A variance below this share of the squared mean is rounding, and the column has one value.
@@ -91,23 +92,6 @@ class CategoryRule:
             "no training row has; data.encode.rare says from how many rows on a category has its own"
         )
 
-    @property
-    def transformer(self) -> Any:
-        """Scikit-learn's ``OneHotEncoder``."""
-        # Imported where it is used: most commands read no table, and it takes a second.
-        from sklearn.preprocessing import OneHotEncoder
-
-        # A column in which common categories stand twice and rare ones once: so the encoder takes
-        # for rare what the counts of all clients say, and no record has to hold the counts.
-        column = np.array([*self.common, *self.common, *self.rare], dtype=object)
-        least = None
-        if self.rare:
-            least = 2
-        encoder = OneHotEncoder(
-            min_frequency=least, handle_unknown="infrequent_if_exist", sparse_output=False
-        )
-        return encoder.fit(column[:, None])
-
 
 Rule = NumberRule | CategoryRule
 
@@ -150,46 +134,15 @@ class Encoder:
         found = (rule.note for rule in self.rules if isinstance(rule, CategoryRule))
         return tuple(note for note in found if note)
 
-    @cached_property
-    def _numbers(self) -> tuple[Any, Any]:
-        """Scikit-learn's ``SimpleImputer`` and ``StandardScaler`` of all columns of numbers."""
-        from sklearn.impute import SimpleImputer
-        from sklearn.preprocessing import StandardScaler
-
-        rules = [rule for rule in self.rules if isinstance(rule, NumberRule)]
-        fills = np.array([[rule.fill for rule in rules]], np.float64)
-        # The mean of one row is the row.
-        imputer = SimpleImputer(strategy="mean").fit(fills)
-        scaler = StandardScaler().fit(fills)
-        # What `fit` computes from rows; here the clients' reports have said it.
-        scaler.mean_ = np.array([rule.center for rule in rules])
-        scaler.scale_ = np.array([rule.scale for rule in rules])
-        scaler.var_ = np.square(scaler.scale_)
-        return imputer, scaler
-
     def encode(self, table: RawTable) -> NDArray[np.float32]:
         """The features of each row, float32 ``[R, q]``."""
-        place = {column.name: at for at, column in enumerate(table.columns)}
-        numbers = [rule for rule in self.rules if isinstance(rule, NumberRule)]
-        raw = table.values[:, [place[rule.name] for rule in numbers]]
-        scaled: Iterator[FloatArray] = iter(())
-        if numbers:
-            imputer, scaler = self._numbers
-            scaled = iter(scaler.transform(imputer.transform(raw)).T)
-        x = np.empty((len(table.values), len(self.features)), np.float32)
-        at = 0
-        for rule in self.rules:
-            values = table.values[:, place[rule.name]]
-            width = len(rule.features)
-            if isinstance(rule, CategoryRule):
-                categories = table.columns[place[rule.name]].categories
-                x[:, at : at + width] = _one_hot(rule, values, categories)
-            else:
-                x[:, at] = next(scaled)
-                if rule.flag:
-                    x[:, at + 1] = np.isnan(values)
-            at += width
-        return x
+        columns: dict[str, Any] = {}
+        for column, values in zip(table.columns, table.values.T, strict=True):
+            columns[column.name] = values
+            if column.kind == "category":
+                codes = np.where(np.isnan(values), -1, values).astype(np.int64)
+                columns[column.name] = (codes, column.categories)
+        return encoded(self.record(), columns, len(table.values))
 
     def record(self) -> list[dict[str, Any]]:
         """As plain values, for a file."""
@@ -236,15 +189,6 @@ def _category_rule(total: ColumnTotals, encode: Encode) -> CategoryRule | str:
     if not common:
         return f"no value in {encode.rare} training rows (data.encode.rare)"
     return CategoryRule(total.column.name, tuple(common), tuple(rare))
-
-
-def _one_hot(rule: CategoryRule, codes: FloatArray, categories: Sequence[str]) -> FloatArray:
-    """The features of a column of categories, ``[R, width]``."""
-    # Each category is encoded once, and looked up for each row.
-    names = np.array([*categories, MISSING], dtype=object)
-    encoded: FloatArray = rule.transformer.transform(names[:, None])
-    places: IntArray = np.where(np.isnan(codes), len(categories), codes).astype(np.int64)
-    return encoded[places]
 
 
 # --- from the sum of reports with noise ------------------------------------------------------------

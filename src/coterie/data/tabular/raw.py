@@ -13,7 +13,7 @@ from coterie.core.arrays import FloatArray, IntArray
 
 Count = Annotated[Int, Field(ge=1)]
 
-ColumnKind = Literal["number", "boolean", "date", "category"]
+ColumnKind = Literal["number", "boolean", "time", "category", "identifier", "text"]
 
 
 class Encode(Table):
@@ -82,11 +82,24 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What columns of a table's file are for that are no inputs; ``window`` is that of a series."""
+    """What columns of a table's file are for that are no inputs.
+
+    Args:
+        window: that of a series.
+        moments: the kind of the column of its times.
+        step: between two rows of a series, in its unit, of times in days.
+    """
 
     label: str | list[str] = "y"
     client: str = "client"
     window: Window | None = None
+    moments: str = "number"
+    step: float = 0.0
+
+    @property
+    def labels(self) -> list[str]:
+        """The columns of labels."""
+        return [self.label] if isinstance(self.label, str) else self.label
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -95,7 +108,7 @@ class RawTable:
 
     Args:
         values: float64 ``[R, p]``, NaN where a value is missing. Numbers are as in the file,
-            booleans 0 or 1, dates days since 1 January 1970, categories their place in
+            booleans 0 or 1, times days since 1 January 1970, categories their place in
             ``categories`` of the column.
     """
 

@@ -143,7 +143,7 @@ def check_domains(columns: Sequence[Column], encode: Encode) -> None:
                 f"data.encode.values: missing for the column {column.name!r}, got none; expected "
                 "its categories, since with noise they must be known without looking"
             )
-        if column.kind in ("number", "date") and column.name not in encode.ranges:
+        if column.kind in ("number", "time") and column.name not in encode.ranges:
             raise ConfigError(
                 f"data.encode.ranges: missing for the column {column.name!r}, got none; expected "
                 "[lowest, highest], since with noise they must be known without looking"

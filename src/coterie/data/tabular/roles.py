@@ -1,22 +1,25 @@
-"""What the columns of a user's file are for: labels, clients and splits, one value a row, without gaps."""
+"""What the columns of a user's table are for: labels, clients and splits, one value a row, without gaps."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from coterie.core.arrays import IntArray
+from coterie.data import rows as reading
 from coterie.data.images.pixels import unit
+from coterie.data.rows import CATEGORY, IDENTIFIER, NUMBER, Rows
 from coterie.data.samples import Targets
-from coterie.data.tabular.arrow import Array, require_one_per_row
-from coterie.data.tabular.columns import Columns
 from coterie.errors import DataError
+from coterie.terminal import counted, warn
 
-# Up to it every whole number is a float64.
-EXACT = 2**53
+Array = NDArray[Any]
+
 # A column of numbers with more different values than this, and with fewer rows for each, is taken
 # for numbers to predict.
 MANY_VALUES = 20
@@ -44,75 +47,135 @@ class Roles:
         """The columns of labels."""
         return [self.label] if isinstance(self.label, str) else self.label
 
-    def owners(self, columns: Columns, order: IntArray | None) -> dict[str, Array]:
-        """The client of each row, under the name of the column and under ``client``."""
+    def kinds(self, targets: Targets) -> dict[str, str]:
+        """The kinds of columns that follow from what they are for."""
+        found = {self.client: IDENTIFIER, self.split: CATEGORY}
+        kind = CATEGORY
+        if targets == "numbers" or not isinstance(self.label, str):
+            kind = NUMBER
+        return found | dict.fromkeys(self.labels, kind)
+
+    def required(self, rows: Rows) -> list[str]:
+        """The columns without whose values a row is of no use."""
+        for name in self.labels:
+            rows.column(name, "label")
         # The default column may be absent; one that the user named must be there.
-        if self.client not in columns.names and self.client == "client":
+        if self.client not in rows.names and self.client == "client":
+            return self.labels
+        rows.column(self.client, "client")
+        return [*self.labels, self.client]
+
+    def owners(self, rows: Rows) -> dict[str, Array]:
+        """The client of each row, under the name of the column and under ``client``."""
+        if self.client not in rows.names:
             return {}
-        owners = one_per_row(columns, columns.check(self.client, "client"))
-        if order is not None:
-            owners = owners[order]
         # Under both names, so that partitions find the clients whatever the file calls them.
-        return dict.fromkeys({self.client, "client"}, owners)
+        return dict.fromkeys({self.client, "client"}, identifiers(rows, self.client))
+
+
+def identifiers(rows: Rows, name: str) -> Array:
+    """The identifiers of a column; those that are written as numbers are, so that 9 is before 10."""
+    codes, names = rows.factor(name)
+    known = np.array(names, dtype=object)
+    if not reading.is_text(rows.frame[name]) or not rows.typed:
+        for number in (int, float):
+            # Only where the number says the same: 007 and 7 are two clients.
+            if all(reading.is_number(one) and _text_of(number, one) == one for one in names):
+                known = np.array([number(one) for one in names])
+                break
+    found: Array = known[codes]
+    return found
+
+
+def _text_of(number: type[int] | type[float], text: str) -> str:
+    """The text of a number that a text says; empty where it is none of this kind."""
+    try:
+        value = number(text)
+    except ValueError:
+        return ""
+    if number is int and abs(value) >= 2**63:
+        return ""
+    return str(value)
+
+
+def complete(rows: Rows, kinds: Mapping[str, str], names: Sequence[str]) -> NDArray[np.bool_]:
+    """Which rows have a label and a client; a warning says how many have none."""
+    found = np.ones(len(rows), bool)
+    for name in names:
+        present = rows.present(name, kinds[name])
+        lost = int((found & ~present).sum())
+        if lost:
+            warn(f"{rows.name}: {counted(lost, 'row')} without {name}, left out")
+        found &= present
+    if not found.any():
+        what = f"no rows with {', '.join(names)}" if len(rows) else "no rows"
+        raise DataError(f"{rows.where}: {what}; expected at least one")
+    return found
 
 
 def read_targets(
-    columns: Columns, label: str | list[str], targets: Targets
+    rows: Rows, label: str | list[str], targets: Targets
 ) -> tuple[Array, tuple[str, ...]]:
     """The labels as classes ``0..c-1`` with their names, or as numbers without names."""
-    if targets == "numbers" or (targets == "auto" and look_like_numbers(columns, label)):
-        return _numbers(columns, label), ()
+    if targets == "numbers" or (targets == "auto" and look_like_numbers(rows, label)):
+        return _numbers(rows, label), ()
     if not isinstance(label, str):
         raise DataError(
             f"data.label: a class has one column, got {label}; "
             "expected one name, or a [task] with several targets"
         )
-    labels = one_per_row(columns, columns.check(label, "label"))
-    return _whole_labels(labels, columns.path, label)
+    codes, names = rows.factor(label, by_value=True)
+    if all(map(reading.is_number, names)) and not all(map(_is_whole, names)):
+        raise DataError(
+            f"{rows.where}: column {label}, got fractions; expected labels: whole numbers or text"
+        )
+    return codes, names
 
 
-def look_like_numbers(columns: Columns, label: str | list[str]) -> bool:
+def _is_whole(text: str) -> bool:
+    return text.lstrip("+-").isdigit()
+
+
+def look_like_numbers(rows: Rows, label: str | list[str]) -> bool:
     """Whether labels are numbers to predict: with fractions, or with nearly as many values as rows."""
     if not isinstance(label, str):
         return True
-    values = one_per_row(columns, columns.check(label, "label"))
-    if values.dtype.kind not in "iuf":
+    _, names = rows.factor(label)
+    if rows.typed and not pd.api.types.is_numeric_dtype(rows.frame[label].dtype):
         return False
-    if values.dtype.kind == "f" and (values != np.round(values)).any():
+    # Codes with leading zeros are no numbers.
+    if not all(reading.is_number(one) and not reading.is_code(one) for one in names):
+        return False
+    if not all(map(_is_whole, names)):
         return True
     # Codes of many classes have many rows each; measurements rarely repeat.
-    found = len(np.unique(values))
-    return found > MANY_VALUES and found * FEW_ROWS > len(values)
+    return len(names) > MANY_VALUES and len(names) * FEW_ROWS > len(rows)
 
 
-def _numbers(columns: Columns, label: str | list[str]) -> Array:
+def _numbers(rows: Rows, label: str | list[str]) -> Array:
     """Targets as they are: float32, or int64 for rows of whole numbers such as tokens."""
-    for name in [label] if isinstance(label, str) else label:
-        columns.check(name, "label")
-    values = columns.features(label)
+    values = plain_features(rows, label)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.dtype.kind in "iu" and values.ndim > 1:
         return values.astype(np.int64)
-    return finite(values.astype(np.float64), columns.path, "label")
+    return finite(values.astype(np.float64), rows.where, "label")
 
 
-def one_per_row(columns: Columns, name: str) -> Array:
-    """A column of labels, clients or splits: numbers or text, without gaps."""
-    values = require_one_per_row(columns.values(name), name, columns.path)
-    if len(values) == 0:
-        raise DataError(f"{columns.path}: no rows; expected at least one")
-    if values.dtype.kind == "f" and np.isnan(values).any():
-        row = int(np.isnan(values).argmax())
-        raise DataError(f"{columns.path}: column {name}, got NaN in row {row}; expected none")
-    if values.dtype.kind not in "iufbU":
-        raise DataError(
-            f"{columns.path}: column {name}, got {values.dtype}; expected numbers or text"
+def plain_features(rows: Rows, names: str | list[str]) -> Array:
+    """A column of lists, or columns of numbers, as an array ``[R, ...]`` in the type of the file."""
+    if isinstance(names, str) and rows.kind(names) == reading.ARRAY:
+        return reading.lists_of(rows, names)
+    found = []
+    for name in [names] if isinstance(names, str) else names:
+        column = rows.column(name)
+        found.append(
+            reading.plain_numbers(column) if reading.is_plain(column) else rows.numbers(name)
         )
-    return values
+    return np.stack(found, axis=1)
 
 
-def finite(values: Array, path: Path, what: str = "features") -> NDArray[np.float32]:
+def finite(values: Array, where: str, what: str = "features") -> NDArray[np.float32]:
     """Numbers as float32; bytes are taken for pixels."""
     if values.dtype == np.uint8:
         return unit(values)
@@ -125,49 +188,21 @@ def finite(values: Array, path: Path, what: str = "features") -> NDArray[np.floa
     if bad.any():
         row = int(bad.argmax())
         raise DataError(
-            f"{path}: {what}, got NaN or infinity in row {row}; expected finite numbers"
+            f"{where}: {what}, got NaN or infinity in row {row}; expected finite numbers"
         )
     return x
 
 
-def _whole_labels(values: Array, path: Path, name: str) -> tuple[IntArray, tuple[str, ...]]:
-    """Labels as ``0..c-1`` in sorted order, and their names."""
-    if values.dtype.kind == "f":
-        # pandas writes whole labels as floating-point numbers where a column once had gaps.
-        if (values != np.round(values)).any():
-            raise DataError(
-                f"{path}: column {name}, got fractions; expected labels: whole numbers or text"
-            )
-        # Beyond it not every whole number has a value of its own, and int64 ends soon after.
-        if (np.abs(values) > EXACT).any():
-            largest = float(np.abs(values).max())
-            raise DataError(
-                f"{path}: column {name}, got a label of {largest:g} as a floating-point number; "
-                "expected at most 2^53, or text"
-            )
-        values = values.astype(np.int64)
-    classes, y = np.unique(values, return_inverse=True)
-    return y.astype(np.int64), tuple(str(label) for label in classes)
-
-
-def train_rows_first(columns: Columns, name: str, rows: int) -> tuple[IntArray | None, int]:
-    """An order of the rows that puts training rows first, and how many there are.
-
-    The order is ``None`` where the file has no split: all rows are training rows, as they stand.
-    """
-    if name not in columns.names and name == "split":
-        return None, rows
-    values = one_per_row(columns, columns.check(name, "split"))
-    if len(values) != rows:
-        raise DataError(
-            f"{columns.path}: {len(values)} values of {name}, {rows} labels; "
-            "expected as many of each"
-        )
-    unknown = sorted({str(value) for value in np.unique(values)} - {"train", "test"})
+def train_rows_first(rows: Rows, name: str) -> tuple[IntArray, int]:
+    """An order of the rows that puts training rows first, int64 ``[R]``, and how many there are: all
+    where the file has no split."""
+    if name not in rows.names and name == "split":
+        return np.arange(len(rows)), len(rows)
+    rows.column(name, "split")
+    values = rows.texts(name, "nothing")
+    unknown = sorted(set(values) - {"train", "test"})
     if unknown:
-        raise DataError(
-            f"{columns.path}: column {name}, got {unknown[0]!r}; expected train or test"
-        )
+        raise DataError(f"{rows.where}: column {name}, got {unknown[0]!r}; expected train or test")
     is_test = values == "test"
     # Stable: within train and within test the rows keep the order of the file.
     return np.argsort(is_test, kind="stable"), int((~is_test).sum())

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from coterie.core.arrays import FloatArray, IntArray
-from coterie.data.samples import Samples, Targets
-from coterie.data.tabular.arrow import missing_column
-from coterie.data.tabular.columns import Columns, arrow_columns
-from coterie.data.tabular.raw import Encode, Origin, RawTable, Window
-from coterie.data.tabular.raw_columns import (
-    is_plain_numbers,
-    numbers_as_text,
-    read_column,
-    read_moments,
-    read_raw,
+from coterie.data.rows import (
+    ARRAY,
+    CATEGORY,
+    IDENTIFIER,
+    NUMBER,
+    TEXT,
+    TIME,
+    Rows,
+    is_plain,
+    missing_column,
 )
-from coterie.data.tabular.roles import Roles, one_per_row, read_targets, train_rows_first
+from coterie.data.samples import Samples, Targets
+from coterie.data.tabular.raw import Column, ColumnKind, Encode, Origin, RawTable, Window
+from coterie.data.tabular.roles import (
+    Roles,
+    complete,
+    identifiers,
+    read_targets,
+    train_rows_first,
+)
+from coterie.data.tabular.training_rows import notes_on_values, why_no_input
 from coterie.errors import DataError
-from coterie.terminal import counted, warn
+from coterie.terminal import warn
 
 ALL = "*"  # as features: all columns without another meaning
 
@@ -31,98 +41,102 @@ ALL = "*"  # as features: all columns without another meaning
 _STEP_TOLERANCE = 0.01
 
 
-def is_mixed(columns: Columns, features: str | list[str]) -> bool:
+def is_mixed(rows: Rows, features: str | list[str]) -> bool:
     """Whether features are columns of a table that are not all complete numbers."""
-    if columns.arrow is None:
-        return False
     if features == ALL:
-        return ALL not in columns.names
+        return ALL not in rows.names
     if isinstance(features, str):
         return False
-    present = [name for name in features if name in columns.names]
-    return not all(is_plain_numbers(columns.arrow[name]) for name in present)
+    present = [name for name in features if name in rows.names]
+    return not all(is_plain(rows.frame[name]) for name in present)
 
 
 def table_samples(
-    columns: Columns, roles: Roles, encode: Encode, window: Window | None, targets: Targets
+    rows: Rows,
+    kinds: Mapping[str, str],
+    roles: Roles,
+    encode: Encode,
+    window: Window | None,
+    targets: Targets,
 ) -> Samples:
-    """The samples of a table; their inputs are made when it is known who holds them."""
-    if columns.arrow is None:
-        raise DataError(
-            f"data.path: [data.encode] and [data.window] are for tables, got "
-            f"{columns.path.name}; expected a .parquet or .csv file"
-        )
+    """The samples of a table; their inputs are made when it is known who holds them.
+
+    Args:
+        kinds: of all columns.
+    """
     # A series keeps rows without a label: they are the past of others, or a gap.
     if window is None:
-        columns = _with_values(columns, [*roles.labels, *_client_of(columns, roles)])
-    names = _feature_names(columns, roles, encode, window)
-    table = read_raw(columns.arrow, names, encode, str(columns.path))
-    for line in numbers_as_text(table):
+        rows = rows.kept(complete(rows, kinds, roles.required(rows)))
+    names = _feature_names(rows, roles, encode, window)
+    kinds = dict(kinds) | dict.fromkeys(encode.categories, CATEGORY)
+    codes = (*encode.categories, *roles.labels, roles.split)
+    used = {name: kinds[name] for name in rows.names if name in {*names, *roles.kinds(targets)}}
+    for line in (*rows.lines, *notes_on_values(rows, used, codes)):
         warn(line)
+    for name in names:
+        if kinds[name] in (IDENTIFIER, TEXT):
+            warn(f"column {name}: {why_no_input(rows, name, kinds[name])}; left out")
+    table = read_columns(rows, {name: kinds[name] for name in names}, encode)
     table = replace(table, origin=Origin(roles.label, roles.client, window))
     if window is not None:
-        return series_samples(columns, roles, table, window, targets)
-    y, classes = read_targets(columns, roles.label, targets)
-    order, train_rows = train_rows_first(columns, roles.split, len(y))
+        return series_samples(rows, kinds, roles, table, window, targets)
+    y, classes = read_targets(rows, roles.label, targets)
     # `Samples` has training rows first; the table itself keeps the order of the file.
-    if order is None:
-        order = np.arange(len(y))
+    order, train_rows = train_rows_first(rows, roles.split)
+    owners = {name: values[order] for name, values in roles.owners(rows).items()}
     return Samples(
         torch.from_numpy(order),
         torch.from_numpy(y[order]),
         len(classes),
         train_rows,
-        roles.owners(columns, order),
+        owners,
         classes,
         table=table,
     )
 
 
-def _client_of(columns: Columns, roles: Roles) -> list[str]:
-    """The column of clients, where there is one."""
-    if roles.client in columns.names:
-        return [roles.client]
-    return []
+def read_columns(rows: Rows, kinds: Mapping[str, str], encode: Encode) -> RawTable:
+    """Columns as numbers with missing values, each by its kind."""
+    if not kinds:
+        raise DataError(f"{rows.where}: no column for features, got none; expected at least one")
+    used = {name: kind for name, kind in kinds.items() if kind not in (IDENTIFIER, TEXT)}
+    values = np.empty((len(rows), len(used)))
+    columns = []
+    for place, (name, kind) in enumerate(used.items()):
+        if kind == ARRAY:
+            raise DataError(
+                f"{rows.where}: column {name}, got {rows.type_of(name)}; expected numbers, text, "
+                "booleans or times, or data.encode.leave_out"
+            )
+        if kind == CATEGORY:
+            codes, names = rows.factor(name)
+            values[:, place] = np.where(codes < 0, np.nan, codes)
+            columns.append(Column(name, "category", names))
+        else:
+            values[:, place] = rows.values(name, kind)
+            columns.append(Column(name, cast(ColumnKind, kind)))
+    return RawTable(tuple(columns), values, encode)
 
 
-def _with_values(columns: Columns, names: Sequence[str]) -> Columns:
-    """The rows that have a label and a client; a warning says how many have none."""
-    import pyarrow.compute as pc
-
-    table = columns.arrow
-    for name in names:
-        columns.check(name, "label")
-        known = pc.is_valid(table[name])
-        kept = table.filter(known)
-        if len(kept) < len(table):
-            lost = counted(len(table) - len(kept), "row")
-            warn(f"{columns.path.name}: {lost} without {name}, left out")
-        table = kept
-    if not len(table):
-        raise DataError(f"{columns.path}: no rows with {', '.join(names)}; expected at least one")
-    return arrow_columns(table, columns.path)
-
-
-def _feature_names(
-    columns: Columns, roles: Roles, encode: Encode, window: Window | None
-) -> list[str]:
+def _feature_names(rows: Rows, roles: Roles, encode: Encode, window: Window | None) -> list[str]:
     """The columns that inputs are made of."""
     for name in (*encode.leave_out, *encode.categories):
-        columns.check(name, "encode")
+        rows.column(name, "encode")
     used = {roles.client, roles.split, *encode.leave_out}
     labels = set(roles.labels)
     if window is not None:
-        used.add(columns.check(window.time, "window.time"))
+        rows.column(window.time, "window.time")
+        used.add(window.time)
         # What is predicted is known of the past.
         labels = set()
     used |= labels
     features = roles.features
     if features == ALL:
-        return [name for name in columns.names if name not in used]
+        return [name for name in rows.names if name not in used]
     names = [features] if isinstance(features, str) else features
     for name in names:
-        if name not in columns.names:
-            raise missing_column(columns.path, name, [*columns.names, ALL], "features")
+        if name not in rows.names:
+            raise missing_column(rows.where, name, [*rows.names, ALL], "features")
         if names.count(name) > 1:
             raise DataError(f"data.features: got {name!r} twice; expected each column once")
         if name in labels:
@@ -186,7 +200,12 @@ def _usable(moments: FloatArray, target: FloatArray, past: int, reach: int) -> N
 
 
 def series_samples(
-    columns: Columns, roles: Roles, table: RawTable, window: Window, targets: Targets
+    rows: Rows,
+    kinds: Mapping[str, str],
+    roles: Roles,
+    table: RawTable,
+    window: Window,
+    targets: Targets,
 ) -> Samples:
     """The samples of the series of a table, one series a client."""
     if targets == "classes" or not isinstance(roles.label, str):
@@ -194,10 +213,18 @@ def series_samples(
             f"data.window: predicts one column of numbers, got the label {roles.label!r}; "
             "expected one label and [task] kind = 'regression'"
         )
-    path = str(columns.path)
-    owners = one_per_row(columns, columns.check(roles.client, "client"))
-    moments = read_moments(columns.arrow[window.time], window.time, path)
-    _, target = read_column(columns.arrow[roles.label], roles.label, path, "number")
+    path = rows.where
+    rows.column(roles.client, "client")
+    lacking = int((~rows.present(roles.client)).sum())
+    if lacking:
+        raise DataError(
+            f"{path}: column {roles.client}, got {lacking} missing values; expected none"
+        )
+    owners = identifiers(rows, roles.client)
+    # As text, the tenth of a month would come before the second. ISO times are read as times.
+    kind = NUMBER if kinds[window.time] == NUMBER else TIME
+    moments = rows.values(window.time, kind)
+    target = rows.numbers(roles.label)
     if np.isnan(moments).any():
         raise DataError(f"{path}: column {window.time}, got a row without a time; expected none")
     names, owner = np.unique(owners, return_inverse=True)
@@ -220,13 +247,16 @@ def series_samples(
         )
     reach = window.past + window.horizon - 1
     clients = names[owner[starts]]
+    steps = np.diff(moments)[np.diff(owner) == 0]
+    step = float(np.median(steps)) if len(steps) else 0.0
+    origin = replace(table.origin, moments=kind, step=step)
     return Samples(
         torch.from_numpy(starts),
         torch.from_numpy(target[starts + reach].astype(np.float32)),
         0,
         len(train),
         dict.fromkeys({roles.client, "client"}, clients),
-        table=replace(table, values=table.values[order]),
+        table=replace(table, values=table.values[order], origin=origin),
         naive=persistence(target, starts, window),
     )
 

@@ -4,7 +4,7 @@ share of a dataset. `coterie.deploy.node.node_source` has databases and images."
 from __future__ import annotations
 
 import runpy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.data.tabular.arrow import open_csv
+from coterie.data.rows import ARRAY, SUFFIXES, Rows, is_number, lists_of, read_rows
+from coterie.data.tabular.roles import finite, plain_features
 from coterie.errors import DataError
 
 Pair = tuple[Any, Any]  # inputs [n, ...] and labels [n]
@@ -66,33 +67,60 @@ def load_function(file: Path) -> Callable[[Any], Any]:
 # --- files ----------------------------------------------------------------------------------------
 
 
-def read_files(path: Path, options: Mapping[str, Any]) -> tuple[Pair, Pair | None]:
+def read_files(
+    path: Path,
+    options: Mapping[str, Any],
+    classes: Sequence[str] | None = None,
+    features: Sequence[str] = (),
+) -> tuple[Pair, Pair | None]:
     """Training and test samples from parquet or CSV files.
 
     A folder has ``train.parquet`` or ``train.csv``, and optionally ``test`` of the same kind. Of a
     single file, a fifth of the rows becomes test data. The column ``label`` holds whole numbers from
     0, names of classes, or the numbers or lists of another task. Inputs are a list of numbers in each
-    row of the column ``x``, or else all other columns, one number each.
+    row of the column ``x``, or else all other columns, one number each, by their names.
 
     Args:
         options: of the node: ``label`` and ``input`` name other columns; ``shape``, for example
             ``"8,8"``, reshapes flat rows; ``unlabelled`` says that there are no labels.
+        classes: names of the classes; ``None`` where they are not known.
+        features: the columns of inputs, in the order that all nodes have.
 
     Returns:
         ``None`` for the labels, and for the test samples, of a client without labels.
     """
+    texts = [label_of(options)] if classes else []
+    files = [read_rows(file, texts) for file in split_files(path)]
+    pairs = [pair_of_rows(rows, options, classes, features) for rows in files]
+    names = [input_columns(rows, options, features) for rows in files]
+    if len(names) > 1 and names[0] != names[1]:
+        raise DataError(
+            f"{files[1].where}: other columns than in {files[0].name}, got {', '.join(names[1])}; "
+            f"expected {', '.join(names[0])}"
+        )
+    train = pairs[0]
+    if not path.expanduser().is_dir():
+        return divide(*train)
+    if train[1] is None:
+        return train, None
+    # Empty, but of the shape that is asked of all inputs.
+    return train, pairs[1] if len(pairs) > 1 else (train[0][:0], train[1][:0])
+
+
+def split_files(path: Path) -> list[Path]:
+    """The file of a node; of a folder its training file, and its test file where there is one."""
     path = path.expanduser()
-    if path.is_dir():
-        kind = ".csv" if (path / "train.csv").exists() else ".parquet"
-        train = _read_table(path / f"train{kind}", options)
-        if is_unlabelled(options):
-            return train, None
-        test_file = path / f"test{kind}"
-        if test_file.exists():
-            return train, _read_table(test_file, options)
-        # Empty, but of the shape that is asked of all inputs.
-        return train, (train[0][:0], train[1][:0])
-    return divide(*_read_table(path, options))
+    if not path.is_dir():
+        return [path]
+    found = []
+    for split in ("train", "test"):
+        present = sorted(one for one in path.glob(f"{split}.*") if one.suffix.lower() in SUFFIXES)
+        if not present and split == "train":
+            raise DataError(
+                f"{path}: no training rows to read; expected train.parquet or train.csv"
+            )
+        found += present[:1]
+    return found
 
 
 def divide(x: Any, y: Any) -> tuple[Pair, Pair | None]:
@@ -119,59 +147,91 @@ def rows_to_test(rows: int) -> NDArray[np.bool_]:
     return chosen
 
 
-def _read_table(file: Path, options: Mapping[str, Any]) -> Pair:
-    import pyarrow.parquet as parquet
-
-    try:
-        table = open_csv(file) if file.suffix == ".csv" else parquet.read_table(file)
-    except (OSError, ValueError) as error:
-        line = (str(error).splitlines() or [""])[0]
-        raise DataError(f"{file}: cannot be read, got {line}; expected a parquet file") from None
-    return pair_of_table(table, str(file), options)
+def label_of(options: Mapping[str, Any]) -> str:
+    """The column of a node's labels."""
+    return str(options.get("label", "label"))
 
 
-def pair_of_table(table: Any, where: str, options: Mapping[str, Any]) -> Pair:
-    """The inputs and labels of a table of pyarrow; ``None`` for the labels of a client without any.
+def with_labels(rows: Rows, label: str) -> Rows:
+    """The rows that have a label."""
+    if label not in rows.names:
+        got = f"columns {', '.join(rows.names)}"
+        raise DataError(f"{rows.where}: no labels, got {got}; expected {label!r}, or --unlabelled")
+    if rows.kind(label) == ARRAY:
+        return rows
+    return rows.kept(rows.present(label))
+
+
+def pair_of_rows(
+    rows: Rows,
+    options: Mapping[str, Any],
+    classes: Sequence[str] | None,
+    features: Sequence[str] = (),
+) -> Pair:
+    """The inputs and labels of a table; ``None`` for the labels of a client without any.
 
     Raises:
         DataError: if it holds something else; `NotNumbersError` for columns of another kind.
     """
-    label = str(options.get("label", "label"))
+    label = label_of(options)
     unlabelled = is_unlabelled(options)
-    if label not in table.column_names and not unlabelled:
-        got = f"columns {', '.join(table.column_names)}"
-        raise DataError(f"{where}: no labels, got {got}; expected {label!r}, or --unlabelled")
-    names = _input_columns(table.column_names, options)
+    if not unlabelled:
+        rows = with_labels(rows, label)
+    names = input_columns(rows, options, features)
     try:
-        inputs = _stack([table.column(name).to_pylist() for name in names])
-        shape = _shape_option(options)
-        if shape:
-            inputs = inputs.reshape(len(inputs), *shape)
-        if unlabelled:
-            return inputs, None
-        # Whether labels or numbers is known by the run, which checks them.
-        return inputs, np.asarray(table.column(label).to_pylist())
-    except (ValueError, TypeError) as error:
-        expected = f"inputs in {', '.join(names)}"
-        line = f"{where}: not numbers, got {error}; expected {expected}"
-        raise NotNumbersError(line) from None
+        inputs = plain_features(rows, names[0] if len(names) == 1 else names)
+    except DataError as error:
+        raise NotNumbersError(str(error)) from None
+    inputs = finite(inputs.astype(np.float64), rows.where)
+    shape = _shape_option(options)
+    if shape:
+        inputs = inputs.reshape(len(inputs), *shape)
+    if unlabelled:
+        return inputs, None
+    return inputs, labels_of(rows, label, classes)
 
 
-def _input_columns(columns: list[str], options: Mapping[str, Any]) -> list[str]:
-    """The column that holds inputs as lists, or all columns but the labels'."""
+def input_columns(rows: Rows, options: Mapping[str, Any], features: Sequence[str]) -> list[str]:
+    """The column that holds inputs as lists, or the columns of numbers in the order of all nodes."""
+    if features:
+        for name in features:
+            rows.column(name)
+        return list(features)
     inputs = str(options.get("input", "x"))
-    if inputs in columns:
+    if inputs in rows.names:
         return [inputs]
-    label = str(options.get("label", "label"))
-    return [name for name in columns if name != label]
+    # By name: the order in a file says nothing.
+    return sorted(name for name in rows.names if name != label_of(options))
 
 
-def _stack(columns: list[list[Any]]) -> np.ndarray:
-    """Columns as inputs float32 ``[n, ...]``: one column of lists, or several of numbers."""
-    arrays = [np.asarray(column, np.float32) for column in columns]
-    if arrays[0].ndim > 1:
-        return arrays[0]
-    return np.stack(arrays, axis=1)
+def labels_of(rows: Rows, label: str, classes: Sequence[str] | None) -> NDArray[Any]:
+    """Labels as places in the names of the classes, where they are named; numbers as they are."""
+    found: NDArray[Any]
+    if rows.kind(label) == ARRAY:
+        found = lists_of(rows, label)
+        return found
+    codes, names = rows.factor(label)
+    if not classes:
+        # Whether labels or numbers is known by the run, which checks them.
+        if all(map(is_number, names)):
+            return _whole(rows.numbers(label))
+        found = rows.texts(label)
+        return found
+    unknown = [name for name in names if name not in classes]
+    if not unknown:
+        return np.array([classes.index(name) for name in names], np.int64)[codes]
+    # Whole numbers may be places, where no class has a number for its name.
+    if all(map(is_number, names)) and not any(map(is_number, classes)):
+        return _whole(rows.numbers(label))
+    what = f"a label that is no class, got {unknown[0]!r}"
+    raise DataError(f"node: {what}; expected one of {', '.join(classes)}")
+
+
+def _whole(numbers: NDArray[np.float64]) -> NDArray[Any]:
+    """Whole numbers as such."""
+    if (numbers == np.round(numbers)).all():
+        return numbers.astype(np.int64)
+    return numbers
 
 
 def _shape_option(options: Mapping[str, Any]) -> tuple[int, ...]:

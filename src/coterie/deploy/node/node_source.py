@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,12 @@ from numpy.typing import NDArray
 
 from coterie.data.images.decoding import decode, images_in
 from coterie.data.images.pixels import unit
-from coterie.data.tabular.raw_columns import category_text
+from coterie.data.rows import Rows, read_rows, text_of
 from coterie.deploy.node.data_sources import (
     Pair,
     divide,
     is_unlabelled,
-    pair_of_table,
+    pair_of_rows,
     read_files,
 )
 from coterie.errors import ConfigError, DataError, first_line, install_command
@@ -43,7 +44,7 @@ def is_database(source: str) -> bool:
 
 
 def read_node_data(
-    options: Mapping[str, Any], classes: Sequence[str] | None
+    options: Mapping[str, Any], classes: Sequence[str] | None, features: Sequence[str] = ()
 ) -> tuple[Pair, Pair | None]:
     """Training and test samples of a node, for runs whose inputs are numbers; of one without labels
     ``None`` for the labels and for the test samples.
@@ -52,29 +53,17 @@ def read_node_data(
         options: of the node: ``data``, and what belongs to it, as ``docs/deploy.md`` lists them.
         classes: names of the classes, for labels that are text, and for the folders of images;
             ``None`` where they are not known: labels stay as they are.
+        features: the columns of inputs, in the order that all nodes have.
     """
     source = str(options["data"])
     if is_database(source):
-        table = read_query(options)
-        train, test = divide(*pair_of_table(table, _shown(source), options))
-    else:
-        path = Path(source).expanduser()
-        if is_unlabelled(options) and images_in(path, "*"):
-            return (_images_alone(path), None), None
-        if _has_images(path) and not is_unlabelled(options):
-            return _read_images(path, classes)
-        train, test = read_files(path, options)
-    if test is not None:
-        test = _with_numbers(test, classes)
-    return _with_numbers(train, classes), test
-
-
-def _with_numbers(pair: Pair, classes: Sequence[str] | None) -> Pair:
-    """Labels that are text as their places among the classes."""
-    inputs, labels = pair
-    if labels is None or classes is None or np.asarray(labels).dtype.kind not in "UO":
-        return pair
-    return inputs, places(labels, classes)
+        return divide(*pair_of_rows(read_query(options), options, classes, features))
+    path = Path(source).expanduser()
+    if is_unlabelled(options) and images_in(path, "*"):
+        return (_images_alone(path), None), None
+    if _has_images(path) and not is_unlabelled(options):
+        return _read_images(path, classes)
+    return read_files(path, options, classes, features)
 
 
 def places(labels: Sequence[Any] | NDArray[Any], classes: Sequence[str]) -> NDArray[np.int64]:
@@ -84,7 +73,7 @@ def places(labels: Sequence[Any] | NDArray[Any], classes: Sequence[str]) -> NDAr
         >>> places(["ill", "healthy"], ("healthy", "ill"))
         array([1, 0])
     """
-    names = [str(category_text(label)) for label in labels]
+    names = [text_of(label) for label in labels]
     unknown = sorted(set(names) - set(classes))
     if unknown:
         what = f"a label that is no class, got {unknown[0]!r}"
@@ -95,8 +84,8 @@ def places(labels: Sequence[Any] | NDArray[Any], classes: Sequence[str]) -> NDAr
 # --- a database -----------------------------------------------------------------------------------
 
 
-def read_query(options: Mapping[str, Any]) -> Any:
-    """The answer of a database as a table of pyarrow.
+def read_query(options: Mapping[str, Any]) -> Rows:
+    """The answer of a database.
 
     The query has to say ``ORDER BY``: a fifth of the rows is test data, and which rows these are
     follows from their order.
@@ -113,7 +102,6 @@ def read_query(options: Mapping[str, Any]) -> Any:
         raise DataError(f"{where}: --query: rows in no order, got {got}; expected {expected}")
     try:
         import pandas as pd
-        import pyarrow as pa
         from sqlalchemy import create_engine, make_url, text
         from sqlalchemy.exc import SQLAlchemyError
         from sqlalchemy.pool import NullPool
@@ -136,7 +124,7 @@ def read_query(options: Mapping[str, Any]) -> Any:
                 frame = pd.read_sql_query(text(query), connection)
         finally:
             engine.dispose()
-        return pa.Table.from_pandas(frame, preserve_index=False)
+        return replace(read_rows(frame), where=where)
     except ModuleNotFoundError as error:
         what = f"no driver, got no package {error.name}"
         raise ConfigError(f"{where}: {what}; expected it to be installed") from None

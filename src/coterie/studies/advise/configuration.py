@@ -17,10 +17,19 @@ from pydantic import BaseModel
 from coterie.config.schema import plain, table_of
 from coterie.config.toml_text import put
 from coterie.data.npz import read_npz
-from coterie.data.tabular.arrow import missing_column
-from coterie.data.tabular.columns import open_table
-from coterie.data.tabular.raw_columns import is_plain_numbers, kind_of
-from coterie.errors import ConfigError, DataError, first_line
+from coterie.data.rows import (
+    ARRAY,
+    CATEGORY,
+    EMPTY,
+    IDENTIFIER,
+    TEXT,
+    Rows,
+    is_plain,
+    missing_column,
+    plain_numbers,
+    read_rows,
+)
+from coterie.errors import ConfigError, DataError
 from coterie.experiment import Experiment, check, load_config
 from coterie.experiment.experiment import record_types, table_names
 from coterie.runs.columns import WIDE
@@ -206,17 +215,7 @@ def _names(path: Path) -> list[str]:
     """All columns."""
     if path.suffix == ".npz":
         return list(read_npz(path))
-    if path.suffix == ".csv":
-        return list(open_table(path).column_names)
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    # Only the schema is read: the samples may be large.
-    try:
-        return list(pq.read_schema(path).names)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        reason = first_line(error)
-        raise DataError(f"{path}: cannot be read as parquet ({reason})") from None
+    return list(read_rows(path).names)
 
 
 def _column(
@@ -230,7 +229,7 @@ def _column(
     """The column that the user named, or the first one of a usual name."""
     if named is not None:
         if named not in names:
-            raise missing_column(path, named, names)
+            raise missing_column(str(path), named, names)
         return named
     found = _usual(names, usual)
     if found is None:
@@ -265,7 +264,7 @@ def _named_features(
         chosen = [name.strip() for name in named.split(",")]
         for name in chosen:
             if name not in names:
-                raise missing_column(path, name, names)
+                raise missing_column(str(path), name, names)
         if len(chosen) == 1:
             return chosen[0]
         return chosen
@@ -286,12 +285,12 @@ def _taken(path: Path, others: Sequence[str], lines: list[str]) -> tuple[list[st
         wide = _is_wide([arrays[name] for name in taken])
         left = {name: "no number a row" for name in others if name not in taken}
     else:
-        table = open_table(path)
-        left = {name: why for name in others if (why := _why_left(table[name]))}
+        rows = read_rows(path)
+        left = {name: why for name in others if (why := _why_left(rows, name))}
         taken = [name for name in others if name not in left]
-        plain = all(is_plain_numbers(table[name]) for name in taken)
+        plain = all(is_plain(rows.frame[name]) for name in taken)
         # What is no plain number is encoded anyway, and scaled with it.
-        wide = plain and _is_wide([table[name].to_numpy() for name in taken])
+        wide = plain and _is_wide([plain_numbers(rows.frame[name]) for name in taken])
     if not taken:
         present = ", ".join(sorted(others))
         raise ConfigError(
@@ -306,16 +305,16 @@ def _taken(path: Path, others: Sequence[str], lines: list[str]) -> tuple[list[st
     return taken, wide
 
 
-def _why_left(values: Any) -> str:
+def _why_left(rows: Rows, name: str) -> str:
     """Why a column is no input; empty for one that is."""
-    kind = kind_of(values)
-    if kind is None:
-        return str(values.type)
-    if values.null_count == len(values):
+    kind = rows.kind(name)
+    if kind == ARRAY:
+        return rows.type_of(name)
+    if kind == EMPTY:
         return "no value"
-    if kind == "category":
-        different = len(values.unique())
-        if different > NAMES * len(values):
+    if kind in (CATEGORY, IDENTIFIER, TEXT):
+        different = rows.frame[name].nunique()
+        if different > NAMES * len(rows):
             return f"text with {different:,} different values"
     return ""
 

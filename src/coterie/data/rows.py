@@ -1,0 +1,700 @@
+"""Rows of tables: what a file says, the kind of each column, and its values by this kind.
+
+It needs NumPy and pandas alone, and pyarrow for parquet, so that `coterie export` can write a copy
+of this file beside the models: an export reads rows as Coterie does.
+
+Each column has a kind. `decide_kinds` finds it in the training files, once; later files are read by
+it, whatever their values look like. Identifiers and categories are text from the first byte on.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+try:
+    from coterie.errors import DataError
+except ImportError:  # beside an export, which needs no Coterie
+
+    class DataError(ValueError):  # type: ignore[no-redef]
+        """What is wrong with a file, in one line."""
+
+
+IDENTIFIER = "identifier"
+CATEGORY = "category"
+NUMBER = "number"
+BOOLEAN = "boolean"
+TIME = "time"
+TEXT = "text"
+KINDS = (IDENTIFIER, CATEGORY, NUMBER, BOOLEAN, TIME, TEXT)
+AS_TEXT = (IDENTIFIER, CATEGORY, TEXT)
+ARRAY = "array"  # lists, bytes and records, of which no feature of a table is made
+EMPTY = "empty"  # a column without any value
+
+# Fields of a file without types that are missing values, whatever the column's kind.
+MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "?")
+# Words that are missing values in a column of numbers or times, and may be categories in another.
+MISSING_WORDS = frozenset(
+    [*MISSING, "None", "none", "n/a", "na", "-", "--", ".", "..", "#N/A", "#NA", "<NA>", "NaT", "*"]
+)
+SUFFIXES = (".parquet", ".csv")
+# Up to it every whole number is a float64.
+EXACT = 2**53
+# A text whose values hardly repeat, in so many rows, is no category.
+TEXT_SHARE = 0.9
+TEXT_ROWS = 100
+SECONDS_A_DAY = 86_400.0
+
+# Up to pandas 3.0 a number was not always read as the nearest one of float64.
+_NEAREST = {} if pd.__version__ >= "3.1" else {"float_precision": "round_trip"}
+_WHOLE = re.compile(r"(-?[1-9][0-9]*|0)\.0+")
+_NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*")
+_WITH_COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?\s*")
+_TIME = re.compile(
+    r"\s*[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    r"([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}([.,][0-9]{1,9})?)?\s?(?P<zone>Z|[+-][0-9]{2}:?([0-9]{2})?)?)?\s*"
+)
+_TRUE = ("true", "1", "1.0")
+_FALSE = ("false", "0", "0.0")
+# What pandas calls an index that has no name, and what it makes of it when it reads it again.
+_INDEX = re.compile(r"__index_level_[0-9]+__|Unnamed: [0-9]+|")
+_LONGEST_HEAD = 2**20  # bytes of a head line that are looked at
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The rows of a file, of several, or of a frame.
+
+    Args:
+        where: the file, for messages.
+        typed: whether the file says which columns are numbers and which are text, as parquet does.
+        separator: between the fields of a CSV file.
+        lines: what a user should know, a line each.
+    """
+
+    frame: pd.DataFrame
+    where: str = "data"
+    typed: bool = True
+    separator: str = ","
+    lines: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns, without those of an index."""
+        return tuple(self.frame.columns)
+
+    def column(self, name: str, option: str = "") -> pd.Series:
+        """A column; ``option`` is what asks for it, for the error line."""
+        if name not in self.frame.columns:
+            raise missing_column(self.where, name, self.names, option)
+        return self.frame[name]
+
+    def kept(self, keep: Any) -> Rows:
+        """Some of the rows, by a mask or by their numbers."""
+        places = np.flatnonzero(keep) if keep.dtype.kind == "b" else keep
+        return replace(self, frame=self.frame.take(places))
+
+    @property
+    def name(self) -> str:
+        """The name of the file, without its folder."""
+        return Path(self.where).name
+
+    def present(self, name: str, kind: str | None = None) -> Any:
+        """Whether each row has a value, bool ``[R]``."""
+        if kind == NUMBER and self.kind(name) != ARRAY:
+            return ~np.isnan(self.numbers(name))
+        if kind is None or kind in AS_TEXT:
+            return self.factor(name)[0] >= 0
+        return self.frame[name].notna().to_numpy()
+
+    def type_of(self, name: str) -> str:
+        """What the values of a column are, for messages."""
+        kind = self.frame[name].dtype
+        if isinstance(kind, pd.ArrowDtype):
+            return str(kind.pyarrow_dtype)
+        return "lists or bytes" if pd.api.types.is_object_dtype(kind) else str(kind)
+
+    def kind(self, name: str) -> str:
+        """The kind of the values of a column, one of `KINDS`, `ARRAY` or `EMPTY`."""
+        return _kind(self.column(name), self.typed, self.separator)
+
+    def factor(self, name: str, by_value: bool = False) -> tuple[Any, tuple[str, ...]]:
+        """A column as text: int64 ``[R]`` places, -1 where a value is missing, and the sorted texts.
+
+        Args:
+            by_value: numbers are sorted as such, so that 9 comes before 10.
+        """
+        column = self._single(name)
+        codes, values = pd.factorize(column)
+        _refuse_inexact(values, name, self.where)
+        texts = [self._text(value) for value in values.tolist()]
+        known = {text for text in texts if text is not None}
+        ordered = sorted(known)
+        if by_value and not (self.typed and is_text(column)) and all(map(is_number, known)):
+            ordered = sorted(known, key=lambda text: (float(text), text))
+        place = {text: at for at, text in enumerate(ordered)}
+        # The last is for missing values, whose code is -1.
+        places = [-1 if text is None else place[text] for text in texts]
+        return np.array([*places, -1], np.int64)[codes], tuple(ordered)
+
+    def _single(self, name: str) -> pd.Series:
+        column = self.column(name)
+        if _is_array(column):
+            got = self.type_of(name)
+            raise DataError(f"{self.where}: column {name}, got {got}; expected one value per row")
+        return column
+
+    def texts(self, name: str, missing: str | None = None) -> Any:
+        """A column as text, object ``[R]``."""
+        codes, names = self.factor(name)
+        return np.array([*names, missing], dtype=object)[codes]
+
+    def _text(self, value: Any) -> str | None:
+        text = text_of(value)
+        if not self.typed and text.strip() in MISSING:
+            return None
+        return text
+
+    def numbers(self, name: str) -> Any:
+        """A column of numbers or booleans, float64 ``[R]``, NaN where a value is missing."""
+        column = self.column(name)
+        if (
+            is_text(column)
+            or pd.api.types.is_object_dtype(column.dtype)
+            or isinstance(column.dtype, pd.CategoricalDtype)
+        ):
+            return self._parsed(name, NUMBER, self._number)
+        if not pd.api.types.is_numeric_dtype(column.dtype):
+            raise _wrong(self.where, name, NUMBER, str(column.dtype))
+        values = np.array(column.to_numpy(np.float64, na_value=np.nan), np.float64)
+        if np.isinf(values).any():
+            row = int(np.isinf(values).argmax())
+            raise DataError(
+                f"{self.where}: column {name}, got infinity in row {row}; expected numbers"
+            )
+        return values
+
+    def booleans(self, name: str) -> Any:
+        """A column of yes and no as 1 and 0, float64 ``[R]``, NaN where a value is missing."""
+        return self._parsed(name, BOOLEAN, _boolean)
+
+    def times(self, name: str) -> Any:
+        """A column of times as days since 1 January 1970, float64 ``[R]``, NaN where one is missing."""
+        column = self.column(name)
+        if pd.api.types.is_datetime64_any_dtype(column.dtype):
+            return _days(pd.DatetimeIndex(column))
+        return self._parsed(name, TIME, _moment)
+
+    def values(self, name: str, kind: str) -> Any:
+        """A column by its kind, float64 ``[R]``; of categories see `factor`."""
+        if kind == TIME:
+            return self.times(name)
+        if kind == BOOLEAN:
+            return self.booleans(name)
+        return self.numbers(name)
+
+    def _number(self, value: Any) -> float:
+        if not isinstance(value, str):
+            return float(value)
+        if _NUMBER.fullmatch(value):
+            return float(value)
+        if self.separator != "," and _WITH_COMMA.fullmatch(value):
+            return float(value.replace(",", "."))
+        raise ValueError(value)
+
+    def _parsed(self, name: str, kind: str, parse: Callable[[Any], float]) -> Any:
+        """Each different value once, by ``parse``."""
+        column = self._single(name)
+        codes, values = pd.factorize(column)
+        found = []
+        for value in values.tolist():
+            if isinstance(value, str) and value.strip() in MISSING_WORDS:
+                found.append(np.nan)
+                continue
+            try:
+                found.append(parse(value))
+            except (ValueError, TypeError):
+                raise _wrong(self.where, name, kind, repr(value)) from None
+        return np.array([*found, np.nan], np.float64)[codes]
+
+
+def missing_column(where: str, name: str, present: Collection[str], option: str = "") -> DataError:
+    """The error for a column that a file does not have: it names those it has, and the nearest."""
+    known = sorted(present)
+    near = get_close_matches(name, known, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    asked = f"data.{option}: " if option else ""
+    expected = ", ".join(known) or "(none)"
+    return DataError(f"{asked}{where}: no column {name!r}; expected one of {expected}{hint}")
+
+
+def _wrong(where: str, name: str, kind: str, got: str) -> DataError:
+    word = "date" if kind == TIME else kind
+    return DataError(f"{where}: column {name}, expected a {word} in each row (got {got})")
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is written as a number."""
+    return _NUMBER.fullmatch(text) is not None
+
+
+def is_code(text: str) -> bool:
+    """Whether a text has the digits of a number, with zeros before it: a code, such as 007."""
+    return len(text) > 1 and text.startswith("0") and text.isdigit()
+
+
+def is_text(column: pd.Series) -> bool:
+    """Whether a column has the type of text, or of categories of text."""
+    kind = column.dtype
+    if isinstance(kind, pd.CategoricalDtype):
+        kind = kind.categories.dtype
+    return isinstance(kind, pd.StringDtype)
+
+
+def is_plain(column: pd.Series) -> bool:
+    """Whether a column has numbers or booleans alone, and all of them."""
+    return pd.api.types.is_numeric_dtype(column.dtype) and not column.isna().any()
+
+
+def plain_numbers(column: pd.Series) -> Any:
+    """The values of such a column in the type of the file."""
+    kind: Any = getattr(column.dtype, "numpy_dtype", column.dtype)
+    return column.to_numpy(kind)
+
+
+def text_of(value: Any) -> str:
+    """A value as text: a whole number that passed through a fraction as the whole number.
+
+    Example:
+        >>> [text_of(value) for value in (1, 1.0, "1.0", "01", "true", True, 1.5)]
+        ['1', '1', '1', '01', 'true', 'True', '1.5']
+    """
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    text = str(value)
+    if _WHOLE.fullmatch(text):
+        return text.partition(".")[0]
+    return text
+
+
+def _boolean(value: Any) -> float:
+    text = str(value).strip().lower()
+    if text not in (*_TRUE, *_FALSE):
+        raise ValueError(value)
+    return float(text in _TRUE)
+
+
+def _moment(value: Any) -> float:
+    # Whole numbers would be taken for nanoseconds since 1970.
+    if isinstance(value, (bool, int, float)) or (
+        isinstance(value, str) and not _TIME.fullmatch(value)
+    ):
+        raise ValueError(value)
+    moment = pd.Timestamp(value.strip() if isinstance(value, str) else value)
+    return float(_days(pd.DatetimeIndex([moment]))[0])
+
+
+def _days(moments: pd.DatetimeIndex) -> Any:
+    """Days since 1 January 1970; a time without a zone is that of Greenwich."""
+    if moments.tz is not None:
+        moments = moments.tz_convert("UTC").tz_localize(None)
+    stamps = moments.to_numpy("datetime64[us]")
+    seconds = stamps.astype(np.int64) / 1e6
+    return np.where(np.isnat(stamps), np.nan, seconds / SECONDS_A_DAY)
+
+
+def _is_array(column: pd.Series) -> bool:
+    """Whether values are lists, bytes or records, or times of a day or durations of Arrow."""
+    if isinstance(column.dtype, pd.ArrowDtype):
+        return True
+    if not pd.api.types.is_object_dtype(column.dtype):
+        return False
+    first = column.first_valid_index()
+    return first is not None and isinstance(column[first], (list, tuple, dict, bytes, np.ndarray))
+
+
+def _refuse_inexact(values: Any, name: str, where: str) -> None:
+    if not pd.api.types.is_float_dtype(values.dtype):
+        return
+    sizes = np.abs(np.asarray(values, np.float64))
+    if (sizes > EXACT).any():
+        raise DataError(
+            f"{where}: column {name}, got {sizes.max():g} as a floating-point number; expected at "
+            "most 2^53, or text"
+        )
+
+
+# --- kinds ----------------------------------------------------------------------------------------
+
+
+def _kind(column: pd.Series, typed: bool, separator: str) -> str:
+    kind = column.dtype
+    if _is_array(column):
+        return ARRAY
+    if column.isna().all():
+        return EMPTY
+    if pd.api.types.is_bool_dtype(kind):
+        return BOOLEAN
+    if pd.api.types.is_numeric_dtype(kind):
+        return NUMBER
+    if pd.api.types.is_datetime64_any_dtype(kind):
+        return TIME
+    values = pd.factorize(column)[1].tolist()
+    if all(isinstance(value, str) for value in values):
+        found = CATEGORY if typed else _kind_of_texts(values, separator)
+        if found == CATEGORY and len(values) > TEXT_SHARE * max(len(column), TEXT_ROWS):
+            return TEXT
+        return found
+    return _kind_of_objects(values)
+
+
+def _kind_of_texts(values: Sequence[str], separator: str) -> str:
+    words = [value for value in values if value.strip() not in MISSING_WORDS]
+    if not words:
+        return EMPTY
+    if all(map(_NUMBER.fullmatch, words)):
+        return NUMBER
+    # In a file whose fields stand between commas, a comma may stand between thousands.
+    if separator != "," and all(_NUMBER.fullmatch(w) or _WITH_COMMA.fullmatch(w) for w in words):
+        return NUMBER
+    if all(map(_TIME.fullmatch, words)):
+        return TIME
+    if all(word.strip().lower() in ("true", "false") for word in words):
+        return BOOLEAN
+    return CATEGORY
+
+
+def _kind_of_objects(values: Sequence[Any]) -> str:
+    """The kind of values of Python."""
+    found = pd.api.types.infer_dtype(values)
+    kinds = {
+        "boolean": BOOLEAN,
+        "integer": NUMBER,
+        "floating": NUMBER,
+        "mixed-integer-float": NUMBER,
+        "decimal": NUMBER,
+        "date": TIME,
+        "datetime": TIME,
+        "datetime64": TIME,
+    }
+    if found in kinds:
+        return kinds[found]
+    return CATEGORY
+
+
+def decide_kinds(files: Sequence[Rows], names: Sequence[str]) -> dict[str, str]:
+    """The kind of each column over all files: where they differ, it is a category."""
+    kinds = {}
+    for name in names:
+        found = {rows.kind(name) for rows in files} - {EMPTY}
+        if found == {NUMBER, BOOLEAN}:
+            # Yes and no as 1 and 0, in a file that has no other way to say so.
+            found = {NUMBER}
+        if len(found) > 1:
+            found = {ARRAY} if ARRAY in found else {CATEGORY}
+        kinds[name] = found.pop() if found else NUMBER
+    return kinds
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def read_rows(source: Any, texts: Collection[str] = ()) -> Rows:
+    """The rows of a file, a pandas or pyarrow table, or of dictionaries, one a row.
+
+    Args:
+        texts: columns that are read as text from the first byte on.
+    """
+    if isinstance(source, pd.DataFrame):
+        return _without_index(Rows(_named(source)))
+    if hasattr(source, "column_names"):
+        return _without_index(Rows(frame_of_arrow(source)))
+    if hasattr(source, "to_arrow"):
+        return _without_index(Rows(frame_of_arrow(source.to_arrow())))
+    if isinstance(source, (list, tuple)):
+        return _without_index(Rows(_named(pd.DataFrame(list(source), dtype=object)), typed=False))
+    path = Path(source)
+    suffix = path.suffix.lower()
+    if not path.is_file():
+        raise DataError(f"{path}: cannot be read, got no such file; expected .parquet or .csv")
+    if suffix == ".parquet":
+        return _without_index(Rows(_read_parquet(path), str(path)))
+    if suffix == ".csv":
+        return _without_index(_read_csv(path, texts))
+    raise DataError(
+        f"data.path: unknown format, got {path.name}; expected a .parquet, .csv or .npz file"
+    )
+
+
+def _without_index(rows: Rows) -> Rows:
+    """The rows without the columns that pandas made of an index."""
+    names = [str(name) for name in rows.frame.columns]
+    for name in names:
+        if names.count(name) > 1:
+            raise DataError(
+                f"{rows.where}: column {name}, got it {names.count(name)} times; expected once"
+            )
+    index = [name for name in names if _INDEX.fullmatch(name)]
+    if not index:
+        return rows
+    shown = ", ".join(name or "without a name" for name in index)
+    line = f"{Path(rows.where).name}: column {shown}: an index of pandas, left out"
+    return replace(rows, frame=rows.frame.drop(columns=index), lines=(*rows.lines, line))
+
+
+def _named(frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame whose columns have names that are text; an index with a name is a column."""
+    levels = [name for name in frame.index.names if name is not None]
+    if levels:
+        frame = frame.reset_index(level=levels)
+    frame = frame.reset_index(drop=True)
+    frame.columns = pd.Index([str(name) for name in frame.columns])
+    arrow = [at for at, kind in enumerate(frame.dtypes) if isinstance(kind, pd.ArrowDtype)]
+    if arrow:
+        import pyarrow as pa
+
+        table = pa.table({str(at): frame.iloc[:, at].array.__arrow_array__() for at in arrow})
+        found = frame_of_arrow(table)
+        columns = [
+            found[str(at)] if at in arrow else frame.iloc[:, at] for at in range(frame.shape[1])
+        ]
+        frame = pd.concat(columns, axis=1, keys=frame.columns)
+    return frame
+
+
+def frame_of_arrow(table: Any) -> pd.DataFrame:
+    """A pyarrow table as a frame whose whole numbers stay whole where values are missing."""
+    import pyarrow as pa
+    import pyarrow.types as kinds
+
+    fields = []
+    for one in table.schema:
+        kind = one.type
+        # Polars writes views, which pandas does not know.
+        if str(kind) in ("string_view", "large_string"):
+            kind = pa.large_string()
+        elif str(kind) == "binary_view":
+            kind = pa.large_binary()
+        fields.append(pa.field(one.name, kind))
+    whole = {
+        pa.int8(): pd.Int8Dtype(),
+        pa.int16(): pd.Int16Dtype(),
+        pa.int32(): pd.Int32Dtype(),
+        pa.int64(): pd.Int64Dtype(),
+        pa.uint8(): pd.UInt8Dtype(),
+        pa.uint16(): pd.UInt16Dtype(),
+        pa.uint32(): pd.UInt32Dtype(),
+        pa.uint64(): pd.UInt64Dtype(),
+        pa.bool_(): pd.BooleanDtype(),
+        pa.string(): pd.StringDtype(na_value=np.nan),
+        pa.large_string(): pd.StringDtype(na_value=np.nan),
+    }
+
+    def mapped(kind: Any) -> Any:
+        other = kinds.is_nested(kind) or kinds.is_duration(kind) or kinds.is_time(kind)
+        if other or kinds.is_binary(kind) or kinds.is_large_binary(kind):
+            return pd.ArrowDtype(kind)
+        return whole.get(kind)
+
+    table = table.cast(pa.schema(fields))
+    return table.to_pandas(types_mapper=mapped, ignore_metadata=True, date_as_object=False)
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        # Checksums of pages, where the file has them: a bit that flipped would be another value.
+        with pq.ParquetFile(path, page_checksum_verification=True) as reader:
+            _refuse_twice(reader.schema_arrow.names, str(path))
+            return frame_of_arrow(reader.read())
+    except (pa.ArrowException, OSError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise _unreadable(path, "parquet", error) from None
+
+
+def _unreadable(path: Path, kind: str, error: Exception) -> DataError:
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return DataError(f"{path}: cannot be read as {kind} ({line})")
+
+
+def _read_csv(path: Path, texts: Collection[str]) -> Rows:
+    """A CSV file with a head line."""
+    try:
+        data = path.read_bytes()
+        if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            data = data.decode("utf-16").encode()
+    except (OSError, UnicodeError) as error:
+        raise _unreadable(path, "CSV", error) from None
+    separator = _separator(data)
+    names = _head(path, data, separator)
+    options = {"sep": separator, "encoding": "utf-8-sig", "index_col": False}
+    frame = _csv_frame(path, data, [name for name in texts if name in names], options)
+    _refuse_short_rows(path, data, separator, len(names), len(frame))
+    return Rows(frame, str(path), typed=False, separator=separator)
+
+
+def _csv_frame(
+    path: Path, data: bytes, texts: Collection[str], options: Mapping[str, Any]
+) -> pd.DataFrame:
+    options = {**options, "na_values": list(MISSING), "keep_default_na": False, **_NEAREST}
+    text = pd.StringDtype(na_value=np.nan)
+    try:
+        with warnings.catch_warnings():
+            # More fields than the head line has: pandas would leave out the last ones.
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            # Parts of a column have different types: see below.
+            warnings.simplefilter("ignore", pd.errors.DtypeWarning)
+            frame = pd.read_csv(io.BytesIO(data), dtype=dict.fromkeys(texts, text), **options)
+            mixed = [
+                at for at, kind in enumerate(frame.dtypes) if pd.api.types.is_object_dtype(kind)
+            ]
+            if mixed:
+                names = frame.columns[mixed]
+                again = {**options, "usecols": list(names), "dtype": text}
+                frame[names] = pd.read_csv(io.BytesIO(data), **again)[names]
+            return frame
+    except pd.errors.ParserWarning:
+        error = ValueError("a row has more fields than names in the head line")
+        raise _unreadable(path, "CSV", error) from None
+    except UnicodeDecodeError:
+        raise _other_encoding(path, data, options) from None
+    except (ValueError, OverflowError) as error:
+        raise _unreadable(path, "CSV", error) from None
+
+
+def _other_encoding(path: Path, data: bytes, options: Mapping[str, Any]) -> DataError:
+    """The line that names the first column whose text is not UTF-8."""
+    other = {**options, "encoding_errors": "surrogateescape"}
+    frame = pd.read_csv(io.BytesIO(data), dtype=object, **other)
+    for name in frame.columns:
+        values = [str(name), *map(str, frame[name].unique())]
+        if any("\udc80" <= letter <= "\udcff" for value in values for letter in value):
+            break
+    return DataError(
+        f"{path}: column {name}, got text that is not UTF-8; expected UTF-8, which spreadsheet "
+        "programs call 'CSV UTF-8'"
+    )
+
+
+def _separator(data: bytes) -> str:
+    """What stands between the names of the head line: commas, or else semicolons or tabs."""
+    head = data[:_LONGEST_HEAD].splitlines()[:1]
+    for separator in (b";", b"\t"):
+        if head and separator in head[0] and b"," not in head[0]:
+            return separator.decode()
+    return ","
+
+
+def _head(path: Path, data: bytes, separator: str) -> list[str]:
+    text = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", errors="replace", newline="")
+    try:
+        names = next((row for row in csv.reader(text, delimiter=separator) if row), [])
+    except csv.Error as error:
+        raise _unreadable(path, "CSV", error) from None
+    _refuse_twice([name for name in names if name], str(path))
+    return names
+
+
+def _refuse_twice(names: Sequence[str], where: str) -> None:
+    """Refuse two columns of one name: which is meant cannot be known."""
+    for name in names:
+        if names.count(name) > 1:
+            raise DataError(
+                f"{where}: column {name}, got it {names.count(name)} times; expected once"
+            )
+
+
+def _refuse_short_rows(path: Path, data: bytes, separator: str, width: int, rows: int) -> None:
+    """Refuse rows with fewer fields than names, which pandas would fill with missing values."""
+    if _separators(data, separator) == (width - 1) * (rows + 1):
+        return
+    text = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline="")
+    before = csv.field_size_limit(len(data) + 1)
+    try:
+        reader = csv.reader(text, delimiter=separator)
+        for row in reader:
+            if row and len(row) != width:
+                raise DataError(
+                    f"{path}: cannot be read as CSV (line {reader.line_num} has {len(row)} of "
+                    f"{width} fields)"
+                )
+    except csv.Error as error:
+        raise _unreadable(path, "CSV", error) from None
+    finally:
+        csv.field_size_limit(before)
+
+
+def _separators(data: bytes, separator: str) -> int:
+    """How many separators stand outside of quotes."""
+    if b'"' not in data:
+        return data.count(separator.encode())
+    found = 0
+    quotes = 0
+    step = 2**24
+    for begin in range(0, len(data), step):
+        part = np.frombuffer(data, np.uint8, min(step, len(data) - begin), begin)
+        inside = np.cumsum(part == ord('"'), dtype=np.int32) + quotes
+        found += int(((part == ord(separator)) & (inside % 2 == 0)).sum())
+        quotes = int(inside[-1]) % 2
+    return found
+
+
+# --- lists ----------------------------------------------------------------------------------------
+
+
+def lists_of(rows: Rows, name: str) -> Any:
+    """A column of lists, or of lists of lists, of numbers as an array ``[R, ...]``."""
+    column = rows.column(name)
+    lacking = int(column.isna().sum())
+    if lacking:
+        raise DataError(f"{rows.where}: column {name}, got {lacking} missing values; expected none")
+    try:
+        if isinstance(column.dtype, pd.ArrowDtype):
+            values = _flattened(column)
+        else:
+            values = np.array(column.tolist())
+    except ValueError as error:
+        what = f"lists of different or no length ({error})" if str(error) else "lists"
+        raise DataError(f"{rows.where}: column {name}, got {what}; expected one length") from None
+    if values.dtype.kind not in "iufb" or values.ndim < 2:
+        got = f"{values.dtype} of shape {values.shape}"
+        raise DataError(f"{rows.where}: column {name}, got {got}; expected lists of numbers")
+    return values
+
+
+def _flattened(column: pd.Series) -> Any:
+    """Lists of Arrow as an array, without a Python object for each number."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.types as kinds
+
+    values = column.array.__arrow_array__().combine_chunks()
+    if isinstance(values, pa.ChunkedArray):
+        values = pa.concat_arrays(values.chunks)
+    shape = [len(values)]
+    while kinds.is_nested(values.type) and not kinds.is_struct(values.type):
+        lengths = pc.unique(pc.list_value_length(values)).to_pylist()
+        if len(lengths) != 1 or not lengths[0]:
+            raise ValueError("different lengths")
+        shape.append(lengths[0])
+        values = values.flatten()
+    if values.null_count:
+        raise ValueError(f"{values.null_count} missing values")
+    # A copy: what Arrow holds must not be written to.
+    return np.array(values.to_numpy(zero_copy_only=False)).reshape(shape)

@@ -1,0 +1,306 @@
+"""New rows of a table as inputs of a network, by the record of a run.
+
+Written by `coterie export` beside `rows.py`; needs NumPy and pandas, and no Coterie. `coterie
+predict` reads new rows with the same functions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coterie.data.rows import ARRAY, AS_TEXT, DataError, Rows, lists_of, read_rows
+
+NO_VALUE = "(missing)"  # the category of a missing value
+NEW_CLIENT = "new"  # the client of rows that name none
+SHOWN = 5  # categories of a column, in a line
+# Two steps of a series differ by less than this share, where clocks are exact.
+STEP_TOLERANCE = 0.01
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class NewRows:
+    """Inputs, and what the file says of them.
+
+    Args:
+        x: float32 ``[n, ...]``, the inputs.
+        row: int64 ``[n]``, the row of each in the file, from 0; of a series the last one.
+        client: ``[n]``, the name of the client of each.
+        label: ``[n]``, the labels as text, ``""`` where there is none.
+        target: what the task learns, ``[n]`` or ``[n, t]``; has no meaning without a label.
+        lines: what a user should know, a line each.
+    """
+
+    x: Any
+    row: Any
+    client: Any
+    label: Any
+    target: Any
+    lines: Sequence[str]
+
+    @property
+    def labelled(self) -> Any:
+        """Which have a label, bool ``[n]``."""
+        return self.label != ""
+
+
+def read_new_rows(
+    data: Any, record: Record, images: Callable[[Rows, str], Any] | None = None
+) -> NewRows:
+    """The rows of a file, a frame, or of dictionaries, which may lack labels, clients and columns.
+
+    Args:
+        record: of the run: `kinds` of the columns, `rules` of the encoder or the `features`, the
+            `client`, the `labels`, the `classes`, the `window`, and the `shape` of an input.
+        images: reads a column of images, where that can be done.
+    """
+    kinds = record["kinds"]
+    rows = read_rows(data, [name for name, kind in kinds.items() if kind in AS_TEXT])
+    if not len(rows):
+        raise DataError(f"{rows.where}: no rows; expected at least one")
+    clients = _clients(rows, record["client"])
+    if record["rules"] is None:
+        lines = list(rows.lines)
+        x = _plain_inputs(rows, record, images)
+    else:
+        lines = [*rows.lines, *_absence(rows, record)]
+        x = encoded(record["rules"], _columns(rows, record, lines), len(rows))
+    if record["window"] is not None:
+        return _newest_windows(rows, x, clients, record, lines)
+    label, target = _labels(rows, record)
+    return NewRows(x, np.arange(len(rows)), clients, label, target, lines)
+
+
+def _clients(rows: Rows, name: str) -> Any:
+    """The client of each row; one new client for all rows that name none."""
+    if name in rows.names:
+        return rows.texts(name, NEW_CLIENT)
+    return np.full(len(rows), NEW_CLIENT, dtype=object)
+
+
+def _plain_inputs(rows: Rows, record: Record, images: Callable[[Rows, str], Any] | None) -> Any:
+    """Inputs of numbers, lists or images, as they are."""
+    features = record["features"]
+    names = [features] if isinstance(features, str) else features
+    for name in names:
+        rows.column(name, "features")
+    if isinstance(features, str) and rows.kind(features) == ARRAY:
+        x = images(rows, features) if images else None
+        if x is None:
+            x = lists_of(rows, features)
+    else:
+        x = np.stack([rows.numbers(name) for name in names], axis=1)
+    if x.dtype == np.uint8:
+        x = x / np.float32(255)
+    with np.errstate(over="ignore"):
+        x = x.astype(np.float32).reshape(len(rows), *record["shape"])
+    bad = ~np.isfinite(x.reshape(len(x), -1)).all(axis=1)
+    if bad.any():
+        row = int(bad.argmax())
+        raise DataError(
+            f"{rows.where}: features, got NaN or infinity in row {row}; expected finite numbers"
+        )
+    return x
+
+
+def _absence(rows: Rows, record: Record) -> list[str]:
+    """A line about columns that the file does not have; they are missing in each row."""
+    names = [rule["name"] for rule in record["rules"]]
+    absent = [name for name in names if name not in rows.names]
+    if len(absent) == len(names):
+        raise DataError(
+            f"{rows.where}: no column of the run's inputs, got {', '.join(rows.names)}; expected "
+            f"{', '.join(names)}"
+        )
+    if not absent:
+        return []
+    words = f"no column {absent[0]}, so it is missing in each row"
+    if len(absent) > 1:
+        words = f"no columns {', '.join(absent)}, so they are missing in each row"
+    # A column with another name is the likeliest reason.
+    unused = [name for name in rows.names if name not in record["kinds"]]
+    if unused:
+        words += f"; not used: {', '.join(unused)}"
+    return [f"{rows.name}: {words}"]
+
+
+def _columns(rows: Rows, record: Record, lines: list[str]) -> dict[str, Any]:
+    """The columns of the rules, as `encoded` takes them."""
+    found: dict[str, Any] = {}
+    for rule in record["rules"]:
+        name = rule["name"]
+        category = "common" in rule
+        if name not in rows.names:
+            nothing = np.full(len(rows), np.nan)
+            found[name] = (np.full(len(rows), -1), ()) if category else nothing
+        elif category:
+            found[name] = rows.factor(name)
+            lines += _new_categories(rows, rule, *found[name])
+        else:
+            found[name] = rows.values(name, rule["kind"])
+    return found
+
+
+def _new_categories(
+    rows: Rows, rule: Mapping[str, Any], codes: Any, names: Sequence[str]
+) -> list[str]:
+    """A line where a column has categories that no training row had: another spelling of the same
+    would be taken for something unknown, without a word."""
+    known = [name for name in (*rule["common"], *rule["rare"]) if name != NO_VALUE]
+    new = [at for at, name in enumerate(names) if name not in known]
+    if not new:
+        return []
+    shown = ", ".join(names[at] for at in new[:SHOWN])
+    return [
+        f"{rows.name}: column {rule['name']}: {int(np.isin(codes, new).sum())} of {len(codes)} values "
+        f"are in no training row, got {shown}; known: {', '.join(sorted(known)[:SHOWN])}"
+    ]
+
+
+def inputs(data: Any) -> Any:
+    """The inputs of the rows of a file, a frame, or of dictionaries, a float32 tensor ``[n, ...]``;
+    by the file ``columns.json`` beside this one."""
+    import torch
+
+    record = json.loads(Path(__file__).with_name("columns.json").read_text(encoding="utf-8"))
+    return torch.from_numpy(read_new_rows(data, {**record, "window": None}).x)
+
+
+# --- features of a table ---------------------------------------------------------------------------
+
+
+def encoded(
+    rules: Sequence[Mapping[str, Any]], columns: Mapping[str, Any], rows: int
+) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """The features of each row, float32 ``[R, q]``, by the rules of an encoder's record.
+
+    Args:
+        columns: name -> float64 values, NaN where one is missing; of a column of categories the
+            places of their names, -1 where one is missing, and the names.
+    """
+    made = []
+    for rule in rules:
+        if "common" in rule:
+            made += _one_hot(rule, *columns[rule["name"]])
+            continue
+        values = columns[rule["name"]]
+        missing = np.isnan(values)
+        filled = np.where(missing, rule["fill"], values)
+        made.append((filled - rule["center"]) / rule["scale"])
+        if rule["flag"]:
+            made.append(missing)
+    x = np.empty((rows, len(made)), np.float32)
+    for place, feature in enumerate(made):
+        x[:, place] = feature
+    return x
+
+
+def _one_hot(rule: Mapping[str, Any], codes: Any, names: Sequence[str]) -> list[Any]:
+    """1 for the category of a value, or for all that are rare or unknown; 0 for the others."""
+    known = [*names, NO_VALUE]
+    place = {name: at for at, name in enumerate(known)}
+    codes = np.where(codes < 0, len(names), codes)
+    found = [codes == place.get(name, -1) for name in rule["common"]]
+    if rule["rare"]:
+        common = [place[name] for name in rule["common"] if name in place]
+        found.append(~np.isin(codes, common))
+    return found
+
+
+# --- labels ---------------------------------------------------------------------------------------
+
+
+def _labels(rows: Rows, record: Record) -> tuple[Any, Any]:
+    """The label of each row as text, and what the task learns."""
+    labels = record["labels"]
+    if any(name not in rows.names for name in labels):
+        return np.full(len(rows), "", dtype=object), np.zeros(len(rows))
+    if record["classes"] is None:
+        numbers = np.stack([rows.numbers(name) for name in labels], axis=1)
+        return _texts_of_numbers(numbers), numbers
+    return _classes(rows, labels[0], record["classes"])
+
+
+def _classes(rows: Rows, label: str, classes: Sequence[str]) -> tuple[Any, Any]:
+    codes, found = rows.factor(label)
+    names = [_known_spelling(name, classes) for name in found]
+    unknown = [name for name in names if name not in classes]
+    if unknown:
+        raise DataError(
+            f"{rows.where}: column {label}, got the label {unknown[0]!r}; expected one of "
+            f"{', '.join(classes)}, or none"
+        )
+    places = np.array([*(classes.index(name) for name in names), 0])
+    return np.array([*names, ""], dtype=object)[codes], places[codes]
+
+
+def _known_spelling(name: str, classes: Sequence[str]) -> str:
+    """A truth value as the run has it: files without types write it in small letters, too."""
+    for spelling in (name.capitalize(), name.lower()):
+        if name.lower() in ("true", "false") and name not in classes and spelling in classes:
+            return spelling
+    return name
+
+
+def _texts_of_numbers(numbers: Any) -> Any:
+    """The labels of each row as text, nothing for a row that lacks one of them."""
+    texts = ["" if np.isnan(row).any() else " ".join(f"{one:g}" for one in row) for row in numbers]
+    return np.array(texts, dtype=object)
+
+
+# --- series ---------------------------------------------------------------------------------------
+
+
+def _newest_windows(rows: Rows, x: Any, clients: Any, record: Record, lines: list[str]) -> NewRows:
+    """The inputs of each series that end in its newest row, and every stride before it."""
+    window = record["window"]
+    rows.column(window["time"], "window.time")
+    moments = rows.values(window["time"], record["kinds"][window["time"]])
+    if np.isnan(moments).any():
+        raise DataError(
+            f"{rows.where}: column {window['time']}, got a row without a time; expected none"
+        )
+    _, owner = np.unique(clients, return_inverse=True)
+    order = np.lexsort((moments, owner))
+    counts = np.bincount(owner)
+    past = window["past"]
+    # Backwards from the newest row, which is the one that a forecast is wanted for.
+    found = []
+    begin = 0
+    for count in counts.tolist():
+        newest = np.arange(begin + count - past, begin - 1, -window["stride"])
+        found.append(newest[::-1])
+        begin += count
+    starts = np.concatenate(found).astype(np.int64)
+    if not len(starts):
+        raise DataError(
+            f"{rows.where}: no series is long enough, got {counts.max()} rows; expected at "
+            f"least {past} (data.window.past)"
+        )
+    places = starts[:, None] + np.arange(past)
+    lines += _gaps(rows, moments[order][places], clients[order][starts], record)
+    row = order[starts + past - 1]
+    # What is forecast lies after the last row of each input, so no label is known.
+    nothing = np.full(len(row), "", dtype=object)
+    return NewRows(x[order][places], row, clients[row], nothing, np.zeros(len(row)), lines)
+
+
+def _gaps(rows: Rows, moments: Any, clients: Any, record: Record) -> list[str]:
+    """A line where rows of an input do not follow each other as those of training did."""
+    step = record["step"]
+    if not step or moments.shape[1] < 2:
+        return []
+    broken = (np.abs(np.diff(moments, axis=1) - step) > STEP_TOLERANCE * step).any(axis=1)
+    if not broken.any():
+        return []
+    names = ", ".join(dict.fromkeys(clients[broken].tolist()))
+    return [
+        f"{rows.name}: {int(broken.sum())} of {len(broken)} inputs have a gap in time or another "
+        f"step than in training, of client {names}: their predictions may say nothing"
+    ]

@@ -1,0 +1,179 @@
+"""The rows of all training files, the kind of each column over all of them, and what a user should
+know of their values."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from coterie.data.rows import (
+    ARRAY,
+    AS_TEXT,
+    CATEGORY,
+    IDENTIFIER,
+    MISSING,
+    MISSING_WORDS,
+    NUMBER,
+    TIME,
+    Rows,
+    decide_kinds,
+    is_code,
+    is_number,
+    is_plain,
+    is_text,
+    read_rows,
+)
+
+FILE_NAME = "(file)"  # as the column of clients: the name of the file that a row is in
+# Text with more different numbers than this is no code.
+CODES = 20
+SHOWN = 5  # values, words or names in a line
+
+
+def read_training_rows(
+    sources: Sequence[Any], known: Mapping[str, str]
+) -> tuple[Rows, dict[str, str]]:
+    """The rows of all training files, and the kind of each column over all of them.
+
+    Args:
+        known: kinds that are said by the user, or by what a column is for.
+    """
+    texts = [name for name, kind in known.items() if kind in AS_TEXT]
+    files = [read_rows(source, texts) for source in sources]
+    if FILE_NAME in known:
+        files = [_with_file_name(rows) for rows in files]
+    names = list(dict.fromkeys(name for rows in files for name in rows.names))
+    kinds = decide_kinds(files, [name for name in names if name not in known])
+    kinds = {name: known.get(name) or kinds[name] for name in names}
+    if len(files) == 1:
+        return files[0], kinds
+    texts = [name for name, kind in kinds.items() if kind in AS_TEXT]
+    return _joined([_read_as_text(rows, texts) for rows in files], kinds), kinds
+
+
+def _with_file_name(rows: Rows) -> Rows:
+    name = pd.Series([Path(rows.where).stem] * len(rows), dtype=pd.StringDtype(na_value=np.nan))
+    return replace(rows, frame=rows.frame.assign(**{FILE_NAME: name}))
+
+
+def _read_as_text(rows: Rows, texts: Sequence[str]) -> Rows:
+    """The rows of a file in which some columns are text from the first byte on."""
+    wrong = [name for name in texts if name in rows.names and not is_text(rows.frame[name])]
+    if rows.typed or not wrong:
+        return rows
+    again = read_rows(rows.where, texts)
+    return _with_file_name(again) if FILE_NAME in rows.names else again
+
+
+def _joined(files: Sequence[Rows], kinds: Mapping[str, str]) -> Rows:
+    """The rows of several files one after another, each column by its kind."""
+    frames = []
+    lines = [line for rows in files for line in rows.lines]
+    for rows in files:
+        absent = [name for name in kinds if name not in rows.names]
+        if absent:
+            lines.append(
+                f"{Path(rows.where).name}: no column {', '.join(absent)}: missing in each row"
+            )
+        columns = {
+            name: _column_of_kind(rows, name, kind)
+            for name, kind in kinds.items()
+            if name in rows.names
+        }
+        frames.append(pd.DataFrame(columns).reindex(columns=list(kinds)))
+    frame = pd.concat(frames, ignore_index=True)
+    return Rows(frame, f"{files[0].where} and others", lines=tuple(lines))
+
+
+def _column_of_kind(rows: Rows, name: str, kind: str) -> Any:
+    if kind in AS_TEXT:
+        return pd.Series(rows.texts(name), dtype=pd.StringDtype(na_value=np.nan))
+    if kind == TIME:
+        return pd.to_timedelta(rows.times(name), unit="D") + pd.Timestamp(0)
+    if kind == ARRAY or is_plain(rows.frame[name]):
+        return rows.frame[name].reset_index(drop=True)
+    return rows.values(name, kind)
+
+
+# --- what a user should know ----------------------------------------------------------------------
+
+
+def notes_on_values(rows: Rows, kinds: Mapping[str, str], codes: Collection[str] = ()) -> list[str]:
+    """Lines about words that were taken for missing values, numbers that were taken for categories,
+    and categories that differ by their spelling alone.
+
+    Args:
+        codes: columns of which the user says that they are categories.
+    """
+    lines = []
+    for name, kind in kinds.items():
+        column = rows.frame[name]
+        if kind == ARRAY or not (is_text(column) or pd.api.types.is_object_dtype(column.dtype)):
+            continue
+        if kind in (NUMBER, TIME):
+            lines += _missing_words(column, name)
+        elif kind in (CATEGORY, IDENTIFIER):
+            names = rows.factor(name)[1]
+            lines += _near_equal(names, name)
+            if kind == CATEGORY and name not in codes:
+                lines += _numbers_as_text(rows, names, name)
+    return lines
+
+
+def why_no_input(rows: Rows, name: str, kind: str) -> str:
+    """Why no feature is made of a column of identifiers or of long text."""
+    if kind == IDENTIFIER:
+        return "identifiers"
+    different = rows.frame[name].nunique()
+    return f"text with {different:,} different values in {len(rows):,} rows"
+
+
+def _missing_words(column: pd.Series, name: str) -> list[str]:
+    counts = column.value_counts()
+    words = {
+        word: int(count)
+        for word, count in counts.items()
+        if isinstance(word, str) and word.strip() in MISSING_WORDS - set(MISSING)
+    }
+    if not words:
+        return []
+    shown = ", ".join(map(repr, list(words)[:SHOWN]))
+    return [f"column {name}: {shown} taken for missing values, in {sum(words.values())} rows"]
+
+
+def _numbers_as_text(rows: Rows, names: Sequence[str], column: str) -> list[str]:
+    """A line for a column of text that was meant as numbers: it has many of them."""
+    numbers = [name for name in names if is_number(name)]
+    # A few numbers as text are codes.
+    if len(numbers) <= CODES or any(map(is_code, numbers)):
+        return []
+    why = "they are stored as text"
+    if len(numbers) < len(names):
+        codes, _ = rows.factor(column)
+        codes = codes[codes >= 0]
+        known = np.isin(codes, [at for at, name in enumerate(names) if is_number(name)])
+        odd = next(name for name in names if not is_number(name))
+        why = f"{int((~known).sum())} of {len(codes)} are none, such as {odd!r}"
+    return [
+        f"column {column}: its numbers are taken for categories, since {why}; where they are codes, "
+        "name it in data.encode.categories"
+    ]
+
+
+def _near_equal(names: Sequence[str], column: str) -> list[str]:
+    """A line where texts are equal but for case, spaces at the ends, or how letters are composed."""
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        folded = unicodedata.normalize("NFKC", name).casefold()
+        alike.setdefault(" ".join(folded.split()), []).append(name)
+    pairs = [group for group in alike.values() if len(group) > 1]
+    if not pairs:
+        return []
+    shown = "; ".join(" and ".join(map(repr, group)) for group in pairs[:SHOWN])
+    return [f"column {column}: {shown} differ by their spelling alone, and are taken for others"]
