@@ -102,7 +102,9 @@ def exclusions(tables: Mapping[str, Any]) -> list[Problem]:
         value = _at(tables, path)
         if value is None or (wanted and repr(value) != wanted):
             continue
-        named = feature if wanted else f"[{feature}]"
+        named = f"[{feature}]"
+        if wanted:
+            named = feature
         for one in excluded:
             got = _at(tables, one.path)
             if got is not None and got not in one.allowed:
@@ -114,5 +116,7 @@ def _at(tables: Mapping[str, Any], path: str) -> Any:
     """The value at a dotted path; ``None`` where nothing is set."""
     value: Any = tables
     for part in path.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(part)
     return value

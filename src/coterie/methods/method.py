@@ -69,7 +69,9 @@ class FirstModels:
         if clients < k:
             expected = f"1 to {clients}"
             refuse(Problem("algorithm.groups", "more groups than clients", k, expected))
-        which = range(k) if self.distinct else [0] * k
+        which = [0] * k
+        if self.distinct:
+            which = list(range(k))
         return torch.stack([initial_models(j).to(torch.float32) for j in which])
 
 
@@ -164,7 +166,9 @@ class Clustered:
         seconds = {"grouping": time.perf_counter() - begun - round.clients.ledger.training}
 
         # Step 2: the clients train. A rule that clusters replies needs all of them side by side.
-        collect = side_by_side if method.recluster else method.aggregate.collect
+        collect = method.aggregate.collect
+        if method.recluster is not None:
+            collect = side_by_side
         updates = collect(method.local, method.weigh, groups, plan, round.of("train"))
         groups, plan = plan.answered(groups)
         notes = {**training_notes(method, groups, plan, updates), "seconds": seconds}

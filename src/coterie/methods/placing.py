@@ -46,7 +46,9 @@ def place(algorithm: Algorithm, state: Groups, round: Round) -> Groups:
         return groups
     found, _ = method.recluster(groups, updates, round.of("assign"))
     # Newcomers alone are no reason to split a group.
-    return found if found.k == groups.k else groups
+    if found.k == groups.k:
+        return found
+    return groups
 
 
 def rule_without_labels(algorithm: Algorithm) -> PlacesUnlabelled | None:
