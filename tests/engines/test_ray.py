@@ -371,7 +371,7 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_an_actor_trains_as_serial_does_and_keeps_what_it_was_sent() -> None:
     """What an actor does, in this process: shards come once, and are forgotten when it is told
     so."""
-    from coterie.engines.ray.actor import Actor, ActorJob, Equipment
+    from coterie.engines.ray.actor import Actor, ActorJob, ActorOptions, Equipment
 
     data = blobs(clients=3)
     net = small_net()
@@ -386,7 +386,9 @@ def test_an_actor_trains_as_serial_does_and_keeps_what_it_was_sent() -> None:
     expected = ask(SerialEngine(LocalRunner(data, net, SOLVER)), net, 3)
     for each, gap in (("serial", 0.0), ("vmap", 1e-4)):
         actor = Actor()
-        equipment = Equipment(net, SOLVER, (), each, Device("cpu"), None, None, CLASSIFICATION)
+        equipment = Equipment(
+            net, SOLVER, (), CLASSIFICATION, ActorOptions(each, device=Device("cpu"))
+        )
         assert actor.equip(equipment) == ""
         for given, shards in ((job, (x,)), (replace(job, fresh=()), ())):
             delta, size, loss, seconds = actor.train(given, models, *shards)
@@ -400,7 +402,7 @@ def test_an_actor_trains_as_serial_does_and_keeps_what_it_was_sent() -> None:
 
 
 def test_an_actor_trains_on_the_threads_that_it_is_told() -> None:
-    from coterie.engines.ray.actor import Actor, ActorJob, Equipment
+    from coterie.engines.ray.actor import Actor, ActorJob, ActorOptions, Equipment
     from tests.engines.test_engine_threads import OnThreads
 
     data = blobs(clients=1)
@@ -408,9 +410,7 @@ def test_an_actor_trains_on_the_threads_that_it_is_told() -> None:
     (rows,) = data.train
     index = torch.from_numpy(rows)
     actor = Actor()
-    equipment = Equipment(
-        net, SOLVER, (), "serial", Device("cpu"), None, None, CLASSIFICATION, threads=2
-    )
+    equipment = Equipment(net, SOLVER, (), CLASSIFICATION, ActorOptions(threads=2))
     actor.equip(equipment)
     labels = (data.y[index].numpy(),)
     places = ((("all", 1), slice(None)),)
@@ -466,7 +466,7 @@ def test_actors_score_the_test_samples_together(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("ray.put", lambda value: stored.append(value) or value)
     monkeypatch.setattr("ray.get", lambda values: values)
     engine = RayEngine(LocalRunner(data, net, SOLVER))
-    equipment = Equipment(net, SOLVER, (), "serial", Device("cpu"), None, None, CLASSIFICATION)
+    equipment = Equipment(net, SOLVER, (), CLASSIFICATION)
     answered: list[int] = []
 
     def member() -> Any:

@@ -80,24 +80,36 @@ class ScoreJob:
 
 
 @dataclass(frozen=True, slots=True)
+class ActorOptions:
+    """How actors train.
+
+    Args:
+        load: reads all samples ``[S, ...]`` on the actor's node; ``None``: they are sent in shards.
+        device: of a ``vmap`` actor, ``auto``: the GPU that Ray gives it.
+        memory: of a ``vmap`` actor, GiB.
+        threads: how many the training of one client uses; an actor asks for as many cores.
+    """
+
+    each: Each = "serial"
+    load: Load | None = None
+    device: Device = Device("auto")
+    memory: float | None = None
+    threads: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Equipment:
     """What an actor is made of; sent once.
 
     Args:
         decay: names of the kernels that carry L2.
-        each: how it trains.
-        load: reads all samples on its node; ``None``: they are sent.
     """
 
     module: nn.Module
     solver: Solver
     decay: tuple[str, ...]
-    each: Each
-    device: Device
-    memory: float | None
-    load: Load | None
     task: Task
-    threads: int = 1
+    options: ActorOptions = ActorOptions()
 
 
 def samples_fingerprint(x: Tensor) -> str:
@@ -140,21 +152,21 @@ class Actor:
         self.shards = dict(zip(names, shards, strict=True))
         self.blocks = None
         where = Device()
-        if equipment.each == "vmap":
-            device = equipment.device
+        if equipment.options.each == "vmap":
+            device = equipment.options.device
             # Found here and not by the main process: `auto` means what the actor's own node has.
             where = Device(find_device(device.name), device.precision, device.graphs)
             network = (equipment.module, equipment.solver, equipment.decay)
-            self.blocks = make_blocks(*network, where, equipment.memory)
+            self.blocks = make_blocks(*network, where, equipment.options.memory)
         self.device = where
         # Of networks that train client by client on the device, and of what trains on the CPU.
         self.on_device = Trainers(equipment.module, equipment.decay, where)
         self.trainers = Trainers(equipment.module, equipment.decay)
         self.scorer = None
         self.x = None
-        if equipment.load is None:
+        if equipment.options.load is None:
             return ""
-        self.x = equipment.load()
+        self.x = equipment.options.load()
         return samples_fingerprint(self.x)
 
     def call(self, job: ActorJob, models: NDArray[np.float32], *shards: NDArray[Any]) -> Any:
@@ -180,7 +192,7 @@ class Actor:
         # Whom an error names; `_train_each` moves it on from client to client.
         self.at = job.keys[0].id
         try:
-            with threads(self.equipment.threads):
+            with threads(self.equipment.options.threads):
                 delta, size, loss = self._trained(job, starts)
             return delta, size, loss, time.perf_counter() - begun
         # Returned and not raised: an exception travels without its traceback, which a user of a

@@ -29,9 +29,9 @@ from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.work import Train
 from coterie.data.population import Population
-from coterie.engines.ray.actor import ActorJob
+from coterie.engines.ray.actor import ActorJob, ActorOptions
 from coterie.engines.ray.cluster import Cluster
-from coterie.engines.ray.members import ActorOptions, Member, Members
+from coterie.engines.ray.members import Member, Members
 from coterie.engines.ray.scoring import ActorScoring
 from coterie.engines.ray.shards import ShardStore
 from coterie.engines.simulation import CohortUpdates, SimulationEngine

@@ -17,32 +17,13 @@ from ray.exceptions import RayError, RayTaskError
 
 from coterie.core.arrays import IntArray
 from coterie.core.process import cores
-from coterie.engines.ray.actor import Actor, Each, Equipment, Load, samples_fingerprint
+from coterie.engines.ray.actor import Actor, ActorOptions, Equipment, samples_fingerprint
 from coterie.engines.ray.cluster import Cluster, connect
 from coterie.engines.ray.shards import Name, ShardStore
 from coterie.errors import ConfigError, CoterieError, DataError, RemoteError, first_line
 from coterie.local import LocalRunner
-from coterie.local.device import Device
 
 LOOK = 10.0  # seconds between two looks for nodes that joined
-
-
-@dataclass(frozen=True, slots=True)
-class ActorOptions:
-    """How actors train.
-
-    Args:
-        load: reads all samples ``[S, ...]`` on the actor's node; ``None``: they are sent in shards.
-        device: of a ``vmap`` actor, ``auto``: the GPU that Ray gives it.
-        memory: of a ``vmap`` actor, GiB.
-        threads: how many the training of one client uses; an actor asks for as many cores.
-    """
-
-    each: Each = "serial"
-    load: Load | None = None
-    device: Device = Device("auto")
-    memory: float | None = None
-    threads: int = 1
 
 
 @dataclass(eq=False)
@@ -137,17 +118,7 @@ class Members:
         options = self.options
         if options.load is not None:
             self._fingerprint = samples_fingerprint(torch.as_tensor(runner.population.x))
-        equipment = Equipment(
-            module=runner.module,
-            solver=runner.solver,
-            decay=runner.decay,
-            each=options.each,
-            device=options.device,
-            memory=options.memory,
-            load=options.load,
-            task=runner.task,
-            threads=options.threads,
-        )
+        equipment = Equipment(runner.module, runner.solver, runner.decay, runner.task, options)
         # Into the object store once: a network may be large, and every actor needs it.
         self._equipment = ray.put(equipment)
         # Actors are replaced here and not restarted by Ray, which would not equip them again.
