@@ -28,9 +28,7 @@ from coterie.core.plan import Plan
 from coterie.core.vectors import flatten
 from coterie.core.work import Train
 from coterie.engines import make_clients
-from coterie.local import LocalRunner
 from coterie.models import build_model
-from coterie.objectives import plain
 from coterie.rules.training import train
 
 SOLVER = ct.Solver(epochs=1, batch_size=5, lr=0.01)
@@ -81,16 +79,16 @@ def main() -> None:
     ids = np.random.default_rng(1).permutation(data.clients)
     zeros = np.zeros(len(ids), np.int64)
     plan = Plan(ids, zeros, np.arange(len(ids)) % args.chains)
-    with make_clients("pool", LocalRunner(data, net, SOLVER), workers=args.workers) as clients:
+    with make_clients(data, net, SOLVER, "pool", workers=args.workers) as clients:
         first = np.arange(args.chains)  # makes the pool, with memory for a wave
         clients.run(
-            Train(plain), ids[first], groups.models.repeat(args.chains, 1), first, key=Key(0).at(0)
+            Train(), ids[first], groups.models.repeat(args.chains, 1), first, key=Key(0).at(0)
         )
         pids = [process.pid for process in clients.engine.engine.processes]
         before = used(pids)
         own = time.process_time()
         begun = time.perf_counter()
-        train(Train(plain), groups, plan, Round(1, Key(0).at(1), plan.ids, clients))
+        train(Train(), groups, plan, Round(1, Key(0).at(1), plan.ids, clients))
         wall = time.perf_counter() - begun
         own = time.process_time() - own
         busy = used(pids) - before

@@ -31,7 +31,6 @@ from coterie.engines import SerialEngine
 from coterie.local import LocalRunner
 from coterie.math.group_count import ESTIMATORS, estimate_groups
 from coterie.models import build_model, initial_models
-from coterie.objectives import plain
 
 MOST = 8
 ASKED = 160
@@ -80,7 +79,7 @@ def updates(samples: Any, federation: Federation, groups: int, seed: int) -> tor
     asked = np.sort(key.of("asked").generator().permutation(population.clients)[:ASKED])
     engine = SerialEngine(LocalRunner(population, module, ct.Solver(lr=federation.lr)))
     with Clients(engine, shape=ModelShape(population.classes)) as clients:
-        work = ct.Train(plain, Steps(STEPS))
+        work = ct.Train(how=Steps(STEPS))
         first = np.zeros_like(asked)
         reply = clients.run(work, asked, start, first, key=key.at(0).of("cold_start"))
     return torch.from_numpy(reply.fields["delta"])

@@ -30,7 +30,6 @@ from coterie.core.keep import ClientStore
 from coterie.core.keys import Key
 from coterie.core.work import Train, Work
 from coterie.engines import make_clients
-from coterie.local import LocalRunner
 from coterie.measures.scoring import Scoring, score_round
 from coterie.runs.compose import Composed, compose
 from coterie.runs.loop import RoundResult
@@ -165,7 +164,7 @@ def _scored(result: RoundResult, composed: Mapping[str, Composed], clients: Clie
     for reading, one in composed.items():
         spec = one.spec
         module = spec.network.module
-        with make_clients("serial", LocalRunner(spec.population, module, spec.local)) as others:
+        with make_clients(spec.population, module, spec.local, "serial") as others:
             stores = ClientStores(networks=clients.stores.networks)
             scored = replace(others, stores=stores)
             testable = spec.population.sizes("test") > 0

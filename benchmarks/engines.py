@@ -36,7 +36,6 @@ from coterie.engines import PoolEngine
 from coterie.engines.vmap import VmapEngine
 from coterie.local import LocalRunner
 from coterie.models import build_model
-from coterie.objectives import plain
 
 
 @contextmanager
@@ -92,11 +91,13 @@ def compare(
             torch.set_num_threads(2 if name == "vmap" else 1)
             at = time.perf_counter()
             reply = clients.run(
-                Train(plain, Epochs()), cohort, start, np.zeros_like(cohort), key=key.at(t)
+                Train(how=Epochs()), cohort, start, np.zeros_like(cohort), key=key.at(t)
             )
             seconds[name].append(time.perf_counter() - at)
             while t == 0 and name == "ray" and clients.engine.members.coming():
-                clients.run(Train(plain, 1), cohort[:4], start, np.zeros(4, int), key=key.at(t))
+                clients.run(
+                    Train(how=Epochs(1)), cohort[:4], start, np.zeros(4, int), key=key.at(t)
+                )
             first = reply.fields["delta"] if first is None else first
             gap[name] = max(gap[name], float(np.abs(first - reply.fields["delta"]).max()))
     found = {}

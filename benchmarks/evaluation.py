@@ -32,10 +32,9 @@ import coterie as ct
 from benchmarks.engines import engine_of, two_nodes
 from benchmarks.local_sgd import network, population, solver_of
 from coterie.core.vectors import flatten
-from coterie.core.work import Evaluate, Train
+from coterie.core.work import Score, Train
 from coterie.engines import PoolEngine, SerialEngine
 from coterie.local import LocalRunner
-from coterie.objectives import plain
 
 MODELS = ("resnet8", "transformer", "bigru")
 
@@ -69,9 +68,9 @@ def compare(model: str, repeat: int, address: str | None) -> dict[str, Any]:
     few = np.arange(4)
     for name in list(engines)[1:]:
         # Workers start with the first training, and actors come when they are there.
-        engines[name].run(Train(plain), few, start, np.zeros_like(few), key=ct.Key(0))
+        engines[name].run(Train(), few, start, np.zeros_like(few), key=ct.Key(0))
         while name == "ray" and engines[name].members.coming():
-            engines[name].run(Train(plain), few, start, np.zeros_like(few), key=ct.Key(0))
+            engines[name].run(Train(), few, start, np.zeros_like(few), key=ct.Key(0))
     ids = np.arange(data.clients)
     seconds: dict[str, list[float]] = {name: [] for name in engines}
     same = True
@@ -81,7 +80,7 @@ def compare(model: str, repeat: int, address: str | None) -> dict[str, Any]:
         found = []
         for name, engine in engines.items():
             begun = time.perf_counter()
-            [reply] = engine.run(Evaluate("test"), ids, models, ids % 2, key=ct.Key(0))
+            [reply] = engine.run(Score("test"), ids, models, ids % 2, key=ct.Key(0))
             seconds[name].append(time.perf_counter() - begun)
             found.append(reply.fields)
         for other in found[1:]:

@@ -28,12 +28,10 @@ from coterie.core.keep import ClientStore
 from coterie.core.vectors import Layout
 from coterie.core.work import Train
 from coterie.engines import make_clients
-from coterie.local import LocalRunner
 from coterie.math.clustering import Linkage, agglomerate
 from coterie.math.distances import l2
 from coterie.measures.own_models import score_local_networks
 from coterie.models import initial_models
-from coterie.objectives import plain
 from coterie.rules.signatures import span
 from coterie.runs.spec import RunSpec
 from coterie.studies.reproduce.papers import Line
@@ -52,7 +50,7 @@ def trained_once(spec: RunSpec) -> tuple[Tensor, ClientStore]:
     ids = np.flatnonzero(spec.population.sizes("train") > 0)
     module = spec.network.module
     first = initial_models(module, spec.key)(0)
-    work = Train(plain, upload=span(Layout.of(module), "final", bias=True))
+    work = Train(upload=span(Layout.of(module), "final", bias=True))
     # The stream of the run, so that the layers are those by which it clusters.
     key = spec.key.at(0).of("assign").of("signatures")
     with replace(spec, evaluation=replace(spec.evaluation, local=True)).make_clients(
@@ -82,7 +80,7 @@ def accuracies(line: Line, seed: int, networks: ClientStore) -> dict[str, float]
     for reading in READINGS:
         spec = prepared_as(line, seed, 1, reading).spec
         module = spec.network.module
-        with make_clients("serial", LocalRunner(spec.population, module, spec.local)) as made:
+        with make_clients(spec.population, module, spec.local, "serial") as made:
             clients = replace(made, stores=ClientStores(networks=networks))
             testable = spec.population.sizes("test") > 0
             row: dict[str, Any] = score_local_networks(clients, testable, spec.key)

@@ -54,7 +54,6 @@ from coterie.errors import first_line
 from coterie.local import LocalRunner
 from coterie.local.device import Device, find_device
 from coterie.models import build_model, spec
-from coterie.objectives import plain
 
 BATCH = 10
 ENOUGH_STEPS = 16  # of a client, before steps are recorded
@@ -186,7 +185,7 @@ def compare(
     network = case.build()
     runner = LocalRunner(data, network, case.solver)
     start = flatten(network)[None]
-    steps = int(runner.steps(Train(plain), np.arange(clients)).sum())
+    steps = int(runner.steps(Train(), np.arange(clients)).sum())
     operations = steps * flop(case.build(), data.x[:BATCH], data.y[:BATCH])
     found: dict[str, Any] = {}
     expected = None
@@ -238,7 +237,7 @@ def timed(
     with Clients(make()) as members:
         for number in range(rounds + 1):
             begun = time.perf_counter()
-            reply = members.run(Train(plain), ids, start, np.zeros_like(ids), key=key.at(number))
+            reply = members.run(Train(), ids, start, np.zeros_like(ids), key=key.at(number))
             seconds.append(time.perf_counter() - begun)
     return seconds, reply.fields["delta"]
 

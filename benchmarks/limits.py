@@ -36,7 +36,6 @@ from coterie.core.work import Train
 from coterie.local import LocalRunner
 from coterie.local.training.stack import Stack
 from coterie.models import build_model
-from coterie.objectives import plain
 
 SHAPES = {
     "mclr": (1, 28, 28),
@@ -140,7 +139,7 @@ def measure(model: str, rate: float, repeat: int) -> dict[str, object]:
     steps = epochs * SAMPLES // BATCH
 
     def train() -> None:
-        runner.train(Train(plain), 0, w0, out, ct.Key(0).at(0))
+        runner.train(Train(), 0, w0, out, ct.Key(0).at(0))
 
     train()
     step = best(train, repeat) / steps

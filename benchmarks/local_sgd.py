@@ -42,7 +42,6 @@ from benchmarks.memory import processor
 from coterie.clients.cohort import Sampler
 from coterie.core.vectors import flatten
 from coterie.engines import make_clients
-from coterie.local import LocalRunner
 from coterie.local.training.batches import batches
 from coterie.methods.algorithm import as_algorithm
 from coterie.models import build_model
@@ -202,7 +201,7 @@ def compare(model: str, rounds: int, workers: int) -> dict[str, float]:
     busy: list[float] = []
     cores = len(os.sched_getaffinity(0))
     most = 0.0
-    with make_clients("pool", LocalRunner(data, net, solver), workers=workers) as clients:
+    with make_clients(data, net, solver, "pool", workers=workers) as clients:
         run = simulate(
             as_algorithm(ct.fedavg()),
             clients,

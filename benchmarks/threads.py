@@ -26,7 +26,6 @@ from coterie.core.work import Train
 from coterie.engines import PoolEngine
 from coterie.local import LocalRunner
 from coterie.models import build_model
-from coterie.objectives import plain
 
 SAMPLES = 400
 IMAGE = (3, 32, 32)
@@ -64,7 +63,7 @@ def compare(model: str, shape: tuple[int, ...], batch: int, rounds: int) -> dict
     for number in range(rounds + 1):
         for count, one in clients.items():
             begun = time.perf_counter()
-            one.run(Train(plain), nobody_else, start, nobody_else, key=key.at(number))
+            one.run(Train(), nobody_else, start, nobody_else, key=key.at(number))
             seconds[count].append(time.perf_counter() - begun)
     for one in clients.values():
         one.close()

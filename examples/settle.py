@@ -8,9 +8,8 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
-from coterie import FirstModels, Groups, Method, Plan, Round
+from coterie import FirstModels, Groups, Method, Plan, Round, Score
 from coterie.core.arrays import IntArray
-from coterie.core.work import Evaluate
 from coterie.rules.weighing import evenly
 
 
@@ -40,12 +39,10 @@ class Settling:
         had_group = groups.member >= 0
         unsure = round.cohort[same_choices[round.cohort] < self.times]
         if len(unsure):
-            # Each of them is sent all k models: one row of model numbers for each client.
-            every_model = np.tile(np.arange(groups.k), (len(unsure), 1))
-            reply = round.clients.run(
-                Evaluate("train"), unsure, groups.models, every_model, key=round.key.of("choose")
-            )
-            choice = reply.fields["loss"].argmin(axis=1)
+            # Each of them is sent all k models.
+            key = round.key.of("choose")
+            reply = round.clients.run(Score("train"), unsure, groups.models, key=key)
+            choice = reply.loss.argmin(axis=1)
             same = choice == groups.member[reply.ids]
             same_choices[reply.ids] = np.where(same, same_choices[reply.ids] + 1, 1)
             groups = groups.with_members(reply.ids, choice)

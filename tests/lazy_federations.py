@@ -11,7 +11,7 @@ from torch import nn
 import coterie as ct
 from coterie.core.keys import Key
 from coterie.core.vectors import flatten
-from coterie.core.work import Evaluate
+from coterie.core.work import Score
 from coterie.data.lazy import lazy_columns, ranges
 from coterie.data.sources.generated import SyntheticClient
 
@@ -58,7 +58,7 @@ def score(engine: Any, data: ct.Population, net: nn.Module) -> dict[str, Any]:
     """What an engine finds of all clients' test samples, in the order of the clients."""
     ids = np.arange(data.clients)
     replies = engine.run(
-        Evaluate("test"), ids, flatten(net)[None], np.zeros(len(ids), np.int64), key=Key(1)
+        Score("test"), ids, flatten(net)[None], np.zeros(len(ids), np.int64), key=Key(1)
     )
     order = np.argsort(np.concatenate([reply.ids for reply in replies]))
     return {

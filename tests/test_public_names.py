@@ -33,6 +33,8 @@ PUBLIC = [
         "QuorumError",
         "Result",
         "Round",
+        "Sampler",
+        "Score",
         "SecureSums",
         "Solver",
         "Train",
@@ -40,7 +42,7 @@ PUBLIC = [
         "Updates",
         "load",
     ),
-    *("resume", "run"),
+    *("flatten", "make_clients", "resume", "run"),
 ]  # and every method
 
 

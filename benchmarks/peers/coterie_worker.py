@@ -10,7 +10,6 @@ from torch import nn
 
 import coterie as ct
 from coterie.engines import make_clients
-from coterie.local import LocalRunner
 from coterie.methods.algorithm import as_algorithm
 from coterie.models import build_model
 from coterie.runs.loop import simulate
@@ -34,9 +33,7 @@ data = ct.Population(
 net = build_model(task.model, data.shape, 10, ct.Key(0).of("model"))
 nn.utils.vector_to_parameters(torch.from_numpy(task.w0), net.parameters())
 local = ct.Solver(epochs=task.epochs, batch_size=task.batch, lr=task.lr)
-with make_clients(
-    "pool", LocalRunner(data, net, local), workers=int(os.environ["CORES"])
-) as clients:
+with make_clients(data, net, local, "pool", workers=int(os.environ["CORES"])) as clients:
     rounds = simulate(
         as_algorithm(ct.fedavg()),
         clients,

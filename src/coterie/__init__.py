@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from coterie.algorithms import *  # noqa: F403
     from coterie.clients.clients import Clients as Clients
+    from coterie.clients.cohort import Sampler as Sampler
     from coterie.clients.round import Round as Round
     from coterie.core.augment import Augment as Augment
     from coterie.core.groups import Groups as Groups
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
     from coterie.core.plan import Plan as Plan
     from coterie.core.solver import Solver as Solver
     from coterie.core.updates import Updates as Updates
+    from coterie.core.vectors import flatten as flatten
+    from coterie.core.work import Score as Score
     from coterie.core.work import Train as Train
     from coterie.data.population import Population as Population
+    from coterie.engines import make_clients as make_clients
     from coterie.errors import CheckpointError as CheckpointError
     from coterie.errors import ConfigError as ConfigError
     from coterie.errors import CoterieError as CoterieError
@@ -70,11 +74,15 @@ _HOME = {
     "QuorumError": "coterie.errors",
     "Result": "coterie.result",
     "Round": "coterie.clients.round",
+    "Sampler": "coterie.clients.cohort",
+    "Score": "coterie.core.work",
     "Solver": "coterie.core.solver",
     "Train": "coterie.core.work",
     "Training": "coterie.experiment",
     "Updates": "coterie.core.updates",
+    "flatten": "coterie.core.vectors",
     "load": "coterie.python",
+    "make_clients": "coterie.engines",
     "resume": "coterie.python",
     "run": "coterie.python",
 }

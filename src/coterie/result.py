@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from coterie.config.schema import plain
+from coterie.config.schema import to_plain
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.keep import KeptState
@@ -159,7 +159,7 @@ class Result:
             >>> [one.way.name for one in result.client_scores]
             ['accuracy', 'adapted']
         """
-        return last_scores(self.rows, {"evaluate": plain(self.evaluate)}, self.headline)
+        return last_scores(self.rows, {"evaluate": to_plain(self.evaluate)}, self.headline)
 
     @property
     def groups(self) -> IntArray:

@@ -45,12 +45,12 @@ def test_fedclust_by_hand() -> None:
     net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
     work = ct.Train(ct.fedclust().local.objective, Epochs(1))
     everybody = np.arange(12)
-    reply = run.clients.measure(
+    reply = run.clients.run(
         work,
         everybody,
-        run.w0[None],
-        0 * everybody,
+        run.w0,
         key=run.key.at(0).of("assign").of("signatures"),
+        counts=False,
     )
     final = np.stack(
         [flatten_final(net, run.w0 + torch.from_numpy(d)) for d in reply.fields["delta"]]

@@ -36,7 +36,7 @@ from coterie.measures.own_models import Adaptation
 from coterie.methods.algorithm import as_algorithm
 from coterie.methods.fit_to_model import check_task
 from coterie.methods.override import override
-from coterie.objectives import mmd, plain, proximal
+from coterie.objectives import mmd, proximal
 from coterie.privacy.private import check_private
 from coterie.privacy.secure_sums import SecureSums, make_secure
 from coterie.rules.soft_groups import ShareMemory
@@ -199,7 +199,7 @@ def test_a_model_explains_less_of_a_class_that_it_saw_often() -> None:
 def test_sums_of_labels_are_those_of_the_samples(total: float) -> None:
     ids = np.array([1, 2])
     prior = np.full((2, 3), 1 / 3)
-    work = Train(plain, Mixture(ClientShares(ids, np.full((2, 2), 0.5), prior)))
+    work = Train(how=Mixture(ClientShares(ids, np.full((2, 2), 0.5), prior)))
     sums = np.full((2, 2, 3), 4 / 6)
     sums[1] *= total / 4
     fields = {
@@ -238,7 +238,7 @@ def test_a_model_that_diverged_explains_nothing() -> None:
 
 @pytest.mark.parametrize("shares", [[0.5, 0.6], [-0.1, 1.1], [np.nan, 1.0]])
 def test_shares_that_are_none_are_refused(shares: list[float]) -> None:
-    work = Train(plain, Mixture())
+    work = Train(how=Mixture())
     ids = np.array([1, 2])
     fields = {
         "delta": np.ones((2, 2, 5), np.float32),
@@ -287,7 +287,7 @@ def test_an_attacker_forges_the_updates_of_all_components() -> None:
     population = blobs()
     runner = LocalRunner(population, nn.Linear(6, 4), Solver(epochs=1, batch_size=5, lr=0.1))
     ids = np.arange(12)
-    work = Train(plain, Mixture(ClientShares(ids, np.full((12, 2), 0.5))))
+    work = Train(how=Mixture(ClientShares(ids, np.full((12, 2), 0.5))))
     models = 0.1 * torch.stack([torch.arange(28).cos(), torch.arange(28).sin()])
     which = np.tile([0, 1], (12, 1))
     honest = SerialEngine(runner)

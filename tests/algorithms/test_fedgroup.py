@@ -28,7 +28,6 @@ from coterie.engines import SerialEngine
 from coterie.local import LocalRunner
 from coterie.methods.algorithm import as_algorithm
 from coterie.models import initial_models
-from coterie.objectives import plain
 from coterie.rules.cold_start import DirectionMemory
 from coterie.rules.inter_group import inter_group
 from coterie.runs.loop import RoundResult
@@ -78,9 +77,9 @@ def updates(ids: IntArray, work: Train) -> Tensor:
 @pytest.mark.parametrize(
     ("pretrain", "work"),
     [
-        ("steps", Train(plain, Steps(50))),
-        ("epochs", Train(plain)),
-        ("continue", Train(plain, Epochs(1))),
+        ("steps", Train(how=Steps(50))),
+        ("epochs", Train()),
+        ("continue", Train(how=Epochs(1))),
     ],
 )
 def test_groups_start_from_the_start_and_the_even_mean_of_their_updates(
@@ -127,7 +126,7 @@ def test_rcc_takes_the_models_of_m_clients_and_only_them() -> None:
     groups, _ = cold_start(ablation="rcc")
     met = np.flatnonzero(groups.member >= 0)
     assert sorted(groups.member[met]) == [0, 1, 2]
-    delta = updates(met, Train(plain, Steps(50)))
+    delta = updates(met, Train(how=Steps(50)))
     assert torch.equal(groups.models[groups.member[met]], W0 + delta)
     assert torch.equal(remembered(groups, DirectionMemory).direction[groups.member[met]], delta)
 
@@ -140,7 +139,7 @@ def test_rcc_stays_with_m_clients_when_some_do_not_answer() -> None:
         assert sorted(groups.member[met]) == [0, 1, 2]
         assert usual[1] not in met
         assert torch.equal(
-            groups.models[groups.member[met]], W0 + updates(met, Train(plain, Steps(50)))
+            groups.models[groups.member[met]], W0 + updates(met, Train(how=Steps(50)))
         )
 
 

@@ -17,7 +17,7 @@ from coterie.core.engine import Engine
 from coterie.core.keys import Key
 from coterie.core.solver import Solver
 from coterie.core.vectors import flatten
-from coterie.core.work import Evaluate, Train
+from coterie.core.work import Score, Train
 from coterie.engines import KeepingEngine, PoolEngine, SerialEngine, VmapEngine
 from coterie.local import LocalRunner
 from coterie.methods.algorithm import as_algorithm
@@ -161,10 +161,10 @@ def test_losses_of_samples_are_never_asked_for() -> None:
     first = flatten(nn.Linear(6, 4))
     method = as_algorithm(ct.fedsoft(groups=2))
     assert len(list(simulate(method, clients, population, lambda j: first, schedule))) == 2
-    asked = [work for work in engine.works if isinstance(work, Evaluate) and work.split == "train"]
+    asked = [work for work in engine.works if isinstance(work, Score) and work.split == "train"]
     assert asked
     assert all(work.per == "sample_winner" for work in asked)
-    assert all(isinstance(work, Train | Evaluate) for work in engine.works)
+    assert all(isinstance(work, Train | Score) for work in engine.works)
 
 
 def test_a_drifted_client_is_asked_again() -> None:

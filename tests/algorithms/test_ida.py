@@ -12,7 +12,7 @@ from coterie.clients.clients import Clients, ModelShape
 from coterie.core.engine import Reply
 from coterie.core.groups import Groups
 from coterie.core.updates import Updates
-from coterie.core.work import Evaluate
+from coterie.core.work import Score
 from coterie.methods.method import Clustered
 from coterie.rules.assigning import everyone
 from coterie.rules.weighing import evenly
@@ -85,7 +85,7 @@ def test_what_clients_report_of_their_accuracy_is_bounded() -> None:
 
     class Liars:
         def run(self, work, ids, models, which, *, key):  # type: ignore[no-untyped-def]
-            assert work == Evaluate("train", loss=False)
+            assert work == Score("train", loss=False)
             correct = np.array([[0.0], [9.0], [-5.0], [2.0]])
             fields = {"correct": correct, "size": np.full(4, 4.0)}
             return [Reply(key.round, np.array([0, 2, 3, 5]), fields, key.purpose)]

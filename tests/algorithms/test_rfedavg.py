@@ -26,7 +26,7 @@ from coterie.core.engine import Reply
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.updates import Updates
-from coterie.core.work import Evaluate, Work
+from coterie.core.work import Score, Work
 from coterie.engines import SerialEngine
 from coterie.local import LocalRunner
 from coterie.math.imbalance import adaptive_threshold, reciprocal
@@ -230,7 +230,7 @@ class Fabulist(Boaster):
         self, work: Work, ids: np.ndarray, models: torch.Tensor, which: np.ndarray, *, key: Key
     ) -> list[Reply]:
         (reply,) = self.engine.run(work, ids, models, which, key=key)
-        if isinstance(work, Evaluate) and work.split == "train" and key.round >= self.begin:
+        if isinstance(work, Score) and work.split == "train" and key.round >= self.begin:
             reply.fields["loss"][ids == 4] = self.claim
         return [reply]
 

@@ -116,11 +116,10 @@ def test_a_round_without_replies_changes_nothing() -> None:
     from coterie.core.vectors import flatten
     from coterie.core.work import Train
     from coterie.local import LocalRunner
-    from coterie.objectives import plain
 
     runner = LocalRunner(blobs(), small_net(), ct.Solver())
     engine = OwnModelEngine(SerialEngine(runner))
-    work = Train(plain, WithOwnModel(PulledToGlobal()))
+    work = Train(how=WithOwnModel(PulledToGlobal()))
     models = flatten(small_net()).repeat(2, 1)
     nobody = np.empty(0, np.int64)
     replies = engine.run(work, nobody, models, np.empty((0, 2), np.int64), key=Key(0, round=0))

@@ -16,12 +16,11 @@ from coterie.clients.robust_scale import Scale
 from coterie.clients.validation import Expected, ReplyValidator
 from coterie.core.describe import Describe
 from coterie.core.engine import Reply
-from coterie.core.work import Evaluate, Train
+from coterie.core.work import Score, Train
 from coterie.engines.attacks import scaling
 from coterie.errors import ConfigError
-from coterie.objectives import plain
 
-TRAIN = Train(plain)
+TRAIN = Train()
 
 
 def block(lengths: Any, sizes: Any = None, **fields: Any) -> Reply:
@@ -238,7 +237,7 @@ def test_engines_clip_to_the_same_bits() -> None:
 
 
 def test_more_correct_predictions_than_samples_are_refused() -> None:
-    expected = Expected(Evaluate(loss=False), np.arange(3), round=0)
+    expected = Expected(Score(loss=False), np.arange(3), round=0)
     correct = np.array([[1.0], [3.0], [-1.0]])
     reply = Reply(0, np.arange(3), {"correct": correct, "size": np.full(3, 2.0)})
     kept, refused = ReplyValidator().validate(expected, [reply])
@@ -299,7 +298,7 @@ def test_a_claim_of_test_samples_has_little_weight_and_its_own_rates(
 def test_results_of_a_simulation_are_the_same_arrays() -> None:
     fields = {"size": np.array([4.0] * 12 + [1e9]), "correct": np.ones((13, 1))}
     reply = Reply(0, np.arange(13), fields)
-    after, clipped, refused = Bounds().apply(Evaluate(), reply, np.zeros(13, np.int64))
+    after, clipped, refused = Bounds().apply(Score(), reply, np.zeros(13, np.int64))
     assert after is reply
     assert not clipped
     assert not refused

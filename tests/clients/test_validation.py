@@ -14,12 +14,11 @@ from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.task import Binned, KnowsPossibleSums, Task
 from coterie.core.vectors import flatten
-from coterie.core.work import Evaluate, Train
+from coterie.core.work import Score, Train
 from coterie.engines import SerialEngine, make_clients
 from coterie.local import LocalRunner
 from coterie.methods.algorithm import as_algorithm
 from coterie.models import initial_models
-from coterie.objectives import plain
 from coterie.runs.loop import simulate
 from coterie.runs.schedule import Schedule
 from coterie.tasks import TASKS
@@ -36,7 +35,7 @@ def good(ids: list[int], round: int = 3) -> Reply:
 
 
 def validated(*replies: Reply) -> tuple[Reply, dict[str, int]]:
-    expected = Expected(Train(plain), np.array([1, 2, 3]), round=3, d=5)
+    expected = Expected(Train(), np.array([1, 2, 3]), round=3, d=5)
     reply, refused = ReplyValidator(cap=100).validate(expected, replies)
     return reply, dict(refused)
 
@@ -83,7 +82,7 @@ def test_clients_with_more_test_than_training_samples_are_scored() -> None:
         clients_per_round=12,
     )
     everyone = LocalRunner(population, result.module, SOLVER).answer(
-        Evaluate("test"), np.arange(12), result.state.models[:1], np.zeros(12, int), Key(0)
+        Score("test"), np.arange(12), result.state.models[:1], np.zeros(12, int), Key(0)
     )
     assert result.accuracy[-1] == everyone.fields["correct"].sum() / population.sizes("test").sum()
     assert not any(row["refused"] for row in result.rows)
@@ -91,19 +90,19 @@ def test_clients_with_more_test_than_training_samples_are_scored() -> None:
 
 def test_a_client_that_grows_is_not_refused() -> None:
     population = blobs()
-    clients = make_clients("serial", LocalRunner(population, small_net(population.classes), SOLVER))
+    clients = make_clients(population, small_net(population.classes), SOLVER, "serial")
     one = np.concatenate(population.train)
     grown = population.with_parts((one, *population.train[1:]), population.test)
     clients = clients.holding(grown)
     w = initial_models(small_net(population.classes), Key(0))(0)[None]
-    reply = clients.run(Train(plain), np.array([0]), w, np.array([0]), key=Key(0))
+    reply = clients.run(Train(), np.array([0]), w, np.array([0]), key=Key(0))
     assert reply.fields["size"].tolist() == [len(one)]
     assert not clients.ledger.refused
 
 
 @pytest.mark.parametrize("wins", [[3.0, 2.0], [-1.0, 5.0], [1.5, 2.5], [np.nan, 4.0]])
 def test_wins_that_do_not_add_up_to_the_samples_are_refused(wins: list[float]) -> None:
-    expected = Expected(Evaluate("train", per="sample_winner"), np.array([1, 2]), round=3, r=2)
+    expected = Expected(Score("train", per="sample_winner"), np.array([1, 2]), round=3, r=2)
     fields = {"wins": np.array([[3.0, 1.0], wins]), "size": np.full(2, 4.0)}
     reply, refused = ReplyValidator(cap=100).validate(
         expected, [Reply(3, np.array([1, 2]), fields)]
@@ -173,7 +172,7 @@ IMPOSSIBLE = [
 @pytest.mark.parametrize(("name", "field", "value"), IMPOSSIBLE)
 def test_sums_that_no_samples_have_are_refused(name: str, field: str, value: float) -> None:
     task, sums = task_sums(name)
-    work = Evaluate("test", loss=False, sums=task.sums)
+    work = Score("test", loss=False, sums=task.sums)
     expected = Expected(work, np.array([1]), round=3, d=5)
     assert isinstance(task, KnowsPossibleSums)
     validator = ReplyValidator(task=task)

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 import coterie as ct
-from coterie.clients.clients import Clients, ClientStores, ModelShape, Quorum
-from coterie.clients.cohort import Sampler
+from coterie.clients.clients import Clients, ClientStores, ModelShape
+from coterie.clients.cohort import Quorum, Sampler
 from coterie.core.groups import Groups, Memory
 from coterie.core.keep import ClientStore
 from coterie.core.keys import Key
@@ -89,9 +89,8 @@ def states(
     store, own_models = stores or (ClientStore(), ClientStore())
     shape = shape_of(net, population)
     keeping = KeepingEngine(OwnModelEngine(engine, own_models), store)
-    with Clients(
-        keeping, quorum=quorum or Quorum(), shape=shape, stores=ClientStores(store)
-    ) as clients:
+    options = {"quorum": quorum or Quorum(), **options}
+    with Clients(keeping, shape=shape, stores=ClientStores(store)) as clients:
         return list(
             simulate(
                 as_algorithm(fitted),

@@ -81,7 +81,7 @@ def test_an_actor_of_ray_trains_as_serial(solver: ct.Solver) -> None:
     models = torch.cat([p.detach().reshape(-1) for p in net.parameters()])[None]
     ids = np.arange(2)
     key = Key(1).at(1)
-    (reply,) = SerialEngine(runner).run(Train(plain), ids, models, 0 * ids, key=key)
+    (reply,) = SerialEngine(runner).run(Train(), ids, models, 0 * ids, key=key)
     rows = [torch.from_numpy(held) for held in data.train]
     x = data.x[torch.cat(rows)].numpy()
     first, second = (len(held) for held in rows)
@@ -89,7 +89,7 @@ def test_an_actor_of_ray_trains_as_serial(solver: ct.Solver) -> None:
     labels = tuple(data.y[held].numpy() for held in rows)
     # The main process gives the work the loss that is trained.
     objective = plain.for_task(runner.trained_task)
-    work = replace(Train(plain), objective=objective)
+    work = replace(Train(), objective=objective)
     keys = tuple(key.client(i) for i in range(2))
     actor = Actor()
     actor.equip(Equipment(net, solver, (), "serial", Device("cpu"), None, None, CLASSIFICATION))

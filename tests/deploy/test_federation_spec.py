@@ -13,7 +13,6 @@ from coterie.deploy.federation_spec import FederationSpec
 from coterie.deploy.settings import DataForm
 from coterie.errors import ConfigError
 from coterie.experiment import check
-from coterie.objectives import plain
 from tests.deploy.conftest import CONFIG
 
 LABELS = tuple("0123456789")
@@ -77,4 +76,4 @@ def test_networks_of_nodes_are_not_remembered() -> None:
 
 def test_a_federation_is_made_of_its_configuration() -> None:
     spec = FederationSpec.of(check(tomllib.loads(CONFIG)), DataForm((1, 8, 8), LABELS))
-    assert (spec.classes, spec.migration, spec.local) == (10, None, Train(plain))
+    assert (spec.classes, spec.migration, spec.local) == (10, None, Train())

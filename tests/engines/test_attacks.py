@@ -14,7 +14,7 @@ from coterie.clients.clients import Clients
 from coterie.core.arrays import IntArray
 from coterie.core.engine import Engine
 from coterie.core.keys import Key
-from coterie.core.work import Evaluate, Train
+from coterie.core.work import Score, Train
 from coterie.data.population import Population
 from coterie.engines import (
     ATTACKS,
@@ -39,7 +39,6 @@ from coterie.engines.attacks import (
 from coterie.errors import ConfigError
 from coterie.experiment.objects import make_choice
 from coterie.local import LocalRunner
-from coterie.objectives import plain
 from tests.conftest import blobs, small_net
 from tests.simulations import ONE_EPOCH
 
@@ -61,7 +60,7 @@ def deltas(
     net = small_net(population.classes)
     start = torch.nn.utils.parameters_to_vector(net.parameters()).detach()
     models = torch.stack([start, 0.5 * start])
-    work = work or Train(plain)
+    work = work or Train()
     which: IntArray = IDS % 2
     if work.choose is not None:
         which = np.tile(np.arange(2), (12, 1))
@@ -121,7 +120,7 @@ def test_engines_and_workers_make_no_difference(name: str) -> None:
 
 
 def test_an_attacker_forges_the_model_that_it_chose() -> None:
-    work = Train(plain, choose="least_loss")
+    work = Train(choose="least_loss")
     honest = deltas(None, work)
     attacked = deltas(ipm(factor=1.0), work)
     assert (honest["choice"] == attacked["choice"]).all()
@@ -182,8 +181,8 @@ def test_what_is_no_training_passes_as_it_is() -> None:
     engine = AttackingEngine(engine_on("serial", population), scaling(), ATTACKERS)
     net = small_net(population.classes)
     models = torch.nn.utils.parameters_to_vector(net.parameters()).detach()[None]
-    reply = engine.run(Evaluate("train"), IDS, models, 0 * IDS, key=KEY)[0]
-    plainly = engine.engine.run(Evaluate("train"), IDS, models, 0 * IDS, key=KEY)[0]
+    reply = engine.run(Score("train"), IDS, models, 0 * IDS, key=KEY)[0]
+    plainly = engine.engine.run(Score("train"), IDS, models, 0 * IDS, key=KEY)[0]
     assert (reply.fields["loss"] == plainly.fields["loss"]).all()
 
 

@@ -17,15 +17,14 @@ from coterie.core.arrays import IntArray
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.vectors import flatten
-from coterie.core.work import Evaluate, Train
+from coterie.core.work import Score, Train
 from coterie.engines import PoolEngine, SerialEngine, VmapEngine
 from coterie.local import LocalRunner
-from coterie.objectives import plain
 from tests.conftest import blobs, small_net
 from tests.faults import Faults, FaultyEngine
 
 SOLVER = ct.Solver(epochs=2, batch_size=5, lr=0.1)
-CHOOSE = Train(plain, choose="least_loss")
+CHOOSE = Train(choose="least_loss")
 KEY = Key(3, round=4).of("train")
 
 
@@ -53,9 +52,9 @@ def test_one_exchange_is_the_same_as_two(kind: Any, closed: bool) -> None:
     engine = kind(LocalRunner(population, net, SOLVER))
     which = np.tile(np.arange(3), (len(ids), 1))
     with Clients(engine) as clients:
-        scores = clients.run(Evaluate("train"), ids, models, which, key=KEY.of("choose"))
+        scores = clients.run(Score("train"), ids, models, which, key=KEY.of("choose"))
         choice = scores.fields["loss"].argmin(axis=1)
-        expected = clients.run(Train(plain), ids, models, choice, key=KEY)
+        expected = clients.run(Train(), ids, models, choice, key=KEY)
         found = clients.run(CHOOSE, ids, models, which, key=KEY)
     assert len(set(choice.tolist())) > 1
     np.testing.assert_array_equal(found.ids, ids)
@@ -129,7 +128,7 @@ def test_the_ledger_has_the_models_down_and_an_update_and_a_number_up() -> None:
 
 
 def test_the_work_record_travels() -> None:
-    local = Train(plain)
+    local = Train()
     assert wire.loads(wire.dumps(CHOOSE, local), wire.Known(local)) == CHOOSE
     with pytest.raises(ValueError, match="no work record"):
         wire.loads(wire.dumps(CHOOSE, local).replace("least_loss", "best"), wire.Known(local))

@@ -20,12 +20,11 @@ from coterie.clients.clients import Clients
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.vectors import Layout, flatten
-from coterie.core.work import Evaluate, SelectGroup, Train
+from coterie.core.work import Score, SelectGroup, Train
 from coterie.engines import PoolEngine, SerialEngine
 from coterie.engines.pool import processes
 from coterie.errors import ConfigError
 from coterie.local import LocalRunner
-from coterie.objectives import plain
 from tests.conftest import blobs
 
 SOLVER = ct.Solver(epochs=1, batch_size=20, lr=0.1)
@@ -60,10 +59,10 @@ def trained(engine: Any, population: ct.Population, net: nn.Module) -> Reply:
     ids = np.arange(population.clients)
     key = Key(1).at(0)
     with Clients(engine) as clients:
-        reply = clients.run(Train(plain), ids, flatten(net)[None], np.zeros_like(ids), key=key)
+        reply = clients.run(Train(), ids, flatten(net)[None], np.zeros_like(ids), key=key)
         if isinstance(engine, PoolEngine):
             # Where a worker fails the main process scores, and this network fails there.
-            clients.run(Evaluate(), ids, flatten(net)[None], np.zeros_like(ids), key=key)
+            clients.run(Score(), ids, flatten(net)[None], np.zeros_like(ids), key=key)
         return reply
 
 
@@ -84,7 +83,7 @@ def test_a_client_that_selects_its_group_trains_on_as_many(count: int) -> None:
     net = OnThreads(count)
     ids = np.arange(2)
     models = torch.stack([flatten(net), torch.ones(Layout.of(net).d)])
-    work = SelectGroup(Train(plain))
+    work = SelectGroup(Train())
     engine = SerialEngine(LocalRunner(population, net, SOLVER), threads=count)
     reply = Clients(engine).run(work, ids, models, np.array([[0, 1], [0, 1]]), key=Key(1).at(0))
     assert len(reply) == 2

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from coterie.cli.main import invoke
 from coterie.clients.wire import Request
 from coterie.core.describe import Describe
-from coterie.core.work import Deliver, Evaluate, Train
+from coterie.core.work import Deliver, Score, Train
 from coterie.deploy.federation_spec import FederationSpec
 from coterie.deploy.kept import SERVED_FILE, ServedModel
 from coterie.deploy.node.cache import NodeCache, cache_root
@@ -29,7 +29,6 @@ from coterie.deploy.node.node import Node
 from coterie.deploy.settings import DataForm
 from coterie.errors import ConfigError, DataError
 from coterie.experiment import check
-from coterie.objectives import plain
 from coterie.runs.data import load_data
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
@@ -265,7 +264,7 @@ def node(tmp_path: Path) -> Node:
     return Node(spec, data, NodeCache(tmp_path / "cache", "run"))
 
 
-@pytest.mark.parametrize("work", [Train(plain), Evaluate(), Describe("histogram", classes=10)])
+@pytest.mark.parametrize("work", [Train(), Score(), Describe("histogram", classes=10)])
 def test_a_node_without_labels_refuses_what_needs_them(node: Node, work: Any) -> None:
     request = Request(work, torch.zeros(1, 650), 0, "train", 3, 2, 0, "run", "server", 0)
     with pytest.raises(ConfigError, match="the data have no labels, got"):

@@ -22,10 +22,9 @@ from coterie.core.keys import Key
 from coterie.core.served import Served
 from coterie.core.training import Phase, Phases, Steps
 from coterie.core.vectors import Layout, flatten
-from coterie.core.work import Evaluate, Train, Work
+from coterie.core.work import Score, Train, Work
 from coterie.engines import KeepingEngine, PoolEngine, SerialEngine, VmapEngine, make_clients
 from coterie.local import LocalRunner
-from coterie.objectives import plain
 from tests.conftest import blobs, small_net
 from tests.faults import Faults, FaultyEngine
 
@@ -33,7 +32,7 @@ SOLVER = ct.Solver(epochs=2, batch_size=5, lr=0.1)
 NET = small_net()
 LAYOUT = Layout.of(NET)
 HEAD = keep_layers(NET, ["2"])
-LOCAL = Train(plain, keep=HEAD)
+LOCAL = Train(keep=HEAD)
 START = flatten(NET)[None]
 KEY = Key(3).of("train")
 
@@ -48,7 +47,7 @@ def zeros(n: int) -> IntArray:
 
 def test_only_what_is_shared_is_in_a_reply_and_the_rest_is_stored() -> None:
     ids = np.arange(4)
-    (whole,) = SerialEngine(runner()).run(Train(plain), ids, START, zeros(4), key=KEY)
+    (whole,) = SerialEngine(runner()).run(Train(), ids, START, zeros(4), key=KEY)
     engine = KeepingEngine(SerialEngine(runner()))
     (reply,) = engine.run(LOCAL, ids, START, zeros(4), key=KEY)
     shared = HEAD.shared(LAYOUT.d)
@@ -72,7 +71,7 @@ def test_a_client_gets_its_own_back(kind: Any) -> None:
         (found,) = engine.run(LOCAL, ids, moved, zeros(4), key=KEY.at(1))
     by_hand = moved.repeat(4, 1)
     by_hand[:, HEAD.kept()] = torch.from_numpy(heads)
-    (expected,) = plain_engine.run(Train(plain), ids, by_hand, ids, key=KEY.at(1))
+    (expected,) = plain_engine.run(Train(), ids, by_hand, ids, key=KEY.at(1))
     plain_engine.close()
     shared = HEAD.shared(LAYOUT.d)
     np.testing.assert_array_equal(found.fields["delta"], expected.fields["delta"][:, shared])
@@ -84,7 +83,7 @@ def test_evaluation_uses_what_clients_keep() -> None:
     engine.run(LOCAL, ids[:3], START, zeros(3), key=KEY)
     two = torch.cat([START, START + 0.1])
     which = np.tile([0, 1], (6, 1))
-    score = Evaluate("test")
+    score = Score("test")
     found = {}
     for reply in engine.run(score, ids, two, which, key=KEY):
         found.update(zip(reply.ids.tolist(), reply.fields["loss"].tolist(), strict=True))
@@ -106,7 +105,7 @@ def test_a_client_that_chooses_keeps_what_it_trained() -> None:
     models = START + torch.randn(3, LAYOUT.d, generator=torch.Generator().manual_seed(1))
     ids = np.arange(5)
     which = np.tile(np.arange(3), (5, 1))
-    choose = Train(plain, choose="least_loss")
+    choose = Train(choose="least_loss")
     (whole,) = SerialEngine(runner()).run(choose, ids, models, which, key=KEY)
     engine = KeepingEngine(SerialEngine(runner()))
     (reply,) = engine.run(replace(choose, keep=HEAD), ids, models, which, key=KEY)
@@ -145,7 +144,7 @@ def test_a_million_clients_of_whom_a_thousand_were_met_cost_a_thousand_vectors()
     engine.run(LOCAL, some, START, zeros(len(some)), key=KEY)
     inner.models = 0
     everybody = np.arange(1_000_000)
-    replies = engine.run(Evaluate("test"), everybody, START, zeros(len(everybody)), key=KEY)
+    replies = engine.run(Score("test"), everybody, START, zeros(len(everybody)), key=KEY)
     assert sum(len(reply) for reply in replies) == 1_000_000
     assert inner.models == 1 + 1000
     assert engine.store.state().vectors.shape == (1000, HEAD.size)
@@ -153,11 +152,11 @@ def test_a_million_clients_of_whom_a_thousand_were_met_cost_a_thousand_vectors()
 
 def test_work_without_keep_is_the_bits_of_before() -> None:
     ids = np.arange(12)
-    with make_clients("serial", LocalRunner(blobs(), NET, SOLVER)) as clients:
-        found = clients.run(Train(plain), ids, START, zeros(12), key=KEY)
+    with make_clients(blobs(), NET, SOLVER, "serial") as clients:
+        found = clients.run(Train(), ids, START, zeros(12), key=KEY)
         assert len(clients.stores.parts.state().ids) == 0
         assert clients.stores.parts.state().vectors.size == 0
-    (expected,) = SerialEngine(runner()).run(Train(plain), ids, START, zeros(12), key=KEY)
+    (expected,) = SerialEngine(runner()).run(Train(), ids, START, zeros(12), key=KEY)
     for name, values in expected.fields.items():
         np.testing.assert_array_equal(found.fields[name], values)
 
@@ -169,7 +168,7 @@ def test_the_state_goes_on_and_forgets() -> None:
     again = KeepingEngine(SerialEngine(runner()))
     again.store.restore(state)
     ids = np.arange(6)
-    for work in (LOCAL, Evaluate("test")):
+    for work in (LOCAL, Score("test")):
         before = engine.run(work, ids, START, zeros(6), key=KEY.at(1))
         after = again.run(work, ids, START, zeros(6), key=KEY.at(1))
         for one, other in zip(before, after, strict=True):
@@ -191,10 +190,10 @@ def test_an_update_that_is_not_finite_is_not_kept() -> None:
 
 
 def test_the_ledger_counts_what_passes() -> None:
-    with make_clients("serial", LocalRunner(blobs(), NET, SOLVER)) as clients:
+    with make_clients(blobs(), NET, SOLVER, "serial") as clients:
         ids = np.arange(3)
         clients.run(LOCAL, ids, START, zeros(3), key=KEY)
-        clients.run(Evaluate("train"), ids, START + 1, zeros(3), key=KEY.of("choose"))
+        clients.run(Score("train"), ids, START + 1, zeros(3), key=KEY.of("choose"))
         down, up, scored, _ = clients.ledger.blocks
     moves = LAYOUT.d - HEAD.size
     assert down.bytes.tolist() == scored.bytes.tolist() == [4 * moves] * 3
@@ -227,7 +226,7 @@ def test_a_trial_starts_as_it_was_sent_and_leaves_no_trace() -> None:
 def test_a_slice_leaves_beside_what_stays() -> None:
     """FedClust's clients send one layer; here another one stays."""
     ids = np.arange(4)
-    (whole,) = SerialEngine(runner()).run(Train(plain), ids, START, zeros(4), key=KEY)
+    (whole,) = SerialEngine(runner()).run(Train(), ids, START, zeros(4), key=KEY)
     work = replace(LOCAL, upload=(3, 9))
     for one in (work, replace(work, trial=True)):
         (reply,) = KeepingEngine(SerialEngine(runner())).run(one, ids, START, zeros(4), key=KEY)
@@ -286,27 +285,27 @@ def test_spans_that_are_none(spans: Any) -> None:
 
 def test_what_does_not_go_together() -> None:
     with pytest.raises(ValueError, match="upload"):
-        Train(plain, upload=(0, LAYOUT.d), keep=HEAD)
+        Train(upload=(0, LAYOUT.d), keep=HEAD)
     engine = KeepingEngine(SerialEngine(runner()))
     engine.run(LOCAL, np.arange(2), START, zeros(2), key=KEY)
     with pytest.raises(ValueError, match="changed in a run"):
-        engine.run(Train(plain, keep=Keep(((0, 1),))), np.arange(2), START, zeros(2), key=KEY)
+        engine.run(Train(keep=Keep(((0, 1),))), np.arange(2), START, zeros(2), key=KEY)
     with pytest.raises(ValueError, match="beyond the model"):
         Keep(((0, 99),)).shared(10)
     with pytest.raises(ct.ConfigError, match="keep of a training is another"):
-        wire.dumps(LOCAL, Train(plain))
+        wire.dumps(LOCAL, Train())
     phases = (Phase(HEAD, 1),)
     with pytest.raises(ct.ConfigError, match="phases of a training is another"):
-        wire.dumps(Train(plain, Phases(phases)), Train(plain, Phases(phases * 2)))
+        wire.dumps(Train(how=Phases(phases)), Train(how=Phases(phases * 2)))
 
 
 @pytest.mark.parametrize(
     "work",
     [
         LOCAL,
-        Train(plain, Steps(5), keep=HEAD, trial=True),
-        Train(plain, Phases((Phase(HEAD, 1),)), keep=HEAD),
-        Evaluate("test", served_by=LOCAL),
+        Train(how=Steps(5), keep=HEAD, trial=True),
+        Train(how=Phases((Phase(HEAD, 1),)), keep=HEAD),
+        Score("test", served_by=LOCAL),
     ],
 )
 def test_clients_of_a_deployment_are_told_only_whether_something_stays(work: Work) -> None:
@@ -320,7 +319,7 @@ def test_clients_of_a_deployment_are_told_only_whether_something_stays(work: Wor
 
 def test_an_experiment_starts_from_what_clients_keep_and_leaves_no_trace() -> None:
     """What measures see of the clients, and what they leave behind."""
-    with make_clients("serial", runner(), remember_networks=True) as clients:
+    with make_clients(blobs(), NET, SOLVER, "serial", remember_networks=True) as clients:
         assert clients.stores.networks is not None
         clients.run(LOCAL, np.arange(2), START, zeros(2), key=KEY)
         kept = clients.stores.parts.state()
@@ -332,7 +331,7 @@ def test_an_experiment_starts_from_what_clients_keep_and_leaves_no_trace() -> No
         trial = clients.on_trial()
         again = trial.run(LOCAL, ids, START, zeros(3), key=KEY.of("again"))
         first = clients.on_trial().run(LOCAL, ids, START, zeros(3), key=KEY.of("again"))
-        clients.forgetful().measure(Train(plain), ids, served, ids, key=KEY)
+        clients.forgetful().run(Train(), ids, served, ids, key=KEY, counts=False)
         # A trial begins with what the clients kept before it, and a second one as the first.
         assert (again.fields["delta"] == first.fields["delta"]).all()
         assert trial.simulated is not None

@@ -16,7 +16,7 @@ from coterie.core.keep import ClientStore, keep_layers
 from coterie.core.keys import Key
 from coterie.core.training import FullGradient
 from coterie.core.vectors import Layout, flatten
-from coterie.core.work import Evaluate, Train
+from coterie.core.work import Score, Train
 from coterie.engines import (
     KeepingEngine,
     PoolEngine,
@@ -26,7 +26,6 @@ from coterie.engines import (
     make_clients,
 )
 from coterie.local import LocalRunner
-from coterie.objectives import plain
 from tests.conftest import blobs, small_net
 
 SOLVER = ct.Solver(epochs=2, batch_size=5, lr=0.1)
@@ -46,7 +45,7 @@ def zeros(n: int) -> IntArray:
 
 
 def whole_updates() -> np.ndarray[Any, Any]:
-    (reply,) = SerialEngine(runner()).run(Train(plain), IDS, START, zeros(4), key=KEY)
+    (reply,) = SerialEngine(runner()).run(Train(), IDS, START, zeros(4), key=KEY)
     return reply.fields["delta"]
 
 
@@ -54,7 +53,7 @@ def whole_updates() -> np.ndarray[Any, Any]:
 def test_a_network_is_the_model_that_was_sent_and_the_update(kind: Any) -> None:
     networks = ClientStore()
     with closing(RememberingEngine(kind(runner()), networks)) as engine:
-        replies = engine.run(Train(plain), IDS, START, zeros(4), key=KEY)
+        replies = engine.run(Train(), IDS, START, zeros(4), key=KEY)
     deltas = {int(i): d for r in replies for i, d in zip(r.ids, r.fields["delta"], strict=True)}
     expected = START.numpy() + np.stack([deltas[client] for client in IDS.tolist()])
     np.testing.assert_array_equal(networks.get(IDS), expected)
@@ -63,10 +62,10 @@ def test_a_network_is_the_model_that_was_sent_and_the_update(kind: Any) -> None:
 def test_a_later_training_replaces_the_network_of_those_who_trained() -> None:
     networks = ClientStore()
     engine = RememberingEngine(SerialEngine(runner()), networks)
-    engine.run(Train(plain), IDS, START, zeros(4), key=KEY)
+    engine.run(Train(), IDS, START, zeros(4), key=KEY)
     first = networks.get(IDS)
     moved = START + 0.5
-    (reply,) = engine.run(Train(plain), IDS[:1], moved, zeros(1), key=KEY.at(1))
+    (reply,) = engine.run(Train(), IDS[:1], moved, zeros(1), key=KEY.at(1))
     np.testing.assert_array_equal(networks.get(IDS[:1]), moved.numpy() + reply.fields["delta"])
     np.testing.assert_array_equal(networks.get(IDS[1:]), first[1:])
     # Of twelve clients four were met: the others cost no memory.
@@ -76,7 +75,7 @@ def test_a_later_training_replaces_the_network_of_those_who_trained() -> None:
 def test_a_client_that_sends_a_slice_remembers_the_whole_network() -> None:
     networks = ClientStore()
     engine = RememberingEngine(SerialEngine(runner()), networks)
-    work = Train(plain, upload=(0, 5))
+    work = Train(upload=(0, 5))
     (reply,) = engine.run(work, IDS, START, zeros(4), key=KEY)
     whole = whole_updates()
     np.testing.assert_array_equal(reply.fields["delta"], whole[:, :5])
@@ -88,7 +87,7 @@ def test_a_client_that_chose_remembers_what_became_of_its_choice() -> None:
     engine = RememberingEngine(SerialEngine(runner()), networks)
     models = torch.cat([START + 3.0, START])
     both = np.tile([0, 1], (4, 1))
-    (reply,) = engine.run(Train(plain, choose="least_loss"), IDS, models, both, key=KEY)
+    (reply,) = engine.run(Train(choose="least_loss"), IDS, models, both, key=KEY)
     chosen = reply.fields["choice"].astype(int)
     assert chosen.any()
     expected = models.numpy()[chosen] + reply.fields["delta"]
@@ -99,38 +98,34 @@ def test_what_a_client_keeps_is_in_its_network() -> None:
     networks = ClientStore()
     head = keep_layers(NET, ["2"])
     engine = KeepingEngine(RememberingEngine(SerialEngine(runner()), networks))
-    engine.run(Train(plain, keep=head), IDS, START, zeros(4), key=KEY)
+    engine.run(Train(keep=head), IDS, START, zeros(4), key=KEY)
     np.testing.assert_array_equal(networks.get(IDS), START.numpy() + whole_updates())
 
 
 def test_neither_an_evaluation_nor_a_gradient_is_a_training() -> None:
     networks = ClientStore()
     engine = RememberingEngine(SerialEngine(runner()), networks)
-    engine.run(Evaluate("test"), IDS, START, zeros(4), key=KEY)
-    engine.run(Train(plain, FullGradient()), IDS, START, zeros(4), key=KEY)
+    engine.run(Score("test"), IDS, START, zeros(4), key=KEY)
+    engine.run(Train(how=FullGradient()), IDS, START, zeros(4), key=KEY)
     assert not len(networks.ids())
 
 
 def test_a_client_whose_training_diverged_keeps_the_network_of_before() -> None:
     networks = ClientStore()
-    RememberingEngine(SerialEngine(runner()), networks).run(
-        Train(plain), IDS, START, zeros(4), key=KEY
-    )
+    RememberingEngine(SerialEngine(runner()), networks).run(Train(), IDS, START, zeros(4), key=KEY)
     before = networks.get(IDS)
     wild = LocalRunner(blobs(), NET, replace(SOLVER, lr=1e30))
     (reply,) = RememberingEngine(SerialEngine(wild), networks).run(
-        Train(plain), IDS, START, zeros(4), key=KEY
+        Train(), IDS, START, zeros(4), key=KEY
     )
     assert not np.isfinite(reply.fields["delta"]).all(axis=1).any()
     np.testing.assert_array_equal(networks.get(IDS), before)
 
 
 def test_clients_remember_only_if_they_are_asked_to() -> None:
-    with make_clients("serial", LocalRunner(blobs(), NET, SOLVER)) as clients:
+    with make_clients(blobs(), NET, SOLVER, "serial") as clients:
         assert clients.stores.networks is None
-    with make_clients(
-        "serial", LocalRunner(blobs(), NET, SOLVER), remember_networks=True
-    ) as clients:
-        clients.run(Train(plain), IDS, START, zeros(4), key=KEY)
+    with make_clients(blobs(), NET, SOLVER, "serial", remember_networks=True) as clients:
+        clients.run(Train(), IDS, START, zeros(4), key=KEY)
         assert clients.stores.networks is not None
         assert clients.stores.networks.ids().tolist() == IDS.tolist()

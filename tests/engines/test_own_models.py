@@ -27,7 +27,7 @@ from coterie.core.keys import Key
 from coterie.core.own_model import OwnModel
 from coterie.core.training import Steps, WithOwnModel
 from coterie.core.vectors import Layout, flatten
-from coterie.core.work import Evaluate, Train, Work
+from coterie.core.work import Score, Train, Work
 from coterie.engines import OwnModelEngine, PoolEngine, SerialEngine, VmapEngine, make_clients
 from coterie.local import LocalRunner
 from coterie.local.training.batches import TrainingSamples
@@ -37,7 +37,7 @@ from coterie.methods.algorithm import as_algorithm
 from coterie.methods.fit_to_model import fit_to_model
 from coterie.methods.override import override
 from coterie.models import initial_models
-from coterie.objectives import plain, proximal
+from coterie.objectives import proximal
 from tests.conftest import blobs, config_errors, round_of, small_net
 from tests.contract.cases import Make, contract_cases
 from tests.faults import Faults, FaultyEngine
@@ -77,8 +77,8 @@ def rule_of(name: str) -> OwnModel:
 @every
 @pytest.mark.parametrize("kind", [PoolEngine, VmapEngine])
 def test_engines_agree_to_the_bit(name: str, kind: Any) -> None:
-    work = Train(plain, WithOwnModel(rule_of(name)))
-    score = Evaluate("test", served_by=work)
+    work = Train(how=WithOwnModel(rule_of(name)))
+    score = Score("test", served_by=work)
     ids = np.arange(5)
     found = []
     for made in (SerialEngine, kind):
@@ -127,7 +127,7 @@ class Messages:
 def test_no_message_has_what_a_client_stores(name: str, method: ct.Method) -> None:
     made, net = fit_to_model(override(method, own_model=rule_of(name)), small_net(), Key(3))
     algorithm = as_algorithm(made)
-    with make_clients("serial", LocalRunner(blobs(), net, SOLVER)) as made_clients:
+    with make_clients(blobs(), net, SOLVER, "serial") as made_clients:
         messages = Messages(made_clients.engine)
         clients = replace(made_clients, engine=messages)
         groups = algorithm.init(initial_models(net, Key(2)), 12)
@@ -179,7 +179,7 @@ def test_ditto_goes_with_every_method_or_says_why_not(case: str, make: Make) -> 
 def test_a_trial_leaves_no_trace() -> None:
     engine = OwnModelEngine(SerialEngine(runner()))
     ids = np.arange(3)
-    engine.run(Train(plain, Steps(5), trial=True), ids, START, zeros(3), key=KEY)
+    engine.run(Train(how=Steps(5), trial=True), ids, START, zeros(3), key=KEY)
     assert not len(engine.store.ids())
 
 
@@ -187,9 +187,9 @@ def test_a_client_that_chooses_is_sent_the_models_as_they_are() -> None:
     models = START + torch.randn(3, D, generator=torch.Generator().manual_seed(1))
     ids = np.arange(5)
     which = np.tile(np.arange(3), (5, 1))
-    choose = Train(plain, choose="least_loss")
+    choose = Train(choose="least_loss")
     (alone,) = SerialEngine(runner()).run(choose, ids, models, which, key=KEY)
-    beside = Train(plain, WithOwnModel(Ditto()), choose="least_loss")
+    beside = Train(how=WithOwnModel(Ditto()), choose="least_loss")
     (reply,) = OwnModelEngine(SerialEngine(runner())).run(beside, ids, models, which, key=KEY)
     for name, values in alone.fields.items():
         np.testing.assert_array_equal(values, reply.fields[name])
@@ -199,7 +199,7 @@ def test_a_client_that_chooses_is_sent_the_models_as_they_are() -> None:
 def test_an_update_that_is_not_finite_is_not_stored() -> None:
     inner = FaultyEngine(SerialEngine(runner()), Faults(hostile={1: "nan"}))
     engine = OwnModelEngine(inner)
-    engine.run(Train(plain, WithOwnModel(Ditto())), np.arange(3), START, zeros(3), key=KEY)
+    engine.run(Train(how=WithOwnModel(Ditto())), np.arange(3), START, zeros(3), key=KEY)
     assert engine.store.ids().tolist() == [0, 2]
 
 
@@ -226,12 +226,12 @@ class Counting:
 def test_a_million_clients_of_whom_a_thousand_were_met_cost_a_thousand_vectors() -> None:
     inner = Counting()
     engine = OwnModelEngine(inner)  # type: ignore[arg-type]
-    work = Train(plain, WithOwnModel(Ditto()))
+    work = Train(how=WithOwnModel(Ditto()))
     some = np.arange(0, 1_000_000, 1000)
     engine.run(work, some, START, zeros(len(some)), key=KEY)
     inner.models = 0
     everybody = np.arange(1_000_000)
-    score = Evaluate("test", served_by=work)
+    score = Score("test", served_by=work)
     replies = engine.run(score, everybody, START, zeros(len(everybody)), key=KEY)
     assert sum(len(reply) for reply in replies) == 1_000_000
     assert inner.models == 1 + 1000
@@ -251,9 +251,9 @@ def test_the_last_local_network_is_that_of_the_shared_model() -> None:
 
 def test_what_does_not_go_together() -> None:
     with pytest.raises(ValueError, match="own_model"):
-        Train(plain, WithOwnModel(Ditto()), keep=Keep(((0, 1),)))
+        Train(how=WithOwnModel(Ditto()), keep=Keep(((0, 1),)))
     with pytest.raises(ct.ConfigError, match="own_model of a training is another"):
-        wire.dumps(Train(plain, WithOwnModel(Ditto())), Train(plain, WithOwnModel(Ditto(lam=2.0))))
+        wire.dumps(Train(how=WithOwnModel(Ditto())), Train(how=WithOwnModel(Ditto(lam=2.0))))
     (line,) = config_errors(lambda: ct.run(ct.fedavg(), own_model="dito", **OPTIONS))
     assert line.startswith("own_model.name: unknown choice, got 'dito'; expected")
     (line,) = config_errors(lambda: ct.run(ct.ditto(), personal={"layers": ["head"]}, **OPTIONS))
@@ -397,7 +397,7 @@ def test_fedala_is_fedavg_in_the_first_round_alone() -> None:
 
 def test_fedala_mixes_the_last_layers_alone() -> None:
     engine = OwnModelEngine(SerialEngine(runner()))
-    work = Train(plain, WithOwnModel(FedAla()))
+    work = Train(how=WithOwnModel(FedAla()))
     ids = np.arange(5)
     engine.run(work, ids, START, zeros(5), key=KEY)
     other = START + torch.randn(1, D, generator=torch.Generator().manual_seed(1))
@@ -484,10 +484,10 @@ def test_a_client_without_training_samples_is_served_the_model_as_it_is_sent() -
     engine = OwnModelEngine(
         SerialEngine(LocalRunner(whole.with_parts(train, whole.test), NET, SOLVER))
     )
-    work = Train(plain, WithOwnModel(OWN_MODELS["perfedavg"](alpha=1.0)))
+    work = Train(how=WithOwnModel(OWN_MODELS["perfedavg"](alpha=1.0)))
     found = {}
     for served_by in (None, work):
-        score = Evaluate("test", served_by=served_by)
+        score = Score("test", served_by=served_by)
         (reply,) = engine.run(score, np.arange(2), START, zeros(2), key=KEY)
         found[served_by] = reply.fields["loss"][:, 0]
     np.testing.assert_allclose(found[None][0], found[work][0], rtol=1e-6)

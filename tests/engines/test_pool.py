@@ -23,14 +23,13 @@ from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.process import cores
 from coterie.core.vectors import flatten
-from coterie.core.work import Evaluate, Train
+from coterie.core.work import Score, Train
 from coterie.engines import PoolEngine, SerialEngine
 from coterie.engines.pool.processes import cores_of_workers
 from coterie.engines.pool.sharing import pack_arguments, unpack_arguments
 from coterie.engines.simulation import ClientError
 from coterie.errors import ConfigError, CoterieError
 from coterie.local import LocalRunner
-from coterie.objectives import plain
 from tests.conftest import blobs, small_net
 
 SOLVER = ct.Solver(epochs=2, batch_size=5, lr=0.1)
@@ -65,9 +64,7 @@ def ask(engine: Any, population: ct.Population, net: nn.Module, round: int = 0) 
 
 def asked(clients: Clients, population: ct.Population, net: nn.Module, round: int = 0) -> Reply:
     ids = np.arange(population.clients)
-    return clients.run(
-        Train(plain), ids, flatten(net)[None], np.zeros_like(ids), key=Key(1).at(round)
-    )
+    return clients.run(Train(), ids, flatten(net)[None], np.zeros_like(ids), key=Key(1).at(round))
 
 
 @pytest.mark.parametrize(("start", "workers"), [("fork", 2), ("fork", 1), ("spawn", 1)])
@@ -260,7 +257,7 @@ def test_workers_score_what_clients_hold_now(
     models = torch.stack([flatten(net), -flatten(net), 2 * flatten(net)])
     pool = PoolEngine(LocalRunner(population, net, SOLVER), 2)
     with mock.patch("coterie.local.scoring.samples.KEEP", keep), Clients(pool) as clients:
-        clients.run(Train(plain), np.arange(12), models, np.arange(12) % 2, key=Key(0))
+        clients.run(Train(), np.arange(12), models, np.arange(12) % 2, key=Key(0))
         for a, b, score in moves:
             test = list(population.test)
             train = list(population.train)
@@ -281,12 +278,12 @@ def test_workers_score_what_clients_hold_now(
             ids = np.sort(rng.permutation(12)[: rng.integers(1, 13)])
             which = rng.integers(1, 3, size=(len(ids), 2))
             alone = LocalRunner(population, net, SOLVER).answer(
-                Evaluate(split), ids, models, which, Key(0)
+                Score(split), ids, models, which, Key(0)
             )
             with mock.patch.object(
                 pool.runner, "answer", side_effect=AssertionError("scored in this process")
             ):
-                replies = pool.run(Evaluate(split), ids, models, which, key=Key(0))
+                replies = pool.run(Score(split), ids, models, which, key=Key(0))
             order = np.argsort(np.concatenate([reply.ids for reply in replies]))
             for field in ("correct", "size", "loss"):
                 found = np.concatenate([reply.fields[field] for reply in replies])[order]
@@ -304,18 +301,18 @@ def test_clients_without_test_samples_are_scored_first_and_other_samples_are_fol
     bare = population.with_parts(population.train, (none, *population.test[1:]))
     running = engine(LocalRunner(bare, net, SOLVER))
     with Clients(running) as clients:
-        clients.run(Train(plain), np.arange(12), models, np.zeros(12, np.int64), key=Key(0))
-        (reply,) = running.run(Evaluate("test"), np.array([0]), models, np.array([0]), key=Key(0))
+        clients.run(Train(), np.arange(12), models, np.zeros(12, np.int64), key=Key(0))
+        (reply,) = running.run(Score("test"), np.array([0]), models, np.array([0]), key=Key(0))
         assert reply.fields["correct"].tolist() == [[0.0]]
-        clients.run(Evaluate("test"), np.arange(12), models, np.zeros(12, np.int64), key=Key(0))
+        clients.run(Score("test"), np.arange(12), models, np.zeros(12, np.int64), key=Key(0))
         other = replace(population, x=-population.x)
         running.set_population(other)
         expected_scores = LocalRunner(other, net, SOLVER).answer(
-            Evaluate("test"), np.arange(12), models, np.zeros(12, np.int64), Key(0)
+            Score("test"), np.arange(12), models, np.zeros(12, np.int64), Key(0)
         )
         for _ in range(2):
             scored = clients.run(
-                Evaluate("test"), np.arange(12), models, np.zeros(12, np.int64), key=Key(0)
+                Score("test"), np.arange(12), models, np.zeros(12, np.int64), key=Key(0)
             )
             assert np.array_equal(scored.fields["loss"], expected_scores.fields["loss"])
             expected = ask(SerialEngine(LocalRunner(other, net, SOLVER)), other, net)
@@ -331,12 +328,12 @@ def test_a_round_timeout_is_for_clients_and_not_for_scoring() -> None:
     models = flatten(net)[None]
     pool = PoolEngine(LocalRunner(population, net, SOLVER), 2)
     with Clients(pool) as clients:
-        clients.run(Train(plain), ids, models, 0 * ids, key=Key(0))
+        clients.run(Train(), ids, models, 0 * ids, key=Key(0))
         pool.round_timeout = 0.0
         with mock.patch.object(
             pool.runner, "answer", side_effect=AssertionError("scored in this process")
         ):
-            assert len(clients.run(Evaluate("test"), ids, models, 0 * ids, key=Key(0))) == 12
+            assert len(clients.run(Score("test"), ids, models, 0 * ids, key=Key(0))) == 12
 
 
 class OnAllCores(nn.Module):

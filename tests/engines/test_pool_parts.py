@@ -17,11 +17,10 @@ from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.core.task import Task
 from coterie.core.vectors import flatten
-from coterie.core.work import Evaluate, Train
+from coterie.core.work import Score, Train
 from coterie.engines import PoolEngine, SerialEngine
 from coterie.local import LocalRunner
 from coterie.local.scoring.network import NetworkScorer
-from coterie.objectives import plain
 from coterie.tasks import CLASSIFICATION
 from coterie.tasks.binary import Binary
 from coterie.tasks.regression import Regression
@@ -81,7 +80,7 @@ def pool(
     engine = PoolEngine(LocalRunner(data, net, SOLVER, task=task), workers, start=start)
     one = np.zeros(1, np.int64)
     try:
-        engine.run(Train(plain), one, flatten(net)[None], one, key=Key(1))
+        engine.run(Train(), one, flatten(net)[None], one, key=Key(1))
         yield engine
     finally:
         engine.close()
@@ -92,7 +91,7 @@ def serial(data: ct.Population, net: nn.Module, task: Task = CLASSIFICATION) -> 
 
 
 def scores(
-    engine: Any, net: nn.Module, work: Evaluate, which: IntArray, scale: float = 1.0
+    engine: Any, net: nn.Module, work: Score, which: IntArray, scale: float = 1.0
 ) -> dict[str, Any]:
     """What an engine finds of all clients, each under some of nine models. With another scale they
     are others, since what is known is not scored again."""
@@ -121,15 +120,15 @@ def by_workers(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 @pytest.mark.parametrize(
     "work",
     [
-        Evaluate("test"),
-        Evaluate("test", loss=False),
-        Evaluate("test", sums=()),
-        Evaluate("test", per="sample_winner", sums=()),
+        Score("test"),
+        Score("test", loss=False),
+        Score("test", sums=()),
+        Score("test", per="sample_winner", sums=()),
     ],
     ids=["all", "no loss", "only the loss", "winners"],
 )
 def test_workers_find_the_bits_of_one_process(
-    workers: int, work: Evaluate, by_workers: Callable[[], None]
+    workers: int, work: Score, by_workers: Callable[[], None]
 ) -> None:
     torch.manual_seed(0)
     data, net = population(), Residual()
@@ -151,10 +150,10 @@ def test_samples_that_clients_share_are_scored_once(
     everything = np.arange(len(data.y))
     data = replace(data, test=tuple(everything[client:] for client in range(CLIENTS)))
     which = np.arange(CLIENTS) % 3
-    expected = scores(serial(data, net), net, Evaluate("test"), which)
+    expected = scores(serial(data, net), net, Score("test"), which)
     with pool(data, net) as engine:
         by_workers()
-        assert_same(scores(engine, net, Evaluate("test"), which), expected)
+        assert_same(scores(engine, net, Score("test"), which), expected)
 
 
 def test_workers_that_were_spawned_have_networks_of_their_own(
@@ -166,22 +165,22 @@ def test_workers_that_were_spawned_have_networks_of_their_own(
     which = np.tile([0, 1, 2], (CLIENTS, 1))
     scales = (1.0, 1.1, 1.2, 1.3)
     alone = serial(data, net)
-    expected = [scores(alone, net, Evaluate("test"), which, scale) for scale in scales]
+    expected = [scores(alone, net, Score("test"), which, scale) for scale in scales]
     with pool(data, net, start="spawn") as engine:
         by_workers()
         for scale, known in zip(scales, expected, strict=True):
-            assert_same(scores(engine, net, Evaluate("test"), which, scale), known)
+            assert_same(scores(engine, net, Score("test"), which, scale), known)
 
 
 def test_each_client_has_a_model_of_its_own(by_workers: Callable[[], None]) -> None:
     torch.manual_seed(0)
     data, net = population(), Residual()
-    expected = scores(serial(data, net), net, Evaluate("test"), np.arange(CLIENTS))
+    expected = scores(serial(data, net), net, Score("test"), np.arange(CLIENTS))
     with pool(data, net) as engine:
         # So many models want more room than there is, for which workers are started anew.
-        scores(engine, net, Evaluate("test"), np.arange(CLIENTS), scale=0.5)
+        scores(engine, net, Score("test"), np.arange(CLIENTS), scale=0.5)
         by_workers()
-        assert_same(scores(engine, net, Evaluate("test"), np.arange(CLIENTS)), expected)
+        assert_same(scores(engine, net, Score("test"), np.arange(CLIENTS)), expected)
 
 
 def test_histograms_are_those_of_one_process(by_workers: Callable[[], None]) -> None:
@@ -190,7 +189,7 @@ def test_histograms_are_those_of_one_process(by_workers: Callable[[], None]) -> 
     data, net = population(), Residual(1)
     data = replace(data, y=data.y % 2, classes=2)
     task = Binary()
-    work = Evaluate("test", sums=task.sums)
+    work = Score("test", sums=task.sums)
     which = np.arange(CLIENTS) % 3
     expected = scores(serial(data, net, task), net, work, which)
     with pool(data, net, task) as engine:
@@ -202,7 +201,7 @@ def test_numbers_are_scored_by_workers(by_workers: Callable[[], None]) -> None:
     torch.manual_seed(0)
     data, net = population(numbers=True), Residual(1)
     task = Regression()
-    work = Evaluate("test", sums=task.sums)
+    work = Score("test", sums=task.sums)
     which = np.zeros(CLIENTS, np.int64)
     expected = scores(serial(data, net, task), net, work, which)
     with pool(data, net, task) as engine:
@@ -216,7 +215,7 @@ def test_a_few_samples_are_scored_by_this_process(monkeypatch: pytest.MonkeyPatc
     data = replace(data, test=tuple(part[:5] for part in data.test))
     with pool(data, net) as engine:
         monkeypatch.setattr(engine.pool, "ask", lambda *_: pytest.fail("workers were asked"))
-        found = scores(engine, net, Evaluate("test"), np.zeros(CLIENTS, np.int64))
+        found = scores(engine, net, Score("test"), np.zeros(CLIENTS, np.int64))
         monkeypatch.undo()
     assert found["size"].sum() == 40
 
@@ -230,14 +229,14 @@ def test_workers_score_what_changed_hands(what: str, by_workers: Callable[[], No
         later = replace(data, y=(data.y + 1) % 3)
     which = np.arange(CLIENTS) % 3
     alone = serial(later, net)
-    expected = scores(alone, net, Evaluate("test"), which)
+    expected = scores(alone, net, Score("test"), which)
     trained = training(alone, net)
     with pool(data, net) as engine:
-        before = scores(engine, net, Evaluate("test"), which)
+        before = scores(engine, net, Score("test"), which)
         engine.set_population(later)
         assert engine.processes, "samples changed hands, and workers stay"
         by_workers()
-        found = scores(engine, net, Evaluate("test"), which)
+        found = scores(engine, net, Score("test"), which)
         assert_same(found, expected)
         assert not np.array_equal(found["loss"], before["loss"])
         # What scoring took over is known to training, too.
@@ -247,7 +246,7 @@ def test_workers_score_what_changed_hands(what: str, by_workers: Callable[[], No
 def training(engine: Any, net: nn.Module) -> Any:
     """What all clients' updates are."""
     ids = np.arange(CLIENTS)
-    [reply] = engine.run(Train(plain), ids, flatten(net)[None], np.zeros_like(ids), key=Key(2))
+    [reply] = engine.run(Train(), ids, flatten(net)[None], np.zeros_like(ids), key=Key(2))
     return reply.fields["delta"]
 
 
@@ -255,11 +254,11 @@ def test_this_process_scores_when_a_worker_died() -> None:
     torch.manual_seed(0)
     data, net = population(), Residual()
     which = np.arange(CLIENTS) % 3
-    expected = scores(serial(data, net), net, Evaluate("test"), which)
+    expected = scores(serial(data, net), net, Score("test"), which)
     with pool(data, net) as engine:
         engine.processes[0].kill()
         engine.processes[0].join()
-        assert_same(scores(engine, net, Evaluate("test"), which), expected)
+        assert_same(scores(engine, net, Score("test"), which), expected)
         assert not engine.processes, "the pool is made anew"
 
 
@@ -275,4 +274,4 @@ class Fails(Residual):
 def test_a_network_that_fails_says_so() -> None:
     data, net = population(), Fails()
     with pool(data, net) as engine, pytest.raises(ValueError, match="no score today"):
-        scores(engine, net, Evaluate("test"), np.zeros(CLIENTS, np.int64))
+        scores(engine, net, Score("test"), np.zeros(CLIENTS, np.int64))

@@ -18,11 +18,10 @@ from torch import nn
 
 from coterie.core.keys import Key
 from coterie.core.vectors import flatten
-from coterie.core.work import Evaluate, Train
+from coterie.core.work import Score, Train
 from coterie.engines import PoolEngine, SerialEngine
 from coterie.engines.pool.engine import shared_out
 from coterie.local import LocalRunner
-from coterie.objectives import plain
 from tests.lazy_federations import SOLVER, clients_made, federation, run_small, score, small_clients
 
 
@@ -46,7 +45,7 @@ def test_a_worker_that_dies_or_hangs_while_it_scores(number: int | None) -> None
     )
     few = np.arange(4)
     try:
-        engine.run(Train(plain), few, flatten(net)[None], np.zeros(4, np.int64), key=Key(1))
+        engine.run(Train(), few, flatten(net)[None], np.zeros(4, np.int64), key=Key(1))
         stuck = engine.processes[1].pid
         os.kill(stuck, signal.SIGSTOP)
         if number:
@@ -69,13 +68,13 @@ from coterie.local.runner import LocalRunner
 from coterie.engines import PoolEngine
 from coterie.core.keys import Key
 from coterie.objectives import plain
-from coterie.core.work import Evaluate, Train
+from coterie.core.work import Score, Train
 from coterie.core.vectors import flatten
 from tests.lazy_federations import SOLVER, small_clients, score
 
 data, net = small_clients(60_000), nn.Sequential(nn.Linear(4, 2))
 engine = PoolEngine(LocalRunner(data, net, SOLVER), workers=2)
-engine.run(Train(plain), np.arange(4), flatten(net)[None], np.zeros(4, np.int64), key=Key(1))
+engine.run(Train(), np.arange(4), flatten(net)[None], np.zeros(4, np.int64), key=Key(1))
 print(*(process.pid for process in engine.processes), flush=True)
 threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start()
 while True:
@@ -111,15 +110,15 @@ def test_scores_of_a_worker_that_was_killed_are_made_in_this_process() -> None:
     zero = np.zeros(9, np.int64)
     engine = PoolEngine(LocalRunner(data, net, SOLVER), workers=2)
     try:
-        engine.run(Train(plain), ids, models, zero, key=Key(1))
-        both = engine.run(Evaluate("test"), ids, models, zero, key=Key(1))
+        engine.run(Train(), ids, models, zero, key=Key(1))
+        both = engine.run(Score("test"), ids, models, zero, key=Key(1))
         by = shared_out(data.sizes("test"), 2)
         assert [reply.ids.tolist() for reply in both] == [
             np.flatnonzero(by == w).tolist() for w in (0, 1)
         ]
         engine.processes[0].kill()
         engine.processes[0].join()
-        (alone,) = engine.run(Evaluate("test"), ids, models, zero, key=Key(1))
+        (alone,) = engine.run(Score("test"), ids, models, zero, key=Key(1))
     finally:
         engine.close()
     for reply in both:

@@ -28,13 +28,12 @@ from coterie.core.keys import Key
 from coterie.core.solver import Solver
 from coterie.core.training import Steps
 from coterie.core.vectors import flatten
-from coterie.core.work import Evaluate, Train
+from coterie.core.work import Score, Train
 from coterie.engines import SerialEngine
 from coterie.experiment import check
 from coterie.local import LocalRunner
 from coterie.local.device import Device
 from coterie.methods.algorithm import as_algorithm
-from coterie.objectives import plain
 from coterie.runs.data import read_inputs
 from coterie.tasks import CLASSIFICATION
 from tests.conftest import blobs, small_net
@@ -113,9 +112,7 @@ class Kept:
         pass
 
 
-def ask(
-    engine: Any, net: nn.Module, clients: int, work: Train = Train(plain), round: int = 0
-) -> Reply:
+def ask(engine: Any, net: nn.Module, clients: int, work: Train = Train(), round: int = 0) -> Reply:
     ids = np.arange(clients)
     models = torch.stack([flatten(net), 0.9 * flatten(net)])
     return Clients(Kept(engine)).run(work, ids, models, ids % 2, key=Key(1).at(round))
@@ -174,14 +171,14 @@ def actors_score_for_the_main_process(crew: Crew, monkeypatch: pytest.MonkeyPatc
     data = population()
     net = Residual()
     which = np.arange(CLIENTS) % 3
-    expected = scores(serial(data, net), net, Evaluate("test"), which)
+    expected = scores(serial(data, net), net, Score("test"), which)
     engine = crew(LocalRunner(data, net, SOLVER))
     ask(engine, net, CLIENTS)
     while engine.members.coming():
         ask(engine, net, CLIENTS)
     with monkeypatch.context() as here:
         here.setattr(NetworkScorer, "per_sample", lambda *_: pytest.fail("no actor scored"))
-        found = scores(engine, net, Evaluate("test"), which)
+        found = scores(engine, net, Score("test"), which)
     assert all(np.array_equal(found[name], expected[name]) for name in expected)
 
 
@@ -307,9 +304,9 @@ def a_round_timeout_leaves_stragglers_out(crew: Crew) -> None:
     engine = crew(LocalRunner(data, net, SOLVER))
     ask(engine, net, 1)  # the actors are there
     engine.round_timeout = 1.0
-    reply = ask(engine, net, 40, Train(plain, Steps(10)))
+    reply = ask(engine, net, 40, Train(how=Steps(10)))
     assert 0 < len(reply) < 40
-    expected = ask(SerialEngine(LocalRunner(data, net, SOLVER)), net, 40, Train(plain, Steps(10)))
+    expected = ask(SerialEngine(LocalRunner(data, net, SOLVER)), net, 40, Train(how=Steps(10)))
     assert np.array_equal(reply.fields["delta"], expected.fields["delta"][reply.ids])
 
 
@@ -382,7 +379,7 @@ def test_an_actor_trains_as_serial_does_and_keeps_what_it_was_sent() -> None:
     keys = tuple(Key(1).at(0).client(i) for i in range(3))
     models = torch.stack([flatten(net), 0.9 * flatten(net)]).numpy()
     which = np.array([0, 1, 0])
-    job = ActorJob(Train(plain), keys, which, labels, places, (("all", 1),))
+    job = ActorJob(Train(), keys, which, labels, places, (("all", 1),))
     expected = ask(SerialEngine(LocalRunner(data, net, SOLVER)), net, 3)
     for each, gap in (("serial", 0.0), ("vmap", 1e-4)):
         actor = Actor()
@@ -415,7 +412,7 @@ def test_an_actor_trains_on_the_threads_that_it_is_told() -> None:
     labels = (data.y[index].numpy(),)
     places = ((("all", 1), slice(None)),)
     key = Key(1).at(0).client(0)
-    job = ActorJob(Train(plain), (key,), np.zeros(1, np.int64), labels, places, (("all", 1),))
+    job = ActorJob(Train(), (key,), np.zeros(1, np.int64), labels, places, (("all", 1),))
     delta, *_ = actor.train(job, flatten(net)[None].numpy(), data.x[index].numpy())
     expected = ask(SerialEngine(LocalRunner(data, net, SOLVER), threads=2), net, 1)
     assert np.array_equal(delta, expected.fields["delta"])
@@ -485,7 +482,7 @@ def test_actors_score_the_test_samples_together(monkeypatch: pytest.MonkeyPatch)
     engine.members.room = 2**20
     which = np.arange(CLIENTS) % 3
     # Twice, and not the same: what is known is not scored again.
-    for work in (Evaluate("test"), Evaluate("test", loss=False)):
+    for work in (Score("test"), Score("test", loss=False)):
         expected = scores(serial(data, net), net, work, which)
         found = scores(engine, net, work, which)
         assert all(np.array_equal(found[name], expected[name]) for name in expected)
@@ -496,8 +493,8 @@ def test_actors_score_the_test_samples_together(monkeypatch: pytest.MonkeyPatch)
     # Samples that only changed hands stay where they are.
     later = replace(data, test=(*data.test[1:], data.test[0]))
     engine.set_population(later)
-    found = scores(engine, net, Evaluate("test"), which)
-    expected = scores(serial(later, net), net, Evaluate("test"), which)
+    found = scores(engine, net, Score("test"), which)
+    expected = scores(serial(later, net), net, Score("test"), which)
     assert all(np.array_equal(found[name], expected[name]) for name in expected)
     assert len(stored) == 5
 
@@ -506,11 +503,11 @@ def test_actors_score_the_test_samples_together(monkeypatch: pytest.MonkeyPatch)
     fewer = replace(later, test=(later.test[0][:-1], *later.test[1:]))
     engine.set_population(fewer)
     engine.members.room = 10.0
-    scores(engine, net, Evaluate("test"), which)
+    scores(engine, net, Score("test"), which)
     assert not answered
     engine.members.room = 2**20
     monkeypatch.setattr(Actor, "score", lambda *_: None)
-    without_loss = Evaluate("test", loss=False)
+    without_loss = Score("test", loss=False)
     found = scores(engine, net, without_loss, which)
     assert len(answered) == 3
     expected = scores(serial(fewer, net), net, without_loss, which)

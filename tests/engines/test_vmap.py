@@ -24,7 +24,7 @@ from coterie.core.keys import Key
 from coterie.core.solver import Solver
 from coterie.core.training import Epochs, FullGradient, Steps
 from coterie.core.vectors import flatten
-from coterie.core.work import Evaluate, Train
+from coterie.core.work import Score, Train
 from coterie.engines import SerialEngine
 from coterie.engines.vmap import VmapEngine
 from coterie.experiment import check
@@ -121,7 +121,7 @@ def ask(engine: Any, ids: np.ndarray, net: nn.Module, work: Train, round: int = 
 def both(
     net: nn.Module,
     solver: Solver = SOLVER,
-    work: Train = Train(plain),
+    work: Train = Train(),
     data: ct.Population | None = None,
     decay: tuple[str, ...] = (),
     **options: Any,
@@ -149,8 +149,8 @@ def close(a: Reply, b: Reply, gap: float = 1e-4) -> None:
 @pytest.mark.parametrize(
     ("net", "solver", "work"),
     [
-        (small_net(), SOLVER, Train(plain)),
-        (mixed(), SOLVER, Train(plain)),
+        (small_net(), SOLVER, Train()),
+        (mixed(), SOLVER, Train()),
         (
             mixed(),
             Solver(epochs=2, batch_size=5, lr=0.1, momentum=0.9, l2=0.01),
@@ -158,18 +158,18 @@ def close(a: Reply, b: Reply, gap: float = 1e-4) -> None:
         ),
         (mixed(), SOLVER, Train(mmd(0.1))),
         (fuse(small_net(), "conv", Key(0)), SOLVER, Train(fusion())),
-        (mixed(), SOLVER, Train(plain, Steps(7))),
-        (mixed(), SOLVER, Train(plain, FullGradient())),
-        (mixed(), SOLVER, Train(plain, Epochs(spent=2))),
-        (between(Mean()), SOLVER, Train(plain)),
-        (between(Crowd()), SOLVER, Train(plain)),
-        (between(Turned()), SOLVER, Train(plain)),
+        (mixed(), SOLVER, Train(how=Steps(7))),
+        (mixed(), SOLVER, Train(how=FullGradient())),
+        (mixed(), SOLVER, Train(how=Epochs(spent=2))),
+        (between(Mean()), SOLVER, Train()),
+        (between(Crowd()), SOLVER, Train()),
+        (between(Turned()), SOLVER, Train()),
         (
             between(nn.BatchNorm1d(8, track_running_stats=False)),
             Solver(epochs=2, batch_size=50),
-            Train(plain),
+            Train(),
         ),
-        (frozen(), SOLVER, Train(plain)),
+        (frozen(), SOLVER, Train()),
     ],
     ids=[
         "dense",
@@ -258,7 +258,7 @@ def test_finished_clients_drop_off_and_the_rest_is_left_at_the_deadline(
     engine = VmapEngine(
         LocalRunner(data, net, Solver(epochs=1, batch_size=5)), round_timeout=8.0, device="cpu"
     )
-    late = ask(engine, np.arange(3), net, Train(plain))
+    late = ask(engine, np.arange(3), net, Train())
     assert late.ids.tolist() == [0, 1]
     assert seen[:5] == [3, 3, 2, 2, 1]
     np.testing.assert_array_equal(late.fields["delta"], whole.fields["delta"][:2])
@@ -271,7 +271,7 @@ def test_clients_that_have_nothing_to_do_are_done() -> None:
         engine = VmapEngine(LocalRunner(empty, small_net(), SOLVER), device="cpu", memory=memory)
         start = flatten(small_net())[None]
         which = np.zeros(3, int)
-        (reply,) = engine.run(Train(plain), np.arange(3), start, which, key=Key(1).at(0))
+        (reply,) = engine.run(Train(), np.arange(3), start, which, key=Key(1).at(0))
         assert reply.fields["size"].tolist() == [len(data.train[0]), 0, len(data.train[2])]
         assert not reply.fields["delta"][1].any()
 
@@ -332,7 +332,7 @@ def test_what_vmap_cannot_train_is_one_line(layer: nn.Module, line: str) -> None
             VmapEngine(LocalRunner(blobs(), between(layer), SOLVER), device="cpu"),
             np.arange(12),
             between(layer),
-            Train(plain),
+            Train(),
         )
     assert caught.value.code == 2
     assert "\n" not in str(caught.value)
@@ -349,7 +349,7 @@ def test_a_device_that_is_not_there() -> None:
 def test_evaluation_is_that_of_the_other_engines() -> None:
     data = blobs()
     net = small_net()
-    asked = Evaluate(), np.arange(12), flatten(net)[None], np.zeros(12, int)
+    asked = Score(), np.arange(12), flatten(net)[None], np.zeros(12, int)
     alone, together = (
         engine(LocalRunner(data, net, SOLVER)).run(*asked, key=Key(0))[0]
         for engine in (SerialEngine, VmapEngine)
@@ -443,8 +443,8 @@ def test_running_statistics_train_as_with_serial(solver: Solver, streams: int) -
     before = torch.get_rng_state()
     for round in range(2):  # the second one with the copies of the network that the first made
         key = Key(1).at(round)
-        (one,) = serial.run(Train(plain), ids, models, ids % 2, key=key)
-        (many,) = engine.run(Train(plain), ids, models, ids % 2, key=key)
+        (one,) = serial.run(Train(), ids, models, ids % 2, key=key)
+        (many,) = engine.run(Train(), ids, models, ids % 2, key=key)
         for name in ("delta", "size", "loss"):
             np.testing.assert_array_equal(many.fields[name], one.fields[name])
     assert torch.equal(before, torch.get_rng_state())
@@ -456,9 +456,9 @@ def test_clients_that_draw_train_one_at_a_time() -> None:
     net = normalised(nn.Dropout(0.5))
     data = blobs(clients=12)
     ids = np.arange(12)
-    one = ask(SerialEngine(LocalRunner(data, net, NINES)), ids, net, Train(plain))
+    one = ask(SerialEngine(LocalRunner(data, net, NINES)), ids, net, Train())
     engine = VmapEngine(LocalRunner(data, net, NINES), device="cpu", streams=4)
-    many = ask(engine, ids, net, Train(plain))
+    many = ask(engine, ids, net, Train())
     np.testing.assert_array_equal(many.fields["delta"], one.fields["delta"])
     assert draws(net, plain, data.x, data.y)
     assert not draws(normalised(), plain, data.x, data.y)
@@ -501,7 +501,7 @@ def test_after_a_failure_no_other_client_begins() -> None:
     Failing.passes = 0
     engine = VmapEngine(LocalRunner(blobs(), net, NINES), device="cpu", streams=2)
     with pytest.raises(ct.CoterieError, match=r"client \d+: training failed in round 0: no more"):
-        ask(engine, np.arange(12), net, Train(plain))
+        ask(engine, np.arange(12), net, Train())
     # One of the probe, and one of each of the two that had begun.
     assert Failing.passes <= 3
 
@@ -522,7 +522,7 @@ def test_nobody_to_train_is_no_error() -> None:
     engine = VmapEngine(LocalRunner(blobs(), net, NINES), device="cpu", streams=2)
     models = flatten(net)[None]
     nobody = np.empty(0, np.int64)
-    (reply,) = engine.run(Train(plain), nobody, models, nobody, key=Key(1))
+    (reply,) = engine.run(Train(), nobody, models, nobody, key=Key(1))
     assert len(reply) == 0
 
 
@@ -542,13 +542,13 @@ def test_a_client_that_fails_is_named(streams: int) -> None:
     solver = Solver(epochs=1, batch_size=1, lr=0.1)
     engine = VmapEngine(LocalRunner(blobs(), net, solver), device="cpu", streams=streams)
     with pytest.raises(ct.CoterieError, match=r"client \d+: training failed in round 0: .*batch"):
-        ask(engine, np.arange(4), net, Train(plain))
+        ask(engine, np.arange(4), net, Train())
 
 
 def test_those_who_are_late_are_left_out() -> None:
     net = normalised()
     engine = VmapEngine(LocalRunner(blobs(), net, NINES), 1e-9, device="cpu", streams=2)
-    assert len(ask(engine, np.arange(4), net, Train(plain))) == 0
+    assert len(ask(engine, np.arange(4), net, Train())) == 0
 
 
 def test_a_whole_run_has_the_models_of_serial() -> None:

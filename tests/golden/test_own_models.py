@@ -148,7 +148,7 @@ def fedrod_training(
     samples = TrainingSamples(torch.ones(len(labels), 1), torch.tensor(labels))
     return OwnTraining(
         Trainers(nn.Linear(1, classes), ()),
-        Train(plain, WithOwnModel(rule)),
+        Train(how=WithOwnModel(rule)),
         solver,
         samples,
         torch.tensor([sent]),

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import coterie as ct
-from coterie.config.schema import plain, table_of
+from coterie.config.schema import table_of, to_plain
 from coterie.config.trust import named_code
 from coterie.core.augment import Augment, augmented, check_augment
 from coterie.core.keys import Key, keyed_torch
@@ -153,10 +153,10 @@ def solver_of(table: dict[str, Any]) -> ct.Solver:
 
 
 def test_a_folder_of_a_run_in_python_names_it(tmp_path: Path) -> None:
-    table = plain(ct.Solver(augment=(ct.Augment(OWN, {"scale": 0.5}), ct.Augment("Gray"))))
+    table = to_plain(ct.Solver(augment=(ct.Augment(OWN, {"scale": 0.5}), ct.Augment("Gray"))))
     assert table["augment"] == [{"name": OWN, "options": {"scale": 0.5}}, {"name": "Gray"}]
     assert solver_of(table).augment[1] == ct.Augment("Gray")
-    assert "augment" not in plain(ct.Solver())
+    assert "augment" not in to_plain(ct.Solver())
     data = ct.load("digits", partition={"kind": "iid", "clients": 4})
     with pytest.raises(ConfigError, match=r"local\.augment: is in no configuration"):
         ct.run(

@@ -11,7 +11,7 @@ import coterie as ct
 from coterie.core.describe import Describe
 from coterie.core.keys import Key
 from coterie.core.vectors import flatten
-from coterie.core.work import Evaluate
+from coterie.core.work import Score
 from coterie.local import LocalRunner
 from tests.conftest import blobs, small_net
 
@@ -30,7 +30,7 @@ def test_evaluation_in_one_pass_equals_one_client_at_a_time(shared: bool) -> Non
     models = torch.stack([flatten(net), -flatten(net), torch.zeros(len(flatten(net)))])
     which = np.stack([np.arange(12) % 3, (np.arange(12) + 1) % 3], axis=1)
     runner = LocalRunner(population, net, SOLVER)
-    reply = runner.answer(Evaluate("test"), np.arange(12), models, which, Key(0))
+    reply = runner.answer(Score("test"), np.arange(12), models, which, Key(0))
     for i in range(12):
         x = population.x[population.test[i]]
         y = population.y[population.test[i]]
@@ -69,7 +69,7 @@ def test_samples_are_won_by_the_model_of_least_loss(shared: bool, compiled: bool
     # Half of the clients are sent their models in another order.
     which = np.array([[0, 1, 2], [2, 0, 1]])[np.arange(12) % 2]
     runner = LocalRunner(population, net, SOLVER)
-    work = Evaluate("train", per="sample_winner")
+    work = Score("train", per="sample_winner")
     reply = runner.answer(work, np.arange(12), models, which, Key(0))
     assert set(reply.fields) == set(work.fields(0, 3))
     for i in range(12):
@@ -88,7 +88,7 @@ def test_samples_are_won_by_the_model_of_least_loss(shared: bool, compiled: bool
 def test_of_equal_models_the_first_wins_all_samples() -> None:
     population = blobs()
     models = flatten(small_net()).repeat(2, 1)
-    work = Evaluate("train", per="sample_winner")
+    work = Score("train", per="sample_winner")
     both = np.tile([0, 1], (12, 1))
     reply = LocalRunner(population, small_net(), SOLVER).answer(
         work, np.arange(12), models, both, Key(0)

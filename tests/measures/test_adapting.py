@@ -16,7 +16,6 @@ from coterie.algorithms.local import local
 from coterie.engines import make_clients
 from coterie.errors import ConfigError
 from coterie.experiment import check
-from coterie.local import LocalRunner
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
 from tests.measures import small_runs
@@ -71,7 +70,7 @@ def test_the_adapted_model_is_the_served_one_after_one_training_by_hand() -> Non
     row = result.rows[0]
     ids = np.arange(12)
     solver = ct.Solver(epochs=3, lr=0.1)
-    with make_clients("serial", LocalRunner(data, result.module, solver)) as clients:
+    with make_clients(data, result.module, solver, "serial") as clients:
         key = ct.Key(0).at(0).of("evaluate").of("adapt")
         zeros = np.zeros(12, np.int64)
         reply = clients.run(

@@ -19,10 +19,8 @@ from coterie.core.vectors import flatten
 from coterie.core.work import Train
 from coterie.engines import make_clients
 from coterie.experiment import check
-from coterie.local import LocalRunner
 from coterie.measures import own_models
 from coterie.models import build_model
-from coterie.objectives import plain
 from coterie.runs.compose import compose
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import Stopped, execute, make_folder, run_config
@@ -41,9 +39,9 @@ def test_both_figures_are_those_of_the_networks_by_hand() -> None:
     module = build_model("mclr", data.shape, data.classes, Key(0).of("model"))
     start = flatten(module)[None]
     ids = np.arange(12)
-    with make_clients("serial", LocalRunner(data, module, SOLVER)) as clients:
+    with make_clients(data, module, SOLVER, "serial") as clients:
         key = Key(0).at(0).of("train")
-        reply = clients.run(Train(plain), ids, start, np.zeros(12, np.int64), key=key)
+        reply = clients.run(Train(), ids, start, np.zeros(12, np.int64), key=key)
     networks = start.numpy() + reply.fields["delta"]
     correct = np.zeros(12)
     for client in range(12):

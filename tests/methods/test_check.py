@@ -13,7 +13,6 @@ from torch.nn import functional
 import coterie as ct
 from coterie.core.own_model import OwnTrained
 from coterie.core.training import WithOwnModel
-from coterie.objectives import plain
 from tests.conftest import blobs, small_net
 
 OPTIONS: dict[str, Any] = {
@@ -150,7 +149,7 @@ def test_what_lacks_a_part_is_refused_with_the_names_of_all_parts() -> None:
     ("local", "line"),
     [
         (
-            ct.Train(plain, WithOwnModel(WithoutSgd())),
+            ct.Train(how=WithOwnModel(WithoutSgd())),
             "own_model: without plain_sgd, got a WithoutSgd",
         ),  # type: ignore[arg-type]
         (

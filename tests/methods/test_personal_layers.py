@@ -20,7 +20,6 @@ from coterie.core.keys import Key
 from coterie.core.vectors import Layout, flatten
 from coterie.core.work import SelectGroup, Train, Work
 from coterie.engines import make_clients
-from coterie.local import LocalRunner
 from coterie.methods.algorithm import as_algorithm
 from coterie.methods.fit_to_model import fit_to_model
 from coterie.methods.override import override
@@ -84,8 +83,10 @@ class Wire:
         self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
     ) -> Sequence[Reply]:
         # The server has no other values of it than the first ones; a direction has zeros.
-        sent = models[torch.from_numpy(np.unique(which))][:, torch.from_numpy(self.keep.kept())]
-        assert ((sent == self.first) | (sent == 0)).all(), key
+        if which.size:
+            sent = models[torch.from_numpy(np.unique(which))]
+            sent = sent[:, torch.from_numpy(self.keep.kept())]
+            assert ((sent == self.first) | (sent == 0)).all(), key
         replies = self.engine.run(work, ids, models, which, key=key)
         if isinstance(work, SelectGroup):
             work = work.train
@@ -113,8 +114,7 @@ def test_no_message_of_any_method_has_what_stays(make: Make) -> None:
     algorithm = as_algorithm(method)
     keep = keep_layers(net, ["head"])
     kept = torch.from_numpy(keep.kept())
-    runner = LocalRunner(population, net, SOLVER)
-    with make_clients("serial", runner) as made:
+    with make_clients(population, net, SOLVER, "serial") as made:
         wire = Wire(made.engine, keep, flatten(net)[kept])
         clients = replace(made, engine=wire)
         groups = algorithm.init(initial_models(net, Key(2)), population.clients)
@@ -180,7 +180,7 @@ def test_directions_are_compared_over_what_is_shared() -> None:
     algorithm = as_algorithm(method)
     population = blobs()
     everybody = np.arange(12)
-    with make_clients("serial", LocalRunner(population, NET, SOLVER)) as clients:
+    with make_clients(population, NET, SOLVER, "serial") as clients:
         groups = algorithm.init(initial_models(NET, Key(2)), 12)
         groups, _ = algorithm.step(groups, round_of(clients, everybody, Key(1)))
         directions = remembered(groups, DirectionMemory).direction

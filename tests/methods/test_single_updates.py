@@ -20,7 +20,7 @@ from coterie.core.engine import Reply
 from coterie.core.keep import ClientStore
 from coterie.core.keys import Key
 from coterie.core.updates import Updates
-from coterie.core.work import Evaluate, Train
+from coterie.core.work import Score, Train
 from coterie.engines import KeepingEngine, OwnModelEngine, SerialEngine
 from coterie.local import LocalRunner
 from coterie.methods.algorithm import as_algorithm
@@ -147,7 +147,7 @@ def run(method: Method, monkeypatch: Any, mask: bool, cohort: int = 4) -> tuple[
                 # One client misses the first groups, and is a newcomer later.
                 reply = without(reply, population.clients - 1)
             seen.asked.append(key.round)
-        if isinstance(work, Describe) or (isinstance(work, Evaluate) and work.split == "train"):
+        if isinstance(work, Describe) or (isinstance(work, Score) and work.split == "train"):
             seen.kinds.add("statistics")
         return reply
 

@@ -10,11 +10,10 @@ import torch
 from torch import nn
 
 import coterie as ct
-from coterie.clients.clients import Quorum
+from coterie.clients.cohort import Quorum
 from coterie.core.keep import keep_layers
 from coterie.core.vectors import flatten
 from coterie.data.shifts import swap_all
-from coterie.objectives import plain
 from coterie.rules.assigning import model_for
 from coterie.rules.migration import Migration
 from tests.conftest import blobs, small_net
@@ -159,7 +158,7 @@ def test_any_method_that_groups_clients_can_migrate() -> None:
 def test_what_a_client_keeps_is_part_of_its_model() -> None:
     net = small_net()
     keep = keep_layers(net, ["2"])
-    method = replace(ct.fedavg(), local=ct.Train(plain, keep=keep))
+    method = replace(ct.fedavg(), local=ct.Train(keep=keep))
     data = blobs()
     result = ct.run(method, data=data, model=net, rounds=4, engine="serial", clients_per_round=8)
     right = 0

@@ -38,7 +38,7 @@ class Histograms:
     def __init__(self, histograms: Any) -> None:
         self.histograms = np.asarray(histograms, np.float64)
 
-    def measure(self, work: Any, ids: Any, models: Any, which: Any, *, key: Key) -> Reply:
+    def run(self, work: Any, ids: Any, *, key: Key, counts: bool) -> Reply:
         return Reply(key.round, ids, {"histogram": self.histograms[ids]}, key.purpose)
 
 

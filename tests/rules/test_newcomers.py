@@ -20,7 +20,7 @@ from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.plan import Plan
 from coterie.core.training import Steps
-from coterie.core.work import Evaluate, Train, Work
+from coterie.core.work import Score, Train, Work
 from coterie.methods.algorithm import as_algorithm
 from coterie.rules.cold_start import DirectionMemory
 from tests.conftest import remembered
@@ -169,7 +169,7 @@ def test_without_a_direction_the_lowest_loss_decides() -> None:
     assert plan.notes["fallback_lowest_loss"] == 2
     assert plan.notes["newcomers"] == 1
     work, ids, sent = clients.requests[1]
-    assert work == Evaluate("train")
+    assert work == Score("train")
     assert ids == [0, 1]
     assert torch.equal(sent[0], groups.models)
 

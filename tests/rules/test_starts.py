@@ -23,7 +23,6 @@ from coterie.math.group_count import estimate_groups
 from coterie.methods.algorithm import as_algorithm
 from coterie.methods.method import Method
 from coterie.models import build_model, initial_models
-from coterie.objectives import plain
 from coterie.rules.cold_start import DirectionMemory
 from tests.conftest import blobs, round_of, small_net
 from tests.simulations import serial_engine
@@ -294,7 +293,7 @@ def test_twenty_seeds_of_planted_digits(how: str) -> None:
             ids = np.arange(60)
             with Clients(serial_engine(data, net, SOLVER)) as clients:
                 start = initial_models(net, key)(0)[None]
-                reply = clients.run(ct.Train(plain, Steps(50)), ids, start, 0 * ids, key=key.at(0))
+                reply = clients.run(ct.Train(how=Steps(50)), ids, start, 0 * ids, key=key.at(0))
             hits += estimate_groups(torch.from_numpy(reply.fields["delta"]), 8, key) == groups
         right[groups] = hits / 20
     assert right.pop(1) >= 0.95

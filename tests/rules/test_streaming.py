@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import coterie as ct
-from coterie.clients.clients import Clients, Quorum
+from coterie.clients.clients import Clients
 from coterie.core.keys import Key
 from coterie.core.vectors import flatten
 from coterie.core.work import Train
@@ -129,8 +129,8 @@ def test_lost_replies_and_a_missed_quorum_of_a_folded_round(
             state, notes = algorithm.step(start, round_of(clients, np.arange(12), Key(1).at(0)))
             assert 0 < notes["replies"] < 12
             states.append(state.models)
-            strict = replace(clients, quorum=Quorum(min_replies=12))
-            skipped, notes = algorithm.step(start, round_of(strict, np.arange(12), Key(1).at(0)))
+            strict = replace(round_of(clients, np.arange(12), Key(1).at(0)), least_replies=12)
+            skipped, notes = algorithm.step(start, strict)
             assert notes["skipped"]
             assert torch.equal(skipped.models, start.models)
     assert float((states[0] - states[1]).abs().max()) <= 1e-7

@@ -25,7 +25,7 @@ from coterie.core.vectors import flatten
 from coterie.core.work import Train
 from coterie.engines import PoolEngine, SerialEngine, make_clients
 from coterie.local import LocalRunner
-from coterie.objectives import plain, proximal
+from coterie.objectives import proximal
 from coterie.rules.training import train
 from tests.conftest import blobs, round_of, small_net
 from tests.faults import Faults, FaultyEngine
@@ -55,7 +55,7 @@ def go(
 ) -> Updates:
     engine = engine or SerialEngine(runner())
     with Clients(engine if faults is None else FaultyEngine(engine, faults)) as clients:
-        return train(work or Train(plain), GROUPS, plan, round_of(clients, [], KEY))
+        return train(work or Train(), GROUPS, plan, round_of(clients, [], KEY))
 
 
 def plan_of(chains: dict[int, list[int]], turn: list[int] | None = None) -> Plan:
@@ -90,7 +90,7 @@ def by_hand(
                 continue
             with one_thread():
                 done = runner().train(
-                    Train(plain, how), id, MODELS[row] + moved, out, wave_key(wave, key)
+                    Train(how=how), id, MODELS[row] + moved, out, wave_key(wave, key)
                 )
             moved = moved + out
             last, size, loss = id, size + done.size, loss + done.loss * done.size
@@ -114,7 +114,7 @@ def same(a: Updates, b: Updates) -> None:
 @pytest.mark.parametrize("how", [Epochs(), Steps(4), Epochs(1)], ids=["solver", "steps", "epochs"])
 @pytest.mark.parametrize("row", [0, 2])
 def test_a_chain_is_its_clients_one_after_another(row: int, how: How) -> None:
-    updates = go(plan_of({row: CHAINS[0]}), work=Train(plain, how))
+    updates = go(plan_of({row: CHAINS[0]}), work=Train(how=how))
     same(updates, by_hand({row: CHAINS[0]}, how))
     assert updates.ids.tolist() == CHAINS[0][-1:]
     assert updates.row.tolist() == [row]
@@ -126,7 +126,7 @@ def test_the_update_of_a_chain_counts_from_the_model_of_the_start() -> None:
     walk = W0
     for wave, id in enumerate(CHAINS[0]):
         out = torch.empty_like(W0)
-        runner().train(Train(plain), id, walk, out, wave_key(wave))
+        runner().train(Train(), id, walk, out, wave_key(wave))
         walk = walk + out
     updates = go(plan_of({0: CHAINS[0]}))
     torch.testing.assert_close(W0 + updates.delta[0], walk, rtol=1e-5, atol=1e-6)
@@ -182,7 +182,7 @@ def test_a_chain_may_start_from_a_mixture() -> None:
     with Clients(SerialEngine(runner())) as clients:
         groups = Groups(start, np.zeros(12, np.int64))
         alone = replace(plan, row=np.array([0, 0]), mixtures=None)
-        expected = train(Train(plain), groups, alone, round_of(clients, [], KEY))
+        expected = train(Train(), groups, alone, round_of(clients, [], KEY))
     torch.testing.assert_close(updates.delta, expected.delta)
     torch.testing.assert_close(updates.solutions(MODELS), start + expected.delta)
     relative = replace(updates, row=np.array([1])).relative_to(MODELS)
@@ -193,8 +193,8 @@ def test_a_chain_passes_on_what_its_clients_do_not_keep() -> None:
     net = small_net()
     keep = keep_layers(net, ["2"])
     plan = Plan(np.array([4, 9]), np.array([0, 0]), chain=np.array([0, 0]))
-    with make_clients("serial", LocalRunner(POPULATION, net, SOLVER)) as clients:
-        updates = train(Train(plain, keep=keep), GROUPS, plan, round_of(clients, [], KEY))
+    with make_clients(POPULATION, net, SOLVER, "serial") as clients:
+        updates = train(Train(keep=keep), GROUPS, plan, round_of(clients, [], KEY))
         stored = clients.stores.parts.get(np.array([4, 9]))
     assert updates.ids.tolist() == [9]
     assert not updates.delta[0, keep.kept()].any(), "the head stays"
@@ -223,11 +223,11 @@ def test_lost_and_late_clients_are_skipped(faults: Faults, seed: int) -> None:
         for wave, id in enumerate(ids):
             with Clients(FaultyEngine(SerialEngine(runner()), faults)) as clients:
                 alone = clients.run(
-                    Train(plain), np.array([id]), MODELS, np.zeros(1, int), key=wave_key(wave, key)
+                    Train(), np.array([id]), MODELS, np.zeros(1, int), key=wave_key(wave, key)
                 )
             absent |= set() if len(alone) else {id}
     with Clients(FaultyEngine(SerialEngine(runner()), faults)) as clients:
-        updates = train(Train(plain), GROUPS, plan_of(CHAINS), round_of(clients, [], key))
+        updates = train(Train(), GROUPS, plan_of(CHAINS), round_of(clients, [], key))
     assert 0 < len(absent) < 9
     same(updates, by_hand(CHAINS, absent=absent, key=key))
 
@@ -241,7 +241,7 @@ def test_a_chain_without_any_answer_leaves_no_update() -> None:
 
 def test_every_client_of_a_chain_is_sent_one_model_and_sends_one() -> None:
     with Clients(SerialEngine(runner())) as clients:
-        train(Train(plain), GROUPS, plan_of(CHAINS), round_of(clients, [], KEY))
+        train(Train(), GROUPS, plan_of(CHAINS), round_of(clients, [], KEY))
         blocks = clients.ledger.read().blocks
     for up in (False, True):
         ids = np.concatenate([block.clients for block in blocks if block.up is up])
@@ -282,6 +282,6 @@ def test_budgets_inside_a_chain_are_each_clients_own() -> None:
     moved = torch.zeros_like(W0)
     out = torch.empty_like(W0)
     for wave, (id, gone) in enumerate(zip(ids, (0, 2, 1), strict=True)):
-        runner().train(Train(plain, Epochs(spent=gone)), id, W0 + moved, out, wave_key(wave))
+        runner().train(Train(how=Epochs(spent=gone)), id, W0 + moved, out, wave_key(wave))
         moved = moved + out
     assert torch.equal(updates.delta[0], moved)

@@ -18,7 +18,6 @@ from coterie.core.vectors import flatten
 from coterie.core.work import Train
 from coterie.errors import QuorumError
 from coterie.experiment import check, load_config
-from coterie.objectives import plain
 from coterie.runs.compose import Composed, compose
 from coterie.studies.layers import (
     compare_layer,
@@ -76,7 +75,7 @@ def test_distances_are_those_of_the_weights_of_a_layer() -> None:
     ids = np.arange(6)
     with made.clients() as clients:
         w0 = flatten(made.module)
-        reply = clients.run(Train(plain, Epochs(2)), ids, w0[None], 0 * ids, key=key)
+        reply = clients.run(Train(how=Epochs(2)), ids, w0[None], 0 * ids, key=key)
     weights = w0 + torch.from_numpy(reply.fields["delta"])
     planted = study.planted
     assert planted is not None

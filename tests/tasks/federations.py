@@ -55,22 +55,21 @@ def scored(
     population: ct.Population, net: nn.Module, task: Task, engine: str, workers: int | None
 ) -> dict[str, np.ndarray]:
     """The sums of each client under one network, by an engine that has trained before."""
-    from coterie.core.work import Evaluate, Train
-    from coterie.objectives import plain
+    from coterie.core.work import Score, Train
 
     models = torch.cat([p.detach().reshape(-1) for p in net.parameters()])[None]
     options = {} if workers is None else {"workers": workers}
     solver = ct.Solver(epochs=1)
-    with make_clients(
-        engine, LocalRunner(population, net, solver, task=task), **options
-    ) as clients:
+    with make_clients(population, net, solver, engine, task=task, **options) as clients:
         everyone = np.arange(population.clients)
         which = np.zeros(population.clients, np.int64)
         # The pool starts its workers with the first training.
-        clients.run(Train(plain), everyone, models, which, key=Key(0).of("train"))
+        clients.run(Train(), everyone, models, which, key=Key(0).of("train"))
         tested = np.flatnonzero(population.sizes("test"))
-        work = Evaluate("test", sums=task.sums)
-        reply = clients.measure(work, tested, models, which[tested], key=Key(0).of("test"))
+        work = Score("test", sums=task.sums)
+        reply = clients.run(
+            work, tested, models, which[tested], key=Key(0).of("test"), counts=False
+        )
     fields = {name: values for name, values in reply.fields.items() if name != "size"}
     return {**{name: values[:, 0] for name, values in fields.items()}, "size": reply.fields["size"]}
 

@@ -15,7 +15,6 @@ from coterie.core.own_model import LocalTraining, Own, OwnTrained
 from coterie.core.training import WithOwnModel
 from coterie.core.work import Train
 from coterie.methods.method import Method
-from coterie.objectives import plain
 from coterie.rules.assigning import everyone
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -89,6 +88,4 @@ def apfl(alpha: Share = 0.5, adaptive: bool = True) -> Method:
         >>> apfl(alpha=0.25, adaptive=False).local.own_model
         Apfl(alpha=0.25, adaptive=False)
     """
-    return Method(
-        assign=everyone, local=Train(plain, WithOwnModel(Apfl(alpha, adaptive))), needs=()
-    )
+    return Method(assign=everyone, local=Train(how=WithOwnModel(Apfl(alpha, adaptive))), needs=())

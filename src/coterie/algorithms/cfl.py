@@ -269,7 +269,7 @@ class Bipartition(PlacesClients):
             usable = has_direction(reply)
             split = split[np.searchsorted(new, reply.ids[usable])]
             new = reply.ids[usable]
-            delta = torch.from_numpy(reply.fields["delta"][usable])
+            delta = reply.rows(usable).delta
             half = memory.halves(split, delta, self.linkage)
             child = memory.split_child.numpy()[split, half]
             arrived = child >= 0

@@ -87,8 +87,7 @@ class GradientPartition(PlacesClients):
     def _partition(self, groups: Groups, memory: GradientFeatures, round: Round) -> Groups:
         """All clients show an update of the first model, and are clustered by the means of theirs."""
         asked = round.trainable(len(groups.member))
-        which = np.zeros(len(asked), np.int64)
-        reply = round.clients.run(round.trial(), asked, groups.models, which, key=round.key)
+        reply = round.clients.run(round.trial(), asked, groups.models[0], key=round.key)
         ids = reply.ids
         if len(ids) < max(groups.k, round.least_replies):
             return groups
@@ -97,7 +96,7 @@ class GradientPartition(PlacesClients):
         at = torch.from_numpy(ids)
         # g_c <- (1 - beta) g_c + beta delta, so that g_c is the mean of all that were sent.
         beta = torch.from_numpy(1 / times[ids]).to(torch.float32)[:, None]
-        delta = torch.from_numpy(reply.fields["delta"])
+        delta = reply.delta
         mean = torch.lerp(memory.feature[at], delta, beta)
         feature = memory.feature.index_copy(0, at, mean)
         label = kmeans(leading_coordinates(mean, groups.k), groups.k, round.key.of("kmeans"))

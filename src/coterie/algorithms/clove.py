@@ -14,7 +14,7 @@ from coterie.core.arrays import BoolArray, FloatArray, IntArray
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.plan import Plan
-from coterie.core.work import Evaluate
+from coterie.core.work import Score
 from coterie.math.clustering import kmeans
 from coterie.math.outliers import far_from_neighbours
 from coterie.methods.method import FirstModels, Method
@@ -54,16 +54,13 @@ class ClusterLossVectors(PlacesClients):
     outliers: Outliers = "keep"
 
     def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
-        every_model = np.tile(np.arange(groups.k), (len(round.cohort), 1))
         key = round.key.of("losses")
-        reply = round.clients.run(
-            Evaluate("train"), round.cohort, groups.models, every_model, key=key
-        )
+        reply = round.clients.run(Score("train"), round.cohort, groups.models, key=key)
         ids = reply.ids
         if not len(ids):
             return groups, Plan(ids, ids)
         # Means, since a sum would put clients with many samples far from those with few.
-        losses = reply.fields["loss"] / reply.fields["size"][:, None]
+        losses = reply.loss / reply.size[:, None]
         far = self._far(losses)
         row = losses.argmin(axis=1)
         row[~far] = _clustered(losses[~far], round.key.of("kmeans"))

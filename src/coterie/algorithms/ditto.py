@@ -14,7 +14,6 @@ from coterie.core.own_model import LocalTraining, Own, OwnTrained
 from coterie.core.training import WithOwnModel
 from coterie.core.work import Train
 from coterie.methods.method import Method
-from coterie.objectives import plain
 from coterie.rules.assigning import everyone
 
 Weight = Annotated[float, Field(ge=0)]
@@ -66,4 +65,4 @@ def ditto(lam: Weight = 1.0) -> Method:
         >>> ditto(lam=0.1).local.own_model
         Ditto(lam=0.1)
     """
-    return Method(assign=everyone, local=Train(plain, WithOwnModel(Ditto(lam))), needs=())
+    return Method(assign=everyone, local=Train(how=WithOwnModel(Ditto(lam))), needs=())

@@ -17,7 +17,6 @@ from coterie.core.own_model import Batch, LocalTraining, Own, OwnTrained
 from coterie.core.training import WithOwnModel
 from coterie.core.work import Train
 from coterie.methods.method import Method
-from coterie.objectives import plain
 from coterie.rules.assigning import everyone
 
 Layers = Annotated[int, Field(ge=0)]
@@ -134,4 +133,4 @@ def fedala(
         2
     """
     rule = FedAla(adaptive_layers, share, eta, threshold)
-    return Method(assign=everyone, local=Train(plain, WithOwnModel(rule)), needs=())
+    return Method(assign=everyone, local=Train(how=WithOwnModel(rule)), needs=())

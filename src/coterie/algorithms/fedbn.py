@@ -7,7 +7,6 @@ from coterie.config.arguments import validated
 from coterie.core.keep import KeepLayers
 from coterie.core.work import Train
 from coterie.methods.method import Method
-from coterie.objectives import plain
 from coterie.rules.assigning import everyone
 from coterie.rules.weighing import evenly
 
@@ -33,7 +32,7 @@ def fedbn(layers: tuple[str, ...] = ("norm",)) -> Method:
     """
     return Method(
         assign=everyone,
-        local=Train(plain, keep=KeepLayers(layers)),
+        local=Train(keep=KeepLayers(layers)),
         # 1/K in Alg. 1, whatever the number of samples.
         weigh=evenly,
         needs=(),

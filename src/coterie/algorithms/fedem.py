@@ -15,7 +15,6 @@ from coterie.core.plan import Plan
 from coterie.core.training import Mixture
 from coterie.core.work import Train
 from coterie.methods.method import FirstModels, Method
-from coterie.objectives import plain
 from coterie.rules.soft_groups import by_predictions, shares_of
 
 
@@ -58,7 +57,7 @@ def fedem(groups: Annotated[int, Field(ge=1)] = 3) -> Method:
     """
     return Method(
         TrainsComponents(),
-        local=Train(plain, Mixture()),
+        local=Train(how=Mixture()),
         serve=by_predictions,
         # Equal components would explain every sample alike and stay equal.
         first=FirstModels(groups, distinct=True),

@@ -14,7 +14,7 @@ from coterie.config.arguments import validated
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
-from coterie.core.work import Evaluate
+from coterie.core.work import Score
 from coterie.math.clustering import best_partition
 from coterie.math.similarity import Matrix
 from coterie.methods.method import Method
@@ -108,9 +108,9 @@ class SplitsByLosses(PlacesClients):
         ids = round.cohort[groups.member[round.cohort] >= 0]
         key = round.key.of("losses")
         own = groups.member[ids]
-        reply = round.clients.run(Evaluate("train"), ids, groups.models, own[:, None], key=key)
-        size = reply.fields["size"]
-        loss = reply.fields["loss"][:, 0] / size
+        reply = round.clients.run(Score("train"), ids, groups.models, own[:, None], key=key)
+        size = reply.size
+        loss = reply.loss[:, 0] / size
         groups = groups.remember(memory)
         for j in np.unique(groups.member[reply.ids]):
             mine = groups.member[reply.ids] == j

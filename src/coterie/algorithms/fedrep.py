@@ -12,7 +12,6 @@ from coterie.core.keep import KeepLayers
 from coterie.core.training import Phase, Phases
 from coterie.core.work import Train
 from coterie.methods.method import Method
-from coterie.objectives import plain
 from coterie.rules.assigning import everyone
 
 Epochs = Annotated[int, Field(ge=1)]
@@ -48,4 +47,4 @@ def fedrep(
     # Line by line as in Alg. 1: the head for the representation that was received, then a step of
     # the representation for this head.
     phases = (Phase(head, head_epochs), Phase(body, body_epochs))
-    return Method(assign=everyone, local=Train(plain, Phases(phases), keep=head), needs=())
+    return Method(assign=everyone, local=Train(how=Phases(phases), keep=head), needs=())

@@ -17,7 +17,7 @@ from coterie.core.training import WithOwnModel
 from coterie.core.work import Train
 from coterie.errors import ConfigError
 from coterie.methods.method import Method
-from coterie.objectives import Balanced, class_prior, plain
+from coterie.objectives import Balanced, class_prior
 from coterie.rules.assigning import everyone
 
 Power = Annotated[float, Field(ge=0)]
@@ -98,4 +98,4 @@ def fedrod(gamma: Power = 1.0, predict: Predictor = "personal") -> Method:
         FedRod(gamma=0.5, predict='personal')
     """
     rule = FedRod(gamma, predict)
-    return Method(assign=everyone, local=Train(plain, WithOwnModel(rule)), needs=("class_labels",))
+    return Method(assign=everyone, local=Train(how=WithOwnModel(rule)), needs=("class_labels",))

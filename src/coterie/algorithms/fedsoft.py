@@ -14,7 +14,7 @@ from coterie.config.arguments import validated
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
-from coterie.core.work import Evaluate, Train
+from coterie.core.work import Score, Train
 from coterie.methods.method import FirstModels, Method, Need
 from coterie.objectives import proximal
 from coterie.rules.assigning import PlacesClients, everyone
@@ -72,11 +72,10 @@ class EstimatesImportance(PlacesClients):
         """The groups with the importance of some clients as they count it now."""
         if not len(ids):
             return groups
-        every_model = np.tile(np.arange(groups.k), (len(ids), 1))
-        work = Evaluate("train", per="sample_winner")
+        work = Score("train", per="sample_winner")
         key = round.key.of("importance")
-        reply = round.clients.run(work, ids, groups.models, every_model, key=key)
-        shares = importance(reply.fields["wins"], reply.fields["size"], self.sigma)
+        reply = round.clients.run(work, ids, groups.models, key=key)
+        shares = importance(reply.fields["wins"], reply.size, self.sigma)
         # Of a client that does not answer, the last estimate holds.
         return with_shares(groups, reply.ids, shares)
 

@@ -99,7 +99,7 @@ class MapsProfiles:
             origin, round.cohort, round.of("profiles"), self.dimensions, self.draws
         )
         rows = torch.from_numpy(reply.fields["latent"]).to(torch.float32)
-        return reply.ids, rows, reply.fields["size"].astype(np.float64)
+        return reply.ids, rows, reply.size.astype(np.float64)
 
     def _shares(self, memory: Profiles, rows: Tensor) -> FloatArray:
         ours = scaled(rows, memory.profile)

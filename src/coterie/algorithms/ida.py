@@ -15,7 +15,7 @@ from coterie.core.arrays import FloatArray
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.core.updates import Updates
-from coterie.core.work import Evaluate
+from coterie.core.work import Score
 from coterie.math.similarity import Matrix
 from coterie.methods.method import Method, Need
 from coterie.rules.assigning import Assign, everyone
@@ -48,10 +48,10 @@ class KnowingAccuracy:
         groups, plan = self.assign(groups, round)
         clients = round.clients
         key = round.key.of("accuracy")
-        work = Evaluate("train", loss=False)
+        work = Score("train", loss=False)
         reply = clients.run(work, plan.ids, groups.models, plan.row, key=key)
         accuracy = np.ones(len(groups.member))
-        share = reply.fields["correct"][:, 0] / reply.fields["size"]
+        share = reply.correct[:, 0] / reply.size
         # The paper takes the larger of the accuracy and that of guessing, max(1 / C, acc_k).
         accuracy[reply.ids] = np.clip(share, 1 / max(1, clients.classes), 1.0)
         return groups.remember(AccuracyMemory(accuracy)), plan

@@ -12,11 +12,10 @@ from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
-from coterie.core.work import Evaluate, Train
+from coterie.core.work import Score, Train
 from coterie.errors import ConfigError
 from coterie.math.group_count import GroupCount, Most
 from coterie.methods.method import FirstModels, Method, Need
-from coterie.objectives import plain
 from coterie.rules.assigning import Assign, PlacesClients
 from coterie.rules.cold_start import GroupColdStart, Outliers
 from coterie.rules.migration import Detector, DriftMemory, Migration, migrating, previous_group
@@ -50,11 +49,10 @@ def _place_drifted(groups: Groups, round: Round) -> Groups:
     ids = np.flatnonzero(previous_group(groups) >= 0)
     if not len(ids):
         return groups
-    every_model = np.tile(np.arange(groups.k), (len(ids), 1))
     key = round.key.of("choose")
-    reply = round.clients.run(Evaluate("train"), ids, groups.models, every_model, key=key)
+    reply = round.clients.run(Score("train"), ids, groups.models, key=key)
     # Training loss. PACFL's copy of IFCA takes test accuracy, which leaks the test data.
-    return groups.with_members(reply.ids, reply.fields["loss"].argmin(axis=1))
+    return groups.with_members(reply.ids, reply.loss.argmin(axis=1))
 
 
 @validated
@@ -119,7 +117,7 @@ def ifca(
         needs = ("start",)
     return Method(
         migrating(rule, migration),
-        local=Train(plain, choose="least_loss"),
+        local=Train(choose="least_loss"),
         # "We still use simply averaging", FlexCFL sec. 5.1.
         weigh=evenly,
         # From equal models every client would choose model 0, and the others would never train.

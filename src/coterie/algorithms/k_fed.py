@@ -112,8 +112,7 @@ class ClustersCentres(PlacesClients):
         """Who replied, its centres ``[n, k', features]``, and the share of its samples in each."""
         work = Describe("centres", features=round.clients.features, vectors=self.centres)
         # No model is sent for a statistic of a client's data.
-        which = np.zeros((len(ids), 0), np.int64)
-        reply = round.clients.run(work, ids, groups.models[:1], which, key=round.key)
+        reply = round.clients.run(work, ids, key=round.key)
         found = reply.fields["centres"].astype(np.float64)
         return reply.ids, found[:, :, :-1], found[:, :, -1]
 

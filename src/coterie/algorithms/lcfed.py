@@ -24,7 +24,6 @@ from coterie.core.work import Train
 from coterie.math.clustering import kmeans
 from coterie.math.similarity import cosine
 from coterie.methods.method import Method
-from coterie.objectives import plain
 from coterie.rules.assigning import PlacesClients, everyone
 
 Weight = Annotated[float, Field(ge=0)]
@@ -184,5 +183,5 @@ def lcfed(
         4
     """
     rule = NearestLowRank(groups, rank)
-    local = Train(plain, WithOwnModel(PulledTwice(mu, lam, head_layers)))
+    local = Train(how=WithOwnModel(PulledTwice(mu, lam, head_layers)))
     return Method(rule, local=local, recluster=rule.recluster, needs=())

@@ -6,7 +6,6 @@ from coterie.config.arguments import validated
 from coterie.core.keep import KeepLayers
 from coterie.core.work import Train
 from coterie.methods.method import Method
-from coterie.objectives import plain
 from coterie.rules.assigning import everyone
 
 
@@ -29,4 +28,4 @@ def lg_fedavg(layers: tuple[str, ...] = ("body",)) -> Method:
         >>> lg_fedavg().local.keep.names
         ('body',)
     """
-    return Method(assign=everyone, local=Train(plain, keep=KeepLayers(layers)), needs=())
+    return Method(assign=everyone, local=Train(keep=KeepLayers(layers)), needs=())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from coterie.core.keep import KeepLayers
 from coterie.core.work import Train
 from coterie.methods.method import Method
-from coterie.objectives import plain
 from coterie.rules.assigning import everyone
 
 
@@ -26,4 +25,4 @@ def local() -> Method:
         1
     """
     whole_model = KeepLayers()
-    return Method(assign=everyone, local=Train(plain, keep=whole_model), needs=())
+    return Method(assign=everyone, local=Train(keep=whole_model), needs=())

@@ -18,7 +18,6 @@ from coterie.core.training import WithOwnModel
 from coterie.core.vectors import classifier_name
 from coterie.core.work import Train
 from coterie.methods.method import Method
-from coterie.objectives import plain
 from coterie.rules.assigning import everyone
 
 Weight = Annotated[float, Field(ge=0)]
@@ -152,4 +151,4 @@ def moon(mu: Weight = 1.0, temperature: Above = 0.5) -> Method:
         5.0
     """
     rule = Moon(mu, temperature)
-    return Method(assign=everyone, local=Train(plain, WithOwnModel(rule)), needs=())
+    return Method(assign=everyone, local=Train(how=WithOwnModel(rule)), needs=())

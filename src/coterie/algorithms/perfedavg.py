@@ -15,7 +15,6 @@ from coterie.core.own_model import LastPassLoss, LocalTraining, Own, OwnTrained
 from coterie.core.training import WithOwnModel
 from coterie.core.work import Train
 from coterie.methods.method import Method
-from coterie.objectives import plain
 from coterie.rules.assigning import everyone
 
 Rate = Annotated[float, Field(ge=0)]
@@ -101,4 +100,4 @@ def perfedavg(alpha: Rate = 0.01, order: Order = "first", delta: Above = 0.001) 
         'first'
     """
     rule = PerFedAvg(alpha, order, delta)
-    return Method(assign=everyone, local=Train(plain, WithOwnModel(rule)), needs=())
+    return Method(assign=everyone, local=Train(how=WithOwnModel(rule)), needs=())

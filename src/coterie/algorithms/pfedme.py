@@ -14,7 +14,6 @@ from coterie.core.own_model import LastPassLoss, LocalTraining, Own, OwnTrained
 from coterie.core.training import WithOwnModel
 from coterie.core.work import Train
 from coterie.methods.method import Method
-from coterie.objectives import plain
 from coterie.rules.assigning import everyone
 from coterie.rules.weighing import evenly
 
@@ -83,4 +82,4 @@ def pfedme(lam: Above = 15.0, inner_steps: Count = 5, inner_lr: Above = 0.05) ->
     """
     rule = PFedMe(lam, inner_steps, inner_lr)
     # Alg. 1, l. 11: the plain mean of the cohort.
-    return Method(assign=everyone, local=Train(plain, WithOwnModel(rule)), weigh=evenly, needs=())
+    return Method(assign=everyone, local=Train(how=WithOwnModel(rule)), weigh=evenly, needs=())

@@ -35,7 +35,6 @@ from coterie.math.imbalance import (
 )
 from coterie.math.similarity import Matrix, cosine
 from coterie.methods.method import Method
-from coterie.objectives import plain
 from coterie.rules.cluster_queries import (
     AskHistogram,
     AskImbalance,
@@ -246,7 +245,7 @@ def rfedavg_optimal(
 
 
 def _local(gradient: Gradient) -> Train:
-    return Train(plain, FullGradient() if gradient == "one" else Epochs())
+    return Train(how=FullGradient() if gradient == "one" else Epochs())
 
 
 def _server(gradient: Gradient, eta: float) -> Server:

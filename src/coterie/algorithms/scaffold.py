@@ -17,7 +17,6 @@ from coterie.core.training import WithOwnModel
 from coterie.core.updates import Updates
 from coterie.core.work import Train
 from coterie.methods.method import Method
-from coterie.objectives import plain
 from coterie.rules.assigning import everyone
 from coterie.rules.weighing import evenly
 
@@ -113,7 +112,7 @@ def scaffold() -> Method:
     # l. 16: the plain mean of the cohort.
     return Method(
         assign=everyone,
-        local=Train(plain, WithOwnModel(rule)),
+        local=Train(how=WithOwnModel(rule)),
         recluster=rule.move_server,
         weigh=evenly,
         needs=(),

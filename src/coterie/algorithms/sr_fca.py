@@ -87,10 +87,9 @@ class SuccessiveRefinement(PlacesClients):
     def _one_shot(self, groups: Groups, round: Round) -> Groups:
         """ONE_SHOT: clients train alone; those that do well with each other's models are a group."""
         asked = round.trainable(len(groups.member))
-        which = np.zeros(len(asked), np.int64)
         work = round.trial(steps=self.steps_alone)
-        trained = round.clients.run(work, asked, groups.models, which, key=round.key.of("alone"))
-        own = groups.models[0] + torch.from_numpy(trained.fields["delta"])
+        trained = round.clients.run(work, asked, groups.models[0], key=round.key.of("alone"))
+        own = groups.models[0] + trained.delta
         ids, of_own, _ = mean_losses(trained.ids, own, round.of("cross"))
         if len(ids) < max(2, round.least_replies):
             return groups

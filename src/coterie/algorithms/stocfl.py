@@ -21,7 +21,6 @@ from coterie.core.training import WithOwnModel
 from coterie.core.work import Train
 from coterie.math.similarity import Matrix, cosine
 from coterie.methods.method import Method
-from coterie.objectives import plain
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.weighing import evenly
 
@@ -117,9 +116,8 @@ def _train(
     model: Tensor, ids: IntArray, work: Train, round: Round, stream: str
 ) -> tuple[IntArray, Tensor]:
     """Who replied, and the update of each from this model, float32 ``[n, d]``."""
-    which = np.zeros(len(ids), np.int64)
-    reply = round.clients.run(work, ids, model[None], which, key=round.key.of(stream))
-    return reply.ids, torch.from_numpy(reply.fields["delta"])
+    reply = round.clients.run(work, ids, model, key=round.key.of(stream))
+    return reply.ids, reply.delta
 
 
 def _train_global(groups: Groups, ids: IntArray, round: Round) -> Groups:
@@ -188,7 +186,7 @@ def stocfl(
     """
     return Method(
         MergesSampled(tau, epochs),
-        local=Train(plain, WithOwnModel(PulledToGlobal(lam))),
+        local=Train(how=WithOwnModel(PulledToGlobal(lam))),
         # As the released code has it.
         weigh=evenly,
         needs=("start", "newcomers"),

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from rich.console import Console
 from torch import Tensor
 
@@ -27,7 +26,6 @@ from coterie.data.population import Population
 from coterie.experiment import Experiment
 from coterie.math.similarity import Matrix, edc_embedding
 from coterie.methods.method import Method
-from coterie.objectives import plain
 from coterie.python import load
 from coterie.report.page import write_page
 from coterie.report.titles import headline
@@ -97,13 +95,12 @@ def client_map(clients: Clients, population: Population, w0: Tensor, key: Key) -
     """Every client in EDC space, float64 ``[N, m]``: the directions of their pre-training updates
     from ``w_0``; NaN for clients that did not answer."""
     ids = np.flatnonzero(population.sizes("train") > 0)
-    work = Train(plain, Steps(PRETRAIN_STEPS))
-    first = np.zeros(len(ids), np.int64)
-    reply = clients.run(work, ids, w0[None], first, key=key.of("map").at(0))
+    work = Train(how=Steps(PRETRAIN_STEPS))
+    reply = clients.run(work, ids, w0, key=key.of("map").at(0))
     clients.ledger.read()  # forgets what was moved for the map, which belongs to no run
     found = np.full((population.clients, POPULATIONS), np.nan)
     # As many directions as FedGroup takes, so that the map shows the distances that it clusters by.
-    found[reply.ids] = edc_embedding(torch.from_numpy(reply.fields["delta"]), POPULATIONS)
+    found[reply.ids] = edc_embedding(reply.delta, POPULATIONS)
     return found
 
 
@@ -190,7 +187,7 @@ def _run(name: str, spec: RunSpec, clients: Clients, console: Console) -> RunVie
     population = spec.population
     since = _joining_rounds()
     # Above the engine and not in the sampler alone: also a cold start and scoring ask clients.
-    late = Clients(Arrivals(clients.engine, since), clients.validator, clients.quorum)
+    late = Clients(Arrivals(clients.engine, since), clients.validator)
     run = Run.start(spec, late)
     begun = time.perf_counter()
     rows = []

@@ -26,7 +26,7 @@ from coterie.core.arrays import BoolArray, FloatArray, IntArray
 from coterie.core.describe import Describe
 from coterie.core.engine import Reply
 from coterie.core.process import one_torch_thread
-from coterie.core.work import Evaluate, Train, Work
+from coterie.core.work import Score, Train, Work
 
 # The field of a bounded reply with the samples as they were claimed.
 CLAIMED = "claimed"
@@ -66,7 +66,7 @@ class Bounds:
         >>> fields = {"delta": delta, "size": np.ones(6), "loss": np.ones(6)}
         >>> from coterie.objectives import plain
         >>> which = np.zeros(6, np.int64)
-        >>> reply, clipped, refused = Bounds().apply(Train(plain), Reply(0, np.arange(6), fields), which)
+        >>> reply, clipped, refused = Bounds().apply(Train(), Reply(0, np.arange(6), fields), which)
         >>> reply.fields["delta"].ravel().tolist(), dict(clipped), dict(refused)
         ([1.0, 1.100000023841858, 0.8999999761581421, -1.0, -1.0], {'norm': 1}, {'norm': 1})
     """
@@ -106,7 +106,7 @@ class Bounds:
         """
         clipped: Counter[str] = Counter()
         refused: Counter[str] = Counter()
-        if isinstance(work, Evaluate):
+        if isinstance(work, Score):
             return *self.scored(reply), refused
         if not self.enabled or not len(reply) or not isinstance(work, Train | Describe):
             return reply, clipped, refused
@@ -125,7 +125,7 @@ class Bounds:
         """The replies to an evaluation within their bounds, and how many were clipped, by reason."""
         if not self.enabled or not self.scores:
             return reply, Counter()
-        limits = self._most_samples(reply.fields["size"])
+        limits = self._most_samples(reply.size)
         reply, scaled = scaled_to_size(reply, limits)
         return reply, +Counter(size=scaled)
 
@@ -197,7 +197,7 @@ def _group(work: Work, reply: Reply, which: IntArray) -> IntArray:
     if work.choose is None:
         # The model first; what follows is no model to train.
         return which[:, 0]
-    column = reply.fields["choice"].astype(np.int64)
+    column = reply.choice.astype(np.int64)
     chosen: IntArray = which[np.arange(len(reply)), column]
     return chosen
 
@@ -232,7 +232,7 @@ def scaled_to_size(reply: Reply, limits: FloatArray) -> tuple[Reply, int]:
     Returns:
         The results, and of how many clients they were scaled.
     """
-    size = reply.fields["size"].astype(np.float64)
+    size = reply.size.astype(np.float64)
     many = size > limits
     if not many.any():
         return reply, 0

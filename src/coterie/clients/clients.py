@@ -9,18 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
-from typing import Annotated
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from coterie.clients.bounds import Bounds
 from coterie.clients.ledger import Ledger
 from coterie.clients.validation import Expected, ReplyValidator, validator_for
-from coterie.config.arguments import check_record
-from coterie.config.schema import Count, Positive
 from coterie.core.arrays import IntArray, places_of
 from coterie.core.engine import DriftReports, Engine, Late, Reply, SendsTogether, Simulated
 from coterie.core.keep import ClientStore
@@ -29,7 +25,7 @@ from coterie.core.served import Served
 from coterie.core.solver import Solver
 from coterie.core.task import CORRECT, SumShapes, Task
 from coterie.core.vectors import Layout
-from coterie.core.work import Evaluate, SelectGroup, Train, Work
+from coterie.core.work import Score, SelectGroup, Train, Work
 from coterie.data.population import Population
 
 
@@ -53,32 +49,6 @@ class ModelShape:
         # Right answers where there are any; no more, since methods pay for what they are sent.
         sums = tuple(one for one in task.sums if one in CORRECT)
         return cls(classes if task.class_labels else 0, math.prod(shape), layout, sums)
-
-
-@dataclass(frozen=True, slots=True)
-class Quorum:
-    """How many replies make a round, and when a run that gets too few gives up.
-
-    Args:
-        min_replies: with fewer updates than this the round is skipped and the models stay as they
-            were.
-        max_skipped_rounds: after more than this many skipped rounds in a row the run stops.
-        max_wait: after skipped rounds in a row that took more seconds than this in all, the run
-            stops; ``None``: their time is no reason to stop.
-
-    Raises:
-        ConfigError: for a value out of its range.
-    """
-
-    min_replies: Count = 1
-    # A run without any reply must end by itself, and one bad minute must not end it.
-    max_skipped_rounds: Annotated[int, Field(ge=0)] = 10
-    # Checked by `coterie.runs.run.Run` and not by the loop over rounds: the time is that in the
-    # rows, so that what passed before a run was resumed counts, too.
-    max_wait: Positive | None = None
-
-    def __post_init__(self) -> None:
-        check_record(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +90,6 @@ class Clients:
     Args:
         engine: reaches them.
         validator: checks what they send.
-        quorum: how many replies make a round.
         shape: of the model that they train.
         drift_reports: what real clients report of their own data; ``None``: those of a simulation.
         bounds: what one client can do to the others' models.
@@ -134,7 +103,6 @@ class Clients:
 
     engine: Engine
     validator: ReplyValidator = field(default_factory=ReplyValidator)
-    quorum: Quorum = field(default_factory=Quorum)
     shape: ModelShape = ModelShape()
     drift_reports: DriftReports | None = None
     bounds: Bounds = Bounds()
@@ -167,12 +135,42 @@ class Clients:
 
     # --- requests ---------------------------------------------------------------------------------
 
+    def run(
+        self,
+        work: Work,
+        ids: IntArray,
+        models: Tensor | None = None,
+        which: IntArray | None = None,
+        *,
+        key: Key,
+        counts: bool = True,
+    ) -> Reply:
+        """Ask clients, and wait for their replies.
+
+        Args:
+            work: what they do: ``Train``, ``Score``, ``Describe``, ``SelectGroup``, ``Deliver``.
+            ids: int64 ``[n]``, the clients.
+            models: float32 ``[d]``, the model that all of them are sent; ``[k, d]``: several, of
+                which each is sent its rows; ``None``: no model.
+            which: of ``[k, d]`` the row that each is sent, int64 ``[n]``, or its rows, ``[n, r]``;
+                ``None``: all ``k``.
+            key: random stream; client ``i`` draws from ``key.client(i)``, and ``key.round`` is the
+                round.
+            counts: whether the method asks. What only the experimenter asks no deployment would
+                send: the ledger then has no transfer, no bound but that of scores applies, and no
+                client is late.
+
+        Returns:
+            One clean block, in ascending order of clients.
+        """
+        return self.post(work, ids, models, which, key=key, counts=counts)()
+
     def post(
         self,
         work: Work,
         ids: IntArray,
-        models: Tensor,
-        which: IntArray,
+        models: Tensor | None = None,
+        which: IntArray | None = None,
         *,
         key: Key,
         counts: bool = True,
@@ -180,43 +178,26 @@ class Clients:
         """Ask clients, and read their replies later: what several calls ask travels in one exchange
         where exchanges take long (`coterie.core.engine.SendsTogether`). A simulation asks at once.
 
-        What is asked must not depend on replies that were not read yet.
-
-        Args:
-            work: see ``Engine.run``, and so the next four.
-            ids: the clients.
-            models: float32 ``[k, d]``.
-            which: their rows.
-            key: the stream.
-            counts: whether the method asks. What only the experimenter asks no deployment would
-                send: the ledger then has no transfer, no bound but that of scores applies, and no
-                client is late.
+        Arguments as of `run`. What is asked must not depend on replies that were not read yet.
 
         Returns:
-            What gives the reply, once: one clean block, in ascending order of clients.
+            What gives the reply, once.
         """
+        ids = np.asarray(ids)
+        models, which = _models_and_rows(models, which, len(ids))
         # A method compares losses; a task without right and wrong answers counts nothing else.
-        if counts and isinstance(work, Evaluate):
+        if counts and isinstance(work, Score):
             work = replace(work, sums=self.shape.sums)
-        request = _Request(work, np.asarray(ids), models, which, key)
-        receive = partial(self._receive if counts else self._measured, request)
+        request = _Request(work, ids, models, which, key)
+        receive = partial(self._measured, request)
         if counts:
+            receive = partial(self._receive, request)
             # All who are asked count, whether they answer or not: the server has sent to all.
-            self.ledger.sent(key, request.ids, models, which, self._shared_size(request))
+            self.ledger.sent(key, ids, models, which, self._shared_size(request))
         if isinstance(self.engine, SendsTogether):
             return partial(receive, self.engine.post(work, ids, models, which, key=key))
         reply = receive(partial(self.engine.run, work, ids, models, which, key=key))
         return lambda: reply
-
-    def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Reply:
-        """`post`, and wait for the reply."""
-        return self.post(work, ids, models, which, key=key)()
-
-    def measure(
-        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
-    ) -> Reply:
-        """The same for the experimenter alone: it counts as no traffic."""
-        return self.post(work, ids, models, which, key=key, counts=False)()
 
     def _receive(self, request: _Request, fetch: Callable[[], Sequence[Reply]]) -> Reply:
         """The clean block of the replies to a request, counted in the ledger."""
@@ -230,8 +211,8 @@ class Clients:
         reply, refused = self._validate(request, replies)
         reply = self._in_time(work, reply, refused)
         self.ledger.received(key, reply, self._shared_size(request))
-        sizes = reply.fields["size"]
-        self.ledger.steps += work.local_steps(self.solver, key.round, sizes, request.models_each)
+        steps = work.local_steps(self.solver, key.round, reply.size, request.models_each)
+        self.ledger.steps += steps
         # After the ledger, which counts what came: an update that is refused was sent, too.
         sent = request.which[places_of(reply.ids, request.ids)]
         reply, clipped, beyond = self.bounds.apply(work, reply, sent)
@@ -244,7 +225,7 @@ class Clients:
         # Checked as every reply is: what is measured goes into the rows of the run.
         reply, refused = self._validate(request, fetch())
         self.ledger.refused += refused
-        if not isinstance(request.work, Evaluate):
+        if not isinstance(request.work, Score):
             return reply
         reply, clipped = self.bounds.scored(reply)
         self.ledger.clipped += clipped
@@ -346,3 +327,16 @@ def _with_zeros(work: Work, reply: Reply, d: int) -> Reply:
     if not isinstance(work, Train) or work.stays is None or work.upload is not None:
         return reply
     return reply.with_fields(delta=work.stays.whole(reply.fields["delta"], d))
+
+
+def _models_and_rows(
+    models: Tensor | None, which: IntArray | None, n: int
+) -> tuple[Tensor, IntArray]:
+    """The models ``[k, d]`` that a request sends, and the rows that each of ``n`` clients gets."""
+    if models is None:
+        return torch.zeros(1, 0), np.empty((n, 0), np.int64)
+    if models.ndim == 1:
+        return models[None], np.zeros(n, np.int64)
+    if which is None:
+        return models, np.tile(np.arange(len(models)), (n, 1))
+    return models, which

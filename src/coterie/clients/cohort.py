@@ -1,14 +1,17 @@
-"""Which clients are asked in a round."""
+"""Which clients are asked in a round, and how many replies make one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
+from coterie.config.arguments import check_record
+from coterie.config.schema import Count, Positive
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 
@@ -80,3 +83,29 @@ class Sampler:
         if present is None:
             return chosen
         return chosen[present[chosen]]
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """How many replies make a round, and when a run that gets too few gives up.
+
+    Args:
+        min_replies: with fewer updates than this the round is skipped and the models stay as they
+            were.
+        max_skipped_rounds: after more than this many skipped rounds in a row the run stops.
+        max_wait: after skipped rounds in a row that took more seconds than this in all, the run
+            stops; ``None``: their time is no reason to stop.
+
+    Raises:
+        ConfigError: for a value out of its range.
+    """
+
+    min_replies: Count = 1
+    # A run without any reply must end by itself, and one bad minute must not end it.
+    max_skipped_rounds: Annotated[int, Field(ge=0)] = 10
+    # Checked by `coterie.runs.run.Run` and not by the loop over rounds: the time is that in the
+    # rows, so that what passed before a run was resumed counts, too.
+    max_wait: Positive | None = None
+
+    def __post_init__(self) -> None:
+        check_record(self)

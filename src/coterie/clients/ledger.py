@@ -135,7 +135,8 @@ class SentModels:
 
 @dataclass(slots=True)
 class Ledger:
-    """What passed between server and clients since it was last read.
+    """What passed between server and clients in a round, since it was last read. A request of another
+    round starts it anew, so it never holds more than one.
 
     Args:
         clipped: replies that were brought within their bounds, by reason.
@@ -143,6 +144,7 @@ class Ledger:
         steps: mini-batch steps that clients took.
         scores: what real clients answered when they scored the models that serve them; ``None``:
             they were not asked.
+        round: of the requests so far; ``None``: there were none.
     """
 
     blocks: list[Block] = field(default_factory=list)
@@ -152,6 +154,7 @@ class Ledger:
     steps: int = 0
     sent_models: SentModels = field(default_factory=SentModels)
     scores: Reply | None = None
+    round: int | None = None
 
     def sent(
         self, key: Key, ids: IntArray, models: Tensor, which: IntArray, shared: int | None = None
@@ -162,6 +165,9 @@ class Ledger:
         Args:
             shared: how many of the ``d`` values are sent, where the others stay with clients.
         """
+        if self.round not in (None, key.round):
+            self.read()
+        self.round = key.round
         values = models.shape[1] if shared is None else shared
         if which.ndim == 1:
             which = which[:, None]

@@ -15,12 +15,6 @@ from coterie.core.solver import Solver
 from coterie.core.training import Epochs, Steps
 from coterie.core.vectors import Layout
 from coterie.core.work import Train
-from coterie.objectives import plain
-
-
-def plain_training() -> Train:
-    """Local training on the cross-entropy alone."""
-    return Train(plain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +32,7 @@ class Round:
             all.
         fixed_data: whether what clients hold never changes in the run, so that no rule has to look
             for drift.
+        least_replies: without which the round does not count.
     """
 
     number: int
@@ -45,9 +40,10 @@ class Round:
     cohort: IntArray
     clients: Clients
     solver: Solver = field(default_factory=Solver)
-    local: Train = field(default_factory=plain_training)
+    local: Train = Train()
     can_train: BoolArray | None = None
     fixed_data: bool = False
+    least_replies: int = 1
 
     @property
     def objective(self) -> Objective:
@@ -85,11 +81,6 @@ class Round:
         """Names and places of the model's tensors in its flat vector."""
         assert self.clients.layout is not None, "the clients know no layout"
         return self.clients.layout
-
-    @property
-    def least_replies(self) -> int:
-        """The replies without which a round does not count."""
-        return max(1, self.clients.quorum.min_replies)
 
     def trainable(self, population: int) -> IntArray:
         """The clients that are present and hold training samples, ascending.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from coterie.core.arrays import IntArray
 from coterie.core.engine import Reply
 from coterie.core.task import KnowsPossibleSums
-from coterie.core.work import Evaluate, Train, Work
+from coterie.core.work import Score, Train, Work
 from coterie.data.population import Population
 
 Fields = Mapping[str, tuple[tuple[int, ...], str]]
@@ -61,8 +61,8 @@ class ReplyValidator:
         limit: the largest absolute value of any number in a reply.
 
     Example:
-        >>> from coterie.core.work import Evaluate
-        >>> expected = Expected(Evaluate(), np.array([4, 7]), round=2)
+        >>> from coterie.core.work import Score
+        >>> expected = Expected(Score(), np.array([4, 7]), round=2)
         >>> one = {"correct": np.ones((1, 1)), "loss": np.ones((1, 1)), "size": np.ones(1)}
         >>> late = Reply(1, np.array([4]), one)
         >>> reply, refused = ReplyValidator().validate(expected, [late])
@@ -109,15 +109,15 @@ class ReplyValidator:
         reasons = np.full(len(reply.ids), _GOOD, dtype="<U16")
         for name in expected.fields:
             self._check_values(reply.fields[name], reasons)
-        size = reply.fields["size"]
+        size = reply.size
         # In float64: a half-precision size would turn the cap into infinity, and let all pass.
         in_range = (size > 0) & (size.astype(np.float64) <= self._cap(expected.work))
         reasons[(reasons == _GOOD) & ~in_range] = "size"
         if "correct" in expected.fields:
-            correct = reply.fields["correct"]
+            correct = reply.correct
             possible = ((correct >= 0) & (correct <= size[:, None])).all(axis=1)
             reasons[(reasons == _GOOD) & ~possible] = "correct"
-        if self.task is not None and isinstance(expected.work, Evaluate):
+        if self.task is not None and isinstance(expected.work, Score):
             reasons[(reasons == _GOOD) & ~_possible(self.task, reply.fields)] = "sums"
         if "wins" in expected.fields:
             reasons[(reasons == _GOOD) & ~_shared_out(reply.fields["wins"], size)] = "wins"
@@ -132,7 +132,7 @@ class ReplyValidator:
             marks = np.isin(reply.fields["clipped"], (0.0, 1.0))
             reasons[(reasons == _GOOD) & ~marks] = "clipped"
         if isinstance(expected.work, Train) and expected.work.choose is not None:
-            valid = _is_column(reply.fields["choice"], expected.r)
+            valid = _is_column(reply.choice, expected.r)
             reasons[(reasons == _GOOD) & ~valid] = "choice"
         # Last and over every other reason: of a client that was not asked, nothing else matters.
         reasons[~np.isin(reply.ids, expected.asked)] = "stranger"
@@ -152,7 +152,7 @@ class ReplyValidator:
 
     def _cap(self, work: Work) -> float:
         """The most samples a client may claim to have used."""
-        if isinstance(work, Evaluate) and work.split == "test" and self.tested is not None:
+        if isinstance(work, Score) and work.split == "test" and self.tested is not None:
             return self.tested
         return self.cap
 

@@ -25,7 +25,7 @@ from coterie.core.training import (
     Steps,
     WithOwnModel,
 )
-from coterie.core.work import Deliver, Evaluate, SelectGroup, Train, Work
+from coterie.core.work import Deliver, Score, SelectGroup, Train, Work
 from coterie.errors import ConfigError
 
 # 1: clients chose models in an exchange of its own; 2: they kept nothing of a model; 3: one request a
@@ -109,7 +109,7 @@ def _plain(work: Work, local: Train) -> dict[str, Any]:
         del values["objective"]
         values["keep"] = work.keep is not None
         values["how"] = _plain_how(work.how)
-    if isinstance(work, Evaluate):
+    if isinstance(work, Score):
         # Their shapes are known to clients from the run's task, as the objective is.
         values["sums"] = [name for name, _ in work.sums]
         values["shares"] = work.shares is not None
@@ -192,8 +192,8 @@ def _work(values: Any, known: Known) -> Work:
                     return SelectGroup(train)
             case "train":
                 return _train(options, known)
-            case "evaluate":
-                return _evaluate(options, known)
+            case "score":
+                return _score(options, known)
             case "describe":
                 return Describe(**options)
             case "deliver":
@@ -240,14 +240,14 @@ def _budget(options: dict[str, Any]) -> Budget:
     raise ValueError("no work record (budget)")
 
 
-def _evaluate(options: dict[str, Any], known: Known) -> Evaluate:
+def _score(options: dict[str, Any], known: Known) -> Score:
     served_by = None
     if options.pop("served_by"):
         served_by = known.local
     own = _own_shares(options.pop("shares"), known.shares)
     shapes = dict(known.sums)
     sums = tuple((name, shapes[name]) for name in options.pop("sums"))
-    return Evaluate(sums=sums, served_by=served_by, shares=own, **options)
+    return Score(sums=sums, served_by=served_by, shares=own, **options)
 
 
 def _own_shares(needed: bool, shares: ClientShares | None) -> ClientShares | None:

@@ -235,7 +235,7 @@ def _annotated(kind: Any, metadata: Sequence[Any]) -> Any:
     return Annotated[(part, *metadata)]
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """A record as its table has it, without what is ``None``: mappings, lists, numbers and texts.
 
     Example:
@@ -244,7 +244,7 @@ def plain(value: Any) -> Any:
         ...     epochs: int = 1
         ...     layers: tuple[str, ...] = ()
         ...     seed: int | None = None
-        >>> plain(Adapt(layers=("head",)))
+        >>> to_plain(Adapt(layers=("head",)))
         {'epochs': 1, 'layers': ['head']}
     """
     if is_dataclass(value) and not isinstance(value, type):
@@ -253,9 +253,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
         value = value.model_dump(mode="json")
     if isinstance(value, Mapping):
-        return {key: plain(inner) for key, inner in value.items() if inner is not None}
+        return {key: to_plain(inner) for key, inner in value.items() if inner is not None}
     if isinstance(value, list | tuple):
-        return [plain(inner) for inner in value if inner is not None]
+        return [to_plain(inner) for inner in value if inner is not None]
     if isinstance(value, Path):
         return str(value)
     return value
@@ -300,7 +300,7 @@ def without_objects(
         return callable(value) and type(value) not in inner
 
     objects = {name: value for name, value in values.items() if is_object(value)}
-    rest = {name: plain(value) for name, value in values.items() if name not in objects}
+    rest = {name: to_plain(value) for name, value in values.items() if name not in objects}
     return rest, objects
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -31,6 +32,31 @@ class Reply:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def delta(self) -> Tensor:
+        """How far each client moved the model that it was sent, float32 ``[n, d]``."""
+        return torch.from_numpy(self.fields["delta"])
+
+    @property
+    def size(self) -> NDArray[Any]:
+        """Samples of each client, ``[n]``."""
+        return self.fields["size"]
+
+    @property
+    def loss(self) -> NDArray[Any]:
+        """Mean loss of a training, ``[n]``; summed losses of ``r`` models that are scored, ``[n, r]``."""
+        return self.fields["loss"]
+
+    @property
+    def correct(self) -> NDArray[Any]:
+        """Correct predictions of ``r`` models, ``[n, r]``."""
+        return self.fields["correct"]
+
+    @property
+    def choice(self) -> NDArray[Any]:
+        """Which of the rows that it was sent each client chose, ``[n]``, as a float."""
+        return self.fields["choice"]
 
     def with_fields(self, **fields: NDArray[Any]) -> Reply:
         """The same reply with other values in some fields, or with fields more."""

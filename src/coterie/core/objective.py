@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal, Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol, final, runtime_checkable
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from coterie.core.keys import Key
-from coterie.core.task import Task
+from coterie.core.task import Task, check_label_logits, has_squared_error, is_classes
 from coterie.errors import ConfigError
 
 
@@ -120,3 +122,88 @@ class Reshaping(Objective, Protocol):
     def network(self, module: nn.Module, key: Key) -> nn.Module: ...
 
     def pace(self) -> Mapping[str, float]: ...
+
+
+# --- losses of a task ----------------------------------------------------------------------------
+
+
+def mean_loss(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
+    """The mean loss of a batch.
+
+    Args:
+        task: whose loss.
+        outputs: of the network, ``[n, ...]``.
+        targets: ``[n, ...]``.
+    """
+    # One call of torch, which sums in another order than a mean of separate losses: so it has the
+    # same bits as the cross-entropy of `CrossEntropy`.
+    if is_classes(task):
+        check_label_logits(outputs, targets)
+        return F.cross_entropy(outputs, targets)
+    return task.loss(outputs, targets).mean()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLoss:
+    """The mean loss of a task over a batch, and FedProx's proximal term where ``mu > 0``.
+
+    The solver adds the gradient of the proximal term, see `CrossEntropy`.
+
+    Args:
+        task: whose loss.
+        mu: weight of the proximal term.
+    """
+
+    task: Task
+    mu: float = 0.0
+
+    @property
+    def form(self) -> Literal["squared_error", "other"]:
+        if has_squared_error(self.task):
+            return "squared_error"
+        return "other"
+
+    def for_task(self, task: Task) -> TaskLoss:
+        return replace(self, task=task)
+
+    def loss(
+        self, module: nn.Module, x: Tensor, y: Tensor, received: Callable[[], nn.Module]
+    ) -> Tensor:
+        return mean_loss(self.task, module(x), y)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CrossEntropy:
+    """Mean cross-entropy of a batch, and FedProx's proximal term where ``mu > 0``.
+
+    The term is ``mu / 2 ||w - w_start||^2``. The solver adds its gradient ``mu (w - w_start)`` to
+    that of the batch, with ``w_start`` a snapshot of the model received; so ``loss`` does not have
+    it.
+
+    Source: Li et al., Federated Optimization in Heterogeneous Networks, eq. 2.
+    """
+
+    # With a live reference in place of the snapshot the term would always be 0, as in
+    # PACFL's copy of FedProx.
+    mu: float = 0.0
+
+    @property
+    def form(self) -> Literal["cross_entropy"]:
+        return "cross_entropy"
+
+    def for_task(self, task: Task) -> CrossEntropy | TaskLoss:
+        """The same with the loss of another task in place of the cross-entropy."""
+        if is_classes(task):
+            return self
+        return TaskLoss(task, self.mu)
+
+    def loss(
+        self, module: nn.Module, x: Tensor, y: Tensor, received: Callable[[], nn.Module]
+    ) -> Tensor:
+        outputs = module(x)
+        check_label_logits(outputs, y)
+        return F.cross_entropy(outputs, y)
+
+
+plain = CrossEntropy()

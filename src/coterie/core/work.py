@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from coterie.core.arrays import FloatArray
 from coterie.core.describe import Describe
 from coterie.core.keep import Keep, KeepLayers
-from coterie.core.objective import Objective, for_task
+from coterie.core.objective import Objective, for_task, plain
 from coterie.core.own_model import OwnModel, TrainsAsSent
 from coterie.core.plan import ClientShares
 from coterie.core.solver import Solver
@@ -34,7 +34,7 @@ class Train:
     """Local training.
 
     Args:
-        objective: what the client minimises.
+        objective: what the client minimises; by default the cross-entropy, or the loss of the run's task.
         how: the kind of training: `Epochs` or `Steps` of the run's solver, `FullGradient`, `Phases`,
             `WithOwnModel` or `Mixture`.
         upload: ``(start, stop)``: only this slice of the update leaves the client. No coordinate of
@@ -59,7 +59,7 @@ class Train:
             `TrainsAsSent`, in addition to kept coordinates.
     """
 
-    objective: Objective
+    objective: Objective = plain
     how: How = Epochs()
     upload: tuple[int, int] | None = None
     choose: Literal["least_loss"] | None = None
@@ -204,7 +204,7 @@ class Train:
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluate:
+class Score:
     """Score ``r`` models on a client's own split: sums over its samples and, with ``loss``, the
     summed loss.
 
@@ -290,7 +290,7 @@ class Deliver:
         return {"size": ((), "f")}
 
 
-Work = Train | Evaluate | Describe | SelectGroup | Deliver
+Work = Train | Score | Describe | SelectGroup | Deliver
 
 
 def work_for_task(work: Work, task: Task) -> Work:

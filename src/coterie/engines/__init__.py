@@ -1,6 +1,6 @@
 """How clients are reached. Engines have never heard of groups."""
 
-from coterie.clients.clients import Clients, Quorum
+from coterie.clients.clients import Clients
 from coterie.clients.ledger import Ledger
 from coterie.clients.validation import ReplyValidator
 from coterie.engines.attacks import ATTACKS, Attack
@@ -22,7 +22,6 @@ __all__ = [
     "Ledger",
     "OwnModelEngine",
     "PoolEngine",
-    "Quorum",
     "RememberingEngine",
     "ReplyValidator",
     "SerialEngine",

@@ -23,7 +23,7 @@ from coterie.core.engine import Engine, Reply
 from coterie.core.keep import ClientStore, Keep, client_blocks
 from coterie.core.keys import Key
 from coterie.core.training import FullGradient
-from coterie.core.work import Evaluate, Train, Work
+from coterie.core.work import Score, Train, Work
 
 
 class KeepingEngine:
@@ -49,7 +49,7 @@ class KeepingEngine:
             if work.trial:
                 return self._try(work, ids, models, which, key)
             return self._train(work, work.stays, ids, models, which, key)
-        if isinstance(work, Evaluate) and self.store.keep is not None:
+        if isinstance(work, Score) and self.store.keep is not None:
             return self._evaluate(work, self.store.keep, ids, models, which, key)
         return self.engine.run(work, ids, models, which, key=key)
 
@@ -88,7 +88,7 @@ class KeepingEngine:
         return replies
 
     def _evaluate(
-        self, work: Evaluate, keep: Keep, ids: IntArray, models: Tensor, which: IntArray, key: Key
+        self, work: Score, keep: Keep, ids: IntArray, models: Tensor, which: IntArray, key: Key
     ) -> list[Reply]:
         """Score clients that have stored something on models of their own, the others as usual."""
         met = self.store.met(ids)

@@ -32,7 +32,7 @@ from coterie.core.own_model import (
     join_own,
     split_own,
 )
-from coterie.core.work import Evaluate, Train, Work
+from coterie.core.work import Score, Train, Work
 from coterie.engines.simulation import least_loss_choices
 
 
@@ -76,7 +76,7 @@ class OwnModelEngine:
             if work.choose is not None:
                 return self._choose_and_train(work, ids, models, which, key)
             return self._train(work, work.own_model, ids, models, which, key)
-        if isinstance(work, Evaluate) and work.served_by is not None:
+        if isinstance(work, Score) and work.served_by is not None:
             return self._evaluate(work, work.served_by, ids, models, which, key)
         return self.engine.run(work, ids, models, which, key=key)
 
@@ -86,7 +86,7 @@ class OwnModelEngine:
         """Each client trains from the model with the least loss, of the models as they are sent: so
         the choice is that of the same method without models of the clients' own."""
         assert work.own_model is not None
-        scored = self.engine.run(Evaluate("train", sums=()), ids, models, which, key=key)
+        scored = self.engine.run(Score("train", sums=()), ids, models, which, key=key)
         choice = least_loss_choices(scored, ids, which)
         chosen = which[np.arange(len(ids)), choice]
         alone = replace(work, choose=None)
@@ -132,7 +132,7 @@ class OwnModelEngine:
 
     def _evaluate(
         self,
-        work: Evaluate,
+        work: Score,
         served_by: Train,
         ids: IntArray,
         models: Tensor,

@@ -13,17 +13,19 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
-from coterie.clients.bounds import Bounds
-from coterie.clients.clients import Clients, ClientStores, ModelShape, Quorum
+from coterie.clients.clients import Clients, ClientStores, ModelShape
 from coterie.clients.validation import validator_for
 from coterie.config import registry
 from coterie.core.arrays import IntArray
 from coterie.core.engine import Engine
 from coterie.core.keep import ClientStore
 from coterie.core.keys import Key
+from coterie.core.solver import Solver
+from coterie.core.task import Task
 from coterie.core.work import Train
+from coterie.data.population import Population
 from coterie.engines.keeping import KeepingEngine, RememberingEngine
 from coterie.engines.own_models import OwnModelEngine
 from coterie.engines.pool import PoolEngine
@@ -32,6 +34,7 @@ from coterie.engines.vmap import VmapEngine
 from coterie.errors import ConfigError, install_command
 from coterie.local import LocalRunner
 from coterie.local.device import Device, Precision
+from coterie.tasks import CLASSIFICATION
 
 Workers = Annotated[int, Field(ge=1, le=1024)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -186,7 +189,7 @@ def make_engine(name: str, simulation: Simulation, options: Mapping[str, Any]) -
 # --- the clients of a simulation ------------------------------------------------------------------
 
 
-class Experiment:
+class SimulatedClients:
     """The clients of a simulation as an experimenter sees them: what serves each, and what a training
     would do that leaves no trace. Measures of a run need this, and no server could have it.
 
@@ -211,31 +214,34 @@ class Experiment:
             return self._own.served_models(personal, ids, models, which, key)
         return self._engine.served_models(ids, models, which)
 
-    def on_trial(self) -> Experiment:
+    def on_trial(self) -> SimulatedClients:
         """The same clients with copies of what they have stored."""
         stores = ClientStores(self.stores.parts.copy(), self.stores.own_models.copy())
-        return Experiment(self.trains, stores)
+        return SimulatedClients(self.trains, stores)
 
 
 def make_clients(
-    name: str,
-    runner: LocalRunner,
+    population: Population,
+    module: nn.Module,
+    solver: Solver | None = None,
+    engine: str = "pool",
     *,
-    quorum: Quorum | None = None,
-    bounds: Bounds | None = None,
+    decay: tuple[str, ...] = (),
+    task: Task = CLASSIFICATION,
     remember_networks: bool = False,
     load_samples: Callable[[], Tensor] | None = None,
     **options: Any,
 ) -> Clients:
-    """Build an engine, and the clients that it reaches. They are a context manager; leaving it ends
-    the engine's processes.
+    """The clients of a simulation. They are a context manager; leaving it ends the engine's
+    processes.
 
     Args:
-        name: ``pool``, ``serial``, ``vmap`` or ``ray``.
-        runner: what the clients do: who holds what, the network, local SGD and the task. The values
-            of the network's parameters do not matter.
-        quorum: how many replies make a round.
-        bounds: what one client can do to the others' models.
+        population: who holds which samples.
+        module: the network. The values of its parameters do not matter: clients are sent models.
+        solver: the local training of a client.
+        engine: ``pool``, ``serial``, ``vmap`` or ``ray``.
+        decay: names of the kernels that carry L2.
+        task: what is learned and measured, fitted to the population's targets.
         remember_networks: whether each client remembers the network that it trained last
             (``ClientStores.networks``).
         load_samples: reads all samples on a Ray actor's node (``samples="path"``).
@@ -246,21 +252,21 @@ def make_clients(
         ConfigError: for an engine that cannot be had on this machine, or that cannot train this
             network.
     """
-    trains: Engine = make_engine(name, Simulation(runner, load_samples), options)
-    engine = trains
-    population = runner.population
+    runner = LocalRunner(population, module, solver or Solver(), decay, task=task)
+    trains: Engine = make_engine(engine, Simulation(runner, load_samples), options)
     # One set of stores: engines fill it, a checkpoint is made of what the clients have.
-    stores = ClientStores(networks=ClientStore() if remember_networks else None)
-    if stores.networks is not None:
+    stores = ClientStores()
+    below = trains
+    if remember_networks:
         # Inside the engine that keeps parts of models: there, models and updates are whole.
-        engine = RememberingEngine(engine, stores.networks, runner.layout.d)
+        networks = ClientStore()
+        stores = ClientStores(networks=networks)
+        below = RememberingEngine(trains, networks, runner.layout.d)
     return Clients(
-        KeepingEngine(OwnModelEngine(engine, stores.own_models), stores.parts),
+        KeepingEngine(OwnModelEngine(below, stores.own_models), stores.parts),
         validator_for(population),
-        quorum or Quorum(),
-        ModelShape.of(runner.task, population.classes, population.shape, runner.layout),
-        bounds=bounds or Bounds(),
+        ModelShape.of(task, population.classes, population.shape, runner.layout),
         stores=stores,
-        simulated=Experiment(trains, stores),
+        simulated=SimulatedClients(trains, stores),
         solver=runner.solver,
     )

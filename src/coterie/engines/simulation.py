@@ -25,7 +25,7 @@ from coterie.core.keys import Key
 from coterie.core.plan import SampleWeights
 from coterie.core.process import threads
 from coterie.core.training import Mixture, WeightedSamples
-from coterie.core.work import Deliver, Evaluate, SelectGroup, Train, Work, work_for_task
+from coterie.core.work import Deliver, Score, SelectGroup, Train, Work, work_for_task
 from coterie.data.population import Population
 from coterie.errors import CoterieError
 from coterie.local import LocalRunner
@@ -181,7 +181,7 @@ class SimulationEngine(ABC):
 
     def answer(
         self,
-        work: Evaluate | Describe | SelectGroup | Deliver,
+        work: Score | Describe | SelectGroup | Deliver,
         ids: IntArray,
         models: Tensor,
         which: IntArray,
@@ -200,12 +200,12 @@ class SimulationEngine(ABC):
         """Each client trains from the model with the least loss on its training set.
 
         All clients are scored first, together, by the engine's own way to score: that is as fast as
-        an ``Evaluate`` request, and gives the same bits. So a method that asked for the losses and
+        an ``Score`` request, and gives the same bits. So a method that asked for the losses and
         chose by itself finds the same choices here.
         """
         if which.ndim == 1:
             which = which[:, None]
-        scored = self.answer(Evaluate("train", sums=()), ids, models, which, key)
+        scored = self.answer(Score("train", sums=()), ids, models, which, key)
         choice = least_loss_choices(scored, ids, which)
         row = which[np.arange(len(ids)), choice]
         trained = self.train(replace(work, choose=None), ids, models, row, key)
@@ -276,7 +276,7 @@ def least_loss_choices(scored: Sequence[Reply], ids: IntArray, which: IntArray) 
     loss = np.zeros(which.shape)
     # Placed by client: an engine may answer in several parts, in any order.
     for reply in scored:
-        loss[places_of(reply.ids, ids)] = reply.fields["loss"]
+        loss[places_of(reply.ids, ids)] = reply.loss
     return least_loss(loss)
 
 

@@ -29,7 +29,7 @@ from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.objective import Objective
 from coterie.core.process import one_thread, one_torch_thread
-from coterie.core.work import Deliver, Evaluate, SelectGroup, Train
+from coterie.core.work import Deliver, Score, SelectGroup, Train
 from coterie.engines.blocks import Cohort, make_blocks
 from coterie.engines.simulation import (
     ClientError,
@@ -77,7 +77,7 @@ class VmapEngine(SimulationEngine):
 
     def answer(
         self,
-        work: Evaluate | Describe | SelectGroup | Deliver,
+        work: Score | Describe | SelectGroup | Deliver,
         ids: IntArray,
         models: Tensor,
         which: IntArray,

@@ -13,7 +13,7 @@ from coterie.config.choice_tables import ChoiceTable
 from coterie.config.identity import batched
 from coterie.config.local_problems import optimizer_problems, schedule_problems
 from coterie.config.problems import Problem, default_at
-from coterie.config.schema import LARGEST, plain
+from coterie.config.schema import LARGEST, to_plain
 from coterie.experiment.exclusions import exclusions
 from coterie.experiment.experiment import record_types
 from coterie.experiment.records import CLIENTS_PER_ROUND
@@ -73,7 +73,7 @@ def as_tables(values: Mapping[str, Any]) -> dict[str, Any]:
     found = {}
     for name, value in values.items():
         if isinstance(value, written):
-            found[name] = plain(value)
+            found[name] = to_plain(value)
         elif value is not None:
             found[name] = value
     spans = getattr(values.get("availability"), "spans", None)

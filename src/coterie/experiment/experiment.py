@@ -12,7 +12,7 @@ import tomli_w
 from torch import nn
 
 from coterie.clients.bounds import Bounds
-from coterie.clients.clients import Quorum
+from coterie.clients.cohort import Quorum
 from coterie.config.choice_tables import (
     ChoiceTable,
     DataTable,
@@ -22,7 +22,7 @@ from coterie.config.choice_tables import (
 )
 from coterie.config.kinds import KINDS
 from coterie.config.problems import Problem, refuse
-from coterie.config.schema import plain
+from coterie.config.schema import to_plain
 from coterie.core.availability import Availability
 from coterie.core.objective import Objective
 from coterie.core.own_model import OwnModel
@@ -230,7 +230,7 @@ class Experiment:
         found = self.unnamed()
         if found:
             refuse(*found)
-        return plain({name: getattr(self, name) for name in table_names()})
+        return to_plain({name: getattr(self, name) for name in table_names()})
 
     def toml(self) -> str:
         """The same as TOML."""

@@ -10,7 +10,7 @@ from typing import Any
 from coterie.config.choice_tables import ChoiceTable
 from coterie.config.kinds import KINDS
 from coterie.config.problems import Problem, refuse
-from coterie.config.schema import plain, without_objects
+from coterie.config.schema import to_plain, without_objects
 from coterie.data.population import Population
 from coterie.data.sources.saved import population_digest
 from coterie.experiment.experiment import CHOICES, Experiment, table_names
@@ -86,7 +86,7 @@ def _choice_table(name: str, value: Any) -> Any:
         ConfigError: for an object of Python.
     """
     if value is None or isinstance(value, ChoiceTable | tuple):
-        return plain(value)
+        return to_plain(value)
     selector = KINDS[CHOICES[name]].selector
     expected = f"a name, or a table such as {{'{selector}': 'name of it', ...}}"
     if name == "model":
@@ -111,7 +111,7 @@ def _record_table(name: str, value: Any) -> Any:
             got = set_ones[one.name]
             expected = "what a configuration can hold"
             refuse(Problem(f"{name}.{one.name}", "is in no configuration", got, expected))
-    return plain(value)
+    return to_plain(value)
 
 
 def _data_table(data: Population, seed: int, folder: Path) -> dict[str, Any]:

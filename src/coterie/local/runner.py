@@ -22,7 +22,7 @@ from coterie.core.plan import ClientShares
 from coterie.core.solver import Solver
 from coterie.core.task import Task, has_squared_error, is_classes, with_smoothing
 from coterie.core.vectors import Layout
-from coterie.core.work import Deliver, Evaluate, SelectGroup, Train
+from coterie.core.work import Deliver, Score, SelectGroup, Train
 from coterie.data.population import Population, Split
 from coterie.local.describe import describe, reported_sizes
 from coterie.local.moves import Moves
@@ -170,7 +170,7 @@ class LocalRunner:
 
     def answer(
         self,
-        work: Evaluate | Describe | SelectGroup | Deliver,
+        work: Score | Describe | SelectGroup | Deliver,
         ids: IntArray,
         models: Tensor,
         which: IntArray,
@@ -181,7 +181,7 @@ class LocalRunner:
         its group; the arguments are those of ``coterie.core.engine.Engine.run``, and `helpers` that
         score beside this process."""
         match work:
-            case Evaluate():
+            case Score():
                 return self._evaluate(work, ids, models, which, key, helpers)
             case Describe():
                 reported = describe(work, self.population, ids, key, self.module, models, which)
@@ -196,7 +196,7 @@ class LocalRunner:
 
     def _evaluate(
         self,
-        work: Evaluate,
+        work: Score,
         ids: IntArray,
         models: Tensor,
         which: IntArray,
@@ -217,7 +217,7 @@ class LocalRunner:
 
     def _count_wins(
         self,
-        work: Evaluate,
+        work: Score,
         ids: IntArray,
         models: Tensor,
         which: IntArray,
@@ -283,7 +283,7 @@ class LocalRunner:
 
     def _evaluate_mixtures(
         self,
-        work: Evaluate,
+        work: Score,
         shares: ClientShares,
         ids: IntArray,
         models: Tensor,

@@ -98,7 +98,7 @@ def scored_figures(metric: Metric, sums: Sums, keys: Keys) -> dict[str, Any]:
 def own_sums(reply: Reply, task: Task) -> Sums:
     """The sums of each client under the one model that it was scored on, ``[n, *shape]``."""
     sums = {name: reply.fields[name][:, 0].astype(np.float64) for name, _ in task.sums}
-    return {**sums, "size": reply.fields["size"].astype(np.float64)}
+    return {**sums, "size": reply.size.astype(np.float64)}
 
 
 def number(value: Any) -> float | None:

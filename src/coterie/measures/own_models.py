@@ -27,7 +27,7 @@ from coterie.core.objective import Objective
 from coterie.core.served import Served
 from coterie.core.task import Sums, Task
 from coterie.core.training import Epochs, Phase, Phases
-from coterie.core.work import Evaluate, Train
+from coterie.core.work import Score, Train
 from coterie.headline import Keys
 from coterie.measures.figures import own_sums, scored_figures
 from coterie.measures.sampling import EvaluationSample
@@ -44,11 +44,13 @@ def score_own_models(
 ) -> Sums:
     """The sums of each client's test samples under a model of its own of length ``d``,
     ``[n, *shape]``; the models are asked for block by block."""
-    work = Evaluate("test", loss=False, sums=task.sums)
+    work = Score("test", loss=False, sums=task.sums)
     parts = [{name: np.empty((0, *shape)) for name, shape in (*task.sums, ("size", ()))}]
     for block in blocks(ids, d):
-        # `measure`, not `run`: scoring is no part of what a method costs.
-        reply = clients.measure(work, block, models(block), np.arange(len(block)), key=key)
+        # Scoring is no part of what a method costs.
+        reply = clients.run(
+            work, block, models(block), np.arange(len(block)), key=key, counts=False
+        )
         parts.append(dict(own_sums(reply, task)))
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
@@ -128,10 +130,8 @@ def score_adapted(
     def adapted(block: IntArray) -> Tensor:
         own = clients.served_models(block, served, key)
         trains = np.flatnonzero(np.isin(block, trainable))
-        reply = forgetful.measure(work, block[trains], own, trains, key=key)
-        own[torch.from_numpy(places_of(reply.ids, block))] += torch.from_numpy(
-            reply.fields["delta"]
-        )
+        reply = forgetful.run(work, block[trains], own, trains, key=key, counts=False)
+        own[torch.from_numpy(places_of(reply.ids, block))] += reply.delta
         return own
 
     return score_own_models(forgetful, ids, adapted, served.models.shape[1], key, task)

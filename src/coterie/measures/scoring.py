@@ -16,7 +16,7 @@ from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.served import Served
 from coterie.core.task import Metric, Sums, Task, headline_of, ratio
-from coterie.core.work import Evaluate, Train
+from coterie.core.work import Score, Train
 from coterie.data.population import Split
 from coterie.measures.figures import client_figures, number, own_sums, scored_figures
 from coterie.measures.own_models import adapted_figures, score_adapted, score_local_networks
@@ -129,9 +129,9 @@ def post_scores(
     # With the group's model as it is now. The later code of FlexCFL scores the model that a client
     # last received, which takes five points from FedGroup and turns the order of methods round.
     models, which, shares = served.to_score(ids)
-    # `measure`, not `run`: scoring is no part of what a method costs, so the ledger leaves it out.
+    # Scoring is no part of what a method costs, so the ledger leaves it out.
     task = scoring.task
-    work = Evaluate(
+    work = Score(
         "test", loss=scoring.loss, sums=task.sums, served_by=served.personal, shares=shares
     )
     read = clients.post(work, ids, models, which, key=key, counts=False)
@@ -161,7 +161,7 @@ def _served_figures(
     grouped = int(np.count_nonzero(testable & has_group))
     clients_of_kind = (grouped, int(np.count_nonzero(testable)) - grouped)
     if scoring.loss:
-        losses = reply.fields["loss"][:, 0]
+        losses = reply.loss[:, 0]
         found |= _losses(losses, sums["size"], known)
         if sample is not None:
             found["test_loss_all"] = estimate_for_all(losses, sums["size"], known, clients_of_kind)
@@ -227,8 +227,8 @@ def each_client(
         is not among ``ids`` has zeros.
     """
     models, which, shares = served.to_score(ids)
-    work = Evaluate(split, loss=False, sums=task.sums, served_by=served.personal, shares=shares)
-    reply = clients.measure(work, ids, models, which, key=key)
+    work = Score(split, loss=False, sums=task.sums, served_by=served.personal, shares=shares)
+    reply = clients.run(work, ids, models, which, key=key, counts=False)
     found = {}
     for name, values in own_sums(reply, task).items():
         found[name] = np.zeros((len(served.row), *values.shape[1:]))
@@ -263,12 +263,12 @@ def score_on_training(
     ids = ids[groups.member[ids] >= 0]
     task = scoring.task
     models, which, shares = served.to_score(ids)
-    work = Evaluate("train", sums=task.sums, served_by=served.personal, shares=shares)
-    # `measure`, not `run`: scoring is no part of what a method costs.
-    reply = clients.measure(work, ids, models, which, key=key)
+    work = Score("train", sums=task.sums, served_by=served.personal, shares=shares)
+    # Scoring is no part of what a method costs.
+    reply = clients.run(work, ids, models, which, key=key, counts=False)
     sums = own_sums(reply, task)
     first, *others = task.metrics
-    losses = reply.fields["loss"][:, 0].astype(np.float64)
+    losses = reply.loss[:, 0].astype(np.float64)
     found: dict[str, Any] = {
         "evaluated_training": len(reply.ids),
         **scored_figures(first, sums, first.headline.keys.training),

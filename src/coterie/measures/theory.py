@@ -18,7 +18,6 @@ from coterie.core.training import FullGradient
 from coterie.core.work import Train
 from coterie.data.population import Population
 from coterie.errors import ConfigError
-from coterie.objectives import plain
 
 
 def gradient_divergence(
@@ -45,13 +44,13 @@ def gradient_divergence(
     # Clients that are not there, or have no training data, have no gradient.
     if can_train is not None:
         ids = ids[can_train[ids]]
-    work = Train(plain, FullGradient())
-    reply = clients.measure(work, ids, groups.models, groups.member[ids], key=key)
+    work = Train(how=FullGradient())
+    reply = clients.run(work, ids, groups.models, groups.member[ids], key=key, counts=False)
     if not len(reply):
         return None
     # The update of one full-batch step of size 1 is the negative gradient.
-    gradient = -torch.from_numpy(reply.fields["delta"]).to(torch.float64)
-    size = reply.fields["size"]
+    gradient = -reply.delta.to(torch.float64)
+    size = reply.size
     member = groups.member[reply.ids]
     total = 0.0
     for j in np.unique(member):

@@ -14,7 +14,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.task import Task
-from coterie.core.work import Evaluate, Train
+from coterie.core.work import Score, Train
 from coterie.data.population import Population
 from coterie.measures.figures import own_sums, scored_figures
 from coterie.measures.own_models import adapted_figures, score_adapted
@@ -106,8 +106,8 @@ def score_unseen(
     placed = by(algorithm, groups, replace(round.of("place"), clients=trial))
     served = algorithm.serve(placed)
     models, which = served.for_clients(ids)
-    work = Evaluate("test", loss=False, sums=task.sums, served_by=served.personal)
-    reply = clients.measure(work, ids, models, which, key=round.key.of("unseen"))
+    work = Score("test", loss=False, sums=task.sums, served_by=served.personal)
+    reply = clients.run(work, ids, models, which, key=round.key.of("unseen"), counts=False)
     sums = own_sums(reply, task)
     metric = task.metrics[0]
     keys = metric.headline.keys.unseen

@@ -22,7 +22,6 @@ from coterie.core.process import one_torch_thread
 from coterie.core.served import Served
 from coterie.core.updates import Updates
 from coterie.core.work import Train
-from coterie.objectives import plain
 from coterie.rules.assigning import Assign, Serve, by_group
 from coterie.rules.inter_group import InterGroup
 from coterie.rules.server import Server, sgd
@@ -102,7 +101,7 @@ class Method:
     """
 
     assign: Assign
-    local: Train = Train(plain)
+    local: Train = Train()
     recluster: Recluster | None = None
     weigh: Weigh = by_size
     aggregate: Aggregate = mean()

@@ -78,8 +78,10 @@ def place_unlabelled(algorithm: Algorithm, state: Groups, round: Round) -> Group
         return state
     work, model = asked
     # No model is sent for a statistic of the inputs as they are.
-    which = np.zeros((len(ids), int(work.needs_model)), np.int64)
-    reply = round.clients.run(work, ids, model[None], which, key=round.key)
+    sent = None
+    if work.needs_model:
+        sent = model
+    reply = round.clients.run(work, ids, sent, key=round.key)
     rows = torch.from_numpy(reply.fields[work.statistic])
     if not len(reply.ids):
         return state

@@ -7,9 +7,9 @@ An objective is a frozen record of its hyper-parameters with a method ``loss``, 
 from collections.abc import Callable
 from types import MappingProxyType
 
-from coterie.core.objective import Objective
+from coterie.core.objective import CrossEntropy, Objective, plain
 from coterie.objectives.balanced import Balanced, class_prior
-from coterie.objectives.cross_entropy import CrossEntropy, cross_entropy, plain, proximal
+from coterie.objectives.cross_entropy import cross_entropy, proximal
 from coterie.objectives.fusion import Fused, Fusion, fuse, fusion
 from coterie.objectives.mmd import Mmd, mmd, squared_mmd
 

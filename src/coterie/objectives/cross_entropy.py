@@ -2,54 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Literal, final
+from typing import Annotated
 
 from pydantic import Field
-from torch import Tensor, nn
-from torch.nn import functional as F
 
 from coterie.config.arguments import validated
-from coterie.core.task import Task, check_label_logits, is_classes
-from coterie.objectives.task_loss import TaskLoss
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class CrossEntropy:
-    """Mean cross-entropy of a batch, and FedProx's proximal term where ``mu > 0``.
-
-    The term is ``mu / 2 ||w - w_start||^2``. The solver adds its gradient ``mu (w - w_start)`` to
-    that of the batch, with ``w_start`` a snapshot of the model received; so ``loss`` does not have
-    it.
-
-    Source: Li et al., Federated Optimization in Heterogeneous Networks, eq. 2.
-    """
-
-    # With a live reference in place of the snapshot the term would always be 0, as in
-    # PACFL's copy of FedProx.
-    mu: float = 0.0
-
-    @property
-    def form(self) -> Literal["cross_entropy"]:
-        return "cross_entropy"
-
-    def for_task(self, task: Task) -> CrossEntropy | TaskLoss:
-        """The same with the loss of another task in place of the cross-entropy."""
-        if is_classes(task):
-            return self
-        return TaskLoss(task, self.mu)
-
-    def loss(
-        self, module: nn.Module, x: Tensor, y: Tensor, received: Callable[[], nn.Module]
-    ) -> Tensor:
-        outputs = module(x)
-        check_label_logits(outputs, y)
-        return F.cross_entropy(outputs, y)
-
-
-plain = CrossEntropy()
+from coterie.core.objective import CrossEntropy, plain
 
 
 def cross_entropy() -> CrossEntropy:

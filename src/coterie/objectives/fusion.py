@@ -17,9 +17,9 @@ from torch.nn.modules import activation, batchnorm, instancenorm, normalization,
 
 from coterie.config.arguments import validated
 from coterie.core.keys import Key, keyed_torch
+from coterie.core.objective import mean_loss
 from coterie.core.task import Task, is_classes
 from coterie.errors import ConfigError
-from coterie.objectives.task_loss import mean_loss
 from coterie.tasks import CLASSIFICATION
 
 Operator = Literal["conv", "multi", "single"]

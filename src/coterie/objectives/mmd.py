@@ -11,9 +11,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from coterie.config.arguments import validated
+from coterie.core.objective import CrossEntropy, mean_loss, plain
 from coterie.core.task import Task
-from coterie.objectives.cross_entropy import CrossEntropy, plain
-from coterie.objectives.task_loss import mean_loss
 from coterie.tasks import CLASSIFICATION
 
 # Widths of the Gaussian kernels, and the least value of their distance: both of the reference code.

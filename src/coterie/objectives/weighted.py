@@ -10,11 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from coterie.core.arrays import FloatArray
-from coterie.core.objective import Objective
+from coterie.core.objective import CrossEntropy, Objective, TaskLoss
 from coterie.core.task import Task
 from coterie.errors import ConfigError
-from coterie.objectives.cross_entropy import CrossEntropy
-from coterie.objectives.task_loss import TaskLoss
 
 
 @dataclass(frozen=True, slots=True)

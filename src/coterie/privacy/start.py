@@ -112,10 +112,9 @@ class PrivateColdStart:
         key = self._stream(round)
         asked = self._sample(round.trainable(len(groups.member)), key)
         work = self.pretraining.work(round)
-        start = groups.first_model[None]
-        reply = round.clients.run(work, asked, start, np.zeros_like(asked), key=round.key)
+        reply = round.clients.run(work, asked, groups.first_model, key=round.key)
         usable = has_direction(reply)
-        directions = projected(torch.from_numpy(reply.fields["delta"][usable]), round)
+        directions = projected(reply.rows(usable).delta, round)
         # Of all clients and not of those who are there, whose number one client changes.
         expected = self.rate * self.clients
         memory = self._cluster(directions, expected, round, key)
@@ -239,10 +238,9 @@ class PrivateNewcomers:
         assert memory is not None, "newcomers come after the group cold start"
         stream = round.of("newcomers_frozen")
         work = self.pretraining.work(round)
-        start = groups.first_model[None]
-        reply = round.clients.run(work, new, start, np.zeros_like(new), key=stream.key)
+        reply = round.clients.run(work, new, groups.first_model, key=stream.key)
         usable = has_direction(reply)
-        directions = projected(torch.from_numpy(reply.fields["delta"][usable]), round)
+        directions = projected(reply.rows(usable).delta, round)
         notes["newcomers"] += int(usable.sum())
         unusable = reply.ids[~usable]
         placed = groups.with_members(reply.ids[usable], chosen_centre(directions, memory))

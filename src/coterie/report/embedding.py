@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from coterie.algorithms.cfl import SplitMemory
@@ -18,13 +17,11 @@ from coterie.core.keys import Key
 from coterie.core.solver import Solver
 from coterie.core.task import Task
 from coterie.core.training import Steps
-from coterie.core.work import Evaluate, Train
+from coterie.core.work import Score, Train
 from coterie.data import Population
 from coterie.engines import make_clients
-from coterie.local import LocalRunner
 from coterie.math.similarity import cosine
 from coterie.models import MODELS, build_model
-from coterie.objectives import plain
 from coterie.rules.cold_start import DirectionMemory
 from coterie.rules.signatures import SignatureMemory
 
@@ -177,15 +174,14 @@ def from_directions(setup: Setup, groups: Groups) -> Embedding | None:
     if module is None:
         return None
     ids = np.flatnonzero(population.sizes("train") > 0)
-    work = Train(plain, Steps(PRETRAIN_STEPS))
+    work = Train(how=Steps(PRETRAIN_STEPS))
     # The serial engine starts no processes, which would take longer than the work.
-    runner = LocalRunner(population, module, setup.solver, task=setup.task)
-    with make_clients("serial", runner) as clients:
-        first = np.zeros(len(ids), np.int64)
-        reply = clients.run(work, ids, start[None], first, key=setup.key)
+    task = setup.task
+    with make_clients(population, module, setup.solver, "serial", task=task) as clients:
+        reply = clients.run(work, ids, start, key=setup.key)
     # Clients that did not answer stay NaN, and are left out of the map.
     similar = np.full((population.clients, len(direction)), np.nan)
-    similar[reply.ids] = cosine(torch.from_numpy(reply.fields["delta"]), direction)
+    similar[reply.ids] = cosine(reply.delta, direction)
     return Embedding(principal_axes(similar), DIRECTIONS)
 
 
@@ -202,11 +198,9 @@ def from_losses(setup: Setup, models: Tensor) -> Embedding | None:
     if module is None:
         return None
     ids = np.flatnonzero(size > 0)
-    which = np.tile(np.arange(len(models)), (len(ids), 1))
-    runner = LocalRunner(population, module, Solver(), task=setup.task)
-    with make_clients("serial", runner) as clients:
-        reply = clients.measure(Evaluate("train", sums=()), ids, models, which, key=setup.key)
-    loss = reply.fields["loss"].astype(np.float64)
+    with make_clients(population, module, engine="serial", task=setup.task) as clients:
+        reply = clients.run(Score("train", sums=()), ids, models, key=setup.key, counts=False)
+    loss = reply.loss.astype(np.float64)
     # Some clients' data are harder under every model: only the ratio between models tells groups.
     mean = np.maximum(loss.mean(axis=1, keepdims=True), 1e-12)
     relative = np.full((population.clients, len(models)), np.nan)

@@ -65,9 +65,7 @@ class Histograms:
         if not len(new):
             return groups.remember(HistogramMemory(kept)), 0
         work = Describe("histogram", clients.classes, privacy=self.privacy, epsilon=self.epsilon)
-        no_model = np.empty((len(new), 0), np.int64)
-        key = round.key.of("describe")
-        reply = clients.run(work, new, groups.models, no_model, key=key)
+        reply = clients.run(work, new, key=round.key.of("describe"))
         reported = reply.fields["histogram"].astype(np.float64)
         kept = kept.copy()
         kept[reply.ids] = np.clip(reported, 0, clients.validator.cap)

@@ -17,7 +17,7 @@ from coterie.core.engine import Reply
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.core.updates import Updates
-from coterie.core.work import Evaluate
+from coterie.core.work import Score
 from coterie.math.imbalance import adaptive_threshold, cluster_imbalance, imbalance_floor
 from coterie.rules.assigning import everyone
 
@@ -154,9 +154,8 @@ class LossThreshold:
     ema: float
 
     def ask(self, groups: Groups, round: Round) -> Answers:
-        which = np.zeros(len(round.cohort), np.int64)
         key = round.key.of("losses")
-        read = round.clients.post(Evaluate("train"), round.cohort, groups.models, which, key=key)
+        read = round.clients.post(Score("train"), round.cohort, groups.models[0], key=key)
         return lambda groups: self._set(groups, read())
 
     def _set(self, groups: Groups, reply: Reply) -> tuple[Groups, Mapping[str, Any]]:
@@ -185,8 +184,8 @@ def _mean_loss(reply: Reply, usual: float | None) -> float:
     Args:
         usual: the loss of the first round; ``None``: the median of this reply.
     """
-    size = reply.fields["size"].astype(np.float64)
-    each = reply.fields["loss"][:, 0] / size
+    size = reply.size.astype(np.float64)
+    each = reply.loss[:, 0] / size
     if usual is None:
         usual = float(np.median(each))
     # Losses are claims. Clipped, one client moves the threshold by no more than its share
@@ -253,8 +252,7 @@ class AskImbalance:
         work = Describe(
             "imbalance", clients.classes, level=level, privacy=self.privacy, epsilon=self.epsilon
         )
-        no_model = np.empty((len(ids), 0), np.int64)
-        return clients.post(work, ids, groups.models, no_model, key=round.key)
+        return clients.post(work, ids, key=round.key)
 
 
 @dataclass(frozen=True)
@@ -272,9 +270,7 @@ class AskHistogram:
     def ask(self, groups: Groups, round: Round) -> Answers:
         clients = round.clients
         work = Describe("histogram", clients.classes, privacy=self.privacy, epsilon=self.epsilon)
-        no_model = np.empty((len(round.cohort), 0), np.int64)
-        key = round.key.of("histograms")
-        read = clients.post(work, round.cohort, groups.models, no_model, key=key)
+        read = clients.post(work, round.cohort, key=round.key.of("histograms"))
 
         def answers(groups: Groups) -> tuple[Groups, Mapping[str, Any]]:
             reply = read()

@@ -210,11 +210,10 @@ class GroupColdStart:
         # another sent, do not make two groups.
         while (len(distinct) < fewest or len(ids) < least) and tried < len(order):
             asked = np.sort(order[tried : tried + want])
-            start = groups.models[:1]
-            reply = round.clients.run(work, asked, start, np.zeros_like(asked), key=round.key)
+            reply = round.clients.run(work, asked, groups.models[0], key=round.key)
             usable = has_direction(reply)
             ids = np.concatenate([ids, reply.ids[usable]])
-            delta = torch.cat([delta, torch.from_numpy(reply.fields["delta"][usable])])
+            delta = torch.cat([delta, reply.rows(usable).delta])
             distinct = _first_of_each(delta)
             tried = tried + want
             want = most

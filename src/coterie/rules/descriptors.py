@@ -73,5 +73,4 @@ def ask_descriptors(
     """
     classes = round.clients.classes
     work = Describe("latent", classes, vectors=dimensions or classes, draws=draws)
-    which = np.zeros(len(ids), np.int64)
-    return round.clients.run(work, ids, model[None], which, key=round.key)
+    return round.clients.run(work, ids, model, key=round.key)

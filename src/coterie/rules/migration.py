@@ -143,12 +143,8 @@ class Migrating(PlacesClients):
         classes = round.clients.classes
         # A simulation reads the histograms that real clients would compare themselves; it is a
         # measurement, not a transfer.
-        reply = round.clients.measure(
-            Describe("histogram", classes),
-            trainable,
-            groups.models[:1],
-            np.zeros_like(trainable),
-            key=round.key,
+        reply = round.clients.run(
+            Describe("histogram", classes), trainable, key=round.key, counts=False
         )
         reference = np.zeros((len(groups.member), classes))
         if memory is not None and memory.reference is not None:

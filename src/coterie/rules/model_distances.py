@@ -12,7 +12,7 @@ from coterie.clients.round import Round
 from coterie.core.arrays import BoolArray, FloatArray, IntArray
 from coterie.core.groups import NO_GROUP
 from coterie.core.keys import Key
-from coterie.core.work import Evaluate
+from coterie.core.work import Score
 from coterie.math.clustering import agglomerate, pivot_clusters
 from coterie.math.cuts import by_first_appearance
 from coterie.math.outliers import far_from_neighbours
@@ -28,10 +28,9 @@ def mean_losses(
     Returns:
         Who answered, int64 ``[n]``; the mean losses, float64 ``[n, r]``; numbers of samples, ``[n]``.
     """
-    every = np.tile(np.arange(len(models)), (len(ids), 1))
-    reply = round.clients.run(Evaluate("train"), ids, models, every, key=round.key)
-    size = reply.fields["size"]
-    return reply.ids, reply.fields["loss"] / size[:, None], size
+    reply = round.clients.run(Score("train"), ids, models, key=round.key)
+    size = reply.size
+    return reply.ids, reply.loss / size[:, None], size
 
 
 def model_distances(of_models: FloatArray) -> FloatArray:

@@ -18,7 +18,7 @@ from coterie.clients.round import Round
 from coterie.core.arrays import BoolArray, IntArray
 from coterie.core.describe import Describe
 from coterie.core.groups import NO_GROUP, Groups
-from coterie.core.work import Evaluate, SelectGroup, Train
+from coterie.core.work import Score, SelectGroup, Train
 from coterie.math.similarity import nearest_direction
 from coterie.rules.assigning import Assign
 from coterie.rules.cold_start import DirectionMemory, Pretraining, has_direction
@@ -85,11 +85,10 @@ class NearestDirection:
 def least_loss_groups(groups: Groups, ids: IntArray, round: Round) -> IntArray:
     """The group whose model has the least loss on the data of each client, int64 ``[n]``, for
     clients in ascending order; none for a client that does not answer."""
-    every = np.tile(np.arange(groups.k), (len(ids), 1))
     key = round.key.of("fallback")
-    reply = round.clients.run(Evaluate("train"), ids, groups.models, every, key=key)
+    reply = round.clients.run(Score("train"), ids, groups.models, key=key)
     choice = np.full(len(ids), NO_GROUP)
-    choice[np.searchsorted(ids, reply.ids)] = reply.fields["loss"].argmin(axis=1)
+    choice[np.searchsorted(ids, reply.ids)] = reply.loss.argmin(axis=1)
     return choice
 
 
@@ -98,9 +97,9 @@ def _compare(
 ) -> tuple[IntArray, IntArray, IntArray]:
     """Newcomers send their update, and the server compares it with the directions. The results are
     the clients that were placed, the group of each, and those without a usable direction."""
-    reply = round.clients.run(work, new, start[None], np.zeros(len(new), np.int64), key=round.key)
+    reply = round.clients.run(work, new, start, key=round.key)
     usable = has_direction(reply)
-    group = nearest_direction(torch.from_numpy(reply.fields["delta"][usable]), direction)
+    group = nearest_direction(reply.rows(usable).delta, direction)
     return reply.ids[usable], group, reply.ids[~usable]
 
 
@@ -109,10 +108,9 @@ def _let_choose(
 ) -> tuple[IntArray, IntArray, IntArray]:
     """Newcomers are sent the directions and tell which one theirs is nearest to, so that their
     update stays with them. Returns what `_compare` does."""
-    every = np.tile(np.arange(1 + len(direction)), (len(new), 1))
     models = torch.cat([start[None], direction])
-    reply = round.clients.run(SelectGroup(work), new, models, every, key=round.key)
-    choice = reply.fields["choice"]
+    reply = round.clients.run(SelectGroup(work), new, models, key=round.key)
+    choice = reply.choice
     usable = (choice >= 0) & (choice < len(direction))
     return reply.ids[usable], choice[usable].astype(np.int64), reply.ids[~usable]
 

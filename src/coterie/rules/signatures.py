@@ -318,12 +318,11 @@ def ask_signatures(
     work = signature.work(round)
     if isinstance(work, Train):
         name = "delta"
-        which = np.zeros(len(ids), np.int64)
+        reply = round.clients.run(work, ids, origin, key=round.key)
     else:
-        name = work.statistic
         # No model is sent for a statistic of a client's data.
-        which = np.zeros((len(ids), 0), np.int64)
-    reply = round.clients.run(work, ids, origin[None], which, key=round.key)
+        name = work.statistic
+        reply = round.clients.run(work, ids, key=round.key)
     rows = torch.from_numpy(reply.fields[name]).to(torch.float32)
     # A zero signature would be equally near to all, and a zero vector has no angle.
     usable = rows.flatten(1).any(dim=1)

@@ -19,7 +19,7 @@ from coterie.clients.round import Round
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
-from coterie.core.work import Evaluate
+from coterie.core.work import Score
 from coterie.math.group_count import GroupCount, estimate_groups, estimate_notes
 from coterie.rules.assigning import Assign, PlacesClients
 from coterie.rules.cold_start import DirectionMemory, GroupColdStart, enough_to_count
@@ -81,11 +81,10 @@ class CountsGroups(PlacesClients):
         order = round.key.of("sample").generator().permutation(trainable)
         asked = np.sort(order[: self.alpha * self.most])
         work = round.trial(steps=self.steps)
-        first_model = groups.first_model[None]
-        reply = round.clients.run(work, asked, first_model, np.zeros_like(asked), key=round.key)
+        reply = round.clients.run(work, asked, groups.first_model, key=round.key)
         if len(reply) < enough_to_count(round, trainable):
             return 0
-        updates = torch.from_numpy(reply.fields["delta"])
+        updates = reply.delta
         return estimate_groups(updates, self.most, round.key.of("count"))
 
 
@@ -198,14 +197,13 @@ class BestOfStarts(PlacesClients):
     def _trained(self, models: Tensor, clients: IntArray, round: Round) -> Tensor:
         """A draw of models after the short rounds, float32 ``[m, d]``."""
         work = round.trial(steps=self.steps, choose="least_loss")
-        every_model = np.tile(np.arange(self.groups), (len(clients), 1))
         for number in range(self.rounds):
             key = round.key.of(f"train/{number}")
-            reply = round.clients.run(work, clients, models, every_model, key=key)
+            reply = round.clients.run(work, clients, models, key=key)
             if not len(reply):
                 break
-            delta = torch.from_numpy(reply.fields["delta"]).to(torch.float64)
-            choice = reply.fields["choice"].astype(np.int64)
+            delta = reply.delta.to(torch.float64)
+            choice = reply.choice.astype(np.int64)
             models = models.clone()
             for j in np.unique(choice):
                 of_model = delta[torch.from_numpy(choice == j)]
@@ -214,13 +212,12 @@ class BestOfStarts(PlacesClients):
 
     def _objective(self, models: Tensor, clients: IntArray, round: Round) -> float | None:
         """Mean loss of a sample under the best model of its client; ``None`` without a reply."""
-        every_model = np.tile(np.arange(self.groups), (len(clients), 1))
-        work = Evaluate("train")
-        reply = round.clients.run(work, clients, models, every_model, key=round.key)
-        size = reply.fields["size"]
+        work = Score("train")
+        reply = round.clients.run(work, clients, models, key=round.key)
+        size = reply.size
         if not size.sum():
             return None
-        least = reply.fields["loss"].min(axis=1)
+        least = reply.loss.min(axis=1)
         # One client that reports an endless loss for all draws but one would choose the draw.
         most = _MOST_LOSS * float(np.median(least / size)) * size
         return float(np.minimum(least, most).sum() / size.sum())

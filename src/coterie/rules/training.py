@@ -44,7 +44,7 @@ def trained_row(sent: IntArray, reply: Reply) -> IntArray:
     """
     if sent.ndim == 1:
         return sent
-    choice = reply.fields["choice"].astype(np.int64)
+    choice = reply.choice.astype(np.int64)
     row: IntArray = sent[np.arange(len(sent)), choice]
     return row
 
@@ -63,9 +63,9 @@ def _train_side_by_side(local: Train, groups: Groups, plan: Plan, round: Round) 
     updates = Updates(
         reply.ids,
         row,
-        torch.from_numpy(reply.fields["delta"]),
-        reply.fields["size"],
-        reply.fields["loss"],
+        reply.delta,
+        reply.size,
+        reply.loss,
         clipped=reply.fields.get("clipped"),
         claimed=reply.fields.get(CLAIMED),
     )
@@ -87,9 +87,9 @@ def _train_mixtures(
     return Updates(
         np.repeat(reply.ids, r),
         row.reshape(n * r),
-        torch.from_numpy(reply.fields["delta"]).reshape(n * r, d),
-        np.repeat(reply.fields["size"], r),
-        np.repeat(reply.fields["loss"], r),
+        reply.delta.reshape(n * r, d),
+        np.repeat(reply.size, r),
+        np.repeat(reply.loss, r),
         shares=ClientShares(reply.ids, reply.fields["shares"].astype(np.float64)),
         label_sums=reply.fields.get("label_sums"),
     )
@@ -123,8 +123,8 @@ class _Chains:
         """The replies of one client of some chains."""
         self.moved[chain] += reply.fields["delta"]
         self.last[chain] = reply.ids
-        self.size[chain] += reply.fields["size"]
-        self.loss[chain] += reply.fields["loss"] * reply.fields["size"]
+        self.size[chain] += reply.size
+        self.loss[chain] += reply.loss * reply.size
 
 
 def _train_in_waves(local: Train, groups: Groups, plan: Plan, round: Round) -> Updates:

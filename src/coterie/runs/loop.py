@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from coterie.clients.clients import Clients, Quorum
+from coterie.clients.clients import Clients
+from coterie.clients.cohort import Quorum
 from coterie.clients.ledger import Block
 from coterie.clients.round import Round
 from coterie.core.arrays import BoolArray, IntArray
@@ -132,6 +133,7 @@ class _RoundSteps:
             self.solver,
             can_train=can_train,
             fixed_data=fixed_data,
+            least_replies=schedule.quorum.min_replies,
         )
 
     def _cohort(self, snapshot: FederationSnapshot, can_train: BoolArray, number: int) -> IntArray:
@@ -245,7 +247,7 @@ def simulate(
         yield RoundResult(number, groups, row, snapshot, serve, blocks, of_scoring.scores)
         # After the yield: the row of the round that ends the run is stored, and so is a checkpoint.
         skipped = skipped + 1 if row["skipped"] else 0
-        _check_quorum(clients.quorum, skipped, number)
+        _check_quorum(schedule.quorum, skipped, number)
 
 
 def _without_unlabelled(groups: Groups, schedule: Schedule) -> Groups:
@@ -266,6 +268,6 @@ def _by_number(initial_models: InitialModels | Tensor) -> InitialModels:
 def _check_quorum(quorum: Quorum, skipped: int, number: int) -> None:
     if skipped > quorum.max_skipped_rounds:
         raise QuorumError(
-            f"quorum: {skipped} rounds in a row had fewer than {max(1, quorum.min_replies)} "
+            f"quorum: {skipped} rounds in a row had fewer than {quorum.min_replies} "
             f"replies, the last was round {number + 1}; expected at most {quorum.max_skipped_rounds}"
         )

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.clients.cohort import Quorum
 from coterie.core.arrays import BoolArray, FloatArray, IntArray
 from coterie.core.availability import Availability
 from coterie.core.engine import Late
@@ -159,6 +160,7 @@ class Schedule:
     Args:
         sampler: round, and with a shift who can train (bool ``[N]``) -> clients asked.
         attackers: clients of a simulation that attack; nothing is measured of them.
+        quorum: how many replies make a round.
     """
 
     sampler: Callable[..., IntArray]
@@ -169,6 +171,7 @@ class Schedule:
     attackers: tuple[int, ...] = ()
     budget: Budget | None = None
     participation: Participation = Participation()
+    quorum: Quorum = Quorum()
 
     def honest(self, population: int) -> NDArray[np.bool_]:
         """The clients that do not attack, bool ``[N]``."""

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from coterie.clients.bounds import Bounds
-from coterie.clients.clients import Clients, Quorum
-from coterie.clients.cohort import Sampler, SamplerName
+from coterie.clients.clients import Clients
+from coterie.clients.cohort import Quorum, Sampler, SamplerName
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.core.solver import Solver
@@ -27,7 +27,6 @@ from coterie.data.population import Population
 from coterie.data.shifts import Shift
 from coterie.engines import Attack, AttackingEngine, make_clients, poisoned
 from coterie.errors import ConfigError
-from coterie.local import LocalRunner
 from coterie.methods.algorithm import Algorithm
 from coterie.models import build_model, check_trained, decay_for
 from coterie.privacy.accounting import Budget
@@ -132,6 +131,7 @@ class RunSpec:
             attackers,
             self.budget,
             self.participation,
+            self.quorum,
         )
 
     def make_clients(
@@ -156,19 +156,21 @@ class RunSpec:
         if population is not self.population:
             load_samples = None
         network = self.network
-        runner = LocalRunner(population, network.module, self.local, network.decay, task=self.task)
         clients = make_clients(
+            population,
+            network.module,
+            self.local,
             engine,
-            runner,
-            quorum=self.quorum,
-            bounds=self.bounds,
+            decay=network.decay,
+            task=self.task,
             remember_networks=self.evaluation.local,
             load_samples=load_samples,
             **options,
         )
-        if self.attack is None:
-            return clients
-        return replace(clients, engine=AttackingEngine(clients.engine, self.attack, attackers))
+        reached = clients.engine
+        if self.attack is not None:
+            reached = AttackingEngine(reached, self.attack, attackers)
+        return replace(clients, engine=reached, bounds=self.bounds)
 
 
 def cohort_sampler(

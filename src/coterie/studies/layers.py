@@ -29,7 +29,6 @@ from coterie.errors import QuorumError
 from coterie.files import csv_text
 from coterie.files import plain as plain_values
 from coterie.math.labellings import adjusted_rand_index
-from coterie.objectives import plain
 from coterie.report.charts.heat_map import heat_map
 from coterie.report.files import refuse_unwritable_output
 from coterie.report.render import render_page
@@ -88,9 +87,9 @@ def study_layers(composed: Composed, epochs: int | None = None) -> LayerStudy:
     w0 = flatten(composed.module)
     ids = np.flatnonzero(population.sizes("train") > 0)
     key = Key(composed.experiment.seed).of("study").at(0)
-    work = Train(plain, Epochs(epochs))
+    work = Train(how=Epochs(epochs))
     with composed.clients() as clients:
-        reply = clients.run(work, ids, w0[None], np.zeros(len(ids), np.int64), key=key)
+        reply = clients.run(work, ids, w0, key=key)
     if len(reply) < MIN_CLIENTS:
         raise QuorumError(
             f"study: clients that answered, got {len(reply)}; expected at least {MIN_CLIENTS}"
@@ -99,7 +98,7 @@ def study_layers(composed: Composed, epochs: int | None = None) -> LayerStudy:
     planted = None
     if population.planted is not None:
         planted = population.planted[reply.ids]
-    delta = torch.from_numpy(reply.fields["delta"])
+    delta = reply.delta
     layers = [
         compare_layer(name, delta[:, span], planted) for name, span in layer_spans(composed.module)
     ]

@@ -13,7 +13,7 @@ import coterie as ct
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.core.vectors import flatten
-from coterie.core.work import Evaluate
+from coterie.core.work import Score
 from coterie.data.lazy import lazy_columns
 from coterie.data.population import Split
 from coterie.engines import SerialEngine
@@ -59,34 +59,34 @@ def test_what_did_not_change_is_not_scored_again(
     even, odd = ids[::2].tolist(), ids[1::2].tolist()
     models = torch.stack([flatten(net), 2 * flatten(net)])
 
-    def answer(work: Evaluate, models: Tensor) -> dict[str, Any]:
+    def answer(work: Score, models: Tensor) -> dict[str, Any]:
         fields = runner.answer(work, ids, models, which, Key(1)).fields
         return {name: values.tolist() for name, values in fields.items()}
 
-    first = answer(Evaluate("test"), models)
-    assert answer(Evaluate("test"), models.clone()) == first
+    first = answer(Score("test"), models)
+    assert answer(Score("test"), models.clone()) == first
     assert scored == [even, odd]
     # One model moved, in the memory where it was.
     models[1] += 0.5
-    moved = answer(Evaluate("test"), models)
+    moved = answer(Score("test"), models)
     assert scored == [even, odd, odd]
     assert moved["loss"][::2] == first["loss"][::2]
     assert moved["loss"][1] != first["loss"][1]
-    assert moved == answer(Evaluate("test"), models)
+    assert moved == answer(Score("test"), models)
     # Another question, other samples, and samples that changed hands.
-    answer(Evaluate("test", loss=False), models)
-    answer(Evaluate("train"), models)
+    answer(Score("test", loss=False), models)
+    answer(Score("train"), models)
     swapped = data.with_parts(data.train, data.test[::-1])
     runner.set_population(swapped)
-    found = answer(Evaluate("test"), models)
+    found = answer(Score("test"), models)
     assert scored[3:] == [even, odd] * 3
-    fresh = LocalRunner(swapped, net, SOLVER).answer(Evaluate("test"), ids, models, which, Key(1))
+    fresh = LocalRunner(swapped, net, SOLVER).answer(Score("test"), ids, models, which, Key(1))
     assert found["loss"] == fresh.fields["loss"].tolist()
 
 
 def test_kept_scores_have_a_bound() -> None:
     kept = KeptScores(most=100)
-    work = Evaluate("test")
+    work = Score("test")
     for client in range(5):
         kept.keep(torch.full((8,), 1.0), np.array([client]), work, {"correct": np.zeros(1)})
     found = [kept.find(torch.ones(8), np.array([client]), work) for client in range(5)]
@@ -102,11 +102,11 @@ def test_a_loss_has_the_same_bits_whoever_is_scored_beside() -> None:
     runner = LocalRunner(data, net, SOLVER)
     models = flatten(net)[None]
     together = runner.answer(
-        Evaluate("test"), np.arange(30), models, np.zeros(30, np.int64), Key(1)
+        Score("test"), np.arange(30), models, np.zeros(30, np.int64), Key(1)
     ).fields["loss"]
     for i in range(30):
         alone = runner.answer(
-            Evaluate("test"), np.array([i]), models, np.zeros(1, np.int64), Key(1)
+            Score("test"), np.array([i]), models, np.zeros(1, np.int64), Key(1)
         ).fields["loss"]
         assert alone[0] == together[i]
 
@@ -132,10 +132,10 @@ def test_clients_with_a_model_each_have_the_bits_of_one_scored_alone(split: Spli
     ids = np.arange(12)
     # Two models for each client, of which no two clients have the same.
     which = np.stack([ids, ids[::-1]], axis=1)
-    together = LocalRunner(data, net, SOLVER).answer(Evaluate(split), ids, models, which, Key(1))
+    together = LocalRunner(data, net, SOLVER).answer(Score(split), ids, models, which, Key(1))
     for client in range(12):
         alone = LocalRunner(data, net, SOLVER).answer(
-            Evaluate(split), ids[client : client + 1], models, which[client : client + 1], Key(1)
+            Score(split), ids[client : client + 1], models, which[client : client + 1], Key(1)
         )
         for name, values in together.fields.items():
             assert values[client].tolist() == alone.fields[name][0].tolist()

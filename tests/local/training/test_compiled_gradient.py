@@ -15,14 +15,13 @@ from torch import Tensor, nn
 
 import coterie as ct
 from coterie.core.keys import Key
-from coterie.core.objective import Objective
+from coterie.core.objective import Objective, TaskLoss
 from coterie.core.vectors import flatten
 from coterie.local import Stack
 from coterie.local.training.batches import TrainingSamples
 from coterie.local.training.compiled import CompiledTrainer
 from coterie.local.training.sgd import Autograd, Pull
 from coterie.objectives import CrossEntropy
-from coterie.objectives.task_loss import TaskLoss
 from coterie.tasks import regression
 from tests.local.training.test_compiled import dense, images
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import coterie as ct
 from coterie.core.keys import Key
-from coterie.core.objective import Objective
+from coterie.core.objective import Objective, TaskLoss
 from coterie.core.vectors import flatten
 from coterie.local.training.batches import TrainingSamples
 from coterie.local.training.compiled import CompiledTrainer, compiles
@@ -20,7 +20,6 @@ from coterie.local.training.sgd import Autograd, Trainer
 from coterie.local.training.stack import Stack
 from coterie.local.training.trainers import Trainers
 from coterie.objectives import CrossEntropy
-from coterie.objectives.task_loss import TaskLoss
 from coterie.tasks import regression
 
 COSINE = ct.LrSchedule("cosine", warmup=2, floor=0.1)

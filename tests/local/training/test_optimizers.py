@@ -178,7 +178,7 @@ def test_what_clients_cannot_share_is_refused(options: dict[str, Any], said: str
 
 def test_a_schedule_over_rounds_sets_the_rate_of_a_round() -> None:
     cosine = ct.Solver(lr=0.1, round_schedule=ct.LrSchedule("cosine", warmup=1)).over_rounds(5)
-    work = Train(plain)
+    work = Train()
     rates = [round(work.solvers(cosine, number)[0].lr, 4) for number in range(5)]
     assert rates == [0.05, 0.1, 0.0854, 0.05, 0.0146]
     # So a step in a round is that of plain SGD, which compiled code knows.
@@ -187,7 +187,7 @@ def test_a_schedule_over_rounds_sets_the_rate_of_a_round() -> None:
 
 def test_a_full_gradient_is_that_of_sgd_whatever_the_optimiser() -> None:
     solver = ct.Solver(3, 5, 0.02, 0.0, 0.1, optimizer="adamw", clip_norm=0.1, step_schedule=HALVED)
-    work = Train(plain, FullGradient())
+    work = Train(how=FullGradient())
     assert work.solvers(solver, 0)[0] == work.solvers(ct.Solver(l2=0.1), 0)[0]
 
 

@@ -74,7 +74,7 @@ def by_hand(head_epochs: int, body_epochs: int, client: int) -> Tensor:
 
 def test_fedrep_is_its_algorithm_by_hand() -> None:
     phases = (Phase(HEAD, 2), Phase(BODY, 1))
-    found = update(Train(plain, Phases(phases)))
+    found = update(Train(how=Phases(phases)))
     for client in IDS.tolist():
         expected = by_hand(2, 1, client).numpy()
         np.testing.assert_allclose(found[client], expected, atol=2e-6)
@@ -86,21 +86,21 @@ def test_one_phase_of_everything_is_the_training_by_autograd() -> None:
     """To the bit; and only the coordinates of a phase move."""
     runner = LocalRunner(blobs(), NET, SOLVER)
     trainer = Autograd(small_net(), plain)
-    found = update(Train(plain, Phases((Phase(ALL, 9),))))
+    found = update(Train(how=Phases((Phase(ALL, 9),))))
     out = torch.empty(D)
     rows = torch.from_numpy(runner.population.train[1])
     data = runner.population
     trainer.train(TrainingSamples(data.x[rows], data.y[rows]), START, out, SOLVER, KEY.client(1))
     vector = START + out  # as the end of a phase is kept
     np.testing.assert_array_equal(found[1], (vector - START).numpy())
-    head = update(Train(plain, Phases((Phase(HEAD, 1),))))
+    head = update(Train(how=Phases((Phase(HEAD, 1),))))
     assert (head[:, BODY.kept()] == 0).all()
     assert (head[:, HEAD.kept()] != 0).any()
 
 
 @pytest.mark.parametrize("engine", [PoolEngine, VmapEngine])
 def test_every_engine_has_the_bits_of_serial(engine: Any) -> None:
-    work = Train(plain, Phases((Phase(HEAD, 1), Phase(BODY, 1))))
+    work = Train(how=Phases((Phase(HEAD, 1), Phase(BODY, 1))))
     np.testing.assert_array_equal(update(work, engine), update(work))
 
 
@@ -110,14 +110,14 @@ def test_running_statistics_of_fixed_layers_stay() -> None:
     solver = ct.Solver(batch_size=99, lr=0.1)
     head = keep_layers(net, ["head"])
     body = keep_layers(net, ["body"])
-    of_head = update(Train(plain, Phases((Phase(head, 1),))), net=net, solver=solver)
+    of_head = update(Train(how=Phases((Phase(head, 1),))), net=net, solver=solver)
     assert (of_head[:, body.kept()] == 0).all()
-    of_body = update(Train(plain, Phases((Phase(body, 1),))), net=net, solver=solver)
+    of_body = update(Train(how=Phases((Phase(body, 1),))), net=net, solver=solver)
     assert (of_body[:, Layout.of(net).span("1.running_mean")] != 0).any()
 
 
 def test_phases_have_budgets_of_their_own() -> None:
-    work = Train(plain, Phases((Phase(HEAD, 1),)))
+    work = Train(how=Phases((Phase(HEAD, 1),)))
     assert work.after(0) == work
     with pytest.raises(ValueError, match="phases have budgets of their own"):
         work.after(1)

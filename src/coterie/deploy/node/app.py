@@ -17,7 +17,7 @@ import numpy as np
 
 from coterie.clients.wire import Answer, Request
 from coterie.core.describe import Describe
-from coterie.core.work import Evaluate, SelectGroup, Train, Work
+from coterie.core.work import Score, SelectGroup, Train, Work
 from coterie.data.tabular.encoder import Encoder
 from coterie.deploy.federation_spec import FederationSpec, parse_config
 from coterie.deploy.node.cache import NodeCache, cache_root
@@ -48,7 +48,7 @@ def work_line(request: Request, answer: Answer) -> str | None:
 
     Example:
         >>> import torch
-        >>> request = Request(Evaluate(), torch.zeros(1, 4), 2, "", 0, 0, 0, "", "", 0)
+        >>> request = Request(Score(), torch.zeros(1, 4), 2, "", 0, 0, 0, "", "", 0)
         >>> work_line(request, Answer({"size": np.array(52.0)}))
         'round 3: scored the model on 52 test samples'
     """
@@ -63,7 +63,7 @@ def _done(work: Work, models: int, samples: int) -> str | None:
     match work:
         case Train():
             return f"trained on {counted(samples, 'sample')}"
-        case Evaluate():
+        case Score():
             which = "the model" if models == 1 else f"{models} models"
             kind = {"train": "training sample", "test": "test sample"}[work.split]
             return f"scored {which} on {counted(samples, kind)}"

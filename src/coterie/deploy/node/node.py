@@ -22,7 +22,7 @@ from coterie.core.keys import Key
 from coterie.core.process import one_thread
 from coterie.core.task import CORRECT, SumShapes
 from coterie.core.vectors import Layout, flatten, frozen_digest
-from coterie.core.work import Deliver, Evaluate, SelectGroup, Train, Work
+from coterie.core.work import Deliver, Score, SelectGroup, Train, Work
 from coterie.deploy.federation_spec import FederationSpec
 from coterie.deploy.kept import (
     KEPT_FILE,
@@ -40,7 +40,6 @@ from coterie.engines.own_models import OwnModelEngine
 from coterie.engines.simulation import ClientError, SerialEngine
 from coterie.errors import ConfigError, DataError
 from coterie.local import LocalRunner
-from coterie.objectives import plain
 from coterie.rules.migration import distance
 
 log = logging.getLogger("flwr")  # the log of the node
@@ -198,7 +197,7 @@ class UndescribedNode:
     """A client with a table before the server knows what becomes of its columns: it only reports of
     them."""
 
-    local = Train(plain)
+    local = Train()
     sums = CORRECT
 
     def __init__(self, table: ClientTable) -> None:
@@ -233,7 +232,7 @@ class UndescribedNode:
 def _rows(work: Work, models: int) -> IntArray:
     """Which of the sent models the work is on, as an engine is told it for one client."""
     match work:
-        case Train(own_model=None, mixture=None, choose=None) | Evaluate(served_by=Train()):
+        case Train(own_model=None, mixture=None, choose=None) | Score(served_by=Train()):
             return np.zeros(1, np.int64)
     return np.arange(models)[None]
 

@@ -17,7 +17,6 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
-import torch
 
 from coterie.clients.clients import Clients
 from coterie.clients.identity import Identity, signature
@@ -42,7 +41,6 @@ from coterie.engines.flower import ExchangeObserver, FlowerEngine, Terms
 from coterie.errors import CheckpointError
 from coterie.experiment import Experiment
 from coterie.files import MALFORMED
-from coterie.objectives import plain
 from coterie.runs.folder.digests import COLUMNS, PARTITION
 from coterie.runs.folder.store import RunFolder
 
@@ -77,15 +75,13 @@ def describe_columns(
     work = Describe("columns", features=report_width(columns))
     ids = np.flatnonzero(engine.register.present & engine.register.trains)
     clients = Clients(engine, ReplyValidator(cap=settings.most_samples))
-    none = np.zeros(len(ids), np.int64)
-    key = Key(seed, round=0).of("describe")
-    reply = clients.run(work, ids, torch.zeros(1, 0), none, key=key)
+    reply = clients.run(work, ids, key=Key(seed, round=0).of("describe"))
     reports = reply.fields["columns"].astype(np.float64)
-    used = _possible(columns, reports, reply.fields["size"])
+    used = _possible(columns, reports, reply.size)
     used[used] = usual_reports(columns, reports[used])
     refused = clients.ledger.refused + Counter(columns=int((~used).sum()))
     reports = reports[used]
-    rows = int(reply.fields["size"][used].sum())
+    rows = int(reply.size[used].sum())
     encoder = Encoder.of(add_reports(columns, reports), encode, rows)
     return Description(encoder, reply.ids[used], report_bytes(columns, reports), +refused)
 
@@ -187,7 +183,7 @@ def make_flower_engine(
 
     terms = Terms(
         Identity("server", version("coterie"), "", (), settings.classes),
-        Train(plain),
+        Train(),
         settings.clients,
         run_name,
         server=secrets.token_hex(8),

@@ -202,7 +202,6 @@ def _make_clients(
         engine,
         # A simulation caps claims at what its largest client holds; here nobody knows that.
         ReplyValidator(cap=settings.most_samples, task=_possible_sums(federation.task)),
-        spec.quorum,
         shape,
         drift_reports=engine,
         bounds=replace(spec.bounds, scores=True),

@@ -121,7 +121,7 @@ class AttackingEngine:
         reply = _joined(replies)
         row = which[places_of(reply.ids, ids)].reshape(len(reply), -1)
         if work.choose is not None:
-            choice = reply.fields["choice"].astype(np.int64)
+            choice = reply.choice.astype(np.int64)
             row = row[np.arange(len(reply)), choice][:, None]
         return [self._forged(reply, row[:, 0], key.of("attack"))]
 

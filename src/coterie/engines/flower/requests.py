@@ -21,7 +21,7 @@ from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.plan import ClientShares
 from coterie.core.training import Mixture
-from coterie.core.work import Evaluate, SelectGroup, Train, Work
+from coterie.core.work import Score, SelectGroup, Train, Work
 from coterie.engines.flower.inbox import ReplyLimit, reply_limit
 from coterie.engines.flower.messages import FIELDS, NOTE, SHARES, part_name, read_array
 
@@ -115,7 +115,7 @@ def _shares_record(work: Work, client: int) -> ArrayRecord | None:
     """What a client is told of its own shares; no other client's are in it."""
     shares: ClientShares | None = None
     match work:
-        case Train(how=Mixture(shares=shares)) | Evaluate(shares=shares):
+        case Train(how=Mixture(shares=shares)) | Score(shares=shares):
             pass
     if shares is None:
         return None
@@ -129,7 +129,7 @@ def message_kind(works: Sequence[Work]) -> str:
     """The kind of message that Flower knows some work by: training, if there is any."""
     if any(isinstance(work, Train | SelectGroup) for work in works):
         return "train"
-    if any(isinstance(work, Evaluate) for work in works):
+    if any(isinstance(work, Score) for work in works):
         return "evaluate"
     return "query.statistic"
 

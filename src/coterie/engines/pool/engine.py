@@ -33,7 +33,7 @@ from coterie.core.describe import Describe
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.process import cores, one_torch_thread
-from coterie.core.work import Deliver, Evaluate, SelectGroup, Train
+from coterie.core.work import Deliver, Score, SelectGroup, Train
 from coterie.data.population import Population
 from coterie.engines.pool.processes import WorkerPool, start_method
 from coterie.engines.pool.worker import PartJob, PoolJob
@@ -110,14 +110,14 @@ class PoolEngine(SimulationEngine):
 
     def answer(
         self,
-        work: Evaluate | Describe | SelectGroup | Deliver,
+        work: Score | Describe | SelectGroup | Deliver,
         ids: IntArray,
         models: Tensor,
         which: IntArray,
         key: Key,
     ) -> list[Reply]:
         by_client = self.runner.batch_invariant
-        if not isinstance(work, Evaluate) or work.shares is not None or not by_client:
+        if not isinstance(work, Score) or work.shares is not None or not by_client:
             return super().answer(work, ids, models, which, key)
         replies: list[Reply] = []
         for at in range(0, len(ids), _MOST_TASKS):
@@ -126,7 +126,7 @@ class PoolEngine(SimulationEngine):
         return replies
 
     def _scores(
-        self, work: Evaluate, ids: IntArray, models: Tensor, which: IntArray, key: Key
+        self, work: Score, ids: IntArray, models: Tensor, which: IntArray, key: Key
     ) -> list[Reply]:
         """Scores by the workers, a client's always by the same one.
 
@@ -145,7 +145,7 @@ class PoolEngine(SimulationEngine):
         return [self.runner.answer(work, ids, models, which, key)]
 
     def _ask_for_scores(
-        self, work: Evaluate, ids: IntArray, rows: IntArray, key: Key
+        self, work: Score, ids: IntArray, rows: IntArray, key: Key
     ) -> list[Reply] | None:
         """A reply from each worker; ``None`` unless all of them came."""
         # Code that makes samples client by client is the user's, and may hang.
@@ -167,7 +167,7 @@ class PoolEngine(SimulationEngine):
         return replies
 
     def _scored_by_workers(
-        self, passes: Sequence[Scored], work: Evaluate
+        self, passes: Sequence[Scored], work: Score
     ) -> list[dict[str, PerSample]] | None:
         """What each sample adds to each sum, found by the workers; see
         ``coterie.local.scoring.network.Helpers``."""

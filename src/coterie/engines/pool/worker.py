@@ -18,7 +18,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.process import allowed_cores, keep_freed_memory, one_library_thread, threads
-from coterie.core.work import Evaluate, Train
+from coterie.core.work import Score, Train
 from coterie.engines.pool.sharing import Shared, unpack_arguments
 from coterie.engines.simulation import failure_line
 from coterie.local import LocalRunner
@@ -42,7 +42,7 @@ class PoolJob:
         moves: what changed hands since the worker's last job.
     """
 
-    work: Train | Evaluate
+    work: Train | Score
     key: Key
     ids: IntArray
     rows: IntArray
@@ -58,7 +58,7 @@ class PartJob:
         clients: int64 ``[n]`` each, who is scored on the first of the shared models, the second...
     """
 
-    work: Evaluate
+    work: Score
     clients: Sequence[IntArray]
     number: int
     parts: int
@@ -163,7 +163,7 @@ def go_anywhere(allowed: set[int]) -> None:
             os.sched_setaffinity(0, allowed)
 
 
-def _score(runner: LocalRunner, job: PoolJob, work: Evaluate, shared: Shared) -> Reply | None:
+def _score(runner: LocalRunner, job: PoolJob, work: Score, shared: Shared) -> Reply | None:
     """The scores of this worker's clients; ``None`` if that failed."""
     try:
         for moves in job.moves:

@@ -28,7 +28,7 @@ from coterie.core.keys import Key
 from coterie.core.process import keep_freed_memory, threads
 from coterie.core.solver import Solver
 from coterie.core.task import Task
-from coterie.core.work import Evaluate, Train
+from coterie.core.work import Score, Train
 from coterie.engines.blocks import Blocks, Cohort, make_blocks
 from coterie.engines.simulation import ClientError, failure_line
 from coterie.errors import CoterieError
@@ -74,7 +74,7 @@ class ScoreJob:
         rows: int64 each, the samples of each model, as rows of those that are sent.
     """
 
-    work: Evaluate
+    work: Score
     which: tuple[int, ...]
     rows: tuple[IntArray, ...]
 

@@ -19,7 +19,7 @@ from ray.exceptions import RayError
 from torch import Tensor
 
 from coterie.core.arrays import IntArray
-from coterie.core.work import Evaluate
+from coterie.core.work import Score
 from coterie.data.population import Population
 from coterie.engines.ray.actor import ScoreJob
 from coterie.engines.ray.members import Members
@@ -89,9 +89,7 @@ class ActorScoring:
         self.samples = EvaluationSamples(runner.population)
         self._failed = False
 
-    def __call__(
-        self, passes: Sequence[Scored], work: Evaluate
-    ) -> list[dict[str, PerSample]] | None:
+    def __call__(self, passes: Sequence[Scored], work: Score) -> list[dict[str, PerSample]] | None:
         """What each sample adds to each sum, found by the actors; ``None`` where they do not help,
         or one failed or was lost."""
         population = self._runner.population
@@ -117,7 +115,7 @@ class ActorScoring:
         return [joined_parts(parts) for parts in found]
 
     def _answers(
-        self, actors: Sequence[Any], passes: Sequence[Scored], work: Evaluate
+        self, actors: Sequence[Any], passes: Sequence[Scored], work: Score
     ) -> tuple[list[ScoreJob], list[Any]]:
         """The calls of the actors, and what these answered; nothing where the samples take more
         room than there is."""
@@ -132,7 +130,7 @@ class ActorScoring:
         ]
         return jobs, ray.get(calls)
 
-    def _jobs(self, passes: Sequence[Scored], work: Evaluate, actors: int) -> list[ScoreJob]:
+    def _jobs(self, passes: Sequence[Scored], work: Score, actors: int) -> list[ScoreJob]:
         scorer = self._runner.scorer
         samples = [scorer.rows.numbers(one.ids, work.split) for one in passes]
         jobs = []

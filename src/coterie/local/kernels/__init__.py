@@ -17,7 +17,7 @@ puts out before the relu, ``b`` the samples of a batch, ``o`` an output, ``i`` o
 from __future__ import annotations
 
 from coterie.local.kernels.network import CONV_LAYERS, DENSE_LAYERS, Layers
-from coterie.local.kernels.rules import ADAM_RULE, SGD_RULE, Rule, Training
+from coterie.local.kernels.rules import ADAM_RULE, SGD_RULE, Rule, TrainingState
 from coterie.local.kernels.scoring import score
 from coterie.local.kernels.sgd import Sgd
 from coterie.local.kernels.training import (
@@ -40,7 +40,7 @@ __all__ = [
     "Rule",
     "Sgd",
     "Targets",
-    "Training",
+    "TrainingState",
     "batch_gradient",
     "descend",
     "descend_by_rule",

@@ -11,11 +11,13 @@ from coterie.local.kernels.compilation import F32, I64, ONE, ZERO, compiled, inl
 from coterie.local.kernels.convolutions import conv_backward
 from coterie.local.kernels.dense import accumulate, hand_down_wide, slope_wide
 from coterie.local.kernels.network import Buffers, Layers, conv_count
-from coterie.local.kernels.rules import Rule, Training, penalise_span
+from coterie.local.kernels.rules import Rule, TrainingState, penalise_span
 
 
 @compiled()
-def dense_gradient(training: Training, end: int, h: F32, delta: F32, below: F32, wide: bool) -> int:
+def dense_gradient(
+    training: TrainingState, end: int, h: F32, delta: F32, below: F32, wide: bool
+) -> int:
     """The gradient of a dense layer, and of what it was given; returns where the layer begins.
 
     Args:
@@ -57,7 +59,7 @@ def dense_gradient(training: Training, end: int, h: F32, delta: F32, below: F32,
 
 @compiled()
 def conv_gradient(
-    training: Training, conv: I64, images: F32, delta: F32, spots: I64, below: F32
+    training: TrainingState, conv: I64, images: F32, delta: F32, spots: I64, below: F32
 ) -> None:
     """The gradient of a convolution, and of its images; arguments as of ``conv_backward``."""
     begin = conv[6]
@@ -68,7 +70,7 @@ def conv_gradient(
 
 @compiled()
 def conv_gradients(
-    training: Training, convs: I64 | None, buffers: Buffers, wanted: Any, b: int
+    training: TrainingState, convs: I64 | None, buffers: Buffers, wanted: Any, b: int
 ) -> None:
     """The gradient of every convolution, the last one first; arguments as of `gradients`."""
     if convs is None:
@@ -81,7 +83,7 @@ def conv_gradients(
 
 @inlined
 def gradients(
-    training: Training, layers: Layers, buffers: Buffers, wanted: Any, b: int, wide: bool
+    training: TrainingState, layers: Layers, buffers: Buffers, wanted: Any, b: int, wide: bool
 ) -> None:
     """From the errors of the outputs in ``given[-1]``, divided by ``b``, to the gradient of the
     batch loss.
@@ -107,7 +109,7 @@ def gradients(
 
 @compiled()
 def penalise_convs(
-    training: Training, rule: Rule, convs: I64 | None, decayed: NDArray[np.bool_]
+    training: TrainingState, rule: Rule, convs: I64 | None, decayed: NDArray[np.bool_]
 ) -> int:
     """L2 and the proximal term of every convolution; returns where the last one ends."""
     begin = 0
@@ -125,7 +127,7 @@ def penalise_convs(
 
 
 @compiled()
-def penalise(training: Training, rule: Rule, layers: Layers) -> None:
+def penalise(training: TrainingState, rule: Rule, layers: Layers) -> None:
     """L2 and the proximal term, layer by layer: L2 is of kernels, not of biases."""
     widths = layers.widths
     seen = conv_count(layers.convs)

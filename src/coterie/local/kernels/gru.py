@@ -289,6 +289,6 @@ def gru_backward(
                 multiply(products, transposed[d], nothing, through)
 
 
-def load() -> None:
+def load_gru() -> None:
     """Load both kernels, and compile them where this machine never did."""
     compile_together(gru_forward, gru_backward)

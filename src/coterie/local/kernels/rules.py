@@ -42,7 +42,7 @@ RULE = numba.types.NamedTuple(
 )
 
 
-class Training(NamedTuple):
+class TrainingState(NamedTuple):
     """What steps change, and what they need for it; ``[d]`` each.
 
     Args:
@@ -60,11 +60,11 @@ class Training(NamedTuple):
     second: F32
 
 
-TRAINING = numba.types.NamedUniTuple(_F4[::1], 5, Training)
+TRAINING = numba.types.NamedUniTuple(_F4[::1], 5, TrainingState)
 
 
 @compiled()
-def penalise_span(training: Training, rule: Rule, begin: int, end: int, decays: bool) -> None:
+def penalise_span(training: TrainingState, rule: Rule, begin: int, end: int, decays: bool) -> None:
     """``g <- g + 2 l2 w + mu (w - w_start)`` for parameters ``begin`` to ``end``, with L2 only
     where they decay."""
     g = training.gradient
@@ -78,7 +78,7 @@ def penalise_span(training: Training, rule: Rule, begin: int, end: int, decays: 
 
 
 @compiled()
-def update(training: Training, rule: Rule, step: int) -> None:
+def update(training: TrainingState, rule: Rule, step: int) -> None:
     """One step of all parameters; ``step`` counts from 0."""
     if rule.kind == ADAM_RULE:
         adam_update(training, rule, step)
@@ -87,7 +87,7 @@ def update(training: Training, rule: Rule, step: int) -> None:
 
 
 @compiled()
-def sgd_update(training: Training, rule: Rule, step: int) -> None:
+def sgd_update(training: TrainingState, rule: Rule, step: int) -> None:
     """``v <- momentum v + g``, ``w <- (1 - lr decay) w - lr v``."""
     g = training.gradient
     w = training.vector
@@ -101,7 +101,7 @@ def sgd_update(training: Training, rule: Rule, step: int) -> None:
 
 
 @compiled()
-def adam_update(training: Training, rule: Rule, step: int) -> None:
+def adam_update(training: TrainingState, rule: Rule, step: int) -> None:
     """Adam's step ``t``, from 1, with decoupled decay:
 
         m <- beta_1 m + (1 - beta_1) g,   v <- beta_2 v + (1 - beta_2) g^2

@@ -14,7 +14,7 @@ from coterie.local.kernels.dense import WIDE
 from coterie.local.kernels.gradient import gradients, penalise
 from coterie.local.kernels.inner_loops import copy_row, rows_of_zeros, zeros
 from coterie.local.kernels.network import DENSE_LAYERS, Layers, forward, make_buffers
-from coterie.local.kernels.rules import ADAM_RULE, RULE, TRAINING, Rule, Training, update
+from coterie.local.kernels.rules import ADAM_RULE, RULE, TRAINING, Rule, TrainingState, update
 from coterie.local.kernels.sgd import SGD, Descent, Sgd, backward, dense_step
 
 _F4 = numba.float32
@@ -221,7 +221,7 @@ def descend_by_rule(
     given = buffers.given
     wanted = room_for_gradients(given, most)
     moments = len(vector) if rule.kind == ADAM_RULE else 0
-    training = Training(
+    training = TrainingState(
         vector,
         pulls.start,
         zeros(len(vector)),
@@ -254,7 +254,7 @@ def descend_by_rule(
 
 @on_demand(lambda layers: _F4(TRAINING, layers, _F4[:, ::1], TARGETS, RULE))
 def batch_gradient(
-    training: Training, layers: Layers, x: F32, targets: Targets, rule: Rule
+    training: TrainingState, layers: Layers, x: F32, targets: Targets, rule: Rule
 ) -> Real:
     """The gradient of the mean loss of a batch, with those of L2 and of the proximal term, into
     ``training.gradient``; returns the summed loss of the samples.

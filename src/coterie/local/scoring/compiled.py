@@ -14,7 +14,7 @@ from torch import Tensor
 
 from coterie.core.arrays import FloatArray, IntArray, aligned_copy, is_aligned
 from coterie.core.task import CORRECT, CountsClasses, Task
-from coterie.core.work import Evaluate
+from coterie.core.work import Score
 from coterie.local.scoring.kept import KeptScores
 from coterie.local.scoring.samples import (
     ClientSamples,
@@ -119,9 +119,7 @@ class CompiledScorer:
         self._counts_classes = isinstance(task, CountsClasses)
         self._kept = kept
 
-    def per_sample(
-        self, vector: Tensor, rows: ClientSamples, work: Evaluate
-    ) -> dict[str, PerSample]:
+    def per_sample(self, vector: Tensor, rows: ClientSamples, work: Score) -> dict[str, PerSample]:
         """What each sample adds to each sum under a model."""
         samples = scored_samples(self.trainer, rows.x, rows.y, rows.index)
         samples.score(vector)
@@ -132,7 +130,7 @@ class CompiledScorer:
         models: Tensor,
         ids: IntArray,
         models_of: IntArray,
-        work: Evaluate,
+        work: Score,
         rows: ClientSamples,
     ) -> dict[str, FloatArray]:
         """The sums of each client under one model, ``[n, *shape]``.
@@ -163,7 +161,7 @@ class CompiledScorer:
         return found
 
     def _of_clients(
-        self, samples: ScoredSamples, rows: ClientSamples, work: Evaluate
+        self, samples: ScoredSamples, rows: ClientSamples, work: Score
     ) -> dict[str, FloatArray]:
         """The sums of each client that are asked for, by what compiled code found."""
         added = self._added(samples, work)
@@ -172,7 +170,7 @@ class CompiledScorer:
             names.add("loss")
         return {name: summed(values, rows) for name, values in added.items() if name in names}
 
-    def _added(self, samples: ScoredSamples, work: Evaluate) -> dict[str, PerSample]:
+    def _added(self, samples: ScoredSamples, work: Score) -> dict[str, PerSample]:
         """What each sample adds to each sum, by what compiled code found."""
         found: dict[str, PerSample] = {}
         if work.loss:

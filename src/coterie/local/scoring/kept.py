@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.work import Evaluate
+from coterie.core.work import Score
 from coterie.data.lazy import KEEP
 
 _Name = tuple[object, ...]
@@ -37,9 +37,7 @@ class KeptScores:
         self._kept.clear()
         self._bytes = 0
 
-    def find(
-        self, vector: Tensor, ids: IntArray, work: Evaluate
-    ) -> Mapping[str, FloatArray] | None:
+    def find(self, vector: Tensor, ids: IntArray, work: Score) -> Mapping[str, FloatArray] | None:
         """The scores of these clients under this very model, ``None`` if they are not known."""
         name = _name(ids, work)
         if name not in self._kept:
@@ -52,7 +50,7 @@ class KeptScores:
         return scores
 
     def keep(
-        self, vector: Tensor, ids: IntArray, work: Evaluate, scores: Mapping[str, FloatArray]
+        self, vector: Tensor, ids: IntArray, work: Score, scores: Mapping[str, FloatArray]
     ) -> None:
         """Remember the scores of these clients; the arguments are those of `find`."""
         # The samples of a cohort that trains are scored under every model in turn, and never again.
@@ -75,7 +73,7 @@ class KeptScores:
             self._bytes -= _size(kept)
 
 
-def _name(ids: IntArray, work: Evaluate) -> _Name:
+def _name(ids: IntArray, work: Score) -> _Name:
     return ids.tobytes(), work.split, tuple(work.sums), work.loss
 
 

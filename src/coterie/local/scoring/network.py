@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from coterie.core.arrays import IntArray
 from coterie.core.task import Added, Task
 from coterie.core.vectors import Layout, bind
-from coterie.core.work import Evaluate
+from coterie.core.work import Score
 from coterie.local.scoring.samples import ClientSamples, PerSample, concatenated, on_cpu
 from coterie.local.training.batches import channels_last, convolves
 
@@ -35,9 +35,7 @@ class Scored:
 class Helpers(Protocol):
     """Other processes that score with the network, so that more than one core is at work."""
 
-    def __call__(
-        self, passes: Sequence[Scored], work: Evaluate
-    ) -> list[dict[str, PerSample]] | None:
+    def __call__(self, passes: Sequence[Scored], work: Score) -> list[dict[str, PerSample]] | None:
         """What each sample adds to each sum, of one pass after another; nothing for a pass without
         a sample. ``None``: they do not help, and this process has to score."""
 
@@ -58,9 +56,7 @@ class NetworkScorer:
             self.chunk = _CHUNK_ON_DEVICE
 
     @torch.inference_mode()
-    def per_sample(
-        self, vector: Tensor, rows: ClientSamples, work: Evaluate
-    ) -> dict[str, PerSample]:
+    def per_sample(self, vector: Tensor, rows: ClientSamples, work: Score) -> dict[str, PerSample]:
         """What each sample adds to each sum under a model; nothing without a sample."""
         parts: dict[str, list[PerSample]] = {}
         for outputs, y in self.outputs(vector, rows):
@@ -79,7 +75,7 @@ class NetworkScorer:
                 x = channels_last(x)
             yield self._network(x.to(self.device)), y.to(self.device)
 
-    def added(self, outputs: Tensor, y: Tensor, work: Evaluate) -> dict[str, Added]:
+    def added(self, outputs: Tensor, y: Tensor, work: Score) -> dict[str, Added]:
         """What each sample adds to each sum that is asked for."""
         found: dict[str, Added] = {}
         if work.sums:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.task import CORRECT, CountsClasses, Task, is_classes
-from coterie.core.work import Evaluate
+from coterie.core.work import Score
 from coterie.data.population import Population, Split
 from coterie.local.scoring.compiled import CompiledScorer
 from coterie.local.scoring.kept import KeptScores
@@ -69,7 +69,7 @@ class Scorer:
         models: Tensor,
         ids: IntArray,
         which: IntArray,
-        work: Evaluate,
+        work: Score,
         helpers: Helpers | None = None,
     ) -> dict[str, FloatArray]:
         """Score clients on their models.
@@ -118,7 +118,7 @@ class Scorer:
         models: Tensor,
         ids: IntArray,
         models_of: IntArray,
-        work: Evaluate,
+        work: Score,
         helpers: Helpers | None,
     ) -> dict[str, FloatArray]:
         """The same where samples of different clients cannot be scored side by side."""
@@ -150,7 +150,7 @@ class Scorer:
     def _each(
         self,
         passes: Sequence[Scored],
-        work: Evaluate,
+        work: Score,
         everyone: IntArray,
         helpers: Helpers | None,
     ) -> Iterator[tuple[dict[str, PerSample], ClientSamples]]:
@@ -170,7 +170,7 @@ class Scorer:
                 yield self._per_sample(one, work, everyone)
 
     def _ask(
-        self, helpers: Helpers | None, passes: Sequence[Scored], work: Evaluate
+        self, helpers: Helpers | None, passes: Sequence[Scored], work: Score
     ) -> list[dict[str, PerSample]] | None:
         """What helpers found, ``None`` where there are none, they do not help, or compiled code is
         faster."""
@@ -197,7 +197,7 @@ class Scorer:
             float64 ``[s, r]``, client after client, and int64 ``[n + 1]``, where each client's
             samples begin and end.
         """
-        work = Evaluate(split, sums=())
+        work = Score(split, sums=())
         passes = [Scored(vector, ids) for vector in vectors]
         found = []
         bounds = np.zeros(len(ids) + 1, np.int64)
@@ -212,7 +212,7 @@ class Scorer:
 
     @torch.inference_mode()
     def score_mixture(
-        self, vectors: Tensor, ids: IntArray, shares: FloatArray, work: Evaluate
+        self, vectors: Tensor, ids: IntArray, shares: FloatArray, work: Score
     ) -> dict[str, FloatArray]:
         """Score the mixture of what several models predict, ``p(y | x) = sum_m pi_m p_m(y | x)``."""
         rows = self.rows.gathered(ids, work.split)
@@ -234,7 +234,7 @@ class Scorer:
         return {name: summed(on_cpu(values), rows) for name, values in added.items()}
 
     def _per_sample(
-        self, one: Scored, work: Evaluate, everyone: IntArray
+        self, one: Scored, work: Score, everyone: IntArray
     ) -> tuple[dict[str, PerSample], ClientSamples]:
         """What each sample adds to each sum, and whose samples they are."""
         in_place = self._reads_in_place

@@ -187,7 +187,9 @@ class CompiledTrainer:
         kernels = _kernels()
         found = torch.empty_like(at)
         moments = (_NOTHING, _NOTHING)
-        training = kernels.Training(flat_values(at), flat_values(sent), found.numpy(), *moments)
+        training = kernels.TrainingState(
+            flat_values(at), flat_values(sent), found.numpy(), *moments
+        )
         rule = self._penalties(l2)
         layers = self.layers(x.shape[1:])
         gradient = self.kernel("batch_gradient")

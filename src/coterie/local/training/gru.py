@@ -234,7 +234,7 @@ def compile_gru(module: nn.Module) -> None:
     """Load the compiled code that trains the GRU layers of a network, if it has any, and compile it
     where this machine never did."""
     if any(type(layer) in (nn.GRU, FusedGRU) for layer in module.modules()):
-        gru_kernels().load()
+        gru_kernels().load_gru()
 
 
 def use_fused_gru(module: nn.Module) -> nn.Module:

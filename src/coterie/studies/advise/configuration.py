@@ -14,7 +14,7 @@ import numpy as np
 import tomli_w
 from pydantic import BaseModel
 
-from coterie.config.schema import plain, table_of
+from coterie.config.schema import table_of, to_plain
 from coterie.config.toml_text import put
 from coterie.data.npz import read_npz
 from coterie.data.rows import (
@@ -135,10 +135,10 @@ def _changed(config: Experiment) -> dict[str, Any]:
     for name in table_names():
         value = getattr(config, name)
         if name in record_types() and value is not None:
-            value = table_of(type(value)).model_validate(plain(value))
+            value = table_of(type(value)).model_validate(to_plain(value))
         if isinstance(value, BaseModel):
             value = value.model_dump(mode="json", exclude_defaults=True)
-        found[name] = plain(value)
+        found[name] = to_plain(value)
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -20,7 +20,6 @@ from coterie.data import Population
 from coterie.math.clustering import kmeans
 from coterie.math.group_count import estimate_groups
 from coterie.math.similarity import cosine, edc_embedding
-from coterie.objectives import plain
 
 STEPS = 50  # of local training from the same model
 MAX_GROUPS = 8
@@ -59,9 +58,9 @@ def probe(clients: Clients, population: Population, start: Tensor, key: Key) -> 
     most = max(2 * MAX_GROUPS, int(MAX_NUMBERS // len(start)))
     sampled = np.sort(key.of("asked").generator().permutation(able)[:most])
     # Steps, not epochs: a large client would move farther than a small one.
-    work = Train(plain, Steps(STEPS))
-    reply = clients.run(work, sampled, start[None], np.zeros_like(sampled), key=key.of("probe"))
-    delta = torch.from_numpy(reply.fields["delta"])
+    work = Train(how=Steps(STEPS))
+    reply = clients.run(work, sampled, start, key=key.of("probe"))
+    delta = reply.delta
     # A zero update has no direction, so it says nothing about its client's group.
     has_direction = (delta != 0).any(dim=1)
     ids = reply.ids[has_direction.numpy()]

@@ -32,7 +32,6 @@ from coterie.measures.groups import (
     totals,
 )
 from coterie.models import build_model
-from coterie.objectives import plain
 from coterie.rules.signatures import span
 from coterie.runs.compose import Composed, compose
 from coterie.runs.data import load_data
@@ -77,10 +76,10 @@ def measure_pairs(composed: Composed) -> MeasurePairs:
     key = Key(composed.experiment.seed).of("fig5")
     w0 = flatten(composed.module)
     ids = np.flatnonzero(composed.population.sizes("train") > 0)
-    work = Train(plain, Steps(PRETRAINING_STEPS))
+    work = Train(how=Steps(PRETRAINING_STEPS))
     with composed.clients() as clients:
-        reply = clients.run(work, ids, w0[None], np.zeros(len(ids), np.int64), key=key.at(0))
-    delta = torch.from_numpy(reply.fields["delta"])
+        reply = clients.run(work, ids, w0, key=key.at(0))
+    delta = reply.delta
     in_cold_start = (
         key.of("sample").generator().permutation(len(delta))[: options["alpha"] * groups]
     )
