@@ -24,7 +24,7 @@ MADE_BY = (
 )
 HOW = (
     "The rules are those of [the scoreboard](scoreboard.md). `coterie scoreboard small` runs it again, "
-    "and `--merge published` shows these results beside yours."
+    "and `--merge published` shows these results next to yours."
 )
 
 RANKS = "## Ranks\n"

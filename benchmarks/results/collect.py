@@ -26,6 +26,15 @@ from benchmarks.results.lines import LAST_TEN, Line, case_of, last_ten_of, recor
 from benchmarks.results.records import FOLDER, Measurement, Record, ResultPage
 from coterie.studies.reproduce.tables import paper
 
+# How the papers write the names of their methods.
+TITLES = {
+    "fedclust": "FedClust",
+    "fedgroup": "FedGroup",
+    "fedgsp": "FedGSP",
+    "flexcfl": "FlexCFL",
+    "rfedavg": "RFedAvg",
+}
+
 
 def merged(page: ResultPage, lines: Sequence[Line], measured: str, how: Measurement) -> ResultPage:
     """The page with the records of some lines, joined to those that it has of them.
@@ -125,7 +134,7 @@ def in_order(found: Iterable[Record], names: Iterable[str]) -> tuple[Record, ...
 
 def _empty(name: str) -> ResultPage:
     return ResultPage(
-        question=f"What does `coterie reproduce {name}` give beside every printed value?",
+        question=f"{TITLES.get(name, name)}: our results next to the paper's",
         topic="reproduction",
         settings=None,
         measurements={},

@@ -132,14 +132,14 @@ class ResultPage(_Strict):
     """All of a page's figures.
 
     Args:
-        question: the one that the page answers, and its title.
+        question: what the page answers; it is its title.
         topic: under which the index lists it.
         settings: what all measurements share.
         measurements: by key.
         records: in the order in which tables show them.
     """
 
-    question: str = Field(pattern=r"\?$")
+    question: str = Field(min_length=1)
     topic: str
     settings: str | None
     measurements: dict[str, Measurement]

@@ -187,7 +187,7 @@ def test_no_sentence_names_a_file_that_is_gone():
     ("changed", "said"),
     [
         ({"topic": "sound"}, "topic: 'sound'"),
-        ({"question": "No question"}, "question"),
+        ({"question": ""}, "question"),
         ({"measurements": {}}, "are not in both places"),
         ({"measurements": {"all": MEASURED, "more": MEASURED}}, "are not in both places"),
         ({"records": (record("FedAvg", [1.0]), record("FedAvg", [2.0]))}, "more than once"),
