@@ -153,6 +153,28 @@ def test_day_and_night_come_to_everybody() -> None:
     assert len({tuple(zones.reachable(t, 50, Key(0))) for t in range(6)}) == 2
 
 
+@pytest.mark.parametrize(
+    ("names", "named", "absent"),
+    [
+        # The number of a client is the name of another, which alone is meant.
+        (("3", "x", "y", "z"), "3", 0),
+        (("1", "0", "y", "z"), "0", 1),
+        (("10", "11", "12", "1"), "1", 3),
+        # Nobody has this name: the number of a client.
+        (("x", "y", "z", "w"), "3", 3),
+        (("x", "y", "z", "w"), "z", 2),
+        ((), "2", 2),
+    ],
+)
+def test_a_number_that_is_a_name_is_the_name(
+    names: tuple[str, ...], named: str, absent: int
+) -> None:
+    spans = {named: ((5, 6),)}
+    availability = Availability("file", file="a.csv", period=0, spans=spans, names=names)
+    there = availability.reachable(0, 4, Key(0))
+    assert np.flatnonzero(~there).tolist() == [absent]
+
+
 def test_only_clients_that_can_be_reached_train(tmp_path: Path) -> None:
     spans = tmp_path / "spans.csv"
     spans.write_text("client,from,until\n0,0,2\n1,0,2\n2,2,4\n3,9,10\n")

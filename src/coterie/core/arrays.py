@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.errors import DataError
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -45,6 +47,26 @@ def places_of(some: IntArray, ids: IntArray) -> IntArray:
     # Replies and chains come in an order of their own, so `ids` cannot be taken for sorted.
     order = np.argsort(ids)
     return order[np.searchsorted(ids[order], some)]
+
+
+def finite_float32(values: NDArray[Any], name: str) -> NDArray[np.float32]:
+    """Finite numbers as float32. What is finite as float64 alone would be infinite, and is refused, too.
+
+    Args:
+        name: of the argument or the file, for the error line.
+    """
+    with np.errstate(over="ignore"):
+        narrow = values.astype(np.float32, copy=False)
+    # NaN and infinity go into one of the two, and no copy is needed to find that all is well.
+    if not narrow.size or (math.isfinite(narrow.min()) and math.isfinite(narrow.max())):
+        return narrow
+    bad = ~np.isfinite(narrow)
+    at = tuple(np.argwhere(bad)[0].tolist())
+    got = f"{values[at]:g}"
+    expected = "finite numbers"
+    if np.isfinite(values[at]):
+        expected = "numbers within those of float32, up to 3.4e+38"
+    raise DataError(f"{name}: got {got} in row {at[0]}; expected {expected}")
 
 
 def is_aligned(values: NDArray[np.float32]) -> bool:

@@ -36,8 +36,9 @@ class Availability:
         share: of the rounds in which a client can be reached.
         zones: how many different beginnings of a day there are; ``None``: any round.
         file: a CSV file of spans, with ``kind`` ``file``.
-        spans: of that file: client, by name or number -> rounds ``from`` to ``until``, without the last. Clients that
-            are not named can always be reached.
+        spans: of that file: client, by name or else by number -> rounds ``from`` to ``until``, without the last. A
+            number that is a client's name means this client. Clients that are not named can always be
+            reached.
         names: of the clients.
 
     Raises:
@@ -88,9 +89,15 @@ class Availability:
     def _by_spans(self, round: int, clients: int) -> BoolArray:
         now = round % self.period if self.period else round
         found = np.ones(clients, bool)
+        named = set(self.names)
         for client in range(clients):
-            name = self.names[client] if client < len(self.names) else str(client)
-            spans = self.spans.get(name, self.spans.get(str(client)))
+            number = str(client)
+            spans = None
+            if client < len(self.names):
+                spans = self.spans.get(self.names[client])
+            # A number that is the name of a client means that client, and no other.
+            if spans is None and number not in named:
+                spans = self.spans.get(number)
             if spans is not None:
                 found[client] = any(begin <= now < end for begin, end in spans)
         return found

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.core.arrays import IntArray
+from coterie.core.arrays import IntArray, finite_float32
 from coterie.core.process import one_library_thread
 from coterie.errors import DataError
 
@@ -151,7 +151,15 @@ def lazy_columns(make: Maker, offsets: IntArray, shape: tuple[int, ...]) -> tupl
         offsets: int64 ``[N + 1]``, ascending from 0.
         shape: of one input.
     """
-    pool = _Pool(make, offsets, tuple(shape))
+    if not callable(make):
+        raise DataError(f"make: got {make!r}; expected what makes the samples of a client")
+    offsets = np.asarray(offsets)
+    is_sound = offsets.dtype.kind in "iu" and offsets.ndim == 1 and len(offsets) > 1
+    if not is_sound or offsets[0] != 0 or (np.diff(offsets) < 0).any():
+        raise DataError(
+            f"offsets: got {offsets.tolist()!r:.80}; expected whole numbers, ascending from 0"
+        )
+    pool = _Pool(make, offsets.astype(np.int64, copy=False), tuple(shape))
     return cast(Tensor, LazyColumn(pool, 0, shape)), cast(Tensor, LazyColumn(pool, 1, ()))
 
 
@@ -207,7 +215,11 @@ class _Pool:
     def _keep(self, span: Span, x: NDArray[Any], y: IntArray) -> None:
         if span not in self._kept:
             # Copies: a view would keep the whole client in memory.
-            self._kept[span] = np.array(x, np.float32), np.array(y, np.int64)
+            name = f"data.source: client {span[0]}"
+            self._kept[span] = (
+                np.array(finite_float32(np.asarray(x), name)),
+                np.array(y, np.int64),
+            )
             self._bytes += _size(self._kept[span])
         self._kept.move_to_end(span)
 

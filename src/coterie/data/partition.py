@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.arrays import FloatArray, IntArray
+from coterie.data.arguments import parts_of
 from coterie.data.images.styles import is_style
 from coterie.data.lazy import Ranges, ranges
 from coterie.data.npz import read_npz
@@ -68,6 +69,10 @@ class Partition:
     turns: IntArray | None = None
     noise: FloatArray | None = None
     noise_seed: int = 0
+
+    def __post_init__(self) -> None:
+        for split in ("train", "test"):
+            object.__setattr__(self, split, parts_of(getattr(self, split), f"partition.{split}"))
 
     @property
     def changes_samples(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -14,6 +14,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.core.arrays import FloatArray, IntArray
+from coterie.data.arguments import (
+    check_rows,
+    check_targets,
+    groups_of,
+    inputs_of,
+    names_of,
+    parts_of,
+    targets_of,
+    whole_number,
+)
 from coterie.data.lazy import Ranges, is_lazy
 from coterie.data.partition import Partition
 from coterie.data.tabular.inputs import TableInputs
@@ -41,17 +51,22 @@ class DataOrigin:
 
 @dataclass(frozen=True)
 class Population:
-    """Pooled samples and, per client and split, an index array into them. Nothing is copied.
+    """Pooled samples and, per client and split, an index array into them.
+
+    Tensors, NumPy arrays and lists are taken, and nothing is copied that is of the kind below.
+    Fractions become float32 and have to be finite, other whole numbers become int64, and booleans are 0
+    and 1. Inputs of bytes are refused: they may be pixels or numbers.
 
     Args:
         x: ``[S, ...]`` inputs, float32 (or int64 tokens); or made client by client
             (``coterie.data.lazy``).
         y: int64 ``[S]`` labels in ``0..classes-1``, in the same way; or the targets of another task
             (docs/tasks.md): float32 ``[S]`` or ``[S, t]``, int64 tokens or labels ``[S, l]``.
-        train: ``N`` index arrays, or ``Ranges``: the training samples of each client.
-        test: ``N`` index arrays, or ``Ranges``: the test samples of each client (may be empty).
+        train: ``N`` index arrays, or ``Ranges``: the training samples of each client. Or a boolean
+            mask of all ``S`` samples for each client.
+        test: the test samples of each client, in the same way (may be empty).
         classes: number of classes ``c``; 0 where targets are no classes.
-        names: ``N`` client names; default their numbers.
+        names: ``N`` client names, no two alike; default their numbers.
         planted: int64 ``[N]``, the true group of each client where the federation was made with
             one.
         concept: int64 ``[S]``, the true group of each sample where clients hold samples of several.
@@ -63,7 +78,7 @@ class Population:
         scaling: how inputs were scaled, in words for the model card; empty where it is not known.
 
     Raises:
-        DataError: if indices or labels leave their range, or no client has a training sample.
+        DataError: naming the argument, what it is, and what is allowed.
 
     Example:
         >>> import torch
@@ -95,17 +110,72 @@ class Population:
     # --- validation ---
 
     def __post_init__(self) -> None:
-        # Frozen records set their own fields this way: lists of lists are taken, too.
+        # A frozen record sets its own fields this way.
+        for name, value in self._as_it_should_be():
+            object.__setattr__(self, name, value)
+        self._check_lengths()
         for split in ("train", "test"):
-            held = getattr(self, split)
-            if not isinstance(held, Ranges):
-                object.__setattr__(self, split, tuple(np.asarray(a, dtype=np.int64) for a in held))
-        if not self.names:
-            object.__setattr__(self, "names", tuple(str(i) for i in range(len(self.train))))
-        if not self.lazy and self.y.is_floating_point() and not self.classes:
-            # Training and metrics are in float32 and float64; one kind of number is enough.
-            object.__setattr__(self, "y", self.y.float())
-        check_population(self)
+            check_rows(self.parts(split), f"population.{split}", len(self.y))
+        # Labels that are made client by client are not made only to be checked.
+        if not self.lazy:
+            check_targets(self.y, self.classes, "population.y")
+
+    def _as_it_should_be(self) -> Iterator[tuple[str, Any]]:
+        """The fields, each as the kind that Coterie computes with."""
+        yield "x", inputs_of(self.x, "population.x", self.on_disk)
+        yield "y", targets_of(self.y, "population.y")
+        yield "classes", whole_number(self.classes, "population.classes", 0)
+        yield "copies", whole_number(self.copies, "population.copies", 1)
+        for split in ("train", "test"):
+            held = parts_of(getattr(self, split), f"population.{split}", len(self.y))
+            yield split, held
+        if self.names is None or not len(self.names):
+            yield "names", tuple(str(i) for i in range(len(self.train)))
+        else:
+            yield "names", names_of(self.names, "population.names")
+        yield "naive", self._naive_tensors()
+        if self.planted is not None:
+            yield "planted", groups_of(self.planted, "population.planted", len(self.train))
+        if self.concept is not None:
+            yield "concept", groups_of(self.concept, "population.concept", len(self.y))
+
+    def _naive_tensors(self) -> dict[str, Tensor]:
+        if not isinstance(self.naive, Mapping):
+            got = type(self.naive).__name__
+            raise DataError(f"population.naive: got {got}; expected predictions by name")
+        name = "population.naive"
+        return {of: targets_of(values, f"{name}[{of!r}]") for of, values in self.naive.items()}
+
+    def _check_lengths(self) -> None:
+        if self.table is not None and not isinstance(self.table, TableInputs):
+            got = type(self.table).__name__
+            raise DataError(
+                f"population.table: got {got}; expected what coterie.load made, or None"
+            )
+        samples = (len(self.x), len(self.y))
+        if samples[0] != samples[1]:
+            raise DataError(
+                f"population.y: got {samples[1]} for {samples[0]} rows of x; expected as many"
+            )
+        clients = len(self.train)
+        for name in ("test", "names"):
+            if len(getattr(self, name)) != clients:
+                raise DataError(
+                    f"population.{name}: got {len(getattr(self, name))} for {clients} clients in "
+                    "train; expected as many"
+                )
+        if not self.sizes("train").any():
+            raise DataError("population.train: no client has a training sample; expected one")
+        if len(self.y) % self.copies:
+            raise DataError(
+                f"population.copies: got {self.copies} of {len(self.y)} samples; expected a divisor"
+            )
+        for name, values in self.naive.items():
+            if len(values) != len(self.y):
+                raise DataError(
+                    f"population.naive: got {len(values)} values of {name!r}; expected "
+                    f"{len(self.y)}, one for each sample"
+                )
 
     # --- sizes and shapes ---
 
@@ -210,7 +280,9 @@ class Population:
         owner = np.repeat(np.arange(len(held)), [len(rows) for rows in held])
         rows = np.concatenate([*held, np.empty(0, np.int64)])
         if self.lazy:
-            labels = self.y[torch.from_numpy(rows)].numpy()
+            made = self.y[torch.from_numpy(rows)]
+            check_targets(made, self.classes, "data.source: labels of a client")
+            labels = made.numpy()
         else:
             labels = self.labels[rows]
         flat = np.bincount(owner * self.classes + labels, minlength=len(held) * self.classes)
@@ -257,73 +329,3 @@ def _sizes_of(parts: Sequence[IntArray]) -> IntArray:
     if isinstance(parts, Ranges):
         return parts.size.copy()
     return np.fromiter(map(len, parts), np.int64, len(parts))
-
-
-def check_population(population: Population) -> None:
-    """Refuse a population whose arrays do not fit each other."""
-    _check_lengths(population)
-    _check_ranges(population)
-
-
-def _check_lengths(population: Population) -> None:
-    if not len(population.train) == len(population.test) == len(population.names):
-        raise DataError(
-            f"population: {len(population.train)} train parts, {len(population.test)} test parts, "
-            f"{len(population.names)} names; expected as many of each"
-        )
-    if len(population.x) != len(population.y):
-        raise DataError(
-            f"population: {len(population.x)} samples and {len(population.y)} labels; "
-            "expected as many of each"
-        )
-    if not population.sizes("train").any():
-        raise DataError("population: no client has a training sample")
-
-
-def _check_ranges(population: Population) -> None:
-    bounds = [_index_bounds(population.parts(split)) for split in ("train", "test")]
-    if min(low for low, _ in bounds) < 0 or max(high for _, high in bounds) >= len(population.y):
-        raise DataError(
-            f"population: sample index out of range; expected 0 to {len(population.y) - 1}"
-        )
-    # Labels that are made client by client are not made only to be checked.
-    if not population.lazy:
-        _check_targets(population)
-
-
-def _check_targets(population: Population) -> None:
-    """Targets are finite numbers, or whole numbers that the number of classes allows."""
-    if population.y.is_floating_point():
-        if population.classes:
-            raise DataError(
-                f"population: numbers as labels, got {population.y.dtype} with "
-                f"{population.classes} classes; expected int64 labels, or no classes"
-            )
-        if not torch.isfinite(population.y).all():
-            raise DataError("population: targets, got NaN or infinity; expected finite numbers")
-        return
-    # Tokens and several labels a sample are checked by their task, which knows what they mean.
-    if population.y.ndim > 1:
-        return
-    lowest = int(population.y.min())
-    highest = int(population.y.max())
-    if population.classes == 0:
-        raise DataError(
-            f"population: whole-number labels from {lowest} to {highest} and no classes; "
-            "expected the number of classes, or float labels for a regression"
-        )
-    if lowest < 0 or highest >= population.classes:
-        raise DataError(
-            f"population: labels from {lowest} to {highest}; expected 0 to {population.classes - 1}"
-        )
-
-
-def _index_bounds(parts: Sequence[IntArray]) -> tuple[int, int]:
-    """The least and the largest index; 0 and -1 where there is none."""
-    if isinstance(parts, Ranges):
-        some = parts.size > 0
-        first = parts.start[some]
-        last = first + parts.size[some] - 1
-        return int(first.min(initial=0)), int(last.max(initial=-1))
-    rows = np.concatenate([*parts, np.empty(0, np.int64)])
-    return int(rows.min(initial=0)), int(rows.max(initial=-1))

@@ -1,0 +1,235 @@
+"""Arrays that a user hands over: brought to the kinds that Coterie computes with, or refused in a line.
+
+- Tensors, NumPy arrays, lists and frames are taken; on a GPU they are not.
+- Fractions become float32. They have to be finite, also as float32.
+- Whole numbers become int64, ``True`` and ``False`` are 1 and 0.
+- Flat inputs are one number a sample.
+- Bytes as inputs are refused: whether they are pixels or numbers cannot be seen.
+- Who holds what are whole numbers, or a mask of all samples. No fraction is rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coterie.core.arrays import IntArray, finite_float32
+from coterie.data.lazy import Ranges, is_lazy
+from coterie.errors import DataError
+
+# Inputs that are known to be finite, so that a shift of who holds what does not read all of them again.
+_CHECKED: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
+
+
+def inputs_of(x: Any, name: str, on_disk: bool = False) -> Tensor:
+    """Inputs ``[S, ...]`` as float32, or whole numbers such as tokens as int64.
+
+    Args:
+        name: of the argument.
+        on_disk: whether they are in a file, which is not read to check them.
+    """
+    if is_lazy(x) or (isinstance(x, Tensor) and _CHECKED.get(id(x)) is x):
+        return x
+    values = _array(x, name)
+    if values.dtype == np.uint8:
+        raise DataError(
+            f"{name}: got uint8, which may be pixels or numbers; expected float32, such as x / 255 "
+            "for pixels"
+        )
+    if values.ndim == 0:
+        raise DataError(f"{name}: got a single number; expected a row for each sample, [S, ...]")
+    if values.ndim == 1:
+        values = values[:, None]
+    if values.dtype.kind == "b":
+        values = values.astype(np.float32)
+    if values.dtype.kind in "iu":
+        return _tensor(values.astype(np.int64, copy=False), x)
+    if not on_disk or values.dtype != np.float32:
+        values = finite_float32(values, name)
+    inputs = _tensor(values, x)
+    _CHECKED[id(inputs)] = inputs
+    return inputs
+
+
+def targets_of(y: Any, name: str) -> Tensor:
+    """Labels as int64, or targets that are fractions as float32."""
+    if is_lazy(y):
+        return y
+    values = _array(y, name)
+    if not values.ndim:
+        raise DataError(f"{name}: got a single number; expected one for each sample, [S]")
+    if values.dtype.kind == "f":
+        return _tensor(finite_float32(values, name), y)
+    return _tensor(values.astype(np.int64, copy=False), y)
+
+
+def check_targets(y: Tensor, classes: int, name: str) -> None:
+    """Refuse labels that the number of classes does not allow."""
+    if y.is_floating_point():
+        if classes:
+            raise DataError(
+                f"{name}: numbers as labels, got {y.dtype} with {classes} classes; expected int64 "
+                "labels, or no classes"
+            )
+        return
+    # Tokens and several labels a sample are checked by their task, which knows what they mean.
+    if y.ndim > 1 or not len(y):
+        return
+    lowest = int(y.min())
+    highest = int(y.max())
+    if classes == 0:
+        raise DataError(
+            f"{name}: whole-number labels from {lowest} to {highest} and no classes; expected the "
+            "number of classes, or float labels for a regression"
+        )
+    if lowest < 0 or highest >= classes:
+        raise DataError(f"{name}: labels from {lowest} to {highest}; expected 0 to {classes - 1}")
+
+
+def _array(values: Any, name: str) -> NDArray[Any]:
+    """Numbers in memory, as NumPy."""
+    if isinstance(values, Tensor):
+        if values.layout != torch.strided or values.device.type != "cpu":
+            got = f"a {values.layout} tensor on {values.device}"
+            raise DataError(f"{name}: got {got}; expected a dense one on the CPU")
+        if values.dtype == torch.bfloat16:
+            values = values.float()
+        return values.detach().numpy()
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError, RuntimeError):
+        raise DataError(
+            f"{name}: got rows of different lengths; expected an array of numbers"
+        ) from None
+    if array.dtype.kind not in "biuf":
+        got = type(values).__name__
+        if array.dtype.kind in "US":
+            got = f"text such as {str(array.flat[0])!r}" if array.size else "text"
+        elif array.dtype.kind == "c":
+            got = "complex numbers"
+        raise DataError(f"{name}: got {got}; expected an array of numbers")
+    return array
+
+
+def _tensor(values: NDArray[Any], given: Any) -> Tensor:
+    """The tensor that was given where it is as it should be: what is the same object did not change."""
+    if isinstance(given, Tensor) and not given.requires_grad:
+        is_same = given.data_ptr() == values.ctypes.data and given.shape == values.shape
+        if is_same and given.dtype in (torch.float32, torch.int64):
+            return given
+    # Torch takes neither what is read only, nor another order of bytes, nor steps backwards.
+    if not values.flags.writeable or not values.flags.c_contiguous or not values.dtype.isnative:
+        values = np.array(values, values.dtype.newbyteorder("="))
+    return torch.from_numpy(values)
+
+
+# --- who holds what -----------------------------------------------------------------------------------
+
+
+def parts_of(held: Any, name: str, samples: int | None = None) -> tuple[IntArray, ...]:
+    """The rows that each client holds, one int64 array a client.
+
+    Args:
+        samples: how many there are, which a mask has to have; ``None``: masks are refused.
+    """
+    if isinstance(held, Ranges):
+        # It stands in for a tuple of arrays.
+        return held  # type: ignore[return-value]
+    if isinstance(held, str | dict) or not hasattr(held, "__iter__"):
+        raise DataError(
+            f"{name}: got {type(held).__name__}; expected rows for each client, such as ([0, 1], [2])"
+        )
+    return tuple(_rows(rows, f"{name}: client {i}", samples) for i, rows in enumerate(held))
+
+
+def _rows(rows: Any, where: str, samples: int | None) -> IntArray:
+    # The identical array where nothing is to be done: engines see by it that nothing changed.
+    if type(rows) is np.ndarray and rows.dtype == np.int64 and rows.ndim == 1:
+        return rows
+    expected = "expected row numbers, such as [0, 1]"
+    try:
+        found = np.asarray(rows)
+    except (ValueError, TypeError, RuntimeError):
+        raise DataError(f"{where}, got lists of different lengths; {expected}") from None
+    if found.ndim != 1:
+        got = f"an array of shape {list(found.shape)}" if found.ndim else f"{rows!r}"
+        raise DataError(f"{where}, got {got}; {expected}")
+    if not found.size:
+        return np.empty(0, np.int64)
+    if found.dtype.kind == "b":
+        if len(found) != samples:
+            of = "row numbers" if samples is None else f"one of all {samples} samples"
+            raise DataError(f"{where}, got a mask of {len(found)}; expected {of}")
+        return np.flatnonzero(found)
+    if found.dtype.kind not in "iu":
+        raise DataError(f"{where}, got {found[0]!r} of {found.dtype}; {expected}")
+    return found.astype(np.int64)
+
+
+def check_rows(parts: Sequence[IntArray], name: str, samples: int) -> None:
+    """Refuse rows that are not there."""
+    if isinstance(parts, Ranges):
+        some = parts.size > 0
+        first = parts.start[some]
+        last = first + parts.size[some] - 1
+    else:
+        first = last = np.concatenate([*parts, np.empty(0, np.int64)])
+    low = int(first.min(initial=0))
+    high = int(last.max(initial=-1))
+    if low >= 0 and high < samples:
+        return
+    wrong = low if low < 0 else high
+    client = next(i for i, rows in enumerate(parts) if wrong in rows)
+    raise DataError(
+        f"{name}: client {client}, got the row {wrong}, which is out of range; "
+        f"expected 0 to {samples - 1}"
+    )
+
+
+# --- names and numbers --------------------------------------------------------------------------------
+
+
+def names_of(names: Any, name: str) -> tuple[str, ...]:
+    """Names of clients: texts, of which no two are equal. A client without a name has an empty one."""
+    if isinstance(names, str) or not hasattr(names, "__iter__"):
+        raise DataError(f"{name}: got {names!r}; expected a text for each client")
+    found = tuple(names)
+    for one in found:
+        if not isinstance(one, str):
+            raise DataError(f"{name}: got {one!r}; expected texts")
+    named = [one for one in found if one]
+    if len(set(named)) < len(named):
+        twice = next(one for one in named if named.count(one) > 1)
+        raise DataError(f"{name}: got {twice!r} twice; expected a name of its own for each client")
+    return found
+
+
+def whole_number(value: Any, name: str, least: int) -> int:
+    """A whole number of at least so much."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise DataError(f"{name}: got {value!r}; expected a whole number")
+    if value < least:
+        raise DataError(f"{name}: got {value}; expected at least {least}")
+    return int(value)
+
+
+def groups_of(values: Any, name: str, length: int) -> IntArray:
+    """The number of a group for each of so many clients or samples, int64."""
+    if type(values) is np.ndarray and values.dtype == np.int64:
+        found = values
+    else:
+        found = _array(values, name)
+        if found.dtype.kind not in "iu":
+            raise DataError(f"{name}: got {found.dtype}; expected whole numbers, those of groups")
+        found = found.astype(np.int64)
+    if found.shape != (length,):
+        raise DataError(f"{name}: got shape {list(found.shape)}; expected [{length}]")
+    if found.min(initial=0) < 0:
+        raise DataError(f"{name}: got {found.min()}; expected groups from 0")
+    return found

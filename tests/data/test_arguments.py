@@ -1,0 +1,300 @@
+"""Populations from what users hand over: brought to one kind by rule, or refused in one line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import coterie as ct
+from coterie.core.keys import Key
+from coterie.data import Partition, Samples, make_partition, populate
+from coterie.data.lazy import Ranges, lazy_columns, ranges
+from coterie.errors import DataError
+
+S = 6
+X = torch.arange(12.0).reshape(S, 2)
+Y = torch.tensor([0, 1, 0, 1, 1, 0])
+TRAIN = ([0, 1], [3, 4])
+TEST = ([2], [5])
+
+
+def population(**changes: Any) -> ct.Population:
+    given = {"x": X, "y": Y, "train": TRAIN, "test": TEST, "classes": 2, **changes}
+    return ct.Population(**given)
+
+
+def mask(*rows: int) -> list[bool]:
+    return [row in rows for row in range(S)]
+
+
+# --- what is taken ------------------------------------------------------------------------------------
+
+TAKEN: dict[str, dict[str, Any]] = {
+    "NumPy": {"x": X.numpy(), "y": Y.numpy()},
+    "lists": {"x": X.tolist(), "y": Y.tolist()},
+    "frames": {"x": pd.DataFrame(X.numpy()), "y": pd.Series(Y.numpy())},
+    "float64": {"x": X.double()},
+    "float64 of NumPy": {"x": X.numpy().astype(np.float64)},
+    "float16": {"x": X.half()},
+    "bfloat16": {"x": X.bfloat16()},
+    "another order of bytes": {"x": X.numpy().astype(">f8"), "y": Y.numpy().astype(">i4")},
+    "read only": {"x": np.broadcast_to(X.numpy(), X.shape)},
+    "backwards": {"x": X.numpy()[::-1][::-1]},
+    "with a gradient": {"x": X.clone().requires_grad_()},
+    "int32": {"y": Y.int()},
+    "uint8 labels": {"y": Y.to(torch.uint8)},
+    "booleans": {"y": Y.bool()},
+    "tensors of rows": {"train": [torch.tensor(rows) for rows in TRAIN]},
+    "rows of int32": {"train": [np.array(rows, np.int32) for rows in TRAIN]},
+    "a matrix of rows": {"train": np.array(TRAIN)},
+    "masks": {"train": [mask(0, 1), mask(3, 4)], "test": [mask(2), mask(5)]},
+    "masks of NumPy": {"train": np.array([mask(0, 1), mask(3, 4)])},
+    "masks of torch": {"train": torch.tensor([mask(0, 1), mask(3, 4)])},
+    "ranges": {"train": ranges(np.array([0, 3]), np.array([2, 2]))},
+    "classes of NumPy": {"classes": np.int64(2)},
+    "names of NumPy": {"names": np.array(["0", "1"])},
+}
+
+
+@pytest.mark.parametrize("case", TAKEN)
+def test_other_kinds_of_arrays_are_the_same_population(case: str) -> None:
+    made = population(**TAKEN[case])
+    expected = population()
+    assert (made.x.dtype, made.y.dtype, made.x.requires_grad) == (torch.float32, torch.int64, False)
+    assert torch.equal(made.x, expected.x)
+    assert torch.equal(made.y, expected.y)
+    assert made.names == expected.names
+    assert type(made.classes) is int
+    for split in ("train", "test"):
+        assert [rows.tolist() for rows in made.parts(split)] == [
+            rows.tolist() for rows in expected.parts(split)
+        ]
+        assert all(rows.dtype == np.int64 for rows in made.parts(split))
+
+
+def test_what_is_of_the_right_kind_is_not_copied() -> None:
+    rows = (np.array([0, 1]), np.array([3, 4]))
+    made = population(train=rows)
+    assert made.x is X
+    assert made.y is Y
+    assert all(one is other for one, other in zip(made.train, rows, strict=True))
+    array = X.numpy()
+    assert population(x=array).x.data_ptr() == array.ctypes.data
+
+
+def test_whole_numbers_are_tokens_and_booleans_numbers() -> None:
+    assert population(x=X.int()).x.dtype == torch.int64
+    assert population(x=X > 3).x.dtype == torch.float32
+    assert population(x=X[:, 0]).shape == (1,)
+    numbers = population(y=Y.double() / 3, classes=0)
+    assert numbers.y.dtype == torch.float32
+
+
+def test_masks_train_and_test_on_their_samples() -> None:
+    """As rows 0 and 1 they gave an accuracy of samples that were trained on."""
+    settings = {"model": "mclr", "rounds": 2, "clients_per_round": 2, "engine": "serial"}
+    by_rows = ct.run(ct.fedavg(), data=population(), **settings)
+    masks = population(train=[mask(0, 1), mask(3, 4)], test=[mask(2), mask(5)])
+    by_masks = ct.run(ct.fedavg(), data=masks, **settings)
+    assert torch.equal(by_rows.state.models, by_masks.state.models)
+
+
+# --- what is refused ----------------------------------------------------------------------------------
+
+NAN = torch.tensor([[0.0, 1.0]] * 5 + [[float("nan"), 1.0]])
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    # Inputs.
+    "no x": ({"x": None}, r"\.x: got NoneType; expected an array of numbers"),
+    "text in x": ({"x": [["a", "b"]] * S}, r"\.x: got text such as 'a'; expected"),
+    "objects in x": ({"x": np.array([[{}]] * S)}, r"\.x: got ndarray; expected an array of"),
+    "lists of x": ({"x": [[1.0]] * 5 + [[1.0, 2.0]]}, r"\.x: got rows of different lengths"),
+    "bytes": ({"x": X.to(torch.uint8)}, r"\.x: got uint8, .* expected float32, such as x / 255"),
+    "bytes of NumPy": ({"x": X.numpy().astype(np.uint8)}, r"\.x: got uint8"),
+    "complex": ({"x": X.numpy() * 1j}, r"\.x: got complex numbers"),
+    "one x": ({"x": 1.5}, r"\.x: got a single number; expected a row for each sample"),
+    "sparse": ({"x": X.to_sparse()}, r"\.x: got a torch.sparse_coo tensor on cpu; expected a"),
+    "on no machine": ({"x": X.to("meta")}, r"\.x: got a torch.strided tensor on meta; expected"),
+    "NaN": ({"x": NAN}, r"\.x: got nan in row 5; expected finite numbers"),
+    "NaN of NumPy": ({"x": NAN.double().numpy()}, r"\.x: got nan in row 5"),
+    "infinity": ({"x": X / 0}, r"\.x: got (nan|inf) in row 0"),
+    "beyond float32": (
+        {"x": X.double() * 1e300},
+        r"\.x: got 1e\+300 in row 0; expected numbers within those of float32, up to 3.4e\+38",
+    ),
+    "fewer x": ({"x": X[:4]}, r"\.y: got 6 for 4 rows of x; expected as many"),
+    # Labels.
+    "no y": ({"y": None}, r"\.y: got NoneType"),
+    "text in y": ({"y": ["cat", "dog"] * 3}, r"\.y: got text such as 'cat'"),
+    "one y": ({"y": 1}, r"\.y: got a single number"),
+    "large labels": ({"y": Y + 1}, r"\.y: labels from 1 to 2; expected 0 to 1"),
+    "negative labels": ({"y": Y - 1}, r"\.y: labels from -1 to 0; expected 0 to 1"),
+    "float labels": ({"y": Y.float()}, r"\.y: numbers as labels"),
+    "NaN in y": ({"y": NAN[:, 0], "classes": 0}, r"\.y: got nan in row 5"),
+    "y beyond float32": ({"y": Y.double() * 1e39, "classes": 0}, r"\.y: got 1e\+39 in row 1"),
+    "no classes": ({"classes": 0}, r"\.y: whole-number labels from 0 to 1 and no classes"),
+    "half a class": ({"classes": 2.5}, r"\.classes: got 2.5; expected a whole number"),
+    "true classes": ({"classes": True}, r"\.classes: got True; expected a whole number"),
+    "negative classes": ({"classes": -1}, r"\.classes: got -1; expected at least 0"),
+    # Who holds what.
+    "no train": ({"train": None}, r"\.train: got NoneType; expected rows for each client"),
+    "train by name": ({"train": {"a": [0]}}, r"\.train: got dict; expected rows for each client"),
+    "text for train": ({"train": "01"}, r"\.train: got str"),
+    "not per client": ({"train": [0, 1]}, r"\.train: client 0, got 0; expected row numbers"),
+    "fractions": ({"train": ([0.5, 1.9], [3])}, r"\.train: client 0, got .*0.5.*float64; expected"),
+    "fractional tensors": ({"test": (torch.tensor([2.7]), [5])}, r"\.test: client 0, got .*2.7"),
+    "text for rows": ({"train": (["0"], [3])}, r"\.train: client 0, got .*'0'"),
+    "rows of rows": (
+        {"train": ([[0, 1]], [3])},
+        r"\.train: client 0, got an array of shape \[1, 2",
+    ),
+    "uneven rows": ({"train": ([[0], [1, 2]], [3])}, r"\.train: client 0, got (lists|an array)"),
+    "a short mask": (
+        {"train": ([True, False], [3])},
+        r"\.train: client 0, got a mask of 2; expected one of all 6 samples",
+    ),
+    "a large row": ({"train": ([0, 6], [3])}, r"\.train: client 0, got the row 6, .* 0 to 5"),
+    "a negative row": ({"test": ([2], [-1])}, r"\.test: client 1, got the row -1, .* 0 to 5"),
+    "ranges beyond": (
+        {"train": ranges(np.array([0, 5]), np.array([2, 2]))},
+        r"\.train: client 1, got the row 6, which is out of range",
+    ),
+    "nobody trains": ({"train": ([], [])}, r"\.train: no client has a training sample"),
+    "fewer tests": ({"test": ([2],)}, r"\.test: got 1 for 2 clients in train"),
+    # Names and groups.
+    "one name": ({"names": ("a",)}, r"\.names: got 1 for 2 clients in train"),
+    "names twice": ({"names": ("a", "a")}, r"\.names: got 'a' twice; expected a name of its own"),
+    "numbers as names": ({"names": (3, 5)}, r"\.names: got 3; expected texts"),
+    "missing names": ({"names": ("a", float("nan"))}, r"\.names: got nan; expected texts"),
+    "a text of names": ({"names": "ab"}, r"\.names: got 'ab'; expected a text for each client"),
+    "fractional groups": ({"planted": [0.5, 1.0]}, r"\.planted: got float64; expected whole"),
+    "negative groups": ({"planted": [0, -1]}, r"\.planted: got -1; expected groups from 0"),
+    "fewer groups": ({"planted": [0]}, r"\.planted: got shape \[1\]; expected \[2\]"),
+    "fewer concepts": ({"concept": [0, 1]}, r"\.concept: got shape \[2\]; expected \[6\]"),
+    "no copies": ({"copies": 0}, r"\.copies: got 0; expected at least 1"),
+    "odd copies": ({"copies": 4}, r"\.copies: got 4 of 6 samples; expected a divisor"),
+    "no mapping": ({"naive": [1.0]}, r"\.naive: got list; expected predictions by name"),
+    "short naive": ({"naive": {"last": [1.0]}}, r"\.naive: got 1 values of 'last'; expected 6"),
+    "no table": ({"table": {}}, r"\.table: got dict; expected what coterie.load made"),
+}
+
+
+def changed(**changes: Any) -> ct.Population:
+    return replace(population(), **changes)
+
+
+def populated(**changes: Any) -> ct.Population:
+    """By way of a source and a partition of the user's own."""
+    of_samples = {"x": X, "y": Y, "classes": 2, "train_rows": S}
+    of_parts = {"train": TRAIN, "test": TEST}
+    for name, value in changes.items():
+        (of_parts if name in ("train", "test", "names", "planted") else of_samples)[name] = value
+    return populate(Samples(**of_samples), Partition(**of_parts))
+
+
+def moved(**changes: Any) -> ct.Population:
+    made = population()
+    given = {"train": made.train, "test": made.test, **changes}
+    return made.with_parts(**given)
+
+
+IN_BOTH = {"x", "y", "train", "test", "classes", "names", "planted"}
+ALL = IN_BOTH | {"concept", "copies", "naive", "table"}
+CONSTRUCTORS: dict[Callable[..., ct.Population], set[str]] = {
+    population: ALL,
+    changed: ALL,
+    populated: IN_BOTH,
+    moved: {"train", "test", "planted"},
+}
+PAIRS = [
+    (case, constructor)
+    for case, (changes, _) in REFUSED.items()
+    for constructor, known in CONSTRUCTORS.items()
+    if set(changes) <= known
+]
+
+
+@pytest.mark.parametrize(("case", "constructor"), PAIRS)
+def test_bad_arguments_are_one_line_that_names_them(
+    case: str, constructor: Callable[..., ct.Population]
+) -> None:
+    changes, words = REFUSED[case]
+    with pytest.raises(DataError) as caught:
+        constructor(**changes)
+    line = str(caught.value)
+    assert "\n" not in line
+    if constructor is populated:
+        # A source and a partition are named otherwise, and are asked in another order.
+        assert re.match(r"(population\.|partition\.|data\.source: )", line)
+    else:
+        assert re.match("population" + words, line)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"make": 5}, "make: got 5; expected what makes the samples"),
+        ({"offsets": [1, 3]}, r"offsets: got \[1, 3\]; expected whole numbers, ascending from 0"),
+        ({"offsets": [0, 3, 2]}, "offsets: got"),
+        ({"offsets": [0.0, 1.5]}, "offsets: got"),
+        ({"offsets": 3}, "offsets: got 3"),
+    ],
+)
+def test_bad_arguments_of_lazy_columns_are_one_line(arguments: dict[str, Any], words: str) -> None:
+    def make(client: int) -> Any:
+        return np.zeros((2, 3)), np.zeros(2, np.int64)
+
+    with pytest.raises(DataError, match=words):
+        lazy_columns(**{"make": make, "offsets": np.array([0, 2]), "shape": (3,), **arguments})
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "words"),
+    [
+        (np.nan, 0, "data.source: client 0: got nan in row 0; expected finite numbers"),
+        (1e300, 0, r"client 0: got 1e\+300 in row 0; expected numbers within those of float32"),
+        (0.0, 7, "labels of a client: labels from 7 to 7; expected 0 to 1"),
+    ],
+)
+def test_a_client_that_is_made_wrong_is_one_line(x: float, y: int, words: str) -> None:
+    columns = lazy_columns(lambda i: (np.full((2, 3), x), np.full(2, y)), np.array([0, 2]), (3,))
+    rows = ranges(np.array([0]), np.array([1]))
+    made = ct.Population(*columns, rows, ranges(np.array([1]), np.array([1])), 2)
+
+    def use() -> None:
+        made.histograms()
+        made.x[torch.tensor([0])]
+
+    with pytest.raises(DataError, match=words):
+        use()
+
+
+def test_inputs_are_checked_once_however_often_data_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    from coterie.data import arguments
+
+    checked = []
+    whole = arguments.finite_float32
+    monkeypatch.setattr(
+        arguments, "finite_float32", lambda *given: (checked.append(1), whole(*given))[1]
+    )
+    made = population(x=X.clone())
+    for _ in range(3):
+        made = made.with_parts(made.train[::-1], made.test[::-1])
+    assert len(checked) == 1
+
+
+def test_a_source_of_a_user_may_have_numpy_arrays() -> None:
+    samples = Samples(X.double().numpy(), Y.int().numpy(), classes=2, train_rows=S)  # type: ignore[arg-type]
+    assert (samples.x.dtype, samples.y.dtype) == (torch.float32, torch.int64)
+    parts = make_partition(samples, {"kind": "iid", "clients": 2}, Key(0))
+    assert populate(samples, parts).x is samples.x
+
+
+def test_ranges_are_kept_as_they_are() -> None:
+    assert isinstance(population(train=ranges(np.array([0, 3]), np.array([2, 2]))).train, Ranges)
