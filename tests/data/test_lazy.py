@@ -12,12 +12,13 @@ import torch
 
 import coterie as ct
 from coterie.core.keys import Key
-from coterie.data import Samples, load_partition, save_partition
+from coterie.data import Samples, load_partition
 from coterie.data.lazy import lazy_columns, ranges
 from coterie.data.partitions import Partition, predefined
 from coterie.data.shifts import swap_all
 from coterie.errors import CoterieError, DataError
 from tests.conftest import blobs
+from tests.data.partition_files import write_partition
 from tests.lazy_federations import federation, run_small
 
 
@@ -127,12 +128,12 @@ def test_ranges_round_trip_and_damage_is_refused(tmp_path: Path) -> None:
     assert [len(rows) for rows in parts.train] == [9, 1, 1]
     assert [len(rows) for rows in parts.test] == [1, 0, 1]
     assert parts.samples == 13
-    save_partition(tmp_path / "p.npz", parts)
+    write_partition(tmp_path / "p.npz", parts)
     read = load_partition(tmp_path / "p.npz")
     for split in ("train", "test"):
         pairs = zip(getattr(read, split), getattr(parts, split), strict=True)
         assert all(np.array_equal(a, b) for a, b in pairs)
-    save_partition(
+    write_partition(
         tmp_path / "p.npz",
         Partition(ranges(np.array([-1]), np.array([2])), ranges(np.array([0]), np.array([0]))),
     )

@@ -15,10 +15,10 @@ from coterie.data import (
     load_samples,
     make_partition,
     populate,
-    save_partition,
 )
 from coterie.errors import DataError
 from coterie.sweep.data_hash import hash_partition
+from tests.data.partition_files import write_partition
 
 TABLE = {"kind": "feature_noise", "clients": 5, "noise": 0.8}
 
@@ -34,7 +34,7 @@ def test_noise_grows_from_client_to_client_and_is_drawn_once(tmp_path: Path) -> 
             assert float(added.std()) == pytest.approx(expected, rel=0.05)
     assert torch.equal(data.x, x)
     assert not torch.equal(population.x, x)
-    save_partition(tmp_path / "partition.npz", parts)
+    write_partition(tmp_path / "partition.npz", parts)
     again = populate(data, load_partition(tmp_path / "partition.npz"))
     assert torch.equal(again.x, population.x)
     other = populate(data, make_partition(data, TABLE, Key(4)))

@@ -20,10 +20,10 @@ from coterie.data import (
     load_partition,
     make_partition,
     populate,
-    save_partition,
 )
 from coterie.errors import ConfigError, DataError
 from tests.conftest import real_labels
+from tests.data.partition_files import write_partition
 
 KINDS = (
     *("power_law", "classes", "dirichlet", "ditto", "femnist10", "natural", "iid", "planted"),
@@ -409,7 +409,7 @@ def test_a_wrong_table_is_said_in_one_line(table: dict[str, object], words: str)
 def test_parts_round_trip(how: str, tmp_path: Path) -> None:
     data = samples(np.tile(np.arange(10), 60), 10, 600)
     parts = make_partition(data, {"kind": "planted", "how": how}, Key(0))
-    save_partition(tmp_path / "partition.npz", parts)
+    write_partition(tmp_path / "partition.npz", parts)
     back = load_partition(tmp_path / "partition.npz")
     assert same(parts, back)
     assert back.transform == parts.transform
@@ -420,7 +420,7 @@ def test_parts_round_trip(how: str, tmp_path: Path) -> None:
 
 def test_damaged_parts_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "partition.npz"
-    save_partition(
+    write_partition(
         path,
         Partition(
             (np.array([0, 1]), np.array([2])), (np.array([3]), np.array([], np.int64)), ("a", "b")

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from coterie.core.keys import Key
 from coterie.data.images.styles import restyle
 from coterie.data.loading import populate
-from coterie.data.partitions import PARTITIONS, Partition, load_partition, save_partition
+from coterie.data.partitions import PARTITIONS, Partition, load_partition
 from coterie.data.population import Population
 from coterie.data.samples import Samples
 from coterie.errors import DataError
 from coterie.sweep.data_hash import hash_partition
+from tests.data.partition_files import write_partition
 
 
 def pictures(count: int = 240, side: int = 6) -> Samples:
@@ -187,7 +188,7 @@ def test_what_does_not_go_together_is_said_in_one_line(options: Any, line: str) 
 
 def test_all_of_it_is_stored(tmp_path: Path) -> None:
     parts = partition(groups=2, how="rotate", angles=(0, 15), copies=True, noise=0.1)
-    save_partition(tmp_path / "partition.npz", parts)
+    write_partition(tmp_path / "partition.npz", parts)
     again = load_partition(tmp_path / "partition.npz")
     assert hash_partition(again) == hash_partition(parts)
     one: Population = populate(pictures(), parts)
@@ -213,7 +214,7 @@ def test_all_of_it_is_stored(tmp_path: Path) -> None:
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, name: str, value: np.ndarray) -> None:
     file = tmp_path / "partition.npz"
-    save_partition(file, partition(groups=2, how="rotate", angles=(0, 15), noise=0.1))
+    write_partition(file, partition(groups=2, how="rotate", angles=(0, 15), noise=0.1))
     arrays = dict(np.load(file))
     np.savez(file, **{**arrays, name: value})
     with pytest.raises(DataError, match="not a partition"):

@@ -14,9 +14,10 @@ from hypothesis.extra.numpy import arrays
 
 import coterie as ct
 from coterie.core.keys import Key
-from coterie.data import Samples, load_partition, make_partition, populate, save_partition
+from coterie.data import Samples, load_partition, make_partition, populate
 from coterie.errors import DataError
 from coterie.measures.groups import share_error
+from tests.data.partition_files import write_partition
 
 
 def some_samples(x: torch.Tensor | None = None) -> Samples:
@@ -65,7 +66,7 @@ def test_each_image_is_turned_by_its_concept() -> None:
 
 def test_a_mixture_is_stored(tmp_path: Path) -> None:
     parts = make_partition(some_samples(), {"kind": "planted_mixture", "clients": 6}, Key(0))
-    save_partition(tmp_path / "partition.npz", parts)
+    write_partition(tmp_path / "partition.npz", parts)
     assert np.array_equal(load_partition(tmp_path / "partition.npz").concept, parts.concept)  # type: ignore[arg-type]
     with np.load(tmp_path / "partition.npz") as archive:
         damaged = {**archive, "concept": -np.ones(600, np.int64)}

@@ -19,7 +19,7 @@ from PIL import Image
 from coterie.core.keys import Key
 from coterie.data import SOURCES, load_population, load_samples
 from coterie.data.images.decoding import decode
-from coterie.data.sources import image_files
+from coterie.data.sources import image_datasets
 from coterie.data.sources.generated import synthetic
 from coterie.errors import ConfigError, DataError
 from tests.conftest import real_data
@@ -184,7 +184,7 @@ def test_the_cache_is_used_and_never_trusted(
 ) -> None:
     decoded: list[int] = []
     monkeypatch.setattr(
-        image_files,
+        image_datasets,
         "decode",
         lambda blobs, what="": (decoded.append(len(blobs)), decode(blobs, what))[1],
     )

@@ -182,7 +182,7 @@ def test_mistakes_are_one_line() -> None:
         ct.run(ct.fedavg(), data=data, model=torch.nn.Linear(5, 3), rounds=1, task="regression")
     with pytest.raises(ct.DataError, match="expected the number of classes, or float labels"):
         ct.Population(data.x, torch.arange(480), data.train, data.test)
-    with pytest.raises(ct.DataError, match="population.y: got inf in row 0; expected finite numbers"):
+    with pytest.raises(ct.DataError, match=r"population\.y: got inf in row 0; expected finite"):
         ct.Population(data.x, data.y / 0, data.train, data.test)
     with pytest.raises(ct.ConfigError, match=r"loss = 'quantile', or another headline"):
         regression(headline="pinball")

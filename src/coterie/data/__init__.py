@@ -1,7 +1,7 @@
 """Sources of samples, partitions of them over clients, and shifts of both over time."""
 
 from coterie.data.loading import load_population, load_samples, make_partition, populate
-from coterie.data.partitions import PARTITIONS, Partition, load_partition, save_partition
+from coterie.data.partitions import PARTITIONS, Partition, load_partition
 from coterie.data.population import Population, Split
 from coterie.data.samples import Samples
 from coterie.data.sources import SOURCES
@@ -18,5 +18,4 @@ __all__ = [
     "load_samples",
     "make_partition",
     "populate",
-    "save_partition",
 ]

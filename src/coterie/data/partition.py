@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
-import tempfile
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -100,23 +97,6 @@ def _count_rows(held: tuple[IntArray, ...]) -> int:
 # --- writing --------------------------------------------------------------------------------------
 
 
-def save_partition(path: Path, parts: Partition) -> None:
-    """Write a partition as npz, in one step: a killed writer leaves the old file or none."""
-    # In the same folder: a rename is one step only within a file system.
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(partition_bytes(parts))
-            # On the disk before the rename: else a power cut could leave an empty file.
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
-
-
 def partition_bytes(parts: Partition) -> bytes:
     """A partition as the bytes of an npz file."""
     file = io.BytesIO()
@@ -160,7 +140,7 @@ def partition_arrays(parts: Partition) -> Arrays:
 
 
 def load_partition(path: Path) -> Partition:
-    """Read what `save_partition` wrote."""
+    """Read what `partition_bytes` made."""
     try:
         return partition_of(read_npz(path))
     except (ValueError, KeyError) as error:

@@ -8,7 +8,7 @@ A partition is called as ``partition(samples, key, **options)``. The options are
 from collections.abc import Callable
 from types import MappingProxyType
 
-from coterie.data.partition import Partition, load_partition, partition_bytes, save_partition
+from coterie.data.partition import Partition, load_partition, partition_bytes
 from coterie.data.partitions.dirichlet import dirichlet, dirichlet_by_size
 from coterie.data.partitions.few_classes import majority_classes, shards
 from coterie.data.partitions.iid import feature_noise, iid, quantity_skew
@@ -23,7 +23,6 @@ __all__ = [
     "Partition",
     "load_partition",
     "partition_bytes",
-    "save_partition",
 ]
 
 PARTITIONS: MappingProxyType[str, Callable[..., Partition]] = MappingProxyType(

@@ -15,6 +15,7 @@ from coterie.data.partitions.helpers import (
     Count,
     Fraction,
     apportion,
+    cut_pool,
     shuffle_and_split,
     split_train_test,
     too_many_clients,
@@ -101,8 +102,7 @@ def _shares(skew: Skew, clients: int, beta: float, rng: np.random.Generator) -> 
 def _cut(rows: IntArray, shares: FloatArray, key: Key, least: int) -> list[IntArray]:
     """Shuffled rows, cut in proportion to shares, with so many for everybody at least."""
     counts = least + apportion(shares, len(rows) - least * len(shares))
-    shuffled = key.generator().permutation(rows)
-    return np.split(shuffled, np.cumsum(counts)[:-1])
+    return cut_pool(key.generator().permutation(rows), counts)
 
 
 def feature_noise(
