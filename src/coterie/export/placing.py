@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.own_model import Adapts
@@ -21,7 +23,7 @@ from coterie.local.describe import describe_inputs
 from coterie.methods.placing import rule_without_labels
 from coterie.rules.assigning import Serve
 from coterie.rules.newcomers import BY_INPUTS, ONE_MODEL, WITHOUT_LABELS
-from coterie.runs.spec import outputs_of
+from coterie.runs.spec import ModelOutputs
 from coterie.terminal import counted
 
 KNOWN = "known client"
@@ -47,37 +49,46 @@ class Placed:
 
 def place_clients(source: ExportSource, new: NewRows, task: TaskRecord) -> dict[str, Placed]:
     """The model of each client of the rows."""
-    module = source.composed.module
     if source.shares_nothing:
         _check_known(source, new)
     names = {name: at for at, name in enumerate(source.population.names)}
     groups = source.checkpoint.groups
     serve = source.composed.algorithm.serve
     served = serve(groups)
+    network = ModelOutputs(source.composed.module)
+    # The same for all who are in no group, and not needed where there are none.
+    without_group = cache(lambda: newcomer_vector(serve, groups))
     found = {}
-    for client in dict.fromkeys(new.client.tolist()):
+    for client, mine in rows_of_clients(new).items():
+        labelled = torch.from_numpy(mine[new.labelled[mine]])
         if client in names:
             at = names[client]
             found[client] = Placed(client, int(groups.member[at]), KNOWN, served.vector(at))
-            continue
-        mine = new.client == client
-        labelled = torch.from_numpy(mine & new.labelled)
-        if groups.k > 1 and labelled.any():
+        elif groups.k < 2:
+            found[client] = Placed(client, 0, ONE_MODEL, groups.models[0])
+        elif len(labelled):
             x = new.x[labelled]
-            outputs = [outputs_of(module, vector, x) for vector in groups.models]
+            outputs = [network.of(vector, x) for vector in groups.models]
             group = nearest_group(task, outputs, new.target[labelled])
-            by = placed_by_labels(int(labelled.sum()))
+            by = placed_by_labels(len(labelled))
             found[client] = Placed(client, group, by, groups.models[group])
-        elif groups.k > 1:
+        else:
             by_inputs = group_by_inputs(source, new.x[torch.from_numpy(mine)])
             if by_inputs is None:
-                vector = newcomer_vector(serve, groups)
-                found[client] = Placed(client, -1, WITHOUT_LABELS, vector)
+                found[client] = Placed(client, -1, WITHOUT_LABELS, without_group())
             else:
                 found[client] = Placed(client, by_inputs, BY_INPUTS, groups.models[by_inputs])
-        else:
-            found[client] = Placed(client, 0, ONE_MODEL, groups.models[0])
-    return with_own_parts(source, new, found) if source.keeps else found
+    if source.keeps:
+        return with_own_parts(source, new, found)
+    return found
+
+
+def rows_of_clients(new: NewRows) -> dict[str, IntArray]:
+    """The rows of each client, which come in the order of their first rows."""
+    found: dict[str, list[int]] = {}
+    for row, client in enumerate(new.client.tolist()):
+        found.setdefault(client, []).append(row)
+    return {client: np.array(rows, np.int64) for client, rows in found.items()}
 
 
 def with_own_parts(
@@ -89,11 +100,13 @@ def with_own_parts(
     ids = np.array([names[client] for client in placed])
     vectors = served_models(source, clients, ids)
     known = set(source.population.names)
+    rows = rows_of_clients(new)
     found = {}
     for one, vector in zip(placed.values(), vectors, strict=True):
         by = one.by
         if one.client not in known:
-            by = f"{by}; {own_part_of_newcomers(source, new, one.client)}"
+            labelled = int(new.labelled[rows[one.client]].sum())
+            by = f"{by}; {own_part_of_newcomers(source, labelled)}"
         found[one.client] = replace(one, by=by, vector=vector)
     return found
 
@@ -103,9 +116,12 @@ def with_newcomers(
 ) -> ServedClients:
     """The clients of the run, and behind them the new ones, whose labelled rows are training samples."""
     population = source.population
-    newcomers = [one for one in placed.values() if one.client not in set(population.names)]
+    known = set(population.names)
+    newcomers = [one for one in placed.values() if one.client not in known]
     first = len(population.y)
-    train = [first + np.flatnonzero(new.labelled & (new.client == one.client)) for one in newcomers]
+    rows = rows_of_clients(new)
+    held = [rows[one.client] for one in newcomers]
+    train = [first + mine[new.labelled[mine]] for mine in held]
     nothing = np.empty(0, np.int64)
     more = replace(
         population,
@@ -129,15 +145,16 @@ def _targets(new: NewRows, known: Tensor) -> Tensor:
     return targets
 
 
-def own_part_of_newcomers(source: ExportSource, new: NewRows, client: str) -> str:
-    """What a new client has where those of the run have something of their own, in words."""
+def own_part_of_newcomers(source: ExportSource, labelled: int) -> str:
+    """What a new client with so many labelled rows has where those of the run have something of
+    their own, in words.
+    """
     personal = source.composed.algorithm.serve(source.checkpoint.groups).personal
     if personal is None:
         return UNTRAINED_LAYERS
     if not isinstance(personal.own_model, Adapts):
         return SHARED_MODEL
-    rows = int((new.labelled & (new.client == client)).sum())
-    return f"fitted to its labels in {counted(rows, 'row')}" if rows else NOT_FITTED
+    return f"fitted to its labels in {counted(labelled, 'row')}" if labelled else NOT_FITTED
 
 
 def _check_known(source: ExportSource, new: NewRows) -> None:

@@ -8,19 +8,18 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from coterie.data.tabular.new_rows import NewRows
 from coterie.errors import ConfigError
 from coterie.export.calibration import CalibrationRule, calibration_of
-from coterie.export.placing import Placed, place_clients
+from coterie.export.placing import Placed, place_clients, rows_of_clients
 from coterie.export.source import ExportSource
 from coterie.export.table_files import read_new_rows, task_record
 from coterie.export.table_outputs import TaskRecord, calibrated, columns_of, logits_of
 from coterie.files import csv_text
-from coterie.runs.spec import outputs_of
+from coterie.runs.spec import ModelOutputs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,9 +100,11 @@ def _outputs(source: ExportSource, new: NewRows, placed: Mapping[str, Placed]) -
     # Client by client, since each has a model of its own; then back to the order of the file.
     found: list[Tensor] = []
     order: list[Tensor] = []
+    network = ModelOutputs(source.composed.module)
+    rows = rows_of_clients(new)
     for client, one in placed.items():
-        mine = torch.from_numpy(np.flatnonzero(new.client == client))
-        found.append(outputs_of(source.composed.module, one.vector, new.x[mine]))
+        mine = torch.from_numpy(rows[client])
+        found.append(network.of(one.vector, new.x[mine]))
         order.append(mine)
     outputs = torch.cat(found)
     return outputs[torch.cat(order).argsort()]
