@@ -21,6 +21,9 @@ Transform = Literal["", "relabel", "rotate", "restyle"]
 
 Arrays = dict[str, NDArray[Any]]
 
+# Arrays of whole numbers that a partition may have, and their dimensions.
+_OPTIONAL = {"planted": 1, "relabel": 2, "concept": 1, "turns": 1}
+
 
 @dataclass(frozen=True)
 class Partition:
@@ -115,19 +118,15 @@ def partition_arrays(parts: Partition) -> Arrays:
         arrays[split] = np.concatenate([*rows, np.empty(0, np.int64)])
         arrays[f"{split}_offsets"] = np.cumsum([0, *map(len, rows)], dtype=np.int64)
     arrays["names"] = np.array(parts.names, dtype=np.str_)
-    if parts.planted is not None:
-        arrays["planted"] = parts.planted
-    if parts.relabel is not None:
-        arrays["relabel"] = parts.relabel
-    if parts.concept is not None:
-        arrays["concept"] = parts.concept
+    for name in _OPTIONAL:
+        values = getattr(parts, name)
+        if values is not None:
+            arrays[name] = values
     # Only where there are any, so that files of other partitions stay as they are.
     if parts.styles:
         arrays["styles"] = np.array(parts.styles, dtype=np.str_)
     if parts.copies > 1:
         arrays["copies"] = np.array(parts.copies, dtype=np.int64)
-    if parts.turns is not None:
-        arrays["turns"] = parts.turns
     if parts.noise is not None:
         arrays["noise"] = parts.noise
         arrays["noise_seed"] = np.array(parts.noise_seed, dtype=np.int64)
@@ -165,18 +164,21 @@ def partition_of(arrays: Arrays) -> Partition:
     transform = str(arrays["transform"])
     if transform not in get_args(Transform):
         raise ValueError(f"unknown transform {transform!r}")
+    noise, noise_seed = _noise(arrays, len(train))
     parts = Partition(
         train,
         test,
         tuple(map(str, names)),
-        _optional(arrays, "planted", 1),
-        cast(Transform, transform),
-        _optional(arrays, "relabel", 2),
-        _optional(arrays, "concept", 1),
-        _styles(arrays),
-        _copies(arrays),
-        _optional(arrays, "turns", 1),
-        *_noise(arrays, len(train)),
+        transform=cast(Transform, transform),
+        styles=_styles(arrays),
+        copies=_copies(arrays),
+        noise=noise,
+        noise_seed=noise_seed,
+        **{
+            name: _integers(arrays[name], name, dimensions)
+            for name, dimensions in _OPTIONAL.items()
+            if name in arrays
+        },
     )
     _check_values(parts)
     return parts
@@ -252,12 +254,6 @@ def _ranges(arrays: Arrays, split: str) -> tuple[IntArray, ...]:
     if len(start) != len(size) or start.min(initial=0) < 0 or size.min(initial=0) < 0:
         raise ValueError(f"{split} ranges out of range")
     return ranges(start, size)
-
-
-def _optional(arrays: Arrays, name: str, ndim: int) -> IntArray | None:
-    if name not in arrays:
-        return None
-    return _integers(arrays[name], name, ndim)
 
 
 def _integers(array: NDArray[Any], name: str, ndim: int) -> IntArray:
