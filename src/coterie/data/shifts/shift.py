@@ -64,19 +64,7 @@ def require_classes(name: str, population: Population) -> None:
 
 
 def combined(shifts: Sequence[Shift]) -> Shift:
-    """Several shifts, one after another in every round, each with a stream of its own.
-
-    Example:
-        >>> import torch
-        >>> from coterie.data.shifts import rotate_labels, swap_all
-        >>> y = torch.tensor([0, 1])
-        >>> p = Population(torch.zeros(2, 1), y, ([0], [1]), ([], []), classes=2)
-        >>> both = combined([swap_all(1.0, "all"), rotate_labels(0, count=1)])
-        >>> start = FederationSnapshot.start(p)
-        >>> snapshot = both(start, p, 0, np.zeros(2, bool), Key(0, round=0))
-        >>> [event["shift"] for event in snapshot.events], snapshot.changed.tolist()
-        (['swap_all', 'rotate_labels'], [0, 1])
-    """
+    """Several shifts, one after another in every round, each with a stream of its own."""
 
     def shift(
         snapshot: FederationSnapshot, initial: Population, round: int, warm: Mask, key: Key
@@ -96,12 +84,7 @@ def combined(shifts: Sequence[Shift]) -> Shift:
 
 @dataclass(frozen=True, slots=True)
 class RoundSchedule:
-    """Rounds ``start, start + every, ...`` before ``stop``, at most ``times`` of them.
-
-    Example:
-        >>> [t for t in range(12) if RoundSchedule(start=2, stop=9, every=3).due(t)]
-        [2, 5, 8]
-    """
+    """Rounds ``start, start + every, ...`` before ``stop``, at most ``times`` of them."""
 
     start: int = 0
     stop: int | None = None
