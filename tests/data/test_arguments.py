@@ -178,7 +178,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "fewer groups": ({"planted": [0]}, r"\.planted: got shape \[1\]; expected \[2\]"),
     "fewer concepts": ({"concept": [0, 1]}, r"\.concept: got shape \[2\]; expected \[6\]"),
     "no copies": ({"copies": 0}, r"\.copies: got 0; expected at least 1"),
-    "odd copies": ({"copies": 4}, r"\.copies: got 4 of 6 samples; expected a divisor"),
     "no mapping": ({"naive": [1.0]}, r"\.naive: got list; expected predictions by name"),
     "short naive": ({"naive": {"last": [1.0]}}, r"\.naive: got 1 values of 'last'; expected 6"),
     "no table": ({"table": {}}, r"\.table: got dict; expected what coterie.load made"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -140,6 +141,17 @@ def test_labels_are_flipped_for_attackers_alone() -> None:
         assert (now == expected).all()
         assert (after.test[client] == before.test[client]).all()
     assert (after.sizes("train") == before.sizes("train")).all()
+
+
+def test_changed_samples_keep_their_true_group() -> None:
+    before = blobs()
+    concept = np.arange(len(before.y)) % 3
+    before = replace(before, concept=concept, naive={"last": before.y.float()})
+    after = poisoned(before, label_flip(), ATTACKERS)
+    for client in range(before.clients):
+        held = before.train[client]
+        assert np.array_equal(after.concept[after.train[client]], concept[held])  # type: ignore[index]
+        assert torch.equal(after.naive["last"][after.train[client]], before.y[held].float())
 
 
 def test_a_shared_sample_stays_honest_for_the_honest() -> None:

@@ -166,10 +166,6 @@ class Population:
                 )
         if not self.sizes("train").any():
             raise DataError("population.train: no client has a training sample; expected one")
-        if len(self.y) % self.copies:
-            raise DataError(
-                f"population.copies: got {self.copies} of {len(self.y)} samples; expected a divisor"
-            )
         for name, values in self.naive.items():
             if len(values) != len(self.y):
                 raise DataError(

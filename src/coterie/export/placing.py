@@ -130,6 +130,10 @@ def with_newcomers(
         train=(*population.train, *train),
         test=(*population.test, *(nothing for _ in newcomers)),
         names=(*population.names, *(one.client for one in newcomers)),
+        # Of the run's own samples and clients alone, and no model is made of them.
+        naive={},
+        planted=None,
+        concept=None,
     )
     groups = source.checkpoint.groups
     member = np.append(groups.member, [one.group for one in newcomers])

@@ -206,6 +206,7 @@ def poisoned(population: Population, attack: Attack, attackers: IntArray) -> Pop
     xs = [population.x]
     ys = [population.y]
     end = len(population.y)
+    copied = torch.from_numpy(np.concatenate([population.train[i] for i in attackers.tolist()]))
     for client in attackers.tolist():
         rows = torch.from_numpy(population.train[client])
         x, y = attack.poison(population.x[rows], population.y[rows], population.classes)
@@ -213,4 +214,15 @@ def poisoned(population: Population, attack: Attack, attackers: IntArray) -> Pop
         ys.append(y)
         train[client] = np.arange(end, end + len(y))
         end += len(y)
-    return replace(population, x=torch.cat(xs), y=torch.cat(ys), train=tuple(train))
+    concept = population.concept
+    if concept is not None:
+        concept = np.append(concept, concept[copied.numpy()])
+    naive = {name: torch.cat([of, of[copied]]) for name, of in population.naive.items()}
+    return replace(
+        population,
+        x=torch.cat(xs),
+        y=torch.cat(ys),
+        train=tuple(train),
+        concept=concept,
+        naive=naive,
+    )
