@@ -1,4 +1,4 @@
-"""Files: written whole after a kill at any moment, with values as JSON and CSV can hold them."""
+"""Files: written whole after a kill at any moment, with values as JSON, CSV and Markdown hold them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import io
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -199,3 +200,35 @@ def cell_text(cell: str) -> str:
         ('=1+1', 'ann')
     """
     return cell.removeprefix("'")
+
+
+def markdown_lines(
+    header: Sequence[str], rows: Iterable[Sequence[str]], align: str = ""
+) -> list[str]:
+    """A table as lines of Markdown.
+
+    Args:
+        align: a letter for each column, ``l`` or ``r``; default all left.
+
+    Example:
+        >>> print(*markdown_lines(["name", "gain"], [["a|b", "0.5"]], "lr"), sep=chr(10))
+        | name | gain |
+        | --- | ---: |
+        | a\\|b | 0.5 |
+    """
+    rules = ["---:" if letter == "r" else "---" for letter in align.ljust(len(header), "l")]
+    escaped = [[escape_cell(text) for text in row] for row in rows]
+    cells = [[escape_cell(name) for name in header], rules, *escaped]
+    return [f"| {' | '.join(row)} |" for row in cells]
+
+
+def escape_cell(text: str) -> str:
+    """Text for a cell of a Markdown table.
+
+    Example:
+        >>> print(escape_cell("a|b <i> *c* _d_ my_mod:e"))
+        a\\|b &lt;i> \\*c\\* \\_d\\_ my_mod:e
+    """
+    # Within a word an underscore is one in Markdown, too.
+    escaped = re.sub(r"([\\|*`\[\]]|(?<![^\W_])_|_(?![^\W_]))", r"\\\1", text.replace("\n", " "))
+    return escaped.replace("&", "&amp;").replace("<", "&lt;")

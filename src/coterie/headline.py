@@ -36,6 +36,11 @@ class Headline:
         return self.label or self.name
 
     @property
+    def capital(self) -> str:
+        """The name at the beginning of a sentence."""
+        return self.title[0].upper() + self.title[1:]
+
+    @property
     def best_key(self) -> str:
         """What the best value is called in a summary: ``max`` or ``min``."""
         if self.better == "higher":

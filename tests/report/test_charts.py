@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from coterie.report import RunView
-from coterie.report.charts.accuracy import accuracy_chart
-from coterie.report.charts.clients import map_chart, mix_chart, rotated_to_axes
-from coterie.report.charts.rounds import agreement_chart, divergence_chart, shift_chart
+from coterie.report.figures.accuracy import accuracy_chart
+from coterie.report.figures.clients import map_chart, mix_chart, rotated_to_axes
+from coterie.report.figures.measured import agreement_chart, divergence_chart
+from coterie.report.figures.shifts import shift_chart
 from coterie.report.series import series_of
 from tests.report.pages import COURSE, both_methods, data_of, grouped, plain, rows
 
@@ -54,8 +55,8 @@ def test_accuracy_chart_marks_the_first_newcomer():
 
 @pytest.mark.parametrize(("groups", "width"), [(3, 640), (20, 640), (20, 320)])
 def test_legends_of_files_fit_the_width(groups, width):
-    from coterie.report.charts.gains import gain_chart, ranked_gains
-    from coterie.report.charts.style import LEGEND_LEFT, legend_columns, legend_widths
+    from coterie.report.figures.gains import gain_chart, ranked_gains
+    from coterie.report.figures.style import LEGEND_LEFT, legend_columns, legend_widths
 
     many = RunView("x", rows(0.5), np.arange(60) % groups, ["c"] * 60, client_accuracy=np.ones(60))
     spec = gain_chart(ranked_gains(many, many), many, many)
@@ -139,7 +140,7 @@ def test_a_long_curve_is_thinned_and_keeps_its_end():
 
 
 def test_members_are_shown_one_by_one_or_by_their_number():
-    from coterie.report.charts.members import member_chart
+    from coterie.report.figures.members import member_chart
     from coterie.report.view import Stay, stays_of
 
     run = both_methods()[1]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from coterie.report import RunView, headline
-from coterie.report.charts.accuracy import accuracy_chart
+from coterie.report.figures.accuracy import accuracy_chart
 from tests.report.pages import both_methods, data_of, grouped, plain
 
 

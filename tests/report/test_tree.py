@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from coterie.report.charts.dendrogram import dendrogram
-from coterie.report.charts.heat_map import heat_map
+from coterie.report.figures.heat_map import heat_map
+from coterie.report.figures.trees import dendrogram
 from coterie.report.tree import Tree
 from tests.report.pages import HOSTILE, data_of, linkage_memory
 

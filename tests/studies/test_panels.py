@@ -12,7 +12,6 @@ from coterie.runs.folder.store import RunFolder
 from coterie.studies.reproduce import PAPERS
 from coterie.studies.reproduce.computed import FORMULAS
 from coterie.studies.reproduce.outcome import DistanceMap, Outcome
-from coterie.studies.reproduce.panel_charts import panel_chart
 from coterie.studies.reproduce.panels import (
     CURVES,
     BarPanel,
@@ -246,7 +245,7 @@ def test_a_legend_names_the_paper_only_where_it_prints_a_value(tmp_path: Path) -
         (tmp_path / name).mkdir()
         panels = panels_of(drawn, outcomes_of(drawn, tmp_path / name))
         bars = next(panel for panel in panels if isinstance(panel, BarPanel))
-        assert panel_chart(bars)["encoding"]["color"]["scale"]["domain"] == whose
+        assert bars.spec()["encoding"]["color"]["scale"]["domain"] == whose
 
 
 def test_bars_have_our_values_and_the_printed_ones(tmp_path: Path) -> None:
@@ -293,7 +292,7 @@ def test_a_scatter_has_the_points_of_its_own_line() -> None:
     assert [panel.title for panel in panels] == ["mnist-mclr", "femnist-mclr", "synthetic-mclr"]
     assert [panel.points[1] for panel in panels] == [(0, 2.0), (1, 2.0), (2, 2.0)]
     assert {panel.axes for panel in panels} == {("EDC", "MADC")}
-    spec = panel_chart(panels[1])
+    spec = panels[1].spec()
     assert spec["encoding"]["x"]["title"] == "EDC"
     assert spec["encoding"]["y"]["title"] == "MADC"
     # A line without points, as one whose data are missing, has no panel.
@@ -312,7 +311,7 @@ def test_a_matrix_has_the_distances_of_its_own_line() -> None:
     panels = [one for one in panels_of(fig1, outcomes) if isinstance(one, DistancePanel)]
     assert [panel.title for panel in panels] == ["lenet5", "lenet5-final"]
     assert [panel.shown for panel in panels] == maps
-    (cells, sides) = panel_chart(panels[1])["datasets"].values()
+    (cells, sides) = panels[1].spec()["datasets"].values()
     assert {cell["distance"] for cell in cells} == {0.0, 2.0}
     # Clients of a group stand side by side, so the second comes first.
     assert [side["who"] for side in sides] == ["b", "a"]
@@ -325,6 +324,6 @@ def test_every_panel_can_be_drawn(tmp_path: Path) -> None:
         drawn = table(of, name)
         (tmp_path / name).mkdir(exist_ok=True)
         for panel in panels_of(drawn, outcomes_of(drawn, tmp_path / name)):
-            spec = panel_chart(panel)
+            spec = panel.spec()
             assert spec["width"] == "container"
             assert "layer" in spec or "mark" in spec

@@ -18,8 +18,8 @@ from coterie.sweep import comparison
 from coterie.sweep.comparison import Difference, Row, SweepTable, paired, tabulate
 from coterie.sweep.measured import Measured, measure
 from coterie.sweep.plan import make_plan
-from coterie.sweep.table import column_names, comparison_markdown, latex, notes, row_texts
-from coterie.sweep.table_files import comparison_csv
+from coterie.sweep.table import column_names, notes, row_texts
+from coterie.sweep.table_files import comparison_csv, comparison_markdown, latex
 
 HOSTILE = "a|b_c & <i> 5% \\x [y] ~^"
 

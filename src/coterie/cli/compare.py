@@ -148,8 +148,14 @@ def run_sweep(
     from coterie.sweep.comparison import tabulate
     from coterie.sweep.grid import ATTACKERS
     from coterie.sweep.runner import sweep
-    from coterie.sweep.scores_table import score_columns, score_notes, score_rows
-    from coterie.sweep.table import column_names, notes, row_texts
+    from coterie.sweep.table import (
+        column_names,
+        notes,
+        row_texts,
+        score_columns,
+        score_notes,
+        score_rows,
+    )
     from coterie.sweep.table_files import write_tables
     from coterie.terminal import columns_table, console, say
 

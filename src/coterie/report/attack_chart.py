@@ -9,7 +9,7 @@ from pathlib import Path
 import altair as alt
 import pandas as pd
 
-from coterie.report.charts.style import PERCENT, RUNS, Spec, colour_by, to_spec
+from coterie.report.figures.style import PERCENT, RUNS, Spec, colour_by, to_spec
 from coterie.report.files import draw
 from coterie.sweep.comparison import SweepTable
 from coterie.sweep.grid import ATTACKERS

@@ -10,7 +10,7 @@ from typing import Any
 from coterie.config.problems import Problem
 from coterie.config.wording import nearest
 from coterie.errors import ConfigError
-from coterie.report.charts.style import Spec, legend_columns
+from coterie.report.figures.style import Spec, legend_columns
 from coterie.report.sections import charts_of
 from coterie.report.view import RunView
 

@@ -10,7 +10,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from coterie.report.charts.style import pack
+from coterie.report.figures.style import pack
 from coterie.report.section import Section
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Required, TypedDict
 
+Table = tuple[list[str], list[list[Any]]]  # the heads of its columns, and its rows
+
 
 class Chart(TypedDict, total=False):
     """A chart of a section.
@@ -13,13 +15,13 @@ class Chart(TypedDict, total=False):
         id: of its element; also its name on the command line and as a file.
         spec: its Vega-Lite specification.
         title: where a section has several.
-        table: the same as columns and rows.
+        table: the same as text, for those who do not read charts.
     """
 
     id: Required[str]
     spec: Required[dict[str, Any]]
     title: str
-    table: tuple[list[str], list[list[Any]]]
+    table: Table
 
 
 class Section(TypedDict, total=False):
@@ -35,7 +37,7 @@ class Section(TypedDict, total=False):
             others right.
         texts: each a name and a long text, which is folded.
         part: sections that follow each other with the same part stand under its heading.
-        wide: several charts stand two beside each other.
+        wide: several charts stand two side by side.
         square: the chart is no wider than it is high.
     """
 
@@ -48,3 +50,8 @@ class Section(TypedDict, total=False):
     part: str
     wide: bool
     square: bool
+
+
+def chart_section(title: str, note: str, name: str, spec: dict[str, Any], table: Table) -> Section:
+    """A section of one chart, which is also shown as a table."""
+    return {"title": title, "note": note, "charts": [{"id": name, "spec": spec, "table": table}]}

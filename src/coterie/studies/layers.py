@@ -29,7 +29,7 @@ from coterie.errors import QuorumError
 from coterie.files import csv_text
 from coterie.files import plain as plain_values
 from coterie.math.labellings import adjusted_rand_index
-from coterie.report.charts.heat_map import heat_map
+from coterie.report.figures.heat_map import heat_map
 from coterie.report.files import refuse_unwritable_output
 from coterie.report.render import render_page
 from coterie.report.section import Chart, Section

@@ -79,6 +79,7 @@ class SweepTable:
 
     Args:
         without_model: what predictions without a model reach, the mean over runs.
+        measured: the figures of the runs that are done, by their ids.
     """
 
     keys: tuple[str, ...]
@@ -89,6 +90,7 @@ class SweepTable:
     rows: tuple[Row, ...]
     headline: Headline = ACCURACY
     without_model: Mapping[str, float] = field(default_factory=dict)
+    measured: Mapping[str, Measured] = field(default_factory=dict, repr=False)
 
 
 def check_choices(
@@ -157,16 +159,21 @@ def tabulate(
             first.setdefault(_comparison_key(ours, theirs), (index, row))
     rows = _with_distinct_values(list(first.values()), plan)
     headline = headline_for(plan)
-    naive = _mean_without_model([one.without_model for one in measured.values()])
-    return SweepTable(plan.keys, plan.seeds, baseline, target, figure, rows, headline, naive)
-
-
-def _mean_without_model(known: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    found: dict[str, list[float]] = {}
-    for one in known:
-        for name, value in one.items():
-            found.setdefault(name, []).append(value)
-    return {name: statistics.fmean(values) for name, values in found.items()}
+    naive: dict[str, list[float]] = {}
+    for one in measured.values():
+        for name, value in one.without_model.items():
+            naive.setdefault(name, []).append(value)
+    return SweepTable(
+        plan.keys,
+        plan.seeds,
+        baseline,
+        target,
+        figure,
+        rows,
+        headline,
+        {name: statistics.fmean(values) for name, values in naive.items()},
+        measured,
+    )
 
 
 def _comparison_key(ours: Sequence[SweepRun], theirs: Sequence[SweepRun]) -> tuple[Any, ...]:

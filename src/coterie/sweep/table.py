@@ -1,11 +1,10 @@
-"""The table of a sweep as text, Markdown and LaTeX, with notes on what its columns mean."""
+"""The tables of a sweep as text, with notes on what their columns mean: one of the algorithms, and one
+of how they serve single clients."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-
 from coterie.headline import Headline
+from coterie.runs.scores import NOTE, OF_CLIENTS, protocol_notes
 from coterie.sweep.comparison import Row, SweepTable
 from coterie.sweep.measured import Figure
 from coterie.terminal import amount, printable
@@ -17,19 +16,6 @@ FIGURES: dict[Figure, tuple[str, str]] = {
     "last10_mean": ("last ten", "mean of the last ten evaluated rounds"),
     "max": ("best", "best round"),
     "final": ("final", "last evaluated round"),
-}
-TEX = {
-    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    # After `\\` LaTeX would read a bracket as the space between two rows.
-    "[": "{[}",
-    "]": "{]}",
-    '"': r"\textquotedbl{}",
 }
 
 
@@ -72,9 +58,7 @@ def _texts(row: Row, has_target: bool, headline: Headline) -> list[str]:
     ]
     if has_target:
         texts.append(_rounds_text(row))
-    moved = "-"
-    if row.bytes is not None:
-        moved = amount(row.bytes)
+    moved = "-" if row.bytes is None else amount(row.bytes)
     return [*texts, moved, _number(row.seconds)]
 
 
@@ -95,10 +79,10 @@ def _rounds_text(row: Row) -> str:
     return rounds
 
 
-def _number(value: float | None) -> str:
+def _number(value: float | None, digits: int = 1) -> str:
     if value is None:
         return "-"
-    return f"{value:.1f}"
+    return f"{value:.{digits}f}"
 
 
 # --- notes ----------------------------------------------------------------------------------------
@@ -112,7 +96,7 @@ def notes(table: SweepTable) -> list[str]:
     if one_seed:
         over = f"of one seed ({table.seeds[0]})"
     title = table.headline.title
-    lines = [f"{title[0].upper()}{title[1:]}: {FIGURES[table.figure][1]}, {over}."]
+    lines = [f"{table.headline.capital}: {FIGURES[table.figure][1]}, {over}."]
     if table.headline.better == "lower":
         lines[0] += " Lower is better."
     points = ", in points" if table.headline.unit == "%" else ""
@@ -182,83 +166,33 @@ def _scored_notes(table: SweepTable) -> list[str]:
     counts = {row.scored for row in table.rows if row.scored is not None}
     if len(counts) < 2:
         return []
-    each = []
-    for row in table.rows:
-        count = "-"
-        if row.scored is not None:
-            count = f"{row.scored:.0f}"
-        each.append(f"{printable(row.algorithm)} {count}")
+    each = [f"{printable(row.algorithm)} {_number(row.scored, 0)}" for row in table.rows]
     return [
         "Not all rows score the same clients, since a client counts once it has a group; more "
         f"rounds give every client one. Clients scored at the end: {', '.join(each)}."
     ]
 
 
-# --- Markdown and LaTeX ---------------------------------------------------------------------------
+# --- how single clients are served ----------------------------------------------------------------
 
 
-def comparison_markdown(table: SweepTable) -> str:
-    """The table as Markdown."""
-    return markdown_table(column_names(table), row_texts(table), 1 + len(table.keys), notes(table))
+def score_columns(table: SweepTable) -> list[str]:
+    """The names of the columns of the second table."""
+    return ["algorithm", *table.keys, "scored", table.headline.title, *OF_CLIENTS]
 
 
-def markdown_table(
-    names: Sequence[str], rows: Sequence[Sequence[str]], texts: int, below: Sequence[str]
-) -> str:
-    """A table as Markdown.
-
-    Args:
-        texts: how many columns are texts; the others are numbers.
-    """
-    rules = ["---"] * texts + ["---:"] * (len(names) - texts)
-    cells = [[escape_cell(name) for name in names], rules]
-    cells += [[escape_cell(text) for text in row] for row in rows]
-    lines = [f"| {' | '.join(row)} |" for row in cells]
-    lines.append("")
-    lines += [escape_cell(note) for note in below]
-    return "\n".join(lines) + "\n"
-
-
-def escape_cell(text: str) -> str:
-    """Text for a cell of a Markdown table.
-
-    Example:
-        >>> print(escape_cell("a|b <i> *c* my_mod:d"))
-        a\\|b &lt;i> \\*c\\* my\\_mod:d
-    """
-    return re.sub(r"([\\|*_`\[\]])", r"\\\1", text).replace("&", "&amp;").replace("<", "&lt;")
-
-
-def latex(table: SweepTable) -> str:
-    """The table as LaTeX, for the package ``booktabs``."""
-    names = column_names(table)
-    texts = 1 + len(table.keys)
-    alignment = "l" * texts + "r" * (len(names) - texts)
-    comments = [f"% {note}" for note in ["needs \\usepackage{booktabs}", *notes(table)]]
-    lines = [
-        *comments,
-        rf"\begin{{tabular}}{{{alignment}}}",
-        r"\toprule",
-        _latex_row(names),
-        r"\midrule",
-        *(_latex_row(row) for row in row_texts(table)),
-        r"\bottomrule",
-        r"\end{tabular}",
+def score_rows(table: SweepTable) -> list[list[str]]:
+    """The rows as text: one for each row of the sweep and way of scoring."""
+    return [
+        [printable(row.algorithm), *(printable(value) for value in row.values), *one.texts]
+        for row in table.rows
+        for one in row.scores
     ]
-    return "\n".join(lines) + "\n"
 
 
-def _latex_row(texts: list[str]) -> str:
-    return " & ".join(escape_latex(text) for text in texts) + r" \\"
-
-
-def escape_latex(text: str) -> str:
-    """Text for a cell of a LaTeX table; a sign before a number is set as mathematics.
-
-    Example:
-        >>> print(escape_latex("a_b & 5 %"), escape_latex("-1.20"))
-        a\\_b \\& 5 \\% $-$1.20
-    """
-    # Letter by letter, so that what one replacement puts in is not replaced again.
-    safe = "".join(TEX.get(letter, letter) for letter in text)
-    return re.sub(r"(?<![^ ])([+-])(?=\d)", r"$\1$", safe)
+def score_notes(table: SweepTable) -> list[str]:
+    """What the scores are of, and what the columns mean."""
+    scores = [one for row in table.rows for one in row.scores]
+    if not scores:
+        return []
+    return [*protocol_notes(scores), NOTE.format(table.headline.capital)]

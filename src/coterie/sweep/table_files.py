@@ -1,84 +1,38 @@
-"""The files of a sweep: its table as Markdown, CSV and LaTeX, and its runs as CSV."""
+"""The files of a sweep: its tables as Markdown, CSV and LaTeX, and its runs as CSV."""
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from coterie.files import csv_text, refuse_unwritable
+from coterie.files import csv_text, escape_cell, markdown_lines, refuse_unwritable
 from coterie.sweep.comparison import Row, SweepTable
-from coterie.sweep.measured import Figure, measure
-from coterie.sweep.plan import SweepPlan, SweepRun
-from coterie.sweep.run_once import is_done
-from coterie.sweep.scores_table import scores_csv, scores_markdown
-from coterie.sweep.table import comparison_markdown, latex
+from coterie.sweep.plan import SweepPlan
+from coterie.sweep.table import (
+    column_names,
+    notes,
+    row_texts,
+    score_columns,
+    score_notes,
+    score_rows,
+)
 
-Value = str | float | None
-
-
-def comparison_csv(table: SweepTable) -> str:
-    """The table as CSV: fractions, bytes and seconds as numbers, empty where nothing is known."""
-    head = ["algorithm", *table.keys]
-    head += ["runs", table.headline.name, "sd", "difference", "low", "high", "pairs"]
-    if table.target is None:
-        head.append("bytes")
-    else:
-        head += ["target", "reached", "rounds_to_target", "bytes_to_target"]
-    rows = [_csv_row(row, table.target) for row in table.rows]
-    return csv_text([*head, "seconds"], rows, end="\n")
-
-
-def _csv_row(row: Row, target: float | None) -> list[Value]:
-    # Empty cells, not dashes, where nothing is known: a column stays one of numbers.
-    values: list[Value] = [row.algorithm, *row.values, row.done, row.mean, row.sd]
-    values += _difference_values(row)
-    if target is not None:
-        values += [target, row.reached, row.rounds]
-    return [*values, row.bytes, row.seconds]
-
-
-def _difference_values(row: Row) -> list[Value]:
-    found = row.difference
-    if found is None:
-        return [None, None, None, None]
-    if found.half is None:
-        return [found.mean, None, None, found.pairs]
-    # Both ends, not half the width: a plot needs no arithmetic.
-    return [found.mean, found.mean - found.half, found.mean + found.half, found.pairs]
-
-
-def runs_csv(
-    plan: SweepPlan,
-    out: Path,
-    target: float | None = None,
-    figure: Figure = "last10_mean",
-    column: str = "accuracy",
-) -> str:
-    """Every run as a line of CSV, with the name of its folder."""
-    head = ["run", "algorithm", "seed", *plan.keys, "done", column]
-    if target is None:
-        head.append("bytes")
-    else:
-        head += ["rounds_to_target", "bytes_to_target"]
-    rows = []
-    # All of the plan, also those that are not done: a table with holes says that it has them.
-    for run in plan.runs:
-        values = [value for _, value in run.point]
-        figures = _run_figures(run, out, target, figure)
-        rows.append([run.id, run.algorithm, run.seed, *values, *figures])
-    return csv_text([*head, "seconds"], rows, end="\n")
-
-
-def _run_figures(run: SweepRun, out: Path, target: float | None, figure: Figure) -> list[Value]:
-    rounds: list[Value] = []
-    if not is_done(run, out):
-        if target is not None:
-            rounds = [None]
-        return [0, None, *rounds, None, None]
-    found = measure(out / run.id, target, figure)
-    if target is not None:
-        rounds = [found.rounds]
-    return [1, found.value, *rounds, found.bytes, found.seconds]
+TEX = {
+    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    # After `\\` LaTeX would read a bracket as the space between two rows.
+    "[": "{[}",
+    "]": "{]}",
+    '"': r"\textquotedbl{}",
+}
 
 
 def write_tables(table: SweepTable, plan: SweepPlan, out: Path) -> list[Path]:
@@ -92,7 +46,7 @@ def write_tables(table: SweepTable, plan: SweepPlan, out: Path) -> list[Path]:
         "table.csv": comparison_csv(table),
         "table.tex": latex(table),
         "scores.csv": scores_csv(table),
-        "runs.csv": runs_csv(plan, out, table.target, table.figure, table.headline.name),
+        "runs.csv": runs_csv(table, plan),
     }
     with refuse_unwritable(out):
         for name, text in texts.items():
@@ -101,3 +55,139 @@ def write_tables(table: SweepTable, plan: SweepPlan, out: Path) -> list[Path]:
             hidden.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
             hidden.replace(out / name)
     return [out / name for name in texts]
+
+
+# --- Markdown and LaTeX ---------------------------------------------------------------------------
+
+
+def comparison_markdown(table: SweepTable) -> str:
+    """The first table as Markdown."""
+    return _markdown(column_names(table), row_texts(table), 1 + len(table.keys), notes(table))
+
+
+def scores_markdown(table: SweepTable) -> str:
+    """The second table as Markdown, below an empty line; nothing before a run is done."""
+    rows = score_rows(table)
+    if not rows:
+        return ""
+    texts = 2 + len(table.keys)
+    return "\n" + _markdown(score_columns(table), rows, texts, score_notes(table))
+
+
+def _markdown(
+    names: Sequence[str], rows: Sequence[Sequence[str]], texts: int, below: Sequence[str]
+) -> str:
+    lines = markdown_lines(names, rows, _alignment(names, texts))
+    return "\n".join([*lines, "", *map(escape_cell, below)]) + "\n"
+
+
+def _alignment(names: Sequence[str], texts: int) -> str:
+    """Texts are set left, and the numbers after them right."""
+    return "l" * texts + "r" * (len(names) - texts)
+
+
+def latex(table: SweepTable) -> str:
+    """The first table as LaTeX, for the package ``booktabs``."""
+    names = column_names(table)
+    comments = [f"% {note}" for note in ["needs \\usepackage{booktabs}", *notes(table)]]
+    lines = [
+        *comments,
+        rf"\begin{{tabular}}{{{_alignment(names, 1 + len(table.keys))}}}",
+        r"\toprule",
+        _latex_row(names),
+        r"\midrule",
+        *(_latex_row(row) for row in row_texts(table)),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _latex_row(texts: Sequence[str]) -> str:
+    return " & ".join(escape_latex(text) for text in texts) + r" \\"
+
+
+def escape_latex(text: str) -> str:
+    """Text for a cell of a LaTeX table; a sign before a number is set as mathematics.
+
+    Example:
+        >>> print(escape_latex("a_b & 5 %"), escape_latex("-1.20"))
+        a\\_b \\& 5 \\% $-$1.20
+    """
+    # Letter by letter, so that what one replacement puts in is not replaced again.
+    safe = "".join(TEX.get(letter, letter) for letter in text)
+    return re.sub(r"(?<![^ ])([+-])(?=\d)", r"$\1$", safe)
+
+
+# --- CSV ------------------------------------------------------------------------------------------
+# Empty cells, not dashes, where nothing is known: a column stays one of numbers.
+
+
+def comparison_csv(table: SweepTable) -> str:
+    """The first table as CSV: fractions, bytes and seconds as numbers."""
+    return _csv([_record(row, table) for row in table.rows])
+
+
+def _record(row: Row, table: SweepTable) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "algorithm": row.algorithm,
+        **dict(zip(table.keys, row.values, strict=True)),
+        "runs": row.done,
+        table.headline.name: row.mean,
+        "sd": row.sd,
+        **dict.fromkeys(("difference", "low", "high", "pairs")),
+    }
+    paired = row.difference
+    if paired is not None:
+        found |= {"difference": paired.mean, "pairs": paired.pairs}
+    if paired is not None and paired.half is not None:
+        # Both ends, not half the width: a plot needs no arithmetic.
+        found |= {"low": paired.mean - paired.half, "high": paired.mean + paired.half}
+    if table.target is None:
+        return {**found, "bytes": row.bytes, "seconds": row.seconds}
+    reached = {"target": table.target, "reached": row.reached, "rounds_to_target": row.rounds}
+    return {**found, **reached, "bytes_to_target": row.bytes, "seconds": row.seconds}
+
+
+def runs_csv(table: SweepTable, plan: SweepPlan) -> str:
+    """Every run as a line of CSV, with the name of its folder."""
+    records = []
+    # All of the plan, also those that are not done: a table with holes says that it has them.
+    for run in plan.runs:
+        one = table.measured.get(run.id)
+        found: dict[str, Any] = {
+            "run": run.id,
+            "algorithm": run.algorithm,
+            "seed": run.seed,
+            **dict(run.point),
+            "done": int(one is not None),
+            table.headline.name: one and one.value,
+        }
+        if table.target is None:
+            found["bytes"] = one and one.bytes
+        else:
+            found |= {"rounds_to_target": one and one.rounds, "bytes_to_target": one and one.bytes}
+        records.append({**found, "seconds": one and one.seconds})
+    return _csv(records)
+
+
+def scores_csv(table: SweepTable) -> str:
+    """The second table as CSV, fractions as numbers."""
+    head = ["algorithm", *table.keys, "scored"]
+    head += [table.headline.name, "mean", "worst_tenth", "spread", "jain"]
+    rows = [
+        [
+            row.algorithm,
+            *row.values,
+            one.way.name,
+            *(one.value, one.mean, one.worst_tenth, one.spread, one.jain),
+        ]
+        for row in table.rows
+        for one in row.scores
+    ]
+    return csv_text(head, rows, end="\n")
+
+
+def _csv(records: Sequence[Mapping[str, Any]]) -> str:
+    rows = [list(record.values()) for record in records]
+    return csv_text(list(records[0]), rows, end="\n")

@@ -19,7 +19,7 @@ from coterie.deploy.server.scores import COLUMN
 from coterie.deploy.watch.status import FederationStatus, read_status, refuse_strange_state
 from coterie.deploy.watch.tables import status_tables
 from coterie.errors import ConfigError, CoterieError
-from coterie.report.charts.style import GROUPS
+from coterie.report.figures.style import GROUPS
 from coterie.report.render import page_style
 
 REFRESH = 5  # seconds after which a browser asks again

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from coterie.errors import ConfigError
-from coterie.files import csv_text, plain
+from coterie.files import csv_text, escape_cell, markdown_lines, plain
 from coterie.studies.advise.answer import Advice, evidence
 from coterie.studies.advise.configuration import short_toml
 from coterie.studies.advise.trials import HELD_OUT, Trial
-from coterie.sweep.table import escape_cell
 from coterie.terminal import amount, counted, printable
 
 CLIENTS_SHOWN = 12  # of a group
@@ -111,7 +110,9 @@ def advice_markdown(advice: Advice) -> str:
     """The advice as Markdown."""
     lines = [f"# {advice.headline}", ""]
     lines += [f"- {line}" for line in evidence(advice)]
-    lines += ["", *_markdown_table(advice), "", *_explanation(advice), "", "## Groups", ""]
+    names = trial_columns(advice)
+    table = markdown_lines(names, trial_rows(advice), "l".ljust(len(names), "r"))
+    lines += ["", *table, "", *_explanation(advice), "", "## Groups", ""]
     lines += _group_lines(advice)
     if advice.rates:
         tried = ", ".join(
@@ -128,18 +129,10 @@ def advice_markdown(advice: Advice) -> str:
     return "\n".join(lines)
 
 
-def _markdown_table(advice: Advice) -> Iterator[str]:
-    names = trial_columns(advice)
-    rules = ["---", *["---:"] * (len(names) - 1)]
-    for row in (names, rules, *trial_rows(advice)):
-        yield f"| {' | '.join(escape_cell(text) for text in row)} |"
-
-
 def _explanation(advice: Advice) -> list[str]:
     """What the columns mean."""
-    title = advice.best.headline.title
     return [
-        f"{title[0].upper()}{title[1:]}: of the models after {counted(advice.budget.rounds, 'round')}, on a fifth of each",
+        f"{advice.best.headline.capital}: of the models after {counted(advice.budget.rounds, 'round')}, on a fifth of each",
         f"client's training samples, held out; mean over {counted(advice.budget.seeds, 'seed')}.",
         "",
         "Gain: over the better of the two FedAvg. A warm start is the cold start of FedGroup with",

@@ -10,7 +10,6 @@ from coterie.models import spec
 from coterie.runs.compose import compose
 from coterie.runs.data import load_data
 from coterie.studies.reproduce.data_lines import (
-    MeasurePairs,
     cpd_cut,
     layer_distances,
     measure_pairs,
@@ -24,7 +23,7 @@ from coterie.studies.reproduce.papers import Line
 Formula = Callable[[Line, str | None], float]
 
 LOADING_SECONDS = 1.5  # to read the data of a line
-TRAINING_SECONDS = 4.0  # to train every client once, beside that
+TRAINING_SECONDS = 4.0  # to train every client once, in addition to that
 
 
 # --- FlexCFL, Fig. 6: model-sized transfers -------------------------------------------------------
@@ -70,21 +69,9 @@ def ifca_mig_transfers(N: int, K: int, T: int, m: int, p: float, **_: Any) -> fl
     return ifca_transfers(N=N, K=K, T=T, m=m) + m * moved
 
 
-def _flexcfl(line: Line, root: str | None) -> float:
-    return flexcfl_transfers(**line.arguments) / fedavg_transfers(**line.arguments)
-
-
-def _ifca(line: Line, root: str | None) -> float:
-    return ifca_transfers(**line.arguments) / fedavg_transfers(**line.arguments)
-
-
-def _fesem(line: Line, root: str | None) -> float:
-    """FeSEM moves what FedAvg moves: a model down and one up for each participant."""
-    return 1.0
-
-
-def _ifca_mig(line: Line, root: str | None) -> float:
-    return ifca_mig_transfers(**line.arguments) / fedavg_transfers(**line.arguments)
+def _relative(transfers: Callable[..., float]) -> Formula:
+    """Transfers of a method as a multiple of FedAvg's."""
+    return lambda line, root: transfers(**line.arguments) / fedavg_transfers(**line.arguments)
 
 
 def _eta_extra(line: Line, root: str | None) -> float:
@@ -96,19 +83,12 @@ def _eta_extra(line: Line, root: str | None) -> float:
 # --- FedGSP, Fig. 6: time and traffic -------------------------------------------------------------
 
 
-def _algorithm(line: Line) -> Mapping[str, Any]:
-    """FedGSP with the paper's settings, or FedAvg."""
-    name = "fedavg"
-    if line.arguments["growth"] == "log":
-        name = "fedgsp"
-    return {"name": name}
-
-
 def _cost(quantity: Quantity) -> Formula:
-    """What the rounds of a line cost."""
+    """What the rounds of a line cost by FedGSP with the paper's settings, or by FedAvg."""
 
     def compute(line: Line, root: str | None) -> float:
-        return cost(quantity, _algorithm(line), line.arguments["rounds"])
+        name = "fedgsp" if line.arguments["growth"] == "log" else "fedavg"
+        return cost(quantity, {"name": name}, line.arguments["rounds"])
 
     return compute
 
@@ -158,10 +138,10 @@ FORMULAS: Mapping[str, Formula] = {
     "d_comm": _cost("d_comm"),
     "time_saved": _time_saved,
     "traffic_saved": _traffic_saved,
-    "ifca": _ifca,
-    "fesem": _fesem,
-    "ifca_mig": _ifca_mig,
-    "flexcfl": _flexcfl,
+    "ifca": _relative(ifca_transfers),
+    "fesem": _relative(fedavg_transfers),
+    "ifca_mig": _relative(ifca_mig_transfers),
+    "flexcfl": _relative(flexcfl_transfers),
     "flexcfl_eta": _eta_extra,
     "sent": sent_ratio,
     "cpd_cut": cpd_cut,
@@ -187,14 +167,11 @@ def compute_line(line: Line, root: str | None = None) -> Outcome:
             return Outcome(line, problem=missing)
     try:
         if line.compute == "madc_edc":
-            return _scatter(line, measure_pairs(compose(line.config(root))))
+            # The value says how well a line fits the points that are drawn.
+            pairs = measure_pairs(compose(line.config(root)))
+            return Outcome(line, (pairs.correlation,), points=pairs.sample())
         if line.compute == "separation":
             return layer_distances(line, root)
         return Outcome(line, (float(FORMULAS[line.compute](line, root)),))
     except DataError as error:
         return Outcome(line, problem=" ".join(str(error).split()))
-
-
-def _scatter(line: Line, pairs: MeasurePairs) -> Outcome:
-    """A line whose value says how well a line fits the points that are drawn."""
-    return Outcome(line, (pairs.correlation,), points=pairs.sample())

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from coterie.measures.costs import Costs, GroupsInRound, constant, growing, rounds_to_target
 from coterie.runs.folder.store import RunFolder
+from coterie.runs.scores import mean_of_known
 from coterie.runs.summary import covered, figures_of
 from coterie.studies.reproduce.papers import How, Line
 
@@ -20,7 +21,7 @@ from coterie.studies.reproduce.papers import How, Line
 Quantity = Literal["t_comp", "t_comm", "d_comm"]
 
 
-def groups_in_round(algorithm: Mapping[str, Any]) -> GroupsInRound:
+def _groups_in_round(algorithm: Mapping[str, Any]) -> GroupsInRound:
     """How many groups train in a round: FedGSP's grow, all others train a client each."""
     clients = Costs().clients
     if algorithm["name"] != "fedgsp":
@@ -46,7 +47,7 @@ def cost(quantity: Quantity, algorithm: Mapping[str, Any], rounds: int) -> float
     """
     costs = Costs(kappa=algorithm.get("kappa", 0.3))
     if quantity == "t_comp":
-        return costs.computation(rounds, groups_in_round(algorithm))
+        return costs.computation(rounds, _groups_in_round(algorithm))
     if quantity == "t_comm":
         return costs.communication(rounds)
     return costs.traffic(rounds) / 1e9
@@ -60,41 +61,10 @@ Rows = Sequence[Row]
 Metric = Callable[[Rows, Row, Line], float | None]
 
 
-def median_accuracy(rows: Rows) -> float | None:
-    """Median accuracy of the rounds in which all clients have a group, in percent.
-
-    Example:
-        >>> assigned = [(0.9, 1), (0.5, 2), (0.7, 2)]
-        >>> median_accuracy([{"accuracy": a, "clients_assigned": n} for a, n in assigned])
-        60.0
-    """
-    # Earlier rounds score only some of the clients.
-    accuracies = [row["accuracy"] for row in covered(rows)]
-    if not accuracies:
+def _percent(fraction: float | None) -> float | None:
+    if fraction is None:
         return None
-    return 100 * statistics.median(accuracies)
-
-
-def mean_local_accuracy(rows: Rows) -> float | None:
-    """Mean of the clients' accuracies in the last evaluated round, in percent."""
-    found = _values(rows, "accuracy_mean")
-    if not found:
-        return None
-    return 100 * found[-1]
-
-
-def mean_last_local_accuracy(rows: Rows) -> float | None:
-    """Mean of the accuracies of the clients' last local networks in the last evaluated round, in
-    percent.
-
-    Example:
-        >>> mean_last_local_accuracy([{"accuracy_local_mean": 0.75}, {}])
-        75.0
-    """
-    found = _values(rows, "accuracy_local_mean")
-    if not found:
-        return None
-    return 100 * found[-1]
+    return 100 * fraction
 
 
 def _values(rows: Rows, key: str) -> list[float]:
@@ -102,70 +72,21 @@ def _values(rows: Rows, key: str) -> list[float]:
     return [row[key] for row in rows if row.get(key) is not None]
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    if not values:
-        return None
-    return statistics.fmean(values)
-
-
-def _accuracy(summary: Row, figure: str) -> float | None:
-    """An accuracy of ``summary.json``, in percent."""
-    fraction: float | None = summary["accuracy"][figure]
-    if fraction is None:
-        return None
-    return 100 * fraction
-
-
-def _max(rows: Rows, summary: Row, line: Line) -> float | None:
-    return _accuracy(summary, "max")
+def _last(rows: Rows, key: str) -> float | None:
+    return next(reversed(_values(rows, key)), None)
 
 
 def _last10(rows: Rows, summary: Row, line: Line) -> float | None:
-    return _accuracy(summary, "last10_mean")
-
-
-def _end(rows: Rows, summary: Row, line: Line) -> float | None:
-    """Mean of the evaluations in the last ten rounds, however many of them were evaluated."""
-    found = _mean(_values(rows[-10:], "accuracy"))
-    if found is None:
-        return None
-    return 100 * found
+    return _percent(summary["accuracy"]["last10_mean"])
 
 
 def _median(rows: Rows, summary: Row, line: Line) -> float | None:
-    return median_accuracy(rows)
-
-
-def _mean_local(rows: Rows, summary: Row, line: Line) -> float | None:
-    return mean_local_accuracy(rows)
-
-
-def _mean_last_local(rows: Rows, summary: Row, line: Line) -> float | None:
-    return mean_last_local_accuracy(rows)
-
-
-def _rounds_to(rows: Rows, summary: Row, line: Line) -> float | None:
-    return rounds_to_target(rows, line.target)
-
-
-def _discrepancy_mean(rows: Rows, summary: Row, line: Line) -> float | None:
-    return _mean(_values(rows, "discrepancy"))
-
-
-def _discrepancy_var(rows: Rows, summary: Row, line: Line) -> float | None:
-    # The variance of all rounds of a run, which are no sample of more of them.
-    return statistics.pvariance(_values(rows, "discrepancy") or [0.0])
-
-
-def _transfers(rows: Rows, summary: Row, line: Line) -> float | None:
-    return float(sum(row["transfers"]["flexcfl"] for row in rows))
-
-
-def _sent_bytes(rows: Rows, summary: Row, line: Line) -> float | None:
-    """Everything that was sent, down and up, in bytes."""
-    return float(
-        sum(sum(row["transfers"][way] for way in ("down_bytes", "up_bytes")) for row in rows)
-    )
+    """Median accuracy of the rounds in which all clients have a group, in percent."""
+    # Earlier rounds score only some of the clients.
+    accuracies = _values(covered(rows), "accuracy")
+    if not accuracies:
+        return None
+    return 100 * statistics.median(accuracies)
 
 
 def _test_loss(rows: Rows, summary: Row, line: Line) -> float | None:
@@ -185,6 +106,12 @@ def _loss_rise(rows: Rows, summary: Row, line: Line) -> float | None:
     return losses[-1] - min(losses)
 
 
+def _sent_bytes(rows: Rows, summary: Row, line: Line) -> float | None:
+    """Everything that was sent, down and up, in bytes."""
+    moved = [row["transfers"] for row in rows]
+    return float(sum(one["down_bytes"] + one["up_bytes"] for one in moved))
+
+
 def _cost_to_target(quantity: Quantity) -> Metric:
     """What a method costs by the paper's formulas, until its run reached the target."""
 
@@ -198,16 +125,21 @@ def _cost_to_target(quantity: Quantity) -> Metric:
 
 
 METRICS: Mapping[str, Metric] = {
-    "max": _max,
+    "max": lambda rows, summary, line: _percent(summary["accuracy"]["max"]),
     "last10": _last10,
-    "end": _end,
+    # The mean of the evaluations in the last ten rounds, however many of them were evaluated.
+    "end": lambda rows, _, line: _percent(mean_of_known(_values(rows[-10:], "accuracy"))),
     "median": _median,
-    "mean_local": _mean_local,
-    "mean_last_local": _mean_last_local,
-    "rounds_to": _rounds_to,
-    "discrepancy_mean": _discrepancy_mean,
-    "discrepancy_var": _discrepancy_var,
-    "transfers": _transfers,
+    # Means over the clients in the last evaluated round; the second is of their last local networks.
+    "mean_local": lambda rows, _, line: _percent(_last(rows, "accuracy_mean")),
+    "mean_last_local": lambda rows, _, line: _percent(_last(rows, "accuracy_local_mean")),
+    "rounds_to": lambda rows, _, line: rounds_to_target(rows, line.target),
+    "discrepancy_mean": lambda rows, _, line: mean_of_known(_values(rows, "discrepancy")),
+    # The variance of all rounds of a run, which are no sample of more of them.
+    "discrepancy_var": lambda rows, _, line: statistics.pvariance(
+        _values(rows, "discrepancy") or [0.0]
+    ),
+    "transfers": lambda rows, _, line: float(sum(row["transfers"]["flexcfl"] for row in rows)),
     "sent_bytes": _sent_bytes,
     "test_loss": _test_loss,
     "loss_rise": _loss_rise,
@@ -246,5 +178,4 @@ def read_run(folder: Path, line: Line) -> RunValues:
         # As if the run had ended there: a run has one row a round.
         rows = rows[: line.until]
         summary["accuracy"] = figures_of(rows)
-    value = METRICS[line.metric](rows, summary, line)
-    return RunValues(value, METRICS["last10"](rows, summary, line))
+    return RunValues(METRICS[line.metric](rows, summary, line), _last10(rows, summary, line))

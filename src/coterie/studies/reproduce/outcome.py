@@ -96,54 +96,35 @@ def value_text(value: float | None, line: Line) -> str:
     """A value in its line's unit, ``-`` for none."""
     if value is None:
         return "-"
+    digits = {"count": ",.1f", "number": ".3g", "ratio": ".2f"}.get(line.unit, ".1f")
     if line.unit == "count" and float(value).is_integer():
-        return f"{value:,.0f}"
-    if line.unit == "count":
-        return f"{value:,.1f}"
-    if line.unit == "number" and abs(value) >= 10:
-        return f"{value:,.1f}"
-    if line.unit == "number":
-        return f"{value:.3g}"
-    if line.unit == "ratio":
-        return f"{value:.2f}"
-    return f"{value:.1f}"
+        digits = ",.0f"
+    elif line.unit == "number" and abs(value) >= 10:
+        digits = ",.1f"
+    return format(value, digits)
 
 
 def outcome_row(outcome: Outcome) -> list[str]:
     """A row of the page as text, in the order of `COLUMNS`."""
     line = outcome.line
-    return [
-        line.name,
-        _printed_text(line),
-        _ours_text(outcome),
-        _difference_text(outcome),
-        _last10_text(outcome),
-        _rounds_text(outcome),
-        _notes_text(outcome),
-    ]
-
-
-def _printed_text(line: Line) -> str:
-    text = value_text(line.printed, line)
+    printed = value_text(line.printed, line)
     if line.printed_std is not None:
-        text += f" ± {line.printed_std:g}"
-    return text
-
-
-def _ours_text(outcome: Outcome) -> str:
-    text = value_text(outcome.mean, outcome.line)
+        printed += f" ± {line.printed_std:g}"
+    ours = value_text(outcome.mean, line)
     if outcome.spread is not None:
-        text += f" ± {value_text(outcome.spread, outcome.line)}"
-    return text
-
-
-def _difference_text(outcome: Outcome) -> str:
-    if outcome.difference is None:
-        return "-"
-    text = value_text(outcome.difference, outcome.line)
-    if text.startswith("-"):
-        return text
-    return f"+{text}"
+        ours += f" ± {value_text(outcome.spread, line)}"
+    difference = value_text(outcome.difference, line)
+    if not difference.startswith("-"):
+        difference = f"+{difference}"
+    rounds = "-"
+    if outcome.rounds:
+        rounds = f"{outcome.rounds} of {line.full_rounds}"
+    notes = [*line.notes, outcome.problem]
+    if line.compute and outcome.values:
+        notes.append("computed")
+    # A row and its column may have the same note.
+    noted = ", ".join(note for note in dict.fromkeys(notes) if note)
+    return [line.name, printed, ours, difference, _last10_text(outcome), rounds, noted]
 
 
 def _last10_text(outcome: Outcome) -> str:
@@ -151,20 +132,4 @@ def _last10_text(outcome: Outcome) -> str:
     is_accuracy = outcome.line.metric in ("max", "median") and outcome.line.how == "value"
     if not is_accuracy or not outcome.last10:
         return "-"
-    return f"{sum(outcome.last10) / len(outcome.last10):.1f}"
-
-
-def _rounds_text(outcome: Outcome) -> str:
-    if not outcome.rounds:
-        return "-"
-    return f"{outcome.rounds} of {outcome.line.full_rounds}"
-
-
-def _notes_text(outcome: Outcome) -> str:
-    # A row and its column may have the same note.
-    notes = list(dict.fromkeys(outcome.line.notes))
-    if outcome.problem:
-        notes.append(outcome.problem)
-    if outcome.line.compute and outcome.values:
-        notes.append("computed")
-    return ", ".join(notes)
+    return f"{statistics.fmean(outcome.last10):.1f}"

@@ -1,6 +1,7 @@
 """The panels of a paper's figures: curves by round, bars, maps of two options, scatters, distances.
 
-What they show is what the lines of a table, and the runs behind them, say.
+What they show is what the lines of a table, and the runs behind them, say. Each kind of panel is a
+record that draws itself.
 """
 
 from __future__ import annotations
@@ -8,24 +9,37 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import altair as alt
 import numpy as np
+import pandas as pd
 
+from coterie.report.figures.heat_map import heat_map
+from coterie.report.figures.style import (
+    GROUPS,
+    LABELS,
+    RUNS,
+    TOOLTIP_POINTS,
+    Spec,
+    colour_by,
+    round_axis,
+    to_spec,
+)
 from coterie.report.series import CurvePoint, Series
-from coterie.report.view import RunView
+from coterie.report.view import RunView, displayed_round
 from coterie.runs.folder.store import RunFolder
 from coterie.studies.reproduce.outcome import DistanceMap, Outcome
 from coterie.studies.reproduce.papers import Line, PaperTable, Unit
 
+HEIGHT = 260  # pixels
+OURS = "ours"
+PRINTED = "paper"
+
 
 @dataclass(frozen=True)
 class PanelSeries:
-    """A curve of a panel.
-
-    Args:
-        points: by round: mean, least and greatest over the seeds.
-    """
+    """A curve of a panel: by round, mean, least and greatest over the seeds."""
 
     label: str
     points: tuple[CurvePoint, ...]
@@ -38,11 +52,43 @@ class CurvePanel:
     title: str
     axis: str
     series: tuple[PanelSeries, ...]
+    note: ClassVar[str] = (
+        "Each curve is the mean over the seeds, in a band from the lowest to the highest."
+    )
+
+    def spec(self) -> Spec:
+        """The chart."""
+        rows: list[dict[str, Any]] = [
+            {
+                "round": displayed_round(point.round),
+                "method": series.label,
+                "mean": point.mean,
+                "low": point.low,
+                "high": point.high,
+            }
+            for series in self.series
+            for point in series.points
+        ]
+        names = [series.label for series in self.series]
+        # No two methods of a panel look alike, as far as there are enough colours.
+        palette = RUNS if len(names) <= len(RUNS) else LABELS
+        scale = alt.Scale(zero=False)
+        base = alt.Chart(pd.DataFrame(rows)).encode(
+            round_axis("round:Q"), color=colour_by("method", names, palette, "method")
+        )
+        value = alt.Tooltip("mean:Q", format=".4g", title=self.axis)
+        lines = base.mark_line(strokeWidth=2.2, point=TOOLTIP_POINTS).encode(
+            y=alt.Y("mean:Q", title=self.axis, scale=scale), tooltip=["method:N", "round:Q", value]
+        )
+        # The band of the seeds lies under the lines.
+        band = base.mark_area(opacity=0.16, line=False, tooltip=False)
+        bands = band.encode(y=alt.Y("low:Q", scale=scale), y2="high:Q")
+        return to_spec(alt.layer(bands, lines), HEIGHT)
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A line's value beside the printed one."""
+    """A line's value next to the printed one."""
 
     label: str
     ours: float
@@ -56,6 +102,27 @@ class BarPanel:
     title: str
     axis: str
     bars: tuple[Bar, ...]
+    note: ClassVar[str] = "Each bar is the mean over the seeds."
+
+    def spec(self) -> Spec:
+        """The chart."""
+        rows = []
+        for bar in self.bars:
+            rows.append({"line": bar.label, "whose": OURS, "value": bar.ours})
+            if bar.printed is not None:
+                rows.append({"line": bar.label, "whose": PRINTED, "value": bar.printed})
+        # A legend that names the paper would promise bars where it prints no value.
+        whose = [OURS, PRINTED] if any(row["whose"] == PRINTED for row in rows) else [OURS]
+        order = [bar.label for bar in self.bars]
+        chart = alt.Chart(pd.DataFrame(rows)).mark_bar()
+        encoded = chart.encode(
+            colour_by("whose", whose, (GROUPS[0], RUNS[0]), None),
+            x=alt.X("line:N", title=None, sort=order, axis=alt.Axis(labelAngle=-30)),
+            xOffset=alt.XOffset("whose:N", sort=whose),
+            y=alt.Y("value:Q", title=self.axis),
+            tooltip=["line:N", "whose:N", alt.Tooltip("value:Q", format=".4g")],
+        )
+        return to_spec(encoded, HEIGHT)
 
 
 @dataclass(frozen=True)
@@ -65,6 +132,24 @@ class GridPanel:
     title: str
     axes: tuple[str, str]
     cells: tuple[tuple[float, float, float], ...]
+    note: ClassVar[str] = "Each cell is the mean over the seeds; darker is more."
+
+    def spec(self) -> Spec:
+        """The chart."""
+        across, up = self.axes
+        frame = pd.DataFrame(self.cells, columns=[across, up, "value"])
+        base = alt.Chart(frame).encode(
+            x=alt.X(f"{across}:O", title=across), y=alt.Y(f"{up}:O", title=up, sort="descending")
+        )
+        # Low values are good in a map of losses: they are light.
+        cells = base.mark_rect().encode(
+            color=alt.Color("value:Q", scale=alt.Scale(scheme="blues"), legend=None),
+            tooltip=[f"{across}:O", f"{up}:O", alt.Tooltip("value:Q", format=".4g")],
+        )
+        middle = (frame["value"].min() + frame["value"].max()) / 2
+        dark = alt.condition(f"datum.value > {middle}", alt.value("white"), alt.value("#222"))
+        texts = base.mark_text(fontSize=12).encode(alt.Text("value:Q", format=".3f"), color=dark)
+        return to_spec(alt.layer(cells, texts), HEIGHT)
 
 
 @dataclass(frozen=True)
@@ -74,6 +159,23 @@ class ScatterPanel:
     title: str
     axes: tuple[str, str]
     points: tuple[tuple[float, float], ...]
+    note: ClassVar[str] = "Each point is a pair of clients."
+
+    def spec(self) -> Spec:
+        """The chart."""
+        across, up = self.axes
+        frame = pd.DataFrame(self.points, columns=["across", "up"])
+        # Faint points, so that their density shows where many lie on each other.
+        points = alt.Chart(frame).mark_circle(size=14, opacity=0.35, color=GROUPS[0])
+        encoded = points.encode(
+            x=alt.X("across:Q", title=across),
+            y=alt.Y("up:Q", title=up),
+            tooltip=[
+                alt.Tooltip("across:Q", format=".3f", title=across),
+                alt.Tooltip("up:Q", format=".3f", title=up),
+            ],
+        )
+        return to_spec(encoded, HEIGHT)
 
 
 @dataclass(frozen=True)
@@ -82,6 +184,18 @@ class DistancePanel:
 
     title: str
     shown: DistanceMap
+    note: ClassVar[str] = (
+        "Each cell is the distance of two clients' weights. The strips at the top and at the left "
+        "are the groups of clients with the same labels."
+    )
+
+    def spec(self) -> Spec:
+        """The chart."""
+        groups = np.array(self.shown.groups)
+        # Clients of a group stand side by side, so that a layer that tells them apart shows blocks.
+        order = np.argsort(groups, kind="stable")
+        distance = np.array(self.shown.distance)
+        return heat_map(distance, order, groups, self.shown.names, HEIGHT, small=True)
 
 
 Panel = CurvePanel | BarPanel | GridPanel | ScatterPanel | DistancePanel
@@ -154,9 +268,10 @@ def panels_of(table: PaperTable, outcomes: Sequence[Outcome]) -> list[Panel]:
         if drawings.grid is not None:
             found += _grid_panels(row, drawings.grid, members)
         if drawings.scatter is not None:
-            found += _scatter_panels(row, drawings.scatter, members)
+            axes = drawings.scatter
+            found += [ScatterPanel(row, axes, one.points) for one in members if one.points]
         if drawings.distances:
-            found += _distance_panels(row, members)
+            found += [DistancePanel(row, one.distances) for one in members if one.distances]
     return found
 
 
@@ -272,17 +387,3 @@ def _grid_panels(row: str, axes: tuple[str, str], outcomes: Iterable[Outcome]) -
     if not cells:
         return []
     return [GridPanel(_title(row, axis), axes, tuple(cells))]
-
-
-def _scatter_panels(
-    title: str, axes: tuple[str, str], outcomes: Iterable[Outcome]
-) -> list[ScatterPanel]:
-    return [ScatterPanel(title, axes, outcome.points) for outcome in outcomes if outcome.points]
-
-
-def _distance_panels(title: str, outcomes: Iterable[Outcome]) -> list[DistancePanel]:
-    return [
-        DistancePanel(title, outcome.distances)
-        for outcome in outcomes
-        if outcome.distances is not None
-    ]

@@ -9,7 +9,7 @@ import altair as alt
 import pandas as pd
 
 from coterie.headline import Headline
-from coterie.report.charts.style import RUNS, Spec, colour_by, round_axis, to_spec
+from coterie.report.figures.style import RUNS, Spec, colour_by, round_axis, to_spec
 from coterie.report.section import Chart, Section
 from coterie.studies.scoreboard.figures import Ranking, SuiteFigures
 from coterie.studies.scoreboard.running import DEFAULTS

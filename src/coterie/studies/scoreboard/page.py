@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-from coterie.files import replace_file
+from coterie.files import markdown_lines, replace_file
 from coterie.report.render import render_page
 from coterie.report.section import Chart, Section
 from coterie.studies.scoreboard.charts import curve_sections, rank_chart
@@ -102,22 +102,15 @@ def _intro(figures: SuiteFigures) -> str:
 def markdown(figures: SuiteFigures) -> str:
     """The page as Markdown."""
     lines = [f"# Scoreboard: {figures.suite.name}", "", f"{result_sentence(figures)}.", ""]
-    lines += [_intro(figures), "", *_markdown_table(FEDERATION_COLUMNS, _federation_rows(figures))]
+    federations = markdown_lines(FEDERATION_COLUMNS, _federation_rows(figures))
+    lines += [_intro(figures), "", *federations, ""]
     for table in tables(figures):
         lines += [f"## {table.title}", "", table.note, ""]
-        lines += _markdown_table(table.columns, table.rows)
+        lines += [*markdown_lines(table.columns, table.rows), ""]
     refused = refusals(figures)
     if refused:
         lines += ["## Not run", "", *(f"- {name}: {why}" for name, why in refused), ""]
     return "\n".join(lines)
-
-
-def _markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    def row(texts: Sequence[str]) -> str:
-        safe = [text.replace("|", "\\|").replace("\n", " ") for text in texts]
-        return f"| {' | '.join(safe)} |"
-
-    return [row(columns), row(["---"] * len(columns)), *map(row, rows), ""]
 
 
 # --- HTML -----------------------------------------------------------------------------------------

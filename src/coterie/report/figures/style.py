@@ -1,4 +1,4 @@
-"""What all charts share: colours, the axis of rounds, and the form of a finished specification."""
+"""What all figures share: colours, the axis of rounds, and the form of a finished specification."""
 
 from __future__ import annotations
 
@@ -33,6 +33,9 @@ LABELS = (
 OTHER_COLOURS = {NO_GROUP: "#647080", SEVERAL_GROUPS: "#8d97a3"}
 OTHER_NAMES = {NO_GROUP: "no group", SEVERAL_GROUPS: "several"}
 
+MOST_ROWS = 12  # of the table of a chart
+MOST_COLUMNS = 12
+
 # Lines carry invisible points: without them a tooltip would answer only at the line itself.
 TOOLTIP_POINTS = {"size": 60, "opacity": 0, "tooltip": True}
 
@@ -42,6 +45,11 @@ LEGEND_SYMBOL = 28  # with the gaps around it
 LETTER = 7
 LEGEND_LEFT = 70  # the axis at its left
 COLOUR_BAR = 220  # with the gap after it
+
+
+def tooltip(*fields: str | alt.Tooltip) -> list[alt.Tooltip]:
+    """What is shown of a mark that is pointed at."""
+    return [one if isinstance(one, alt.Tooltip) else alt.Tooltip(one) for one in fields]
 
 
 def colour_by(

@@ -1,4 +1,4 @@
-"""The tree in which clients were merged."""
+"""How clients were merged, and who is near whom."""
 
 from __future__ import annotations
 
@@ -6,15 +6,52 @@ from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
+import numpy as np
 import pandas as pd
 
-from coterie.core.arrays import IntArray
-from coterie.report.charts.style import Spec, colour_by_group, group_name, to_spec
+from coterie.core.arrays import FloatArray, IntArray
+from coterie.report.figures.heat_map import heat_map
+from coterie.report.figures.style import (
+    MOST_COLUMNS,
+    MOST_ROWS,
+    Spec,
+    colour_by_group,
+    group_name,
+    to_spec,
+    tooltip,
+)
+from coterie.report.section import Section, Table, chart_section
 from coterie.report.tree import Bracket, Tree, brackets
+from coterie.report.view import RunView
 
 MOST_NAMES = 40  # clients whose names are written under the tree
 LETTERS = 16  # of such a name
 GROUND = alt.datum(0)  # the height at which the clients stand
+TREE_NOTE = (
+    "Two branches meet at the height of the distance between them. Colour is the group. A grey "
+    "branch holds clients of several groups."
+)
+DISTANCE_NOTE = (
+    "Distances between clients, in the order of the tree above. The strips show their groups."
+)
+
+
+def tree_sections(run: RunView, number: int) -> list[Section]:
+    """The tree of the merges and the distances between the clients, where they were kept."""
+    tree = run.tree
+    # A tree of more clients than the run has is of another run.
+    if tree is None or len(run.groups) <= tree.leaves.max():
+        return []
+    spec = dendrogram(tree, run.groups, run.names)
+    title = "How clients were merged"
+    found = [chart_section(title, TREE_NOTE, f"tree-{number}", spec, merge_table(tree))]
+    if tree.proximity is None:
+        return found
+    names = [str(run.names[i]) for i in tree.leaves]
+    spec = heat_map(tree.proximity, tree.rows, run.groups[tree.leaves], names)
+    table = distance_table(tree, run.groups)
+    near = chart_section("Who is near whom", DISTANCE_NOTE, f"near-{number}", spec, table)
+    return [*found, {**near, "square": True}]
 
 
 def dendrogram(tree: Tree, groups: IntArray, names: Sequence[str]) -> Spec:
@@ -35,7 +72,7 @@ def dendrogram(tree: Tree, groups: IntArray, names: Sequence[str]) -> Spec:
         for i, c in enumerate(tree.order)
     ]
     leaves = alt.Chart(pd.DataFrame(clients)).encode(
-        x=across, tooltip=[alt.Tooltip("client:N"), alt.Tooltip("group:N")]
+        x=across, tooltip=tooltip("client:N", "group:N")
     )
     size = 30 if n > MOST_NAMES else 60
     marks = leaves.mark_point(filled=True, size=size, opacity=1).encode(colour, y=GROUND)
@@ -72,7 +109,7 @@ def _branches(merges: Sequence[Bracket], across: alt.X, colour: alt.Color) -> al
         colour,
         alt.Detail("merge:N"),
         order=alt.Order("corner:O"),
-        tooltip=[alt.Tooltip("group:N"), alt.Tooltip("height:Q", format=".4g")],
+        tooltip=tooltip("group:N", alt.Tooltip("height:Q", format=".4g")),
     )
 
 
@@ -90,3 +127,33 @@ def _cut(threshold: float, n: int) -> list[Any]:
         base.mark_rule(strokeDash=[5, 4], opacity=0.7),
         text.encode(x=alt.X("x:Q"), text=alt.Text("text:N")),
     ]
+
+
+def merge_table(tree: Tree) -> Table:
+    """The last merges of a tree, from the highest."""
+    # The last merges are those that decide the groups.
+    last = tree.links[::-1][:MOST_ROWS]
+    rows = [[f"{distance:.4g}", f"{int(clients)}"] for *_, distance, clients in last]
+    return ["distance at the merge", "clients under it"], rows
+
+
+def distance_table(tree: Tree, groups: np.ndarray) -> Table:
+    """Mean distance between the clients of two groups."""
+    assert tree.proximity is not None
+    of_leaves = groups[tree.leaves]
+    known = [int(group) for group in np.unique(of_leaves)][:MOST_COLUMNS]
+    rows = []
+    for a in known:
+        blocks = [tree.proximity[np.ix_(of_leaves == a, of_leaves == b)] for b in known]
+        cells = [_mean(block, a == b) for b, block in zip(known, blocks, strict=True)]
+        rows.append([group_name(a), *cells])
+    return ["mean distance", *map(group_name, known)], rows
+
+
+def _mean(block: FloatArray, same_group: bool) -> str:
+    if same_group:
+        # A client's distance to itself says nothing of its group.
+        block = block[~np.eye(len(block), dtype=bool)]
+    if not block.size:
+        return "-"
+    return f"{block.mean():.4g}"

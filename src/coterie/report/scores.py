@@ -32,13 +32,12 @@ def scores_section(series: Sequence[Series]) -> list[Section]:
             rows.append([one.name, way, *((figure, "figure") for figure in figures)])
     if not rows:
         return []
-    title = series[0].headline.title
-    capital = f"{title[0].upper()}{title[1:]}"
-    notes = [*protocol_notes(found), NOTE.format(capital)]
+    headline = series[0].headline
+    notes = [*protocol_notes(found), NOTE.format(headline.capital)]
     if any(one.many_seeds for one in series):
         notes.append(SEEDS_NOTE)
     notes += [line for one in series for line in _worst_client(one)]
-    columns = ["run", "scored", title, *OF_CLIENTS]
+    columns = ["run", "scored", headline.title, *OF_CLIENTS]
     return [
         {
             "title": "How evenly clients are served",

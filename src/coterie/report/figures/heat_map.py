@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from coterie.core.arrays import FloatArray, IntArray
-from coterie.report.charts.style import Spec, colour_by_group, group_name, to_spec
+from coterie.report.figures.style import Spec, colour_by_group, group_name, to_spec, tooltip
 
 MOST_CELLS = 100  # of a side: more would be smaller than a pixel, and 10,000 cells are slow enough
 # A cell is a little larger than 1, so that no line of the background shows between two cells.
@@ -83,11 +83,7 @@ def _cells(cells: pd.DataFrame, sides: pd.DataFrame, small: bool) -> alt.Chart:
         distance,
         x2="a1:Q",
         y2="b1:Q",
-        tooltip=[
-            alt.Tooltip("one:N"),
-            alt.Tooltip("other:N"),
-            alt.Tooltip("distance:Q", format=".4g"),
-        ],
+        tooltip=tooltip("one:N", "other:N", alt.Tooltip("distance:Q", format=".4g")),
     )
 
 
@@ -97,9 +93,7 @@ def _strips(sides: pd.DataFrame, colour: alt.Color) -> alt.LayerChart:
     placed = alt.Chart(sides).transform_calculate(
         start="datum.at", stop="datum.at + 1", low=low, high=high
     )
-    strip = placed.mark_rect().encode(
-        colour, tooltip=[alt.Tooltip("who:N"), alt.Tooltip("group:N")]
-    )
+    strip = placed.mark_rect().encode(colour, tooltip=tooltip("who:N", "group:N"))
     top = strip.encode(
         x=alt.X("start:Q"), x2=alt.X2("stop:Q"), y=alt.Y("low:Q"), y2=alt.Y2("high:Q")
     )

@@ -9,6 +9,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
+from coterie.report.figures.style import tooltip
 from coterie.report.view import displayed_round
 
 LETTERS = 16  # of the name of a lane, which stands left of the chart
@@ -110,7 +111,7 @@ def lanes(events: Sequence[Event], height: int, start: int) -> list[Any]:
             ticks.encode(
                 x=alt.X("round:Q"),
                 y=y,
-                tooltip=[alt.Tooltip("event:N"), alt.Tooltip("round:Q"), alt.Tooltip("clients:Q")],
+                tooltip=tooltip("event:N", "round:Q", "clients:Q"),
             )
         )
         name = alt.Chart(pd.DataFrame([{"event": of_kind[0].name[:LETTERS]}])).mark_text(

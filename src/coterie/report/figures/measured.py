@@ -1,100 +1,60 @@
-"""Charts of what happens from round to round beside the accuracy: shifts, agreement with the
-planted groups, divergence of gradients."""
+"""What is measured of groups from round to round: their agreement with the planted ones, and the
+divergence of gradients in them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import altair as alt
 import pandas as pd
 
-from coterie.report.charts.events import lanes, shift_events
-from coterie.report.charts.style import (
+from coterie.report.figures.style import (
     GROUPS,
+    MOST_ROWS,
     RUNS,
     TOOLTIP_POINTS,
     Spec,
     colour_by,
     round_axis,
     to_spec,
+    tooltip,
 )
+from coterie.report.section import Section, Table, chart_section
+from coterie.report.series import Series, thinned
 from coterie.report.view import RunView, displayed_round
 
-# What a row of a run counts in a round with shifts, and its name and colour on the page.
-CHANGED = "data changed"
-SHIFT_COUNTS = {
-    "changed": CHANGED,
-    "migrations": "noticed: moved to another group",
-    "same_group": "noticed: stayed",
-    "missed": "missed",
-}
-SHIFT_COLOURS = dict(
-    zip(SHIFT_COUNTS.values(), (RUNS[0], GROUPS[0], GROUPS[6], GROUPS[1]), strict=True)
-)
-LANE = 14  # pixels between the lanes of two kinds of shift
-LANE_START = 18  # pixels above the chart
-
 AGREEMENT_NAMES = {"ari": "adjusted Rand index", "nmi": "mutual information"}
+AGREEMENT_NOTE = (
+    "How well the groups agree with the planted ones after each round. 1 is the same grouping. "
+    "A grouping by chance has an adjusted Rand index of about 0."
+)
 DIVERGENCE_NAMES = {"divergence": "with these groups", "divergence_one": "as one group"}
+DIVERGENCE_NOTE = (
+    "The mean distance of a client's gradient from that of its group (FedGroup, definition 2). The "
+    "smaller it is, the better the group's model suits its clients."
+)
 
 
-def shift_chart(run: RunView) -> Spec | None:
-    """Clients by round: whose data changed, and which of them the method noticed or missed; ticks
-    above show when a shift came.
-    """
-    shifted = [row for row in run.rounds if "shift" in row]
-    if not shifted:
-        return None
-    bars = [bar for row in shifted for bar in _bars(row)]
-    present = {bar["what"] for bar in bars}
-    names = [name for name in SHIFT_COUNTS.values() if name in present]
-    colour = colour_by("what", names, [SHIFT_COLOURS[name] for name in names], None)
-    colour.legend = alt.Legend(symbolOpacity=1, columns=1)
-    # Bars are rectangles: Vega's own bars of one round cannot have two widths.
-    base = alt.Chart(pd.DataFrame(bars)).encode(
-        colour, tooltip=[alt.Tooltip("what:N"), alt.Tooltip("round:Q"), alt.Tooltip("clients:Q")]
-    )
-    across = round_axis("left:Q")
-    first = displayed_round(shifted[0]["round"])
-    last = displayed_round(shifted[-1]["round"])
-    across.scale = alt.Scale(domain=[first - 0.7, last + 0.7], nice=False)
-    up = alt.Y("low:Q", title="clients")
-    rectangles = base.mark_rect().encode(across, up, x2=alt.X2("right:Q"), y2=alt.Y2("high:Q"))
-    changed = rectangles.transform_filter(f"datum.what == '{CHANGED}'").mark_rect(opacity=0.35)
-    # What was noticed is drawn upon what changed, and leaves its edges in sight.
-    noticed = rectangles.transform_filter(f"datum.what != '{CHANGED}'")
-    return to_spec(
-        alt.layer(changed, noticed, *lanes(shift_events(shifted), LANE, LANE_START)), 260
-    )
+def agreement_section(series: Sequence[Series]) -> list[Section]:
+    """Agreement with the planted groups, where some were planted."""
+    runs = [one.first for one in series]
+    spec = agreement_chart(runs)
+    if spec is None:
+        return []
+    title = "Agreement with the planted groups"
+    table = _table(runs, "agreement", AGREEMENT_NAMES, ".2f")
+    return [chart_section(title, AGREEMENT_NOTE, "agreement", spec, table)]
 
 
-def _bars(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A wide bar of all clients whose data changed, and on it a stack of what became of them."""
-    number = displayed_round(int(row["round"]))
-    height = 0
-    found = []
-    for count, name in SHIFT_COUNTS.items():
-        clients = int(row.get(count) or 0)
-        low = height
-        half_width = 0.3
-        if name == CHANGED:
-            half_width = 0.48
-        else:
-            height += clients
-        found.append(
-            {
-                "round": number,
-                "clients": clients,
-                "what": name,
-                "left": number - half_width,
-                "right": number + half_width,
-                "low": low,
-                "high": low + clients,
-            }
-        )
-    # A round in which nothing happened keeps one empty bar, so that the axis shows the round.
-    return [bar for bar in found if bar["clients"]] or found[:1]
+def divergence_section(run: RunView, number: int) -> list[Section]:
+    """Divergence of the gradients, if it was measured."""
+    spec = divergence_chart(run)
+    if spec is None:
+        return []
+    title = "How far gradients lie apart"
+    table = _table([run], "theory", DIVERGENCE_NAMES, ".4g")
+    note = DIVERGENCE_NOTE + _bounds(run)
+    return [chart_section(title, note, f"theory-{number}", spec, table)]
 
 
 def agreement_chart(runs: Sequence[RunView]) -> Spec | None:
@@ -124,9 +84,7 @@ def agreement_chart(runs: Sequence[RunView]) -> Spec | None:
     )
     value = alt.Tooltip("agreement:Q", format=".3f")
     base = alt.Chart(pd.DataFrame(rows)).encode(
-        x=round_axis("round:Q"),
-        y=up,
-        tooltip=[alt.Tooltip("run:N"), alt.Tooltip("what:N"), alt.Tooltip("round:Q"), value],
+        x=round_axis("round:Q"), y=up, tooltip=tooltip("run:N", "what:N", "round:Q", value)
     )
     names = list(AGREEMENT_NAMES.values())
     shown = list(dict.fromkeys(row["run"] for row in rows))
@@ -167,11 +125,37 @@ def divergence_chart(run: RunView) -> Spec | None:
         return None
     lines = alt.Chart(pd.DataFrame(rows)).mark_line(strokeWidth=2.2, point=TOOLTIP_POINTS)
     colour = colour_by("what", list(DIVERGENCE_NAMES.values()), (GROUPS[0], RUNS[0]), None)
-    value = alt.Tooltip("divergence:Q", format=".4g")
     encoded = lines.encode(
         colour,
         x=round_axis("round:Q"),
         y=alt.Y("divergence:Q", title="gradient divergence"),
-        tooltip=[alt.Tooltip("what:N"), alt.Tooltip("round:Q"), value],
+        tooltip=tooltip("what:N", "round:Q", alt.Tooltip("divergence:Q", format=".4g")),
     )
     return to_spec(encoded, 240)
+
+
+def _bounds(run: RunView) -> str:
+    # Theory may be measured in some rounds only.
+    last = next(row["theory"] for row in reversed(run.rounds) if row.get("theory"))
+    if last.get("bound") is None or last.get("bound_one") is None:
+        return ""
+    grouped = f"{last['bound']:.4g} with these groups"
+    alone = f"{last['bound_one']:.4g} as one group"
+    return f" The bound on the loss after the last round is {grouped}, {alone}."
+
+
+def _table(runs: Sequence[RunView], measure: str, names: Mapping[str, str], digits: str) -> Table:
+    """A measure in a dozen rounds of each run."""
+    rows = []
+    for run in runs:
+        known = [row for row in run.rounds if row.get(measure)]
+        for i in thinned(range(len(known)), MOST_ROWS):
+            values = [_number(known[i][measure].get(name), digits) for name in names]
+            rows.append([run.name, str(displayed_round(known[i]["round"])), *values])
+    return ["run", "round", *names.values()], rows
+
+
+def _number(value: float | None, digits: str) -> str:
+    if value is None:
+        return "-"
+    return format(value, digits)

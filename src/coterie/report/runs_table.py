@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from coterie.headline import ACCURACY
-from coterie.report.charts.costs import bytes_moved
 from coterie.report.comparison import compared_over_all, final_difference, paired_runs
+from coterie.report.figures.costs import bytes_moved
 from coterie.report.section import Section
 from coterie.report.series import Series
 from coterie.report.view import RunView, group_agreement

@@ -1,7 +1,6 @@
 """What runs cost: accuracy by bytes moved, and where the seconds of a round went.
 
-Used by the section "What it costs" (`coterie.report.sections.overview`); the tables beside the
-charts are in `coterie.report.chart_tables`. Accuracy stands for whatever the runs' headline is.
+Accuracy stands for whatever the runs' headline is.
 """
 
 from __future__ import annotations
@@ -14,15 +13,17 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from coterie.report.charts.accuracy import series_colour, value_scale
-from coterie.report.charts.style import (
+from coterie.report.figures.accuracy import series_colour, value_scale
+from coterie.report.figures.style import (
     GROUPS,
     RUNS,
     TOOLTIP_POINTS,
     Spec,
     colour_by,
     to_spec,
+    tooltip,
 )
+from coterie.report.section import Chart, Section, Table
 from coterie.report.series import Series
 from coterie.report.view import RunView, displayed_round
 from coterie.terminal import amount
@@ -32,6 +33,32 @@ PARTS = (*MEASURED, "other")
 PART_COLOURS = (GROUPS[0], GROUPS[1], GROUPS[2], GROUPS[4], RUNS[0])
 Seconds = Mapping[str, float]  # of a round, by what they went into
 UNITS = {"GB": 1e9, "MB": 1e6, "kB": 1e3, "B": 1.0}
+NOTE = (
+    "How the result changes with the bytes that all clients have received and sent, and what the "
+    "seconds of a round go into on the machine that did the run."
+)
+
+
+def cost_section(series: Sequence[Series]) -> list[Section]:
+    """Bytes and seconds, where the runs counted them."""
+    charts: list[Chart] = []
+    by_bytes = bytes_chart(series)
+    if by_bytes is not None:
+        title = f"{series[0].headline.capital} by bytes"
+        table = bytes_table(series)
+        charts.append({"id": "bytes", "spec": by_bytes, "table": table, "title": title})
+    found = {one.name: seconds_by_part(one) for one in series}
+    seconds = {name: parts for name, parts in found.items() if parts is not None}
+    if seconds:
+        table = seconds_table(seconds)
+        spec = time_chart(seconds)
+        charts.append({"id": "time", "spec": spec, "table": table, "title": "Seconds of a round"})
+    if not charts:
+        return []
+    return [{"title": "What it costs", "note": NOTE, "charts": charts, "wide": True}]
+
+
+# --- bytes ----------------------------------------------------------------------------------------
 
 
 def bytes_moved(run: RunView) -> list[float] | None:
@@ -58,7 +85,8 @@ def bytes_chart(series: Sequence[Series]) -> Spec | None:
     rows = [row for one in series for row in _accuracy_by_bytes(one)]
     if not rows:
         return None
-    unit = _unit(max(row["bytes"] for row in rows))
+    most = max(row["bytes"] for row in rows)
+    unit = next((unit for unit, size in UNITS.items() if most >= size), "B")
     for row in rows:
         # A number that the axis can show, and the text that the tooltip shows.
         moved = row.pop("bytes")
@@ -78,22 +106,15 @@ def bytes_chart(series: Sequence[Series]) -> Spec | None:
             # Without an order Vega joins the points by their place on the axis. Rounds that move
             # no bytes share a place.
             order=alt.Order("round:Q"),
-            tooltip=[
-                alt.Tooltip("run:N"),
-                alt.Tooltip("round:Q"),
+            tooltip=tooltip(
+                "run:N",
+                "round:Q",
                 alt.Tooltip("amount:N", title="moved"),
                 alt.Tooltip("accuracy:Q", format=headline.format, title=headline.axis),
-            ],
+            ),
         )
     )
     return to_spec(lines, 260)
-
-
-def _unit(most: float) -> str:
-    for unit, size in UNITS.items():
-        if most >= size:
-            return unit
-    return "B"
 
 
 def _accuracy_by_bytes(one: Series) -> list[dict[str, Any]]:
@@ -116,6 +137,28 @@ def _accuracy_by_bytes(one: Series) -> list[dict[str, Any]]:
     ]
 
 
+def bytes_table(series: Sequence[Series]) -> Table:
+    """Bytes and accuracy at a quarter, at half and at the end of each series."""
+    rows = []
+    for one in series:
+        moved = bytes_moved(one.first)
+        accuracy = {point.round: point.mean for point in one.curve()}
+        if moved is None or not accuracy:
+            continue
+        rounds = [int(row["round"]) for row in one.first.rounds]
+        for part in (0.25, 0.5, 1.0):
+            wanted = part * max(rounds)
+            # Not every round is evaluated: the one that is nearest is shown.
+            nearest = min(accuracy, key=lambda round: abs(round - wanted))
+            until_then = amount(moved[rounds.index(nearest)])
+            value = one.headline.text(accuracy[nearest])
+            rows.append([one.name, str(displayed_round(nearest)), until_then, value])
+    return ["run", "round", "bytes moved", series[0].headline.title], rows
+
+
+# --- seconds --------------------------------------------------------------------------------------
+
+
 def seconds_by_part(one: Series) -> Seconds | None:
     """Mean seconds of a round by what they went into, over all rounds and seeds; ``None`` where
     they were not kept."""
@@ -131,12 +174,6 @@ def seconds_by_part(one: Series) -> Seconds | None:
     total = statistics.fmean(row["total"] for row in rows)
     # The parts are measured apart from the total, so their sum can be a little more than it.
     return {**known, "other": max(0.0, total - sum(known.values()))}
-
-
-def seconds_by_series(series: Sequence[Series]) -> dict[str, Seconds]:
-    """`seconds_by_part` of the series that kept them, by their names."""
-    found = {one.name: seconds_by_part(one) for one in series}
-    return {name: seconds for name, seconds in found.items() if seconds is not None}
 
 
 def time_chart(by_series: Mapping[str, Seconds]) -> Spec:
@@ -158,11 +195,15 @@ def time_chart(by_series: Mapping[str, Seconds]) -> Spec:
             alt.X("seconds:Q", title="seconds a round, mean", axis=alt.Axis(tickCount=5)),
             colour,
             order=alt.Order("order:Q"),
-            tooltip=[
-                alt.Tooltip("run:N"),
-                alt.Tooltip("part:N"),
-                alt.Tooltip("seconds:Q", format=".4f"),
-            ],
+            tooltip=tooltip("run:N", "part:N", alt.Tooltip("seconds:Q", format=".4f")),
         )
     )
     return to_spec(bars, 34 * len(names) + 24)
+
+
+def seconds_table(by_series: Mapping[str, Seconds]) -> Table:
+    """Mean seconds of a round by part."""
+    rows = [
+        [name, *(f"{seconds[part]:.4f}" for part in PARTS)] for name, seconds in by_series.items()
+    ]
+    return ["run", *(f"{part}, s" for part in PARTS)], rows

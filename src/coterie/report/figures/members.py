@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,8 +12,19 @@ import pandas as pd
 
 from coterie.core.arrays import IntArray
 from coterie.core.groups import NO_GROUP
-from coterie.report.charts.events import all_events, lanes
-from coterie.report.charts.style import Spec, colour_by_group, group_name, round_axis, to_spec
+from coterie.report.figures.clients import client_table
+from coterie.report.figures.events import all_events, lanes
+from coterie.report.figures.style import (
+    MOST_COLUMNS,
+    MOST_ROWS,
+    Spec,
+    colour_by_group,
+    group_name,
+    round_axis,
+    to_spec,
+    tooltip,
+)
+from coterie.report.section import Section, Table, chart_section
 from coterie.report.series import thinned
 from coterie.report.view import RunView, Stay, displayed_round, stays_of
 
@@ -22,6 +34,31 @@ MOST_AREAS = 250  # rounds of a chart of sizes
 LANE = 16  # pixels between two lanes of ticks
 LANE_START = 12  # pixels above the chart
 LAST = 10**6  # the place of the clients without a group: after all groups
+MOST_NAMED = 30  # clients whose names stand above the chart
+NOTE = (
+    "The group of each client after each round. Ticks above mark rounds in which clients joined, "
+    "moved to another group, or had their data changed."
+)
+
+
+def member_section(run: RunView, number: int) -> list[Section]:
+    """Group membership by round, where it was kept."""
+    spec = member_chart(run)
+    if spec is None:
+        return []
+    note = NOTE + _members_at_end(run)
+    title = "Who is in which group"
+    return [chart_section(title, note, f"members-{number}", spec, member_table(run))]
+
+
+def _members_at_end(run: RunView) -> str:
+    """The clients of each group by name; nothing for many clients, or where they have none."""
+    numbered = all(str(name) == str(i) for i, name in enumerate(run.names))
+    if numbered or run.clients > MOST_NAMED:
+        return ""
+    _, rows = client_table(run)
+    groups = "; ".join(f"{group}: {names}" for group, _, names in rows)
+    return f" At the end: {groups}."
 
 
 def member_chart(run: RunView) -> Spec | None:
@@ -67,12 +104,12 @@ def _lines(run: RunView, stays: Sequence[Stay]) -> alt.Chart:
             colour_by_group(stay.group for stay in stays),
             x2=alt.X2("right:Q"),
             y2=alt.Y2("high:Q"),
-            tooltip=[
-                alt.Tooltip("client:N"),
-                alt.Tooltip("group:N"),
+            tooltip=tooltip(
+                "client:N",
+                "group:N",
                 alt.Tooltip("from:Q", title="from round"),
                 alt.Tooltip("to:Q", title="to round"),
-            ],
+            ),
         )
     )
 
@@ -121,10 +158,35 @@ def _sizes(run: RunView, rows: Sequence[Mapping[str, Any]]) -> alt.Chart:
             alt.Y("clients:Q", stack="zero", scale=alt.Scale(domain=[0, run.clients], nice=False)),
             colour_by_group([*range(most), NO_GROUP]),
             order=alt.Order("order:Q"),
-            tooltip=[alt.Tooltip("group:N"), alt.Tooltip("round:Q"), alt.Tooltip("clients:Q")],
+            tooltip=tooltip("group:N", "round:Q", "clients:Q"),
         )
     )
 
 
 def _with_ungrouped(run: RunView, sizes: Sequence[int]) -> list[tuple[int, int]]:
     return [*enumerate(sizes), (NO_GROUP, run.clients - sum(sizes))]
+
+
+def member_table(run: RunView) -> Table:
+    """Sizes of the groups in a dozen rounds, and what happened until the next one."""
+    rows = [row for row in run.rounds if "sizes" in row]
+    kept = thinned(range(len(rows)), MOST_ROWS)
+    groups = min(MOST_COLUMNS, max(len(row["sizes"]) for row in rows))
+    cells = []
+    for before, i in zip([-1, *kept], kept, strict=False):
+        sizes = rows[i]["sizes"]
+        # Groups come and go with CFL and FedClust; a table has the same columns throughout.
+        shown = [*sizes, *[0] * groups][:groups]
+        ungrouped = run.clients - sum(sizes)
+        number = str(displayed_round(rows[i]["round"]))
+        events = _events_in_words(rows[before + 1 : i + 1])
+        cells.append([number, *map(str, shown), str(ungrouped), events])
+    names = [group_name(group) for group in range(groups)]
+    return ["round", *names, group_name(NO_GROUP), "since the row above"], cells
+
+
+def _events_in_words(rows: Sequence[Mapping[str, Any]]) -> str:
+    clients: Counter[str] = Counter()
+    for event in all_events(rows):
+        clients[event.name] += event.clients or 0
+    return ", ".join(f"{count} {name}" for name, count in clients.items()) or "-"

@@ -11,8 +11,16 @@ import numpy as np
 import pandas as pd
 
 from coterie.headline import Headline
-from coterie.report.charts.style import Spec, colour_by_group, group_name, to_spec
-from coterie.report.comparison import client_gains
+from coterie.report.comparison import (
+    GainSummary,
+    client_gains,
+    least_gain,
+    paired_runs,
+    summarise_gains,
+)
+from coterie.report.figures.style import Spec, colour_by_group, group_name, to_spec, tooltip
+from coterie.report.section import Chart, Section, Table
+from coterie.report.series import Series
 from coterie.report.view import RunView
 
 MANY_CLIENTS = 200  # beyond which their marks are smaller
@@ -21,8 +29,67 @@ MANY_CLIENTS = 200  # beyond which their marks are smaller
 JITTER_X = 0.618034
 JITTER_Y = 0.754878
 JITTER_POINTS = 2  # percentage points: the side of that square
+MOST_CLIENTS = 100  # of the table; of more, those that lost most and those that won most
 
 Gain = dict[str, Any]  # of a client, of which charts and table are made
+
+
+NOTE = (
+    " A client's gain is the difference of its two accuracies, on its own test samples after the "
+    "last round. A client with few test samples moves in large steps."
+)
+SCATTER_TITLE = (
+    "Each client under both: above the dashed line it won (marks are moved by up to a point, so "
+    "that all are seen)"
+)
+
+
+def gain_sections(series: Sequence[Series], base: Series | None, most: int) -> list[Section]:
+    """Who wins and who loses, for at most so many series."""
+    if base is None:
+        return []
+    found: list[Section] = []
+    for number, one in enumerate(series):
+        if one is not base and one.grouped:
+            summary = summarise_gains(one, base)
+            if summary is not None:
+                found.append(_gain_section(one, base, summary, number))
+    return found[:most]
+
+
+def _gain_section(one: Series, base: Series, summary: GainSummary, number: int) -> Section:
+    """The charts of the first seed for which the clients' accuracies are known."""
+    # Means over seeds would hide that a client wins with one seed and loses with another.
+    ours, theirs = next((a, b) for a, b in paired_runs(one, base) if client_gains(a, b) is not None)
+    gains = ranked_gains(ours, theirs)
+    note = _in_words(summary, one.headline) + NOTE
+    if one.many_seeds:
+        note += f" The charts show seed {ours.seed}."
+    bars: Chart = {
+        "id": f"gain-{number}",
+        "title": "What each client gained",
+        "spec": gain_chart(gains, ours, theirs),
+        "table": gain_table(gains, one.headline),
+    }
+    scatter: Chart = {
+        "id": f"before-after-{number}",
+        "title": SCATTER_TITLE,
+        "spec": scatter_chart(gains, ours, theirs),
+    }
+    return {
+        "title": f"Who wins, who loses: {one.name} against {base.name}",
+        "note": note,
+        "charts": [bars, scatter],
+        "wide": True,
+    }
+
+
+def _in_words(summary: GainSummary, headline: Headline) -> str:
+    clients = f"{summary.won:,} of {summary.all:,} clients won"
+    others = f"{summary.lost:,} lost, {summary.same:,} stayed as they were"
+    mean = f"The mean gain is {headline.short(summary.mean, '+')} {headline.step}".rstrip()
+    worst = f"{headline.short(summary.worst_tenth, '+')} {headline.step}".rstrip()
+    return f"{clients}, {others}. {mean}, that of the tenth that lost most {worst}."
 
 
 def ranked_gains(run: RunView, base: RunView) -> list[Gain]:
@@ -132,13 +199,41 @@ def _value_axis(channel: Any, field: str, title: str, headline: Headline) -> Any
     return channel(field, title=title, scale=scale, axis=alt.Axis(values=[0, 20, 40, 60, 80, 100]))
 
 
-def _tooltip(headline: Headline) -> Sequence[Any]:
+def _tooltip(headline: Headline) -> list[Any]:
     digits = headline.format
     unit = _unit(headline.unit)
-    return [
-        alt.Tooltip("client:N"),
-        alt.Tooltip("group:N"),
+    return tooltip(
+        "client:N",
+        "group:N",
         alt.Tooltip("before:Q", format=digits, title=f"before{unit}"),
         alt.Tooltip("after:Q", format=digits, title=f"after{unit}"),
         alt.Tooltip("gain:Q", format=f"+{digits}", title=f"gain{_unit(headline.step)}"),
-    ]
+    )
+
+
+def gain_table(rows: Sequence[Gain], headline: Headline) -> Table:
+    """The clients by their gain, from the one that lost most; the middle of many is left out."""
+    unit = _unit(headline.unit)
+    gained = _unit(headline.step)
+    columns = ["client", "group", f"before{unit}", f"after{unit}", f"gain{gained}"]
+    cells = [_gain_cells(row, headline) for row in rows]
+    if len(rows) > MOST_CLIENTS:
+        # Those who lose and those who win most are what the table is read for.
+        half = MOST_CLIENTS // 2
+        cells[half:-half] = [[f"... {len(rows) - MOST_CLIENTS:,} more", "", "", "", ""]]
+    return columns, cells
+
+
+def _gain_cells(row: Gain, headline: Headline) -> list[Any]:
+    gain = row["gain"]
+    least = headline.scale * least_gain(headline)
+    css_class = "figure"
+    if gain > least:
+        css_class = "good"
+    elif gain < -least:
+        css_class = "bad"
+    # These are in the unit already, as the charts have them.
+    before = format(row["before"], headline.format)
+    after = format(row["after"], headline.format)
+    gained = format(gain, f"+{headline.format}")
+    return [row["client"], row["group"], before, after, (gained, css_class)]

@@ -1,0 +1,164 @@
+"""Accuracy by round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from coterie.headline import ACCURACY, Headline
+from coterie.report.figures.style import (
+    GROUPS,
+    MOST_ROWS,
+    RUNS,
+    TOOLTIP_POINTS,
+    Spec,
+    colour_by,
+    round_axis,
+    to_spec,
+    tooltip,
+)
+from coterie.report.section import Section, Table, chart_section
+from coterie.report.series import CurvePoint, Series, thinned
+from coterie.report.view import RunView, displayed_round
+
+HEIGHT = 300  # pixels
+# Per cent. An axis that does not begin at 0 makes small differences look large, so it begins there
+# unless all accuracies are above this one.
+HIGH = 60
+ACCURACY_NOTE = (
+    "Accuracy is the share of test samples that are classified correctly, each client's by the "
+    "model that serves it. A round counts the clients that have a group in that round. A client "
+    "that had one earlier and has none now does not count."
+)
+OTHER_NOTE = (
+    "{} is of all test samples, each client's by the model that serves it. A round counts the "
+    "clients that have a group in that round. A client that had one earlier and has none now does "
+    "not count."
+)
+SEEDS_NOTE = (
+    " A line is the mean over the seeds. Its band reaches from the lowest to the highest seed."
+)
+
+
+def accuracy_section(series: Sequence[Series]) -> list[Section]:
+    """Accuracy by round; none before the first evaluated round."""
+    if not any(one.evaluated for one in series):
+        return []
+    headline = series[0].headline
+    note = ACCURACY_NOTE if headline == ACCURACY else OTHER_NOTE.format(headline.capital)
+    if any(one.many_seeds for one in series):
+        note += SEEDS_NOTE
+    title = f"{headline.capital} by round"
+    spec = accuracy_chart(series)
+    return [chart_section(title, note, "accuracy", spec, accuracy_table(series))]
+
+
+def accuracy_chart(series: Sequence[Series]) -> Spec:
+    """A line per series, a band from its lowest to its highest seed, and a rule in the round in which
+    the first newcomers joined."""
+    many_seeds = any(one.many_seeds for one in series)
+    rows = [row for one in series for row in _rows(one)]
+    base = alt.Chart(pd.DataFrame(rows)).encode(round_axis("round:Q"), color=series_colour(series))
+    headline = series[0].headline
+    scale = value_scale([row[end] for row in rows for end in ("low", "high")], headline)
+    lines = base.mark_line(strokeWidth=2.5, point=TOOLTIP_POINTS).encode(
+        y=alt.Y("mean:Q", title=headline.axis, scale=scale), tooltip=_tooltip(many_seeds, headline)
+    )
+    # Layers are drawn in this order: lines must lie upon bands and rules.
+    layers: list[Any] = []
+    arrivals = [round for one in series for run in one.runs for round in _arrivals(run)]
+    if arrivals:
+        layers.append(_first_newcomers(min(arrivals)))
+    if many_seeds:
+        band = base.mark_area(opacity=0.16, line=False, tooltip=False)
+        layers.append(band.encode(y=alt.Y("low:Q", scale=scale), y2=alt.Y2("high:Q")))
+    return to_spec(alt.layer(*layers, lines), HEIGHT)
+
+
+def _rows(series: Series) -> list[dict[str, Any]]:
+    factor = series.headline.scale
+    return [
+        {
+            "round": displayed_round(point.round),
+            "run": series.name,
+            "mean": factor * point.mean,
+            "low": factor * point.low,
+            "high": factor * point.high,
+        }
+        for point in series.curve()
+    ]
+
+
+def _tooltip(many_seeds: bool, headline: Headline) -> list[Any]:
+    titles = {"mean": headline.axis}
+    if many_seeds:
+        unit = f", {headline.unit}" if headline.unit else ""
+        names = {"mean": "mean", "low": "lowest seed", "high": "highest seed"}
+        titles = {field: f"{name}{unit}" for field, name in names.items()}
+    values = [
+        alt.Tooltip(f"{field}:Q", format=headline.format, title=title)
+        for field, title in titles.items()
+    ]
+    return tooltip("run:N", "round:Q", *values)
+
+
+def series_colour(series: Sequence[Series]) -> Any:
+    """Colour by series; one alone has no legend."""
+    if len(series) > 1:
+        return colour_by("run", [one.name for one in series], RUNS, "run")
+    return alt.value(GROUPS[0])
+
+
+def value_scale(values: Sequence[float], headline: Headline) -> alt.Scale:
+    """The axis of some values of a headline in its unit.
+
+    Accuracies have one from zero, unless they are all so high that half of the chart would be
+    empty. The axis of other figures holds their values and no more.
+    """
+    if headline.unit != "%":
+        return alt.Scale(zero=False)
+    low = min(values, default=0)
+    begin = 0.0
+    if low >= HIGH:
+        begin = 10 * (low // 10) - 10
+    return alt.Scale(domain=[begin, 100])
+
+
+def _arrivals(run: RunView) -> list[int]:
+    """The rounds in which the newcomers of a run with groups got theirs."""
+    if run.joined is None or run.group_count < 2:
+        return []
+    return [int(round) for round in run.joined[run.newcomer_ids] if round >= 0]
+
+
+def _first_newcomers(round: int) -> alt.LayerChart:
+    frame = pd.DataFrame([{"round": displayed_round(round), "text": "first newcomers"}])
+    base = alt.Chart(frame).encode(x=alt.X("round:Q"))
+    rule = base.mark_rule(strokeDash=[4, 4], opacity=0.55)
+    text = base.mark_text(align="left", dx=6, baseline="bottom", fontSize=11, opacity=0.85)
+    return alt.layer(rule, text.encode(text=alt.Text("text:N"), y=alt.value(HEIGHT - 4)))
+
+
+def accuracy_table(series: Sequence[Series]) -> Table:
+    """A dozen rounds; with several seeds, the lowest and highest next to the mean."""
+    curves = [{point.round: point for point in one.curve()} for one in series]
+    rounds = thinned(sorted({round for curve in curves for round in curve}), MOST_ROWS)
+    rows = []
+    for round in rounds:
+        cells = [_value(curve.get(round), one) for curve, one in zip(curves, series, strict=True)]
+        rows.append([str(displayed_round(round)), *cells])
+    return ["round", *(one.name for one in series)], rows
+
+
+def _value(point: CurvePoint | None, series: Series) -> str:
+    if point is None:
+        return "-"
+    headline = series.headline
+    if not series.many_seeds:
+        return headline.text(point.mean)
+    low = headline.short(point.low)
+    high = headline.short(point.high)
+    return f"{headline.text(point.mean)} ({low} to {high})"

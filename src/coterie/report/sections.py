@@ -1,0 +1,117 @@
+"""What the page of some runs shows, from top to bottom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tomli_w
+
+from coterie.config.identity import differing
+from coterie.report.comparison import baseline_of
+from coterie.report.figures.accuracy import accuracy_section
+from coterie.report.figures.clients import map_section, mix_section, newcomer_section
+from coterie.report.figures.costs import cost_section
+from coterie.report.figures.gains import gain_sections
+from coterie.report.figures.measured import agreement_section, divergence_section
+from coterie.report.figures.members import member_section
+from coterie.report.figures.shifts import shift_section
+from coterie.report.figures.trees import tree_sections
+from coterie.report.runs_table import runs_section
+from coterie.report.scores import scores_section
+from coterie.report.section import Chart, Section
+from coterie.report.series import Series, best_first, series_of
+from coterie.report.view import RunView
+
+MOST_DETAILED = 6  # series with groups that are shown in detail, the best ones
+CONFIGURATION_NOTE = "Each configuration has every default filled in. The command coterie {command} accepts it as it is."
+MOST_KEYS = 12  # in which configurations differ, by name
+MOST_CONFIGURATIONS = 20
+
+
+def sections(runs: Sequence[RunView]) -> list[Section]:
+    """The sections of the page of some runs; runs that differ only in their seeds are shown as
+    one."""
+    series = series_of(runs)
+    base = baseline_of(series)
+    found = [
+        *accuracy_section(series),
+        runs_section(series, base),
+        *scores_section(series),
+        *gain_sections(series, base, MOST_DETAILED),
+        *cost_section(series),
+        *agreement_section(series),
+    ]
+    # Series without groups have sections, too: their shifts, and the divergence of their gradients.
+    grouped = [one for one in series if one.grouped]
+    # A page of a large sweep would otherwise have hundreds of charts.
+    left_out = {one.name for one in best_first(grouped)[MOST_DETAILED:]}
+    for number, one in enumerate(series):
+        if one.name not in left_out:
+            found += [{**section, "part": one.name} for section in _details(one.first, number)]
+    return [*found, *_configurations(series)]
+
+
+def charts_of(runs: Sequence[RunView]) -> list[Chart]:
+    """The charts of the page of some runs, from top to bottom."""
+    return [chart for section in sections(runs) for chart in section.get("charts", ())]
+
+
+def _details(run: RunView, number: int) -> list[Section]:
+    """The sections of the first run of a series; ``number`` makes the names of its charts differ
+    from those of other series."""
+    # One run stands for the series: groups of different seeds have nothing to do with each other.
+    found = [*shift_section(run, number), *divergence_section(run, number)]
+    # Of one group there is nothing to tell apart.
+    if run.group_count < 2:
+        return found
+    return [
+        *member_section(run, number),
+        *map_section(run, number),
+        *mix_section(run, number),
+        *found,
+        *tree_sections(run, number),
+        *newcomer_section(run),
+    ]
+
+
+def _configurations(series: Sequence[Series]) -> list[Section]:
+    """The configurations in full, what they differ in, and the versions of the software."""
+    known = [one for one in series if one.first.tables]
+    if not known:
+        return []
+    texts = [
+        (f"{one.name} (seed {one.first.seed})", tomli_w.dumps(one.first.tables))
+        for one in known[:MOST_CONFIGURATIONS]
+    ]
+    # Real clients have their own data, which nothing here could simulate.
+    real = known[0].first.tables.get("data", {}).get("source") == "nodes"
+    command = "deploy init" if real else "run"
+    note = CONFIGURATION_NOTE.format(command=command) + _differing_keys(known) + _software(known)
+    return [{"title": "Configuration and versions", "note": note, "texts": texts}]
+
+
+def _differing_keys(series: Sequence[Series]) -> str:
+    first = series[0].first.tables
+    keys: dict[str, None] = {}
+    for one in series[1:]:
+        # Against the first and not pair by pair: what changes anywhere differs from it somewhere.
+        keys |= dict.fromkeys(differing(first, one.first.tables))
+    # Seeds differ within a series; the introduction of the page names them.
+    keys.pop("seed", None)
+    if not keys:
+        return ""
+    names = ", ".join([*keys][:MOST_KEYS])
+    if len(keys) > MOST_KEYS:
+        names += " and more"
+    return f" The configurations differ in {names}."
+
+
+def _software(series: Sequence[Series]) -> str:
+    versions: dict[str, None] = {}
+    for one in series:
+        for run in one.runs:
+            versions[", ".join(f"{name} {number}" for name, number in run.versions.items())] = None
+    known = [text for text in versions if text]
+    if not known:
+        return ""
+    return f" Software: {'; '.join(known)}."
