@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from coterie.config.problems import Problem
+from coterie.config.problems import Problem, refuse
 from coterie.config.wording import nearest
 from coterie.errors import ConfigError
 from coterie.report.figures.style import Spec, legend_columns
@@ -40,14 +39,15 @@ def write_chart(path: Path, runs: Sequence[RunView], name: str) -> Path:
     kind = path.suffix.removeprefix(".").lower()
     if kind not in KINDS:
         endings = ", ".join(f".{kind}" for kind in KINDS)
-        _refuse("--out", "unknown kind of file", path.name, f"a name that ends in {endings}")
+        expected = f"a name that ends in {endings}"
+        refuse(Problem("--out", "unknown kind of file", path.name, expected))
     specs = {chart["id"]: chart["spec"] for chart in charts_of(runs)}
     if name not in specs:
         name_of_first = f"{name}-0"
         if name_of_first not in specs:
             expected = f"one of {', '.join(specs) or 'none'}"
             hint = nearest(name, list(specs))
-            _refuse("--chart", "not on the page of the run", name, expected, hint)
+            refuse(Problem("--chart", "not on the page of the run", name, expected, hint))
         name = name_of_first
     data = draw(specs[name], kind)
     with refuse_unwritable_output("--out", path):
@@ -100,7 +100,3 @@ def refuse_unwritable_output(option: str, path: Path) -> Iterator[None]:
     except OSError as error:
         reason = f"{option}: cannot be written ({error.strerror})"
         raise ConfigError(f"{reason}, got {path}; expected a path that can be made") from None
-
-
-def _refuse(path: str, what: str, got: Any, expected: str, hint: str | None = None) -> None:
-    raise ConfigError(Problem(path, what, got, expected, hint).line())

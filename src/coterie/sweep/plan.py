@@ -61,6 +61,13 @@ class SweepRun:
     point: Point
     tables: Mapping[str, Any] = field(repr=False, compare=False)
 
+    @classmethod
+    def of(cls, config: Experiment) -> SweepRun:
+        """The run of a configuration that says all of its data: they need not be read for its id."""
+        resolved = config.resolved()
+        run_id = config_hash(resolved)[:ID_DIGITS]
+        return cls(run_id, config.name("algorithm"), config.seed, (), resolved)
+
     @property
     def name(self) -> str:
         """The run as a line of the terminal names it."""

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from functools import cache
 
 from coterie.studies.advise.differences import LEVEL, GroupDifferences
+from coterie.studies.scoreboard.figures import SuiteFigures
 from coterie.studies.scoreboard.results_file import published, read_results
-from coterie.studies.scoreboard.suite import BASELINE, ORACLE, Suite
+from coterie.studies.scoreboard.running import DEFAULTS
+from coterie.studies.scoreboard.suite import BASELINE, ORACLE, Federation
 from coterie.sweep.comparison import Difference, paired
 from coterie.terminal import counted
 
@@ -17,8 +19,6 @@ SUITE = "small"
 SHOWN = 3  # of the best methods
 ALONE = "local"
 PLAIN = (BASELINE, ALONE)
-# A federation and a seed.
-Run = tuple[str, int]
 # In what groups may differ, and how a sentence says it.
 WORDS = {
     "inputs": "whose groups see different things",
@@ -62,23 +62,23 @@ class MethodScores:
             >>> found = MethodScores("nothing", 2, scores, Difference(0.005, 0.01, pairs=6))
             >>> for part in found.text.split(": ")[1].split(". "):
             ...     print(part)
-            ifca 90.5 %, and beside them fedavg 90.0 %, local 80.0 %
+            ifca 90.5 %, compared with fedavg 90.0 %, local 80.0 %
             No method is clearly better than fedavg there.
         """
         best = [name for name in self.scores if name not in PLAIN][:SHOWN]
-        parts = [f"{name} {100 * self.scores[name]:.1f} %" for name in best]
-        beside = [
-            f"{name} {100 * self.scores[name]:.1f} %" for name in PLAIN if name in self.scores
-        ]
+        plain = [name for name in PLAIN if name in self.scores]
+        federations = counted(self.federations, "federation")
         text = (
-            f"On the scoreboard, over {counted(self.federations, 'federation')} "
-            f"{WORDS[self.kind]}: "
-            f"{', '.join(parts)}, and beside them {', '.join(beside)}."
+            f"On the scoreboard, over {federations} {WORDS[self.kind]}: {self._list(best)}, "
+            f"compared with {self._list(plain)}."
         )
         if not self.is_better:
             baseline = next(name for name in self.scores if name in PLAIN)
             text += f" No method is clearly better than {baseline} there."
         return text
+
+    def _list(self, names: Sequence[str]) -> str:
+        return ", ".join(f"{name} {100 * self.scores[name]:.1f} %" for name in names)
 
 
 def kinds_of(groups: int, differing: GroupDifferences) -> tuple[str, ...]:
@@ -104,36 +104,40 @@ def method_scores(kind: str) -> MethodScores:
     """The scores on the federations of a kind: with defaults, at equal work, of the clients that
     train."""
     results = read_results(published(SUITE))
-    suite = Suite.model_validate(results["suite"])
-    names = {
-        one.name
-        for one in suite.federations
+    figures = SuiteFigures(results, results["entries"])
+    federations = [
+        one
+        for one in figures.suite.federations
         if one.score == "served" and _is_of_kind(kind, one.differ, one.groups)
-    }
-    scores: dict[str, dict[Run, float]] = {}
-    for entry in results["entries"]:
-        if entry["federation"] in names and entry["settings"] == "defaults":
-            for run in entry["runs"]:
-                if run["equal_work"] is not None:
-                    place = (entry["federation"], run["seed"])
-                    scores.setdefault(entry["method"], {})[place] = float(run["equal_work"])
-    whole = {
-        method: _mean(found)
-        for method, found in scores.items()
+    ]
+    scores = {}
+    for method in figures.methods:
+        found = [figures.figure(one, method, DEFAULTS, "equal_work") for one in federations]
+        known = [spread.mean for spread in found if spread is not None]
         # A method that was refused somewhere has no mean that could be compared.
-        if {name for name, _ in found} == names and method != ORACLE
+        if len(known) == len(found) and method != ORACLE:
+            scores[method] = statistics.fmean(known)
+    ordered = dict(sorted(scores.items(), key=lambda item: -item[1]))
+    gain = None
+    ours = next((name for name in ordered if name not in PLAIN), None)
+    theirs = next((name for name in ordered if name in PLAIN), None)
+    if ours is not None and theirs is not None:
+        by_run = _by_run(figures, federations, theirs)
+        runs = _by_run(figures, federations, ours).items()
+        gain = paired([score - by_run[run] for run, score in runs if run in by_run])
+    return MethodScores(kind, len(federations), ordered, gain)
+
+
+def _by_run(
+    figures: SuiteFigures, federations: Sequence[Federation], method: str
+) -> dict[tuple[str, int], float]:
+    """The scores of a method by federation and seed."""
+    return {
+        (one.name, run["seed"]): run["equal_work"]
+        for one in federations
+        for run in (figures.entry(one, method, DEFAULTS) or {"runs": ()})["runs"]
+        if run["equal_work"] is not None
     }
-    ordered = dict(sorted(whole.items(), key=lambda item: -item[1]))
-    return MethodScores(kind, len(names), ordered, _gain(scores, list(ordered)))
-
-
-def _gain(scores: Mapping[str, Mapping[Run, float]], ordered: Sequence[str]) -> Difference | None:
-    """Of the best method over the better of the two that need no groups."""
-    ours = [scores[name] for name in ordered if name not in PLAIN]
-    plain = [scores[name] for name in ordered if name in PLAIN]
-    if not ours or not plain:
-        return None
-    return paired([score - plain[0][run] for run, score in ours[0].items() if run in plain[0]])
 
 
 def _is_of_kind(kind: str, differ: str, groups: int | None) -> bool:
@@ -142,11 +146,3 @@ def _is_of_kind(kind: str, differ: str, groups: int | None) -> bool:
     if kind == "nothing":
         return groups is None and differ == "nothing"
     return groups is not None and differ == kind
-
-
-def _mean(scores: Mapping[Run, float]) -> float:
-    """The mean over federations of the means over seeds."""
-    by_federation: dict[str, list[float]] = {}
-    for (federation, _), score in scores.items():
-        by_federation.setdefault(federation, []).append(score)
-    return statistics.fmean(statistics.fmean(found) for found in by_federation.values())

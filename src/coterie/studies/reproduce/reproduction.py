@@ -14,7 +14,6 @@ from pathlib import Path
 
 from filelock import Timeout
 
-from coterie.config.identity import config_hash
 from coterie.errors import CoterieError, InUseError
 from coterie.experiment import Experiment
 from coterie.runs.folder.store import RunFolder
@@ -24,7 +23,7 @@ from coterie.studies.reproduce.datasets import missing_data
 from coterie.studies.reproduce.metrics import compared, read_run
 from coterie.studies.reproduce.outcome import Outcome
 from coterie.studies.reproduce.papers import Line
-from coterie.sweep.plan import ID_DIGITS, SweepRun
+from coterie.sweep.plan import SweepRun
 from coterie.sweep.run_once import carry_out, is_done
 
 STARTUP_SECONDS = 4.0  # of a run: processes, data, the first models
@@ -50,10 +49,8 @@ class PaperRun:
     @classmethod
     def of(cls, line: Line, config: Experiment) -> PaperRun:
         """The run of a configuration of a line."""
-        resolved = config.resolved()
         # Other than in a sweep, the data are not in the hash: to read all datasets takes minutes.
-        run_id = config_hash(resolved)[:ID_DIGITS]
-        run = SweepRun(run_id, config.name("algorithm"), config.seed, (), resolved)
+        run = SweepRun.of(config)
         return cls(run, config, STARTUP_SECONDS + line.rounds * line.seconds, line)
 
 

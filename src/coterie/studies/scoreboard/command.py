@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from coterie.config import registry
+from coterie.config.problems import Problem, refuse
 from coterie.config.wording import nearest
-from coterie.errors import ConfigError, SweepError
+from coterie.errors import SweepError
 from coterie.files import refuse_unwritable
 from coterie.studies.scoreboard.figures import SuiteFigures
 from coterie.studies.scoreboard.page import result_sentence, write_scoreboard
@@ -59,8 +60,7 @@ class SuiteChoice:
         if self.methods:
             changes["methods"] = list(dict.fromkeys(self.methods))
         if self.federations:
-            known = [one.name for one in suite.federations]
-            _check_names("--federations", self.federations, known)
+            _check_names("--federations", self.federations, [one.name for one in suite.federations])
             once = dict.fromkeys(self.federations)
             changes["federations"] = [suite.federation(name) for name in once]
         if self.seeds is not None:
@@ -157,10 +157,8 @@ def _check_methods(option: str, suite: Suite) -> None:
 def _check_names(option: str, names: Sequence[str], known: Sequence[str]) -> None:
     for name in names:
         if name not in known:
-            hint = nearest(name, list(known))
-            also = f"; did you mean {hint!r}?" if hint else ""
-            expected = ", ".join(known)
-            raise ConfigError(f"{option}: unknown, got {name!r}; expected some of {expected}{also}")
+            expected = f"some of {', '.join(known)}"
+            refuse(Problem(option, "unknown", name, expected, nearest(name, known)))
 
 
 @dataclass

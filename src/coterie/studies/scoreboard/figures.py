@@ -138,21 +138,12 @@ class SuiteFigures:
     def figure(
         self, federation: Federation, method: str, settings: str, name: str
     ) -> Spread | None:
-        """Any figure of a method's runs on a federation, the mean over the seeds; ``None`` for one that
-        was not run."""
+        """Any figure of a method's runs on a federation, also the seconds of the ``run`` or of
+        ``grouping``; the mean over the seeds, ``None`` for a method that was not run."""
         found = self.entry(federation, method, settings)
         if found is None:
             return None
-        return Spread.of(run[name] for run in found["runs"])
-
-    def seconds(
-        self, federation: Federation, method: str, settings: str, name: str
-    ) -> Spread | None:
-        """Seconds of a method's runs on a federation: of the ``run``, or of ``grouping``."""
-        found = self.entry(federation, method, settings)
-        if found is None:
-            return None
-        return Spread.of(run["seconds"][name] for run in found["runs"])
+        return Spread.of({**run, **run["seconds"]}[name] for run in found["runs"])
 
     def ranking(self, settings: str, column: Column) -> Ranking | None:
         """The ranks of the methods that have a score on every federation; ``None`` for fewer than

@@ -86,26 +86,18 @@ class Course:
 def course_of(folder: RunFolder, headline: Headline, score: Score) -> Course:
     """The course of a run."""
     check_folder(folder)
-    return _course(folder.rows(), _key(folder, headline, score))
-
-
-def _key(folder: RunFolder, headline: Headline, score: Score) -> str:
-    """The name of the scored figure in a row."""
+    scored = headline
     if score == "unseen":
         ways = {way.name: way for way in ways_of(folder.resolved, headline)}
-        return ways["unseen"].headline.name
-    return headline.name
-
-
-def _course(rows: Sequence[Mapping[str, Any]], key: str) -> Course:
+        scored = ways["unseen"].headline
+    rows = folder.rows()
     moved = [row["transfers"]["down_bytes"] + row["transfers"]["up_bytes"] for row in rows]
+    seconds = [row["seconds"]["total"] - row["seconds"]["evaluation"] for row in rows]
     return Course(
-        [row.get(key) for row in rows],
+        [row.get(scored.name) for row in rows],
         np.cumsum([row["local_steps"] for row in rows]).tolist(),
         np.cumsum(moved).tolist(),
-        np.cumsum(
-            [row["seconds"]["total"] - row["seconds"]["evaluation"] for row in rows]
-        ).tolist(),
+        np.cumsum(seconds).tolist(),
     )
 
 
@@ -118,9 +110,8 @@ def figures_of_run(
         curve: whether points of its course are kept; of all runs they would make a large file.
     """
     folder = RunFolder.open(path)
-    check_folder(folder)
+    course = course_of(folder, headline, score)
     rows = folder.rows()
-    course = _course(rows, _key(folder, headline, score))
     last = rows[-1]
     agreement = last.get("agreement") or {}
     return {

@@ -35,19 +35,16 @@ def results_of(suite: Suite, entries: Sequence[Mapping[str, Any]]) -> Results:
 
 def results_digest(results: Mapping[str, Any]) -> str:
     """The SHA-256 of results without their times."""
-    lasting = {
-        **results,
-        "entries": [
-            {**entry, "runs": [_without_times(run) for run in entry["runs"]]}
-            for entry in results["entries"]
-        ],
-    }
-    lasting.pop("digest", None)
+    lasting = _without(results, "digest")
+    lasting["entries"] = [
+        {**entry, "runs": [_without(run, "seconds") for run in entry["runs"]]}
+        for entry in results["entries"]
+    ]
     return hashlib.sha256(json.dumps(lasting, sort_keys=True).encode()).hexdigest()
 
 
-def _without_times(run: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in run.items() if name != "seconds"}
+def _without(values: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name != key}
 
 
 def write_scoreboard_results(path: Path, results: Results) -> None:

@@ -142,33 +142,42 @@ class Scoreboard:
     def _best(self, entry: Entry) -> Setting:
         """The setting of those tried with the best score at equal work; the first of equals, and the
         default one where none has a score."""
-        budget = self._trial_budget(entry.federation)
+        seed = self.suite.seeds[0]
+        score = entry.federation.score
+        budget = self._budget(entry.federation, seed, validated=True)
         scores = {}
         for number, setting in enumerate(entry.tried):
-            run = self._run(entry, setting, self.suite.seeds[0], validated=True)
-            course = None if run is None else self._course(run, entry.federation.score)
-            if run is not None and course is not None and budget is not None:
-                within = course.rounds_within(steps=budget.steps)
-                value = course.value(entry.federation.score, within)
-                if value is not None:
-                    scores[number] = headline_of_run(run).gain(value, over=0.0)
+            run = self._run(entry, setting, seed, validated=True)
+            course = self._course(run, score)
+            if run is None or course is None or budget is None:
+                continue
+            value = course.value(score, course.rounds_within(steps=budget.steps))
+            if value is not None:
+                scores[number] = headline_of_run(run).gain(value, over=0.0)
         if not scores:
             return entry.settings[DEFAULTS]
         return entry.tried[max(scores, key=lambda number: scores[number])]
 
-    def _trial_budget(self, federation: Federation) -> FedAvgBudget | None:
-        """What FedAvg spends on fewer samples, those that are trained on; ``None`` if it failed."""
+    def _budget(
+        self, federation: Federation, seed: int, *, validated: bool = False
+    ) -> FedAvgBudget | None:
+        """What FedAvg spends on the same clients; ``None`` if its run is not done."""
         entry = next(
             one for one in self.entries if one.federation is federation and one.method == BASELINE
         )
-        # Any learning rate takes as many steps.
-        (setting, *_) = rate_trials(self.suite, entry.settings[DEFAULTS])
-        run = self._run(entry, setting, self.suite.seeds[0], validated=True)
-        course = None if run is None else self._course(run, "served")
-        return None if course is None else course.spent
+        setting = entry.settings[DEFAULTS]
+        if validated:
+            # Any learning rate takes as many steps.
+            (setting, *_) = rate_trials(self.suite, setting)
+        course = self._course(self._run(entry, setting, seed, validated=validated), "served")
+        if course is None:
+            return None
+        return course.spent
 
-    def _course(self, run: SweepRun, score: Score) -> Course | None:
+    def _course(self, run: SweepRun | None, score: Score) -> Course | None:
         """The course of a run; ``None`` while it is not done."""
+        if run is None:
+            return None
         key = (run.id, score)
         if key not in self._courses:
             if not is_done(run, self.runs):
@@ -185,29 +194,18 @@ class Scoreboard:
             return None
         key = (entry.federation.name, entry.method, repr(setting), seed, validated)
         if key not in self._named:
-            self._named[key] = self._new_run(entry, setting, seed, validated=validated)
+            self._named[key] = None
+            options = {"validated": validated, "root": self.root}
+            where = (self.suite, entry.federation, entry.method)
+            try:
+                self._named[key] = sweep_run(*where, setting, seed, **options)
+            except ConfigError as error:
+                # Only a trial of options that do not go together is left out without a word.
+                if setting is entry.settings[DEFAULTS]:
+                    if entry.method == BASELINE:
+                        raise
+                    entry.refused = str(error).splitlines()[0]
         return self._named[key]
-
-    def _new_run(
-        self, entry: Entry, setting: Setting, seed: int, *, validated: bool
-    ) -> SweepRun | None:
-        try:
-            return sweep_run(
-                self.suite,
-                entry.federation,
-                entry.method,
-                setting,
-                seed,
-                validated=validated,
-                root=self.root,
-            )
-        except ConfigError as error:
-            # Only a trial of options that do not go together is left out without a word.
-            if setting is entry.settings[DEFAULTS]:
-                if entry.method == BASELINE:
-                    raise
-                entry.refused = str(error).splitlines()[0]
-            return None
 
     def _different(self, wanted: Sequence[tuple[Entry, SweepRun | None]]) -> list[SweepRun]:
         """Each run once, in order: settings may be the same."""
@@ -234,6 +232,7 @@ class Scoreboard:
     def _result(self, entry: Entry, name: str, setting: Setting) -> dict[str, Any]:
         found = []
         refused = entry.refused
+        score = entry.federation.score
         for seed in self.suite.seeds:
             run = self._run(entry, setting, seed)
             if run is None:
@@ -242,11 +241,9 @@ class Scoreboard:
             if budget is not None and is_done(run, self.runs):
                 # The page draws the curves of the first seed.
                 curve = name == DEFAULTS and seed == self.suite.seeds[0]
-                score = entry.federation.score
-                folder = self.runs / run.id
-                found.append(
-                    figures_of_run(folder, headline_of_run(run), score, budget, curve=curve)
-                )
+                headline = headline_of_run(run)
+                path = self.runs / run.id
+                found.append(figures_of_run(path, headline, score, budget, curve=curve))
             refused = refused or self.problems.get(run.id, "")
         return {
             "federation": entry.federation.name,
@@ -265,13 +262,6 @@ class Scoreboard:
         seed = self.suite.seeds[0]
         runs = [self._run(entry, setting, seed, validated=True) for setting in entry.tried]
         return sum(run is not None for run in runs)
-
-    def _budget(self, federation: Federation, seed: int) -> FedAvgBudget | None:
-        """What FedAvg spends on the same clients; ``None`` if its run is not done."""
-        setting = default_setting(self.suite, federation, BASELINE)
-        run = sweep_run(self.suite, federation, BASELINE, setting, seed, root=self.root)
-        course = self._course(run, "served")
-        return None if course is None else course.spent
 
 
 def headline_of_run(run: SweepRun) -> Headline:

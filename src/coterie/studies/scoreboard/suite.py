@@ -13,24 +13,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coterie.config import registry
-from coterie.config.identity import config_hash
-from coterie.config.problems import problems, refuse
+from coterie.config.problems import Problem, problems, refuse
 from coterie.config.toml_text import read
 from coterie.config.wording import nearest
 from coterie.errors import ConfigError
 from coterie.experiment import check
-from coterie.sweep.plan import ID_DIGITS, SweepRun
+from coterie.sweep.plan import SweepRun
 
 Tables = dict[str, Any]
 Score = Literal["served", "unseen", "course"]
@@ -117,9 +114,7 @@ class Suite(_Part):
 
 def built_in() -> Mapping[str, Tables]:
     """The suites that come with Coterie, by name."""
-    file = resources.files("coterie.studies.scoreboard").joinpath("suites.toml")
-    found: Mapping[str, Tables] = tomllib.loads(file.read_text(encoding="utf-8"))
-    return found
+    return read(Path(__file__).with_name("suites.toml"))
 
 
 def find_suite(name: str) -> Suite:
@@ -128,12 +123,8 @@ def find_suite(name: str) -> Suite:
     if name in known:
         return Suite(name=name, **known[name])
     if not name.endswith(".toml"):
-        hint = nearest(name, list(known))
-        also = f"; did you mean {hint!r}?" if hint else ""
-        names = ", ".join(known)
-        raise ConfigError(
-            f"suite: unknown, got {name!r}; expected one of {names}, or a .toml file{also}"
-        )
+        expected = f"one of {', '.join(known)}, or a .toml file"
+        refuse(Problem("suite", "unknown", name, expected, nearest(name, list(known))))
     whole = {"name": Path(name).stem, **read(name)}
     try:
         return Suite.model_validate(whole)
@@ -225,9 +216,7 @@ def sweep_run(
         tables = merged(tables, {"evaluate": {"validation": VALIDATION}})
     if root is not None:
         tables = merged(tables, {"data": {"root": root}})
-    resolved = check(tables, f"{federation.name}, {method}").resolved()
-    # The data are named by the suite alone, so the configuration says all.
-    return SweepRun(config_hash(resolved)[:ID_DIGITS], method, seed, (), resolved)
+    return SweepRun.of(check(tables, f"{federation.name}, {method}"))
 
 
 def merged(tables: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:

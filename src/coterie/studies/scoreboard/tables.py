@@ -117,7 +117,7 @@ def cost_table(figures: SuiteFigures) -> TextTable:
         moved = figures.relative(method, DEFAULTS, "bytes")
         trained = figures.relative(method, DEFAULTS, "steps")
         times = [
-            [figures.seconds(one, method, DEFAULTS, name) for one in figures.suite.federations]
+            [figures.figure(one, method, DEFAULTS, name) for one in figures.suite.federations]
             for name in ("grouping", "run")
         ]
         means = [Spread.of(one.mean for one in found if one) for found in times]
