@@ -86,9 +86,7 @@ class Headline:
     @property
     def axis(self) -> str:
         """Name and unit, as a column's head or an axis has them."""
-        if not self.unit:
-            return self.title
-        return f"{self.title}, {self.unit}"
+        return with_unit(self.title, self.unit)
 
     def digits(self, value: float | None, sign: str = "") -> str:
         """A value in its unit without the unit, for a column that has it in its head.
@@ -220,6 +218,13 @@ class Keys:
     def error(self) -> str:
         """The standard error, where a sample of the clients was scored."""
         return f"{self.value}_error"
+
+
+def with_unit(name: str, unit: str) -> str:
+    """A name and a unit, as a column's head or an axis has them; some figures have no unit."""
+    if not unit:
+        return name
+    return f"{name}, {unit}"
 
 
 ACCURACY = Headline()

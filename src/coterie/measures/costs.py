@@ -56,30 +56,14 @@ class Costs:
 
     @classmethod
     def measured(cls, population: Population, parameters: int, kappa: float = 0.3) -> Costs:
-        """The costs of a run, with its clients, samples per client and float32 model.
-
-        Speeds are those of the paper.
-
-        Example:
-            >>> from coterie.data import load_population
-            >>> from coterie.core.keys import Key
-            >>> partition = {"kind": "iid", "clients": 10}
-            >>> digits = load_population({"kind": "digits"}, partition, key=Key(0))
-            >>> costs = Costs.measured(digits, parameters=650)
-            >>> costs.clients, costs.model_bytes
-            (10, 2600.0)
-        """
+        """The costs of a run, with its clients, samples per client and float32 model. Speeds are
+        those of the paper."""
         sizes = population.sizes("train")
         return cls(len(sizes), kappa, float(sizes.mean()), model_bytes=4.0 * parameters)
 
     def computation(self, rounds: int, groups: GroupsInRound) -> float:
         """``T_comp = sum_r N_calc/T n e K / min(K, f(r)) + N_aggr/T (kappa f(r) - 1)`` in seconds
-        (eq. 15).
-
-        Args:
-            rounds: ``R``.
-            groups: ``f``, round counted from 1 -> number of groups; FedAvg is ``f = K``.
-        """
+        (eq. 15); FedAvg is ``f = K``."""
         total = 0.0
         for r in range(1, rounds + 1):
             f = groups(r)
@@ -127,11 +111,7 @@ def constant(groups: int) -> GroupsInRound:
 def rounds_to_target(
     rows: Iterable[Mapping[str, Any]], target: float, headline: Headline = ACCURACY
 ) -> int | None:
-    """After how many rounds the headline was first as good as this; ``None`` where it never was.
-
-    Args:
-        target: an accuracy from 0 to 1, or a value of another headline.
-    """
+    """After how many rounds the headline was first as good as this; ``None`` where it never was."""
     for row in rows:
         value = row[headline.name]
         if value is not None and headline.reaches(value, target):

@@ -54,14 +54,10 @@ def jain_index(values: FloatArray) -> float | None:
 
 
 def fairness(values: FloatArray, headline: Headline) -> dict[str, float | None]:
-    """How evenly some clients are served.
-
-    Returns:
-        ``worst_tenth``, see `worst_tenth`; ``spread``, the standard deviation over the clients (by
-        ``n``: they are all the clients, not a sample of them); ``jain``, see `jain_index`.
-    """
+    """How evenly some clients are served."""
     return {
         "worst_tenth": worst_tenth(values, headline),
+        # By `n`: they are all the clients, not a sample of them.
         "spread": float(values.std()),
         "jain": jain_index(values),
     }
@@ -69,11 +65,7 @@ def fairness(values: FloatArray, headline: Headline) -> dict[str, float | None]:
 
 def client_figures(metric: Metric, sums: Sums, keys: Keys) -> dict[str, Any]:
     """Mean, quantiles and fairness of a metric over clients of any size, as a row has them; from
-    the sums of each client, ``[n, *shape]``.
-
-    Returns:
-        ``None`` for each of them where no client has a value.
-    """
+    the sums of each client, ``[n, *shape]``. ``None`` where no client has a value."""
     own = metric.value(sums)
     own = own[np.isfinite(own)]
     if not len(own):

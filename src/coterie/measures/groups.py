@@ -17,17 +17,11 @@ from coterie.math.similarity import Matrix
 
 
 def agreement(member: IntArray, planted: IntArray) -> dict[str, float] | None:
-    """How well groups agree with the true ones, over the clients that have a group.
+    """How well groups agree with the planted ones, over the clients that have a group; ``None`` where
+    none has.
 
     ``ari``: adjusted Rand index; ``nmi``: mutual information over the mean of the two entropies. 1
     is full agreement, whatever the groups are called; 0 is what chance gives an ``ari``.
-
-    Args:
-        member: int64 ``[N]``, -1 for a client without a group.
-        planted: int64 ``[N]``, the true groups.
-
-    Returns:
-        ``None`` where no client has a group.
 
     Example:
         >>> agreement(np.array([2, 2, 0, -1]), np.array([0, 0, 1, 1]))
@@ -57,11 +51,9 @@ def share_error(found: FloatArray, planted: FloatArray) -> float | None:
     Where there are fewer groups than concepts, or more, the ones left over count as shares of 0.
 
     Args:
-        found: ``[N, k]``; rows of zeros, of clients without a group, are left out.
+        found: ``[N, k]``; rows of zeros, of clients without a group, are left out. ``None`` is
+            returned where no client has one.
         planted: ``[N, g]``.
-
-    Returns:
-        ``None`` where no client has a group.
 
     Example:
         >>> planted = np.array([[0.7, 0.3], [0.3, 0.7]])
@@ -116,10 +108,7 @@ def cpd_label(histograms: Matrix, gamma: float = 0.5) -> FloatArray:
     The paper does not say what the samples of its MMD are; this reading is the default here.
     ``MMD^2 = (1 - e^(-2 gamma)) |P - Q|^2`` with the Gaussian kernel ``exp(-gamma |a - b|^2)``,
     which is 1 for equal and ``e^(-2 gamma)`` for different classes. Ratios do not depend on
-    ``gamma``.
-
-    Args:
-        gamma: of the kernel; 0.5 is a width of 1.
+    ``gamma``; 0.5 is a width of 1.
 
     Returns:
         float64 ``[n (n-1) / 2]``, in the order of ``scipy.spatial.distance.pdist``.
@@ -143,9 +132,6 @@ def cpd_share(histograms: Matrix, gamma: float) -> FloatArray:
     ``MMD^2`` of the ``c`` shares of one distribution and the ``c`` shares of the other, with the
     kernel ``exp(-gamma (a - b)^2)``. It does not see which class a share belongs to. See
     ``gamma_of_shares``.
-
-    Returns:
-        float64 ``[n (n-1) / 2]``, in the order of ``scipy.spatial.distance.pdist``.
 
     Example:
         >>> cpd_share(np.array([[0.9, 0.1], [0.1, 0.9], [0.5, 0.5]]), 0.5).round(6).tolist()

@@ -70,11 +70,7 @@ class Adaptation:
     """Local training of a copy of the served model, before it is scored.
 
     Args:
-        epochs: over the client's own training samples.
         layers: that move, as `coterie.core.keep.keep_layers` reads them; ``()``: all of them.
-
-    Raises:
-        ConfigError: for epochs out of their range.
 
     Example:
         >>> Adaptation(epochs=2, layers=("head",)).text
@@ -90,8 +86,7 @@ class Adaptation:
     @property
     def text(self) -> str:
         """What happens to a model, in words."""
-        epochs = "1 epoch" if self.epochs == 1 else f"{self.epochs} epochs"
-        text = f"{epochs} on its own training samples"
+        text = f"{self.epochs} epoch{'s' * (self.epochs > 1)} on its own training samples"
         if self.layers:
             text += f", of {', '.join(self.layers)} alone"
         return text
@@ -113,17 +108,15 @@ def score_adapted(
     key: Key,
     task: Task,
 ) -> Sums:
-    """The sums of each client's test samples under its served model after local training.
+    """The sums of each client's test samples under its served model after local training,
+    ``[n, *shape]``.
 
-    Client ``i`` starts from what serves it, the parts that it keeps among it, and trains on its own
-    training samples. A client without any, or whose training ends in infinities, is scored as it was. Neither
-    the clients nor the ledger know of it afterwards.
+    Client ``i`` starts from what serves it, the parts that it keeps among it. One without training
+    samples, or whose training ends in infinities, is scored as it was. Neither the clients nor the
+    ledger know of it afterwards.
 
     Args:
         trainable: int64, those who have training samples; others may be among them.
-
-    Returns:
-        ``[n, *shape]`` each.
     """
     forgetful = clients.forgetful()
 
@@ -138,8 +131,7 @@ def score_adapted(
 
 
 def adapted_figures(sums: Sums, task: Task, keys: Keys) -> dict[str, Any]:
-    """The figures of `score_adapted` as a row has them, named after the headline before adaptation.
-    The figures of `score_adapted` as a row has them, named after the headline before adaptation."""
+    """The figures of `score_adapted` as a row has them, named after the headline before adaptation."""
     return scored_figures(task.metrics[0], sums, keys.adapted)
 
 
@@ -153,20 +145,14 @@ def score_local_networks(
     sample: EvaluationSample | None = None,
     task: Task = CLASSIFICATION,
 ) -> dict[str, Any]:
-    """What the last local networks of the clients make of their test samples.
+    """The figures of what the last training of each client left, ``w + delta_i``, whatever the server
+    made of it.
 
-    The last local network of client ``i`` is what its last training left, whatever the server made
-    of it: ``w + delta_i``. PACFL's scripts score clients so. A client that never trained has none
-    and does not count; PACFL's scripts score it with ``w_0``.
+    PACFL's scripts score clients so. A client that never trained has no such network and does not
+    count; PACFL's scripts score it with ``w_0``.
 
     Args:
         sample: scores so many of the clients that trained; ``None``: all of them.
-        task: whose headline, which stands for ``accuracy`` here.
-
-    Returns:
-        ``evaluated_local``, the number of clients scored; ``accuracy_local``, total correct over
-        total test samples; ``accuracy_local_mean``, the mean of the clients' accuracies, and their
-        quantiles and fairness. All but the first are ``None`` if no client was scored.
     """
     networks = clients.stores.networks
     assert networks is not None, "the clients of this run do not remember their networks"

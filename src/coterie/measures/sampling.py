@@ -21,13 +21,10 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class EvaluationSample:
-    """The clients that are scored in a round, where scoring all would take too long.
+    """The clients that are scored in a round, at most ``size``, where scoring all would take too long.
 
-    One random order holds for the whole run, so that rounds are compared on the same clients.
-
-    Args:
-        size: clients scored in a round, at most.
-        order: int64 ``[N]``, all clients in the order in which they are chosen.
+    One random order ``[N]`` holds for the whole run, so that rounds are compared on the same
+    clients.
 
     Example:
         >>> sample = EvaluationSample.of(4, 10, Key(0))
@@ -152,16 +149,11 @@ def mean_estimate(stratum: Stratum) -> tuple[float, float | None]:
 def sampling_errors(
     metric: Metric, sums: Sums, known: Mask, clients: tuple[int, int]
 ) -> dict[str, Any]:
-    """What a round's row says of an evaluation sample beside the metrics.
+    """How many clients were scored, the headline over all clients, whatever the sample's shares, and
+    standard errors; a headline that is no mean over samples has none.
 
     Args:
         clients: how many testable clients there are with a group and without.
-
-    Returns:
-        ``evaluated``: clients scored; for the headline ``accuracy``: ``accuracy_all`` over all
-        clients, whatever the sample's shares; the standard errors ``accuracy_error``,
-        ``accuracy_all_error`` (``None`` where no client of one kind was scored) and
-        ``accuracy_mean_error``. A headline that is no mean over samples has no errors.
     """
     size = sums["size"]
     keys = metric.headline.keys
@@ -203,7 +195,6 @@ def estimate_for_all(
 
     Args:
         values: ``[n]``, a sum over each scored client's test samples.
-        size: ``[n]``, their test samples.
         clients: how many testable clients there are with a group and without.
 
     Example:

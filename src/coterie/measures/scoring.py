@@ -56,7 +56,8 @@ def score_round(
     scoring: Scoring | None = None,
     trainable: IntArray | None = None,
 ) -> dict[str, Any]:
-    """The metrics of a round, each client scored with the model that serves it.
+    """The metrics of a round, each client scored with the model that serves it; docs/measures.md lists
+    them.
 
     Metrics are computed from the sums over all test samples of the clients that have a group:
     ``accuracy`` is total correct over total test samples, as in FedGroup and FlexCFL.
@@ -65,20 +66,6 @@ def score_round(
         testable: bool ``[N]``, which clients are present and have test samples.
         scoring: which clients, and by what; ``None``: all, by their accuracy.
         trainable: int64, who can train, where clients adapt before they are scored; ``None``: all.
-
-    Returns:
-        The task's headline, whose name stands for ``accuracy`` here: ``accuracy`` over the clients
-        that have a group now, ``accuracy_all`` over all, ``accuracy_mean``, the mean of the
-        accuracies of clients with a group, whatever their sizes, ``accuracy_groups`` (``None`` for
-        a group without test samples), ``accuracy_quantiles`` and ``accuracy_fairness`` over clients
-        with a group.
-        The task's further metrics are ``metrics`` over the clients with a group, and
-        ``metrics_groups``. With ``loss`` also ``test_loss``, the mean loss of a test sample over the
-        clients with a group, and ``test_loss_all`` over all. With a sample all are estimates, and
-        `sampling_errors` says how good the headline is. With ``local`` also what
-        `score_local_networks` finds. With ``adapt`` also ``evaluated_adapted``, how many clients
-        were scored after adaptation: those that ``accuracy`` is of, and ``accuracy_adapted`` with
-        its mean, quantiles and fairness.
     """
     scoring = scoring or Scoring()
     found = post_scores(clients, testable, served, groups, key, scoring)()
@@ -118,13 +105,7 @@ def post_scores(
     scoring: Scoring,
 ) -> Callable[[], dict[str, Any]]:
     """Have the clients scored with the models that serve them now, and read the figures later: the
-    request travels with what clients are asked next, see `Clients.post`.
-
-    Arguments as of `score_round`.
-
-    Returns:
-        What gives the figures, of `score_round` those of the models as they are.
-    """
+    request travels with what clients are asked next, see `Clients.post`."""
     ids = scored_clients(testable, groups, scoring.sample)
     # With the group's model as it is now. The later code of FlexCFL scores the model that a client
     # last received, which takes five points from FedGroup and turns the order of methods round.
@@ -220,12 +201,8 @@ def each_client(
     task: Task = CLASSIFICATION,
     split: Split = "test",
 ) -> Sums:
-    """What the model that serves each client makes of its samples; the clients hold some.
-
-    Returns:
-        The task's sums and ``size``, how many samples there are, ``[N, *shape]`` each; a client that
-        is not among ``ids`` has zeros.
-    """
+    """The task's sums over each client's samples with the model that serves it, and ``size``, how
+    many samples there are, ``[N, *shape]`` each; a client that is not among ``ids`` has zeros."""
     models, which, shares = served.to_score(ids)
     work = Score(split, loss=False, sums=task.sums, served_by=served.personal, shares=shares)
     reply = clients.run(work, ids, models, which, key=key, counts=False)
@@ -246,18 +223,11 @@ def score_on_training(
 ) -> dict[str, Any]:
     """The loss and the metrics of the models on training samples, over the clients that have a group.
 
-    ``accuracy_training`` is total correct over total training samples, and ``training_loss`` their
-    mean loss, each client with the model that serves it now. It is not the ``loss`` of a row, which
-    clients see while they train, each in its own model.
+    ``training_loss`` is not the ``loss`` of a row, which clients see while they train, each in its
+    own model.
 
     Args:
         trainable: bool ``[N]``, which clients are present and have training samples.
-
-    Returns:
-        ``evaluated_training``, the number of clients scored; the headline of the task, which stands
-        for ``accuracy`` here: ``accuracy_training``, its mean, quantiles and fairness over the
-        clients; ``training_loss``; and the task's further metrics as ``metrics_training``. All but
-        the first are ``None`` if no client was scored.
     """
     ids = scored_clients(trainable, groups, scoring.sample)
     ids = ids[groups.member[ids] >= 0]

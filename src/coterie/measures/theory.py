@@ -34,11 +34,9 @@ def gradient_divergence(
     ``delta`` of one group and of many can be compared.
 
     Args:
-        clients: each one's full gradient is computed; it does not count as traffic.
+        clients: each one's full gradient is computed; it does not count as traffic. ``None`` is
+            returned where none answers.
         can_train: bool ``[N]``, who is present and holds training samples; ``None``: all.
-
-    Returns:
-        ``delta``; ``None`` where no client answers.
     """
     ids = np.flatnonzero(groups.member >= 0)
     # Clients that are not there, or have no training data, have no gradient.

@@ -31,12 +31,6 @@ def unseen_clients(wanted: Unseen | None, population: Population, key: Key) -> I
     A share is that of the clients that could train and be scored, at least one of them, drawn once
     for the run.
 
-    Args:
-        wanted: a share, or names or numbers of clients; ``None``: none.
-
-    Raises:
-        ConfigError: for clients that are not there, and if nobody would be left to train.
-
     Example:
         >>> from coterie.data import load_population
         >>> partition = {"kind": "iid", "clients": 10}
@@ -84,7 +78,8 @@ def score_unseen(
     *,
     labels: bool = True,
 ) -> dict[str, Any]:
-    """How the models serve clients that never train, each placed as the method places newcomers.
+    """The figures of clients that never train, each placed as the method places newcomers; those that
+    find no group are served by the mean of the groups' models.
 
     Args:
         round: its cohort are the clients; they are asked on trial, so that nothing of it stays.
@@ -92,12 +87,6 @@ def score_unseen(
         adapt: the training that adapts a copy of their model; ``None``: none.
         labels: whether the method may read their labels; else it places them by their inputs, or not
             at all.
-
-    Returns:
-        ``evaluated_unseen``, the number of clients scored; ``unseen_placed``, how many of them found
-        a group, the others are served by the mean of the groups' models; ``accuracy_unseen`` over
-        their test samples, its mean, quantiles and fairness over the clients; with ``adapt`` the
-        same as ``accuracy_unseen_adapted``.
     """
     clients = round.clients
     ids = round.cohort

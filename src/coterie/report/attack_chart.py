@@ -9,6 +9,7 @@ from pathlib import Path
 import altair as alt
 import pandas as pd
 
+from coterie.headline import with_unit
 from coterie.report.figures.style import PERCENT, RUNS, Spec, colour_by, to_spec
 from coterie.report.files import draw
 from coterie.sweep.comparison import SweepTable
@@ -80,12 +81,8 @@ def attack_chart(points: Sequence[AttackPoint], title: str, scale: float = PERCE
 def write_attack_chart(table: SweepTable, folder: Path) -> Path:
     """Draw the honest clients' figure against the share of attackers; returns the file."""
     headline = table.headline
-    scale = 1.0
-    if headline.unit == "%":
-        scale = PERCENT
-    title = f"{headline.name} of honest clients"
-    if headline.unit:
-        title += f", {headline.unit}"
+    title = with_unit(f"{headline.name} of honest clients", headline.unit)
     path = folder / "attack.svg"
-    path.write_bytes(draw(attack_chart(attack_points(table), title, scale), "svg"))
+    chart = attack_chart(attack_points(table), title, headline.scale)
+    path.write_bytes(draw(chart, "svg"))
     return path

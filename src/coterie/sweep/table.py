@@ -3,7 +3,7 @@ of how they serve single clients."""
 
 from __future__ import annotations
 
-from coterie.headline import Headline
+from coterie.headline import Headline, with_unit
 from coterie.runs.scores import NOTE, OF_CLIENTS, protocol_notes
 from coterie.sweep.comparison import Row, SweepTable
 from coterie.sweep.measured import Figure
@@ -25,9 +25,7 @@ FIGURES: dict[Figure, tuple[str, str]] = {
 def column_names(table: SweepTable) -> list[str]:
     """The names of the columns."""
     headline = table.headline
-    value = f"{headline.title} ({FIGURES[table.figure][0]})"
-    if headline.unit:
-        value += f", {headline.unit}"
+    value = with_unit(f"{headline.title} ({FIGURES[table.figure][0]})", headline.unit)
     # The head says which figure it is: a page of the same runs may show another one.
     names = ["algorithm", *table.keys, "runs", value, "sd", "difference", "± 95 %"]
     if table.target is None:

@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from coterie.headline import ACCURACY, Headline
+from coterie.headline import ACCURACY, Headline, with_unit
 from coterie.report.figures.style import (
     GROUPS,
     MOST_ROWS,
@@ -95,9 +95,8 @@ def _rows(series: Series) -> list[dict[str, Any]]:
 def _tooltip(many_seeds: bool, headline: Headline) -> list[Any]:
     titles = {"mean": headline.axis}
     if many_seeds:
-        unit = f", {headline.unit}" if headline.unit else ""
         names = {"mean": "mean", "low": "lowest seed", "high": "highest seed"}
-        titles = {field: f"{name}{unit}" for field, name in names.items()}
+        titles = {field: with_unit(name, headline.unit) for field, name in names.items()}
     values = [
         alt.Tooltip(f"{field}:Q", format=headline.format, title=title)
         for field, title in titles.items()

@@ -10,7 +10,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from coterie.headline import Headline
+from coterie.headline import Headline, with_unit
 from coterie.report.comparison import (
     GainSummary,
     client_gains,
@@ -133,7 +133,7 @@ def gain_chart(rows: Sequence[Gain], run: RunView, base: RunView) -> Spec:
         .mark_rect()
         .encode(
             across,
-            alt.Y("gain:Q", title=f"gain over {base.name}{_unit(run.headline.step)}"),
+            alt.Y("gain:Q", title=with_unit(f"gain over {base.name}", run.headline.step)),
             colour_by_group(run.groups),
             x2=alt.X2("right:Q"),
             y2=alt.Y2("zero:Q"),
@@ -185,14 +185,10 @@ def _digits(headline: Headline) -> int:
     return 2 if headline.unit == "%" else 6
 
 
-def _unit(unit: str) -> str:
-    return f", {unit}" if unit else ""
-
-
 def _value_axis(channel: Any, field: str, title: str, headline: Headline) -> Any:
     """An axis of 0 to 100 % with room for marks that were moved over its ends; of another figure
     one that holds all marks."""
-    title += _unit(headline.unit)
+    title = with_unit(title, headline.unit)
     if headline.unit != "%":
         return channel(field, title=title, scale=alt.Scale(zero=False))
     scale = alt.Scale(domain=[-3, 103], nice=False)
@@ -201,21 +197,24 @@ def _value_axis(channel: Any, field: str, title: str, headline: Headline) -> Any
 
 def _tooltip(headline: Headline) -> list[Any]:
     digits = headline.format
-    unit = _unit(headline.unit)
+    before, after, gain = _value_columns(headline)
     return tooltip(
         "client:N",
         "group:N",
-        alt.Tooltip("before:Q", format=digits, title=f"before{unit}"),
-        alt.Tooltip("after:Q", format=digits, title=f"after{unit}"),
-        alt.Tooltip("gain:Q", format=f"+{digits}", title=f"gain{_unit(headline.step)}"),
+        alt.Tooltip("before:Q", format=digits, title=before),
+        alt.Tooltip("after:Q", format=digits, title=after),
+        alt.Tooltip("gain:Q", format=f"+{digits}", title=gain),
     )
+
+
+def _value_columns(headline: Headline) -> list[str]:
+    units = {"before": headline.unit, "after": headline.unit, "gain": headline.step}
+    return [with_unit(name, unit) for name, unit in units.items()]
 
 
 def gain_table(rows: Sequence[Gain], headline: Headline) -> Table:
     """The clients by their gain, from the one that lost most; the middle of many is left out."""
-    unit = _unit(headline.unit)
-    gained = _unit(headline.step)
-    columns = ["client", "group", f"before{unit}", f"after{unit}", f"gain{gained}"]
+    columns = ["client", "group", *_value_columns(headline)]
     cells = [_gain_cells(row, headline) for row in rows]
     if len(rows) > MOST_CLIENTS:
         # Those who lose and those who win most are what the table is read for.

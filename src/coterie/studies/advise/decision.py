@@ -53,7 +53,6 @@ def gain(ours: Trial, theirs: Trial, key: Key) -> Gain:
         (0.5, 2, 0)
     """
     headline = ours.headline
-    sign = 1.0 if headline.better == "higher" else -1.0
     size = ours.sums["size"][0]
     scored = np.flatnonzero(size > 0)
     rng = key.of("bootstrap").generator()
@@ -70,13 +69,14 @@ def gain(ours: Trial, theirs: Trial, key: Key) -> Gain:
         # With few seeds the normal distribution's 1.96 would be far too small.
         t = T_95.get(len(seeds), 2.0)
         over_seeds = float(t * float(seeds.std(ddof=1)) / np.sqrt(len(seeds)))
-    by_client = sign * (ours.by_client() - theirs.by_client())
+    by_client = ours.by_client() - theirs.by_client()
     least = MIN_GAIN
-    # An error has no scale of its own: half a percent of what it is.
     if headline.better == "lower":
+        by_client = -by_client
+        # An error has no scale of its own: half a percent of what it is.
         least = MIN_GAIN * abs(theirs.score)
     return Gain(
-        mean=sign * (ours.score - theirs.score),
+        mean=headline.gain(ours.score, over=theirs.score),
         half=max(float(high - low) / 2, over_seeds),
         won=int((by_client > 0).sum()),
         lost=int((by_client < 0).sum()),

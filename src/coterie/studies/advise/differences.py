@@ -154,13 +154,12 @@ def describe_differences(found: GroupDifferences, *, classes: bool = True) -> st
         return "The clients are too few to tell in what the groups differ."
     labels_differ = found.p_labels <= LEVEL
     inputs_differ = found.p_inputs <= LEVEL
+    inputs = "their inputs do not"
+    if inputs_differ:
+        inputs = "and so do their inputs"
     if labels_differ and not classes:
-        inputs = "and so do their inputs" if inputs_differ else "their inputs do not"
         return f"Their targets differ, {inputs}: clients of different groups have other values."
     if labels_differ:
-        inputs = "their inputs do not"
-        if inputs_differ:
-            inputs = "and so do their inputs"
         return (
             f"Their label mixes differ, {inputs}: clients of different groups have different "
             "classes."

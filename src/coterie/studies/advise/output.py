@@ -12,6 +12,7 @@ import numpy as np
 
 from coterie.errors import ConfigError
 from coterie.files import csv_text, escape_cell, markdown_lines, plain
+from coterie.headline import with_unit
 from coterie.studies.advise.answer import Advice, evidence
 from coterie.studies.advise.configuration import short_toml
 from coterie.studies.advise.trials import HELD_OUT, Trial
@@ -34,7 +35,7 @@ def trial_columns(advice: Advice) -> list[str]:
     return [
         "method",
         headline.title,
-        f"gain, {headline.step}" if headline.step else "gain",
+        with_unit("gain", headline.step),
         "± 95 %",
         "clients won / lost",
         "groups",

@@ -94,9 +94,8 @@ def write_reproduction(
 
 
 def _intro(profile: Profile, seeds: Sequence[int], outcomes: Sequence[Outcome]) -> str:
-    word = "seed" if len(seeds) == 1 else "seeds"
     text = (
-        f"Profile {profile}, {word} {', '.join(map(str, seeds))}. Accuracies are in percent. Ours "
+        f"Profile {profile}, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}. Accuracies are in percent. Ours "
         "is the mean over seeds with its standard deviation, and the difference is ours less the "
         "paper's."
     )

@@ -108,12 +108,11 @@ def _chart(figures: SuiteFigures, federation: Federation, spent: Spent) -> Itera
     """The chart of a federation; none where no method has a curve."""
     curves = {}
     for method in _drawn(figures, federation):
-        entry = figures.entry(federation, method, DEFAULTS)
-        runs = entry["runs"] if entry else []
-        of_seed = [run for run in runs if run["seed"] == figures.suite.seeds[0]]
-        points = _points(of_seed[0], spent) if of_seed else []
-        if points:
-            curves[method] = points
+        entry = figures.entry(federation, method, DEFAULTS) or {"runs": ()}
+        for run in entry["runs"]:
+            points = _points(run, spent)
+            if run["seed"] == figures.suite.seeds[0] and points:
+                curves[method] = points
     if curves:
         spec = curve_chart(curves, _axis(spent), figures.headline(federation))
         yield {"id": f"{spent}-{federation.name}", "title": federation.title, "spec": spec}

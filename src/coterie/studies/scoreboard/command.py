@@ -135,7 +135,7 @@ def _raise_without_budget(baseline: Sequence[Mapping[str, Any]]) -> None:
 def _show(figures: SuiteFigures, results: Results) -> None:
     table = rank_table(figures)
     say("")
-    console().print(columns_table(list(table.columns), [list(row) for row in table.rows]))
+    console().print(columns_table(table["columns"], table["rows"]))
     for name, why in refusals(figures):
         say(f"not run: {name}: {why}")
     say(

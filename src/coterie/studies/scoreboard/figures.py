@@ -20,6 +20,7 @@ from scipy import stats
 from coterie.experiment import check
 from coterie.headline import Headline
 from coterie.runs.compose import task_headline
+from coterie.runs.scores import mean_of_known
 from coterie.studies.scoreboard.results_file import Results
 from coterie.studies.scoreboard.running import DEFAULTS, TUNED
 from coterie.studies.scoreboard.suite import BASELINE, ORACLE, Federation, Suite, merged
@@ -97,7 +98,9 @@ class Spread:
         known = [value for value in given if value is not None]
         if not known:
             return None
-        sd = statistics.stdev(known) if known[1:] else None
+        sd = None
+        if len(known) > 1:
+            sd = statistics.stdev(known)
         return cls(statistics.fmean(known), sd, len(given) - len(known))
 
 
@@ -183,8 +186,9 @@ class SuiteFigures:
     def unranked(self) -> list[str]:
         """The methods that could not be run everywhere, and the oracle."""
         found = self.ranking(DEFAULTS, "equal_work")
-        ranked = found.ranks if found else {}
-        return [method for method in self.methods if method not in ranked]
+        if found is None:
+            return self.methods
+        return [method for method in self.methods if method not in found.ranks]
 
     def best(self, federation: Federation, settings: str, column: Column) -> list[str]:
         """The methods with the best score on a federation; none where fewer than two have one."""
@@ -207,4 +211,4 @@ class SuiteFigures:
             base = self.figure(federation, BASELINE, DEFAULTS, name)
             if ours is not None and base is not None and base.mean:
                 found.append(ours.mean / base.mean)
-        return statistics.fmean(found) if found else None
+        return mean_of_known(found)

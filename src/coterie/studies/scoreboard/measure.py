@@ -50,11 +50,13 @@ class Course:
         Where data drift, it is the mean over all rounds of the run, however many are asked for: later
         rounds are harder, so a method that has spent its budget early would gain by it.
         """
+        part = self.values if score == "course" else self.values[:rounds]
+        known = [value for value in part if value is not None]
+        if not known:
+            return None
         if score == "course":
-            known = [value for value in self.values if value is not None]
-            return float(np.mean(known)) if known else None
-        known = [value for value in self.values[:rounds] if value is not None]
-        return known[-1] if known else None
+            return float(np.mean(known))
+        return known[-1]
 
     def rounds_within(self, steps: int | None = None, bytes: int | None = None) -> int:
         """The rounds after which no more was spent than that."""

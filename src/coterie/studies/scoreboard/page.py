@@ -13,7 +13,6 @@ from coterie.studies.scoreboard.figures import SuiteFigures
 from coterie.studies.scoreboard.running import DEFAULTS, TUNED
 from coterie.studies.scoreboard.suite import BASELINE
 from coterie.studies.scoreboard.tables import (
-    TextTable,
     cost_table,
     planted_groups_table,
     rank_table,
@@ -61,7 +60,7 @@ def result_sentence(figures: SuiteFigures) -> str:
     return found
 
 
-def tables(figures: SuiteFigures) -> list[TextTable]:
+def tables(figures: SuiteFigures) -> list[Section]:
     """All tables, in the order of the page."""
     found = [rank_table(figures), score_table(figures, DEFAULTS, "equal_work")]
     if figures.tuned:
@@ -105,8 +104,8 @@ def markdown(figures: SuiteFigures) -> str:
     federations = markdown_lines(FEDERATION_COLUMNS, _federation_rows(figures))
     lines += [_intro(figures), "", *federations, ""]
     for table in tables(figures):
-        lines += [f"## {table.title}", "", table.note, ""]
-        lines += [*markdown_lines(table.columns, table.rows), ""]
+        lines += [f"## {table['title']}", "", table["note"], ""]
+        lines += [*markdown_lines(table["columns"], table["rows"]), ""]
     refused = refusals(figures)
     if refused:
         lines += ["## Not run", "", *(f"- {name}: {why}" for name, why in refused), ""]
@@ -117,15 +116,7 @@ def markdown(figures: SuiteFigures) -> str:
 
 
 def _html(figures: SuiteFigures, versions: Mapping[str, str]) -> str:
-    sections: list[Section] = []
-    for table in tables(figures):
-        section: Section = {
-            "title": table.title,
-            "note": table.note,
-            "columns": list(table.columns),
-            "rows": [list(row) for row in table.rows],
-        }
-        sections.append(section)
+    sections = tables(figures)
     ranking = figures.ranking(DEFAULTS, "equal_work")
     if ranking is not None:
         note = "Too few methods or federations for a test of their differences."

@@ -195,10 +195,11 @@ class Scoreboard:
         key = (entry.federation.name, entry.method, repr(setting), seed, validated)
         if key not in self._named:
             self._named[key] = None
-            options = {"validated": validated, "root": self.root}
             where = (self.suite, entry.federation, entry.method)
             try:
-                self._named[key] = sweep_run(*where, setting, seed, **options)
+                self._named[key] = sweep_run(
+                    *where, setting, seed, validated=validated, root=self.root
+                )
             except ConfigError as error:
                 # Only a trial of options that do not go together is left out without a word.
                 if setting is entry.settings[DEFAULTS]:

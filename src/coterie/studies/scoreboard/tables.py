@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from coterie.studies.scoreboard.figures import Column, Entry, Spread, SuiteFigures
+from coterie.report.section import Section
+from coterie.studies.scoreboard.figures import Column, Entry, Ranking, Spread, SuiteFigures
 from coterie.studies.scoreboard.running import DEFAULTS, TUNED
 from coterie.studies.scoreboard.suite import Federation, Setting
 
 NONE = "-"
+NO_RANKING = Ranking({}, 0, None, None)
 
 
-@dataclass(frozen=True)
-class TextTable:
-    """A table of texts."""
-
-    title: str
-    note: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
+def _section(
+    title: str, note: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
+) -> Section:
+    return {"title": title, "note": note, "columns": columns, "rows": rows}
 
 
-def rank_table(figures: SuiteFigures) -> TextTable:
+def rank_table(figures: SuiteFigures) -> Section:
     """The mean ranks over all federations, the best method first."""
     columns: list[tuple[str, str, Column]] = [
         ("defaults, equal work", DEFAULTS, "equal_work"),
@@ -32,11 +29,11 @@ def rank_table(figures: SuiteFigures) -> TextTable:
     ]
     if not figures.tuned:
         columns = columns[:2]
-    rankings = [figures.ranking(settings, column) for _, settings, column in columns]
-    order = list(rankings[0].ranks) if rankings[0] else []
+    rankings = [figures.ranking(settings, column) or NO_RANKING for _, settings, column in columns]
+    first = rankings[0]
     rows = []
-    for method in [*order, *figures.unranked]:
-        ranks = [found.ranks.get(method) if found else None for found in rankings]
+    for method in [*first.ranks, *figures.unranked]:
+        ranks = [found.ranks.get(method) for found in rankings]
         best = sum(
             method in figures.best(one, DEFAULTS, "equal_work") for one in figures.suite.federations
         )
@@ -48,16 +45,17 @@ def rank_table(figures: SuiteFigures) -> TextTable:
         "method is the best, with defaults at equal work. The oracle known_groups is told the "
         "groups and has no rank, nor has a method that was not run on every federation."
     )
-    if rankings[0] and rankings[0].critical is not None and rankings[0].p is not None:
+    if first.critical is not None and first.p is not None:
         note += (
             " Of the first column: if all methods were alike, ranks as different as these would "
-            f"come with probability {rankings[0].p:.1g} (Friedman's test). Two methods differ if "
-            f"their ranks do by {rankings[0].critical:.1f} or more (Nemenyi's test)."
+            f"come with probability {first.p:.1g} (Friedman's test). Two methods differ if "
+            f"their ranks do by {first.critical:.1f} or more (Nemenyi's test)."
         )
-    return TextTable("Ranks", note, ["method", *(name for name, _, _ in columns), "best on"], rows)
+    heads = ["method", *(name for name, _, _ in columns), "best on"]
+    return _section("Ranks", note, heads, rows)
 
 
-def score_table(figures: SuiteFigures, settings: str, column: Column) -> TextTable:
+def score_table(figures: SuiteFigures, settings: str, column: Column) -> Section:
     """The scores of every method on every federation."""
 
     def cell(federation: Federation, method: str) -> str:
@@ -92,7 +90,7 @@ def _measured_by(figures: SuiteFigures) -> str:
     return f"On the clients' own test samples; what is measured, and which way is better: {each}."
 
 
-def planted_groups_table(figures: SuiteFigures) -> TextTable:
+def planted_groups_table(figures: SuiteFigures) -> Section:
     """How well the groups agree with the planted ones, and how many were found."""
 
     def cell(federation: Federation, method: str) -> str:
@@ -110,7 +108,7 @@ def planted_groups_table(figures: SuiteFigures) -> TextTable:
     return _table(figures, "Groups found", note, cell)
 
 
-def cost_table(figures: SuiteFigures) -> TextTable:
+def cost_table(figures: SuiteFigures) -> Section:
     """What each method costs, as multiples of FedAvg, and how long its grouping takes."""
     rows = []
     for method in figures.methods:
@@ -128,28 +126,29 @@ def cost_table(figures: SuiteFigures) -> TextTable:
         "evaluation. A model of its own that a client trains beside is not counted."
     )
     columns = ["method", "bytes / FedAvg's", "steps / FedAvg's", "grouping, s", "run, s"]
-    return TextTable("Costs", note, columns, rows)
+    return _section("Costs", note, columns, rows)
 
 
-def settings_table(figures: SuiteFigures) -> TextTable:
+def settings_table(figures: SuiteFigures) -> Section:
     """Which settings were chosen, and of how many."""
     federations = figures.suite.federations
     rows = []
     for method in figures.methods:
-        entries = [figures.entry(one, method, TUNED) for one in federations]
-        tuned = [one if one is not None and one["trials"] else None for one in entries]
-        trials = sorted({one["trials"] for one in tuned if one is not None})
-        chosen = [NONE if one is None else _setting_of(one) for one in tuned]
+        entries = [figures.entry(one, method, TUNED) or {"trials": 0} for one in federations]
+        trials = sorted({one["trials"] for one in entries if one["trials"]})
+        chosen = [_setting_of(one) for one in entries]
         rows.append([method, ", ".join(map(str, trials)) or NONE, *chosen])
     note = (
         "What the tuned columns have: the learning rate and the options that were best among those "
         "that the suite tries. Each trial is one run on a federation."
     )
     columns = ["method", "trials", *(one.name for one in federations)]
-    return TextTable("Settings chosen", note, columns, rows)
+    return _section("Settings chosen", note, columns, rows)
 
 
 def _setting_of(entry: Entry) -> str:
+    if not entry["trials"]:
+        return NONE
     return Setting(entry["options"], entry["rate"]).text
 
 
@@ -166,10 +165,10 @@ def refusals(figures: SuiteFigures) -> list[tuple[str, str]]:
 
 def _table(
     figures: SuiteFigures, title: str, note: str, cell: Callable[[Federation, str], str]
-) -> TextTable:
+) -> Section:
     federations = figures.suite.federations
     rows = [[method, *(cell(one, method) for one in federations)] for method in figures.methods]
-    return TextTable(title, note, ["method", *(one.name for one in federations)], rows)
+    return _section(title, note, ["method", *(one.name for one in federations)], rows)
 
 
 def _number(found: Spread | float | None, digits: int) -> str:
