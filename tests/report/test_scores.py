@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from coterie.headline import Headline
-from coterie.report.scores import scores_section
+from coterie.report.runs_table import scores_section
 from coterie.report.series import series_of
 from coterie.report.view import RunView
 from coterie.runs.scores import last_scores

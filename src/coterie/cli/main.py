@@ -21,7 +21,6 @@ from coterie.cli import (
     pages,
     predict,
     runs,
-    scoreboard,
     server,
     studies,
 )
@@ -61,7 +60,7 @@ app = command_group(
         "predict": predict.predict_command,
         "advise": studies.advise_command,
         "reproduce": studies.reproduce_command,
-        "scoreboard": scoreboard.scoreboard_command,
+        "scoreboard": studies.scoreboard_command,
         "list": data.list_command,
         "demo": pages.demo_command,
     },

@@ -18,23 +18,11 @@ WIDTH = 640  # pixels
 SCALE = 2  # dots of a PNG per pixel
 
 
-def chart_names(runs: Sequence[RunView]) -> list[str]:
-    """The names of the charts that the page of some runs has.
-
-    Example:
-        >>> import numpy as np
-        >>> rows = [{"round": 0, "accuracy": 0.5}]
-        >>> chart_names([RunView("FedAvg", rows, np.zeros(2, int), ("a", "b"))])
-        ['accuracy']
-    """
-    return [chart["id"] for chart in charts_of(runs)]
-
-
 def write_chart(path: Path, runs: Sequence[RunView], name: str) -> Path:
     """Write one chart of the page of some runs, as the ending of the file says: PNG, SVG or PDF.
 
     Args:
-        name: one of `chart_names`; ``mix`` is ``mix-0``, that of the first run.
+        name: the ``id`` of a chart of the page; ``mix`` is ``mix-0``, that of the first run.
     """
     kind = path.suffix.removeprefix(".").lower()
     if kind not in KINDS:

@@ -1,5 +1,5 @@
-"""A page as one self-contained HTML text: it works offline, runs no script but its own, and follows
-the reader's light or dark setting."""
+"""A page of sections as one self-contained HTML text: it works offline, runs no script but its own,
+and follows the reader's light or dark setting."""
 
 from __future__ import annotations
 
@@ -8,10 +8,61 @@ import hashlib
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, Required, TypedDict
 
-from coterie.report.figures.style import pack
-from coterie.report.section import Section
+Table = tuple[list[str], list[list[Any]]]  # the heads of its columns, and its rows
+
+
+class Chart(TypedDict, total=False):
+    """A chart of a section.
+
+    Keys:
+        id: of its element; also its name on the command line and as a file.
+        spec: its Vega-Lite specification.
+        title: where a section has several.
+        table: the same as text, for those who do not read charts.
+    """
+
+    id: Required[str]
+    spec: Required[dict[str, Any]]
+    title: str
+    table: Table
+
+
+class Section(TypedDict, total=False):
+    """A section of a page: charts, or a table, or texts.
+
+    Keys:
+        title: its heading.
+        note: what it shows, in a sentence or more.
+        charts: one or several.
+        columns: names of the columns of a table, each a text, or a text and a class.
+        rows: of the table; a cell is a text, or a text and a class of the style sheet: ``figure``
+            and ``text`` are set right and left. Without one, the first column is set left, all
+            others right.
+        texts: each a name and a long text, which is folded.
+        part: sections that follow each other with the same part stand under its heading.
+        wide: several charts stand two side by side.
+        square: the chart is no wider than it is high.
+    """
+
+    title: Required[str]
+    note: Required[str]
+    charts: Sequence[Chart]
+    columns: Sequence[Any]
+    rows: Sequence[Sequence[Any]]
+    texts: Sequence[tuple[str, str]]
+    part: str
+    wide: bool
+    square: bool
+
+
+def chart_section(title: str, note: str, name: str, spec: dict[str, Any], table: Table) -> Section:
+    """A section of one chart, which is also shown as a table."""
+    return {"title": title, "note": note, "charts": [{"id": name, "spec": spec, "table": table}]}
+
+
+# --- HTML ------------------------------------------------------------------------------------------
 
 
 def render_page(
@@ -92,3 +143,24 @@ def _environment() -> Any:
     return jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
+
+
+def pack(spec: dict[str, Any]) -> dict[str, Any]:
+    """A specification whose data stand in columns, without the names of the fields in every row.
+
+    It keeps a page of many clients small; ``draw.js`` unpacks the data.
+
+    Example:
+        >>> pack({"datasets": {"d": [{"a": 1, "b": 2}, {"a": 3}]}})
+        {'datasets': {'d': {'fields': ['a', 'b'], 'rows': [[1, 2], [3, None]]}}}
+    """
+    if "datasets" not in spec:
+        return spec
+    return {**spec, "datasets": {name: _columns(rows) for name, rows in spec["datasets"].items()}}
+
+
+def _columns(rows: Any) -> Any:
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        return rows
+    fields = list(dict.fromkeys(key for row in rows for key in row))
+    return {"fields": fields, "rows": [[row.get(key) for key in fields] for row in rows]}

@@ -16,9 +16,8 @@ from coterie.report.figures.measured import agreement_section, divergence_sectio
 from coterie.report.figures.members import member_section
 from coterie.report.figures.shifts import shift_section
 from coterie.report.figures.trees import tree_sections
-from coterie.report.runs_table import runs_section
-from coterie.report.scores import scores_section
-from coterie.report.section import Chart, Section
+from coterie.report.render import Chart, Section
+from coterie.report.runs_table import runs_section, scores_section
 from coterie.report.series import Series, best_first, series_of
 from coterie.report.view import RunView
 

@@ -31,8 +31,7 @@ from coterie.files import plain as plain_values
 from coterie.math.labellings import adjusted_rand_index
 from coterie.report.figures.heat_map import heat_map
 from coterie.report.files import refuse_unwritable_output
-from coterie.report.render import render_page
-from coterie.report.section import Chart, Section
+from coterie.report.render import Chart, Section, render_page
 from coterie.runs.compose import Composed
 
 MIN_CLIENTS = 3  # fewer have a single merge, and no gap between merges

@@ -23,7 +23,7 @@ from coterie.report.figures.style import (
     to_spec,
     tooltip,
 )
-from coterie.report.section import Chart, Section, Table
+from coterie.report.render import Chart, Section, Table
 from coterie.report.series import Series
 from coterie.report.view import RunView, displayed_round
 from coterie.terminal import amount

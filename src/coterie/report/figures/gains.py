@@ -19,7 +19,7 @@ from coterie.report.comparison import (
     summarise_gains,
 )
 from coterie.report.figures.style import Spec, colour_by_group, group_name, to_spec, tooltip
-from coterie.report.section import Chart, Section, Table
+from coterie.report.render import Chart, Section, Table
 from coterie.report.series import Series
 from coterie.report.view import RunView
 

@@ -19,7 +19,7 @@ from coterie.report.figures.style import (
     to_spec,
     tooltip,
 )
-from coterie.report.section import Section, Table, chart_section
+from coterie.report.render import Section, Table, chart_section
 from coterie.report.series import Series, thinned
 from coterie.report.view import RunView, displayed_round
 

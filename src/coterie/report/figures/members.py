@@ -24,7 +24,7 @@ from coterie.report.figures.style import (
     to_spec,
     tooltip,
 )
-from coterie.report.section import Section, Table, chart_section
+from coterie.report.render import Section, Table, chart_section
 from coterie.report.series import thinned
 from coterie.report.view import RunView, Stay, displayed_round, stays_of
 

@@ -148,24 +148,3 @@ def legend_columns(spec: Spec, width: int) -> int:
     drawn = spec["usermeta"]
     room = width - LEGEND_LEFT - COLOUR_BAR * int(drawn["gradients"])
     return int(max(1, room // max(1, sum(drawn["legends"]))))
-
-
-def pack(spec: Spec) -> Spec:
-    """A specification whose data stand in columns, without the names of the fields in every row.
-
-    It keeps a page of many clients small; ``draw.js`` unpacks the data.
-
-    Example:
-        >>> pack({"datasets": {"d": [{"a": 1, "b": 2}, {"a": 3}]}})
-        {'datasets': {'d': {'fields': ['a', 'b'], 'rows': [[1, 2], [3, None]]}}}
-    """
-    if "datasets" not in spec:
-        return spec
-    return {**spec, "datasets": {name: _columns(rows) for name, rows in spec["datasets"].items()}}
-
-
-def _columns(rows: Any) -> Any:
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        return rows
-    fields = list(dict.fromkeys(key for row in rows for key in row))
-    return {"fields": fields, "rows": [[row.get(key) for key in fields] for row in rows]}

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.files import markdown_lines, replace_file
-from coterie.report.render import render_page
-from coterie.report.section import Chart, Section
+from coterie.report.render import Chart, Section, render_page
 from coterie.studies.reproduce.outcome import COLUMNS, Outcome, outcome_row, outcomes_headline
 from coterie.studies.reproduce.panels import panels_of
 from coterie.studies.reproduce.papers import Paper, PaperTable, Profile

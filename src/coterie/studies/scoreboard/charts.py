@@ -10,7 +10,7 @@ import pandas as pd
 
 from coterie.headline import Headline
 from coterie.report.figures.style import RUNS, Spec, colour_by, round_axis, to_spec
-from coterie.report.section import Chart, Section
+from coterie.report.render import Chart, Section
 from coterie.studies.scoreboard.figures import Ranking, SuiteFigures
 from coterie.studies.scoreboard.running import DEFAULTS
 from coterie.studies.scoreboard.suite import BASELINE, ORACLE, Federation

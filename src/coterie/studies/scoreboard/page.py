@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from coterie.files import markdown_lines, replace_file
-from coterie.report.render import render_page
-from coterie.report.section import Chart, Section
+from coterie.report.render import Chart, Section, render_page
 from coterie.studies.scoreboard.charts import curve_sections, rank_chart
 from coterie.studies.scoreboard.figures import SuiteFigures
 from coterie.studies.scoreboard.running import DEFAULTS, TUNED

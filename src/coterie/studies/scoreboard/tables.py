@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from coterie.report.section import Section
+from coterie.report.render import Section
 from coterie.studies.scoreboard.figures import Column, Entry, Ranking, Spread, SuiteFigures
 from coterie.studies.scoreboard.running import DEFAULTS, TUNED
 from coterie.studies.scoreboard.suite import Federation, Setting
