@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.errors import CheckpointError
+from coterie.errors import CheckpointError, ConfigError
 
 # What values of the wrong kind or size raise where they are first used.
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, csv.Error)
@@ -86,6 +86,16 @@ def refuse_unwritable(folder: Path) -> Iterator[None]:
         what = f"cannot be written ({error.strerror}), got {error.filename or folder}"
         expected = f"room and the right to write; then `coterie resume {folder}` goes on"
         raise CheckpointError(f"{folder}: {what}; expected {expected}") from None
+
+
+@contextmanager
+def refuse_unwritable_output(option: str, path: Path) -> Iterator[None]:
+    """Refuse a path that cannot be written in a line that names the option."""
+    try:
+        yield
+    except OSError as error:
+        reason = f"{option}: cannot be written ({error.strerror})"
+        raise ConfigError(f"{reason}, got {path}; expected a path that can be made") from None
 
 
 def damaged(file: Path, error: Exception) -> CheckpointError:

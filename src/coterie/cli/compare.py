@@ -80,7 +80,7 @@ class SweepOptions:
             seeds = read_seeds(self.seeds)
         grid = list(self.grid or ())
         if self.attackers and not self.attack:
-            raise ConfigError(f"--attackers: got {self.attackers}; expected --attack beside it")
+            raise ConfigError(f"--attackers: got {self.attackers}; expected --attack with it")
         if self.attack:
             shares = self.attackers or ATTACKER_SHARES
             grid += [f"attack.kind={self.attack}", f"attack.share={shares}"]

@@ -172,7 +172,7 @@ def deploy_status(
     from coterie.deploy.watch.page import StatusServer, status_page
     from coterie.deploy.watch.status import read_status, refuse_strange_state
     from coterie.deploy.watch.tables import print_status
-    from coterie.report.files import refuse_unwritable_output
+    from coterie.files import refuse_unwritable_output
     from coterie.terminal import say
 
     if out is not None:

@@ -173,7 +173,7 @@ def reproduce_command(
 ) -> None:
     """Run the tables of the papers again.
 
-    Writes our figures beside the printed ones. After an interruption the same command continues.
+    Writes our figures next to the printed ones. After an interruption the same command continues.
     """
     with stop_after_round() as request:
         from coterie.studies.reproduce.command import Selection, list_lines, reproduce_tables
@@ -221,7 +221,7 @@ def scoreboard_command(
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="Show the results of another scoreboard.json beside, or `published`: those that come "
+            help="Also show the results of another scoreboard.json, or `published`: those that come "
             "with Coterie.",
         ),
     ] = None,

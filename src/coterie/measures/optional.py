@@ -1,6 +1,6 @@
 """Optional measures of a run, ``[train] measures = [...]``, `MEASURES` by name.
 
-Each adds its own field to every row. To add one, write a factory beside these and name it in
+Each adds its own field to every row. To add one, write a factory next to these and name it in
 `MEASURES`.
 """
 

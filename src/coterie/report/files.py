@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from coterie.config.problems import Problem, refuse
 from coterie.config.wording import nearest
-from coterie.errors import ConfigError
+from coterie.files import refuse_unwritable_output
 from coterie.report.figures.style import Spec, legend_columns
 from coterie.report.sections import charts_of
 from coterie.report.view import RunView
@@ -78,13 +77,3 @@ def draw(spec: Spec, kind: str) -> bytes:
     if kind == "pdf":
         return bytes(vl_convert.vegalite_to_pdf(whole))
     return bytes(vl_convert.vegalite_to_png(whole, scale=SCALE))
-
-
-@contextmanager
-def refuse_unwritable_output(option: str, path: Path) -> Iterator[None]:
-    """Refuse a path that cannot be written in a line that names the option."""
-    try:
-        yield
-    except OSError as error:
-        reason = f"{option}: cannot be written ({error.strerror})"
-        raise ConfigError(f"{reason}, got {path}; expected a path that can be made") from None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from coterie.files import refuse_unwritable_output
 from coterie.headline import ACCURACY
-from coterie.report.files import refuse_unwritable_output
 from coterie.report.render import render_page
 from coterie.report.sections import sections
 from coterie.report.series import best_series, series_of

@@ -26,11 +26,10 @@ from coterie.core.training import Epochs
 from coterie.core.vectors import Layout, flatten
 from coterie.core.work import Train
 from coterie.errors import QuorumError
-from coterie.files import csv_text
+from coterie.files import csv_text, refuse_unwritable_output
 from coterie.files import plain as plain_values
 from coterie.math.labellings import adjusted_rand_index
 from coterie.report.figures.heat_map import heat_map
-from coterie.report.files import refuse_unwritable_output
 from coterie.report.render import Chart, Section, render_page
 from coterie.runs.compose import Composed
 

@@ -241,7 +241,7 @@ def _refused(configs: Mapping[Cell, Experiment]) -> dict[str, str]:
     """The algorithms that cannot have the personal layers of a configuration, keep what optimisers
     remember, or be scored as it says, and why.
 
-    Baselines such as `local` are asked for beside methods that can, so one that cannot is no reason
+    Baselines such as `local` are asked for together with methods that can, so one that cannot is no reason
     to stop. It is left out of the runs, and its row in the table says why.
     """
     found: dict[str, str] = {}

@@ -1,6 +1,6 @@
 """One run of a sweep, executed once: skipped if it is done, resumed if it was interrupted.
 
-The process that works on a run holds the lock beside its folder. The operating system releases the
+The process that works on a run holds the lock next to its folder. The operating system releases the
 lock when the process ends, however it ends.
 """
 

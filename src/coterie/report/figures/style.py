@@ -139,7 +139,7 @@ def _colour_bars(spec: Spec) -> int:
 
 
 def legend_columns(spec: Spec, width: int) -> int:
-    """How many columns of its legends fit beside each other into a chart, at least one.
+    """How many columns of its legends fit side by side into a chart, at least one.
 
     Example:
         >>> legend_columns({"usermeta": {"legends": [84], "gradients": 0}}, 640)

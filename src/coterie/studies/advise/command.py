@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from coterie.data import Population
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment
 from coterie.experiment.reading import fit_to_clients
+from coterie.files import refuse_unwritable_output
 from coterie.runs.columns import A_REGRESSION, assume_task, warn_of_columns
 from coterie.runs.data import load_data
 from coterie.studies.advise.advice import advise
@@ -114,28 +116,14 @@ def _print(found: Advice) -> None:
 
 def _make_folder(out: Path | None) -> Path:
     """The folder to write into, made if need be; by default the first new ``runs/advise-<n>``."""
-    if out is not None:
-        _make(out, exist_ok=True)
-        return out
-    for n in itertools.count(1):
-        path = Path("runs") / f"advise-{n}"
-        # Made in one step, so that two commands at the same time do not take the same folder.
-        try:
-            _make(path, exist_ok=False)
-            return path
-        except FileExistsError:
-            continue
+    with refuse_unwritable_output("--out", out or Path("runs")):
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+            return out
+        for n in itertools.count(1):
+            # Made in one step, so that two commands at the same time do not take the same folder.
+            with suppress(FileExistsError):
+                path = Path("runs") / f"advise-{n}"
+                path.mkdir(parents=True)
+                return path
     raise AssertionError("itertools.count does not end")
-
-
-def _make(path: Path, exist_ok: bool) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=exist_ok)
-    except OSError as error:
-        # With exist_ok this error says that the path is a file.
-        if isinstance(error, FileExistsError) and not exist_ok:
-            raise
-        raise ConfigError(
-            f"--out: cannot be written ({error.strerror}), got {path}; "
-            "expected a folder that can be made"
-        ) from None

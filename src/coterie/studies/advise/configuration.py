@@ -6,7 +6,6 @@ What the columns of a bare file are for is named by the user, or guessed, which 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import tomli_w
 from pydantic import BaseModel
 
 from coterie.config.schema import table_of, to_plain
-from coterie.config.toml_text import put
+from coterie.config.toml_text import put, put_at
 from coterie.data.npz import read_npz
 from coterie.data.rows import (
     ARRAY,
@@ -68,25 +67,30 @@ def configuration(
     for assignment in assignments:
         put(tables, assignment)
     for key, value in values.items():
-        table, _, last = key.rpartition(".")
         if value is not None:
-            tables.setdefault(table, {})[last] = value
+            put_at(tables, key.split("."), value)
     return check(tables, str(path))
 
 
 def _tables(path: Path, columns: Mapping[str, str | None]) -> dict[str, Any]:
-    chosen = ChosenColumns.of(path, columns)
-    for line in chosen.lines:
-        say(line)
+    names = _names(path)
+    client = _column(path, names, columns.get("client"), CLIENT_COLUMNS, "client")
+    label = _column(path, names, columns.get("label"), LABEL_COLUMNS, "label")
+    # What names a client, a class or a split is a number in many files, but no input.
+    others = [name for name in names if name not in (client, label, SPLIT_COLUMN)]
+    features = _named_features(path, names, columns.get("features"))
+    wide = False
+    if features is None:
+        features, wide = _taken(path, others)
     data = {
         "source": "file",
         "path": str(path.absolute()),
-        "features": chosen.features,
-        "label": chosen.label,
-        "client": chosen.client,
+        "features": features,
+        "label": label,
+        "client": client,
         "partition": {"kind": "natural"},
     }
-    if chosen.scaled and path.suffix != ".npz":
+    if wide and path.suffix != ".npz":
         data["encode"] = {"scaling": "standard"}
     return {
         "data": data,
@@ -176,41 +180,6 @@ NAMES = 0.5
 SHOWN = 60  # columns in a line: all of most tables, since a second label among them matters
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenColumns:
-    """What the columns of a bare file are for.
-
-    Args:
-        scaled: whether numbers are scaled, which a wide range of scales needs.
-        lines: what was guessed, taken and left, a sentence each.
-    """
-
-    client: str
-    label: str
-    features: str | list[str]
-    scaled: bool
-    lines: tuple[str, ...]
-
-    @classmethod
-    def of(cls, path: Path, named: Mapping[str, str | None]) -> ChosenColumns:
-        """Those of a file.
-
-        Args:
-            named: ``client``, ``label`` and ``features`` that the user named.
-        """
-        names = _names(path)
-        lines: list[str] = []
-        client = _column(path, names, named.get("client"), CLIENT_COLUMNS, "client", lines)
-        label = _column(path, names, named.get("label"), LABEL_COLUMNS, "label", lines)
-        # What names a client, a class or a split is a number in many files, but no input.
-        others = [name for name in names if name not in (client, label, SPLIT_COLUMN)]
-        chosen = _named_features(path, names, named.get("features"), lines)
-        scaled = False
-        if chosen is None:
-            chosen, scaled = _taken(path, others, lines)
-        return cls(client, label, chosen, scaled, tuple(lines))
-
-
 def _names(path: Path) -> list[str]:
     """All columns."""
     if path.suffix == ".npz":
@@ -219,12 +188,7 @@ def _names(path: Path) -> list[str]:
 
 
 def _column(
-    path: Path,
-    names: Sequence[str],
-    named: str | None,
-    usual: Sequence[str],
-    option: str,
-    lines: list[str],
+    path: Path, names: Sequence[str], named: str | None, usual: Sequence[str], option: str
 ) -> str:
     """The column that the user named, or the first one of a usual name."""
     if named is not None:
@@ -238,7 +202,7 @@ def _column(
             f"--{option}: no column has a usual name for it, got {present}; "
             f"expected --{option} COLUMN"
         )
-    lines.append(f"{option}: the column {found}, by its name; --{option} takes another one")
+    say(f"{option}: the column {found}, by its name; --{option} takes another one")
     return found
 
 
@@ -256,9 +220,7 @@ def _usual(names: Sequence[str], usual: Sequence[str]) -> str | None:
     return None
 
 
-def _named_features(
-    path: Path, names: Sequence[str], named: str | None, lines: list[str]
-) -> str | list[str] | None:
+def _named_features(path: Path, names: Sequence[str], named: str | None) -> str | list[str] | None:
     """The features that the user named, or a column of arrays of a usual name; ``None``: neither."""
     if named is not None:
         chosen = [name.strip() for name in named.split(",")]
@@ -271,12 +233,13 @@ def _named_features(
     # A column of arrays (an image, a vector) has one of these names, as a rule.
     found = next((name for name in FEATURE_COLUMNS if name in names), None)
     if found is not None:
-        lines.append(f"features: the column {found}, by its name; --features takes others")
+        say(f"features: the column {found}, by its name; --features takes others")
     return found
 
 
-def _taken(path: Path, others: Sequence[str], lines: list[str]) -> tuple[list[str], bool]:
-    """All columns that can be inputs, in the order of the file, and whether they need scaling."""
+def _taken(path: Path, others: Sequence[str]) -> tuple[list[str], bool]:
+    """All columns that can be inputs, in the order of the file, and whether they need scaling, as a
+    wide range of scales does."""
     if path.suffix == ".npz":
         arrays = read_npz(path)
         taken = [
@@ -297,11 +260,11 @@ def _taken(path: Path, others: Sequence[str], lines: list[str]) -> tuple[list[st
             f"--features: no column of features found, got {present}; "
             "expected --features COLUMN[,...]"
         )
-    lines.append(f"features: {_listed(taken)}")
+    say(f"features: {_listed(taken)}")
     if left:
-        lines.append(f"left out: {_listed([f'{name} ({why})' for name, why in left.items()])}")
+        say(f"left out: {_listed([f'{name} ({why})' for name, why in left.items()])}")
     if wide:
-        lines.append("features are scaled, since their ranges differ widely")
+        say("features are scaled, since their ranges differ widely")
     return taken, wide
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.errors import ConfigError
-from coterie.files import csv_text, escape_cell, markdown_lines, plain
+from coterie.files import csv_text, escape_cell, markdown_lines, plain, refuse_unwritable_output
 from coterie.headline import with_unit
 from coterie.studies.advise.answer import Advice, evidence
 from coterie.studies.advise.configuration import short_toml
@@ -227,13 +226,8 @@ def write_advice(advice: Advice, out: Path) -> list[Path]:
         "suggested.toml": short_toml(advice.config),
         "clients.csv": _clients_csv(advice),
     }
-    try:
+    with refuse_unwritable_output("--out", out):
         for name, text in texts.items():
             # A client may have a name that is no UTF-8; its bytes are written with a backslash.
             (out / name).write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
-    except OSError as error:
-        raise ConfigError(
-            f"--out: cannot be written ({error.strerror}), got {out}; "
-            "expected a folder that can be written"
-        ) from None
     return [out / name for name in texts]

@@ -128,7 +128,7 @@ def outcome_row(outcome: Outcome) -> list[str]:
 
 
 def _last10_text(outcome: Outcome) -> str:
-    # A maximum on test data flatters a curve that jumps: the mean of the last ten stands beside it.
+    # A maximum on test data flatters a curve that jumps: the mean of the last ten stands next to it.
     is_accuracy = outcome.line.metric in ("max", "median") and outcome.line.how == "value"
     if not is_accuracy or not outcome.last10:
         return "-"

@@ -280,7 +280,7 @@ def _axis(line: Line) -> str:
 
 
 def _title(row: str, axis: str) -> str:
-    """Of a panel; that of all rows has no name of its own beside what it shows."""
+    """Of a panel; that of all rows is named by what it shows alone."""
     if not row:
         return axis
     return f"{row}: {axis}"

@@ -16,7 +16,7 @@ Tables = dict[str, Any]
 
 @dataclass(frozen=True)
 class Line:
-    """One printed value beside the runs that should give it.
+    """One printed value and the runs that should give it.
 
     Args:
         printed: the value; ``None`` if the paper prints none.
@@ -95,7 +95,7 @@ def _validated(tables: Tables, seed: int, root: str | None) -> Experiment:
 
 @dataclass(frozen=True)
 class Drawings:
-    """What is drawn of a table, beside its figures.
+    """What is drawn of a table, in addition to its figures.
 
     Args:
         curves: keys of ``panels.CURVES``: what is drawn round by round, each in a panel of its own.

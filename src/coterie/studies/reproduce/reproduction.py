@@ -1,7 +1,7 @@
 """The runs behind the printed values of papers: which there are, how long they take, and their
 execution.
 
-Used by the command ``coterie reproduce``. A `Line` is one printed value, beside the run, or the
+Used by the command ``coterie reproduce``. A `Line` is one printed value with the run, or the
 pair of runs, that should give it.
 """
 

@@ -13,10 +13,13 @@ from __future__ import annotations
 import copy
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from fnmatch import fnmatchcase
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from coterie.studies.reproduce import PAPERS
 from coterie.studies.reproduce.papers import Drawings, Line, Paper, PaperTable, Tables
@@ -53,49 +56,28 @@ def every_line() -> Iterator[Line]:
 @cache
 def read_toml(name: str) -> Mapping[str, Any]:
     """Read a file of this package."""
-    file = resources.files("coterie.studies.reproduce").joinpath(f"{name}.toml")
-    return tomllib.loads(file.read_text(encoding="utf-8"))
+    return tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))
 
 
 # --- lines ----------------------------------------------------------------------------------------
 
 
 def _table(name: str, content: Mapping[str, Any], table: Tables) -> PaperTable:
-    lines = []
-    columns = _listed(content, table, "columns")
-    for row in _listed(content, table, "rows"):
-        for column in columns:
-            # A row may name the columns that it has.
-            if column["name"] in row.get("columns", [column["name"]]):
-                line = _line(name, content, table, row, column)
-                if line is not None:
-                    lines.append(line)
+    lines = [
+        _line(name, content, table, row, column)
+        for row in _listed(content, table, "rows")
+        for column in _listed(content, table, "columns")
+        # A row may name the columns that it has.
+        if column["name"] in row.get("columns", [column["name"]])
+    ]
+    drawings = {one.name: table[one.name] for one in fields(Drawings) if one.name in table}
     return PaperTable(
         name=table["name"],
         title=table["title"],
         notes=tuple(table.get("notes", ())),
-        drawings=_drawings(table),
-        lines=tuple(lines),
+        drawings=TypeAdapter(Drawings).validate_python(drawings),
+        lines=tuple(line for line in lines if line is not None),
     )
-
-
-def _drawings(table: Tables) -> Drawings:
-    return Drawings(
-        curves=tuple(table.get("curves", ())),
-        together=table.get("together", False),
-        bars=table.get("bars", False),
-        grid=_pair(table.get("grid")),
-        scatter=_pair(table.get("scatter")),
-        distances=table.get("distances", False),
-    )
-
-
-def _pair(names: Sequence[str] | None) -> tuple[str, str] | None:
-    """Two names of the file; ``None`` if it has none."""
-    if names is None:
-        return None
-    across, up = names
-    return across, up
 
 
 def _listed(content: Mapping[str, Any], table: Tables, key: str) -> list[Tables]:
@@ -118,7 +100,12 @@ def _line(
     # A dash in print: there is nothing to compare. A curve that is drawn has its run all the same.
     if place is not None and value is None and not column.get("drawn", False):
         return None
-    parts, against_parts = _parts(table, row, column)
+    # Of the line's run, and of the other run if it has one.
+    common = [*table.get("parts", ()), *row.get("parts", ())]
+    parts = [*common, *column.get("parts", ())]
+    against_parts: list[str] = []
+    if "against" in column:
+        against_parts = [*common, *column["against"]]
     tables = _configuration(content, parts)
     line = f"{row['name']}/{column['name']}"
     quick = table.get("quick", {})
@@ -151,16 +138,6 @@ def _line(
         until=settings.get("until", 0),
         axis=settings.get("axis", ""),
     )
-
-
-def _parts(table: Tables, row: Tables, column: Tables) -> tuple[list[str], list[str]]:
-    """The parts of a line's run and of the other run; empty where it has none."""
-    common = [*table.get("parts", ()), *row.get("parts", ())]
-    parts = [*common, *column.get("parts", ())]
-    against = []
-    if "against" in column:
-        against = [*common, *column["against"]]
-    return parts, against
 
 
 def _configuration(content: Mapping[str, Any], parts: Sequence[str]) -> Tables | None:
@@ -227,7 +204,7 @@ def _matching(rows: Sequence[Mapping[str, Any]], wanted: Mapping[str, Any]) -> i
 
 
 def _printed_at(place: Place | None) -> tuple[float | None, float | None]:
-    """The value at a place and its standard deviation, which stands beside it."""
+    """The value at a place and its standard deviation, which stands next to it."""
     if place is None:
         return None, None
     return _at(place), _at((*place[:-1], f"{place[-1]}_std"))

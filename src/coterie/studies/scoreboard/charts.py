@@ -68,7 +68,7 @@ NOTES: Mapping[Spent, str] = {
     "bytes": "The score against all bytes until then.",
     "seconds": "The score against the seconds until then, without evaluation, on the machine where it "
     "was run.",
-    "rounds": "The score after each round where data drift, beside the oracle known_groups, which "
+    "rounds": "The score after each round where data drift, with the oracle known_groups, which "
     "knows who changes to what and when.",
 }
 

@@ -84,7 +84,7 @@ def run_scoreboard(
     the page.
 
     Args:
-        merged_files: results of others, shown beside ours; ``published``: those that come with
+        merged_files: results of others, shown next to ours; ``published``: those that come with
             Coterie.
 
     Raises:

@@ -56,7 +56,7 @@ class Federation(_Part):
         differ: in what the clients differ.
         groups: that are planted; ``None``: none.
         score: which clients and rounds are scored.
-        tables: of its configuration, beside those of the suite.
+        tables: of its configuration, in addition to those of the suite.
     """
 
     name: str

@@ -123,7 +123,7 @@ def cost_table(figures: SuiteFigures) -> Section:
     note = (
         "Means over the federations, with defaults and all rounds: bytes and local steps as "
         "multiples of FedAvg's, seconds of grouping, and seconds of the whole run without its "
-        "evaluation. A model of its own that a client trains beside is not counted."
+        "evaluation. A further model of its own that a client trains is not counted."
     )
     columns = ["method", "bytes / FedAvg's", "steps / FedAvg's", "grouping, s", "run, s"]
     return _section("Costs", note, columns, rows)
