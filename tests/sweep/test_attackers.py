@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from coterie.cli.main import invoke
-from coterie.report.attack_chart import AttackPoint, attack_chart
+from coterie.report.attack_chart import attack_chart
+from coterie.sweep.comparison import Row, SweepTable
 from tests.runs.calls import sweeps_here
 from tests.sweep.cases import errors
 
@@ -54,12 +55,15 @@ def test_without_an_attack_there_is_no_chart(config: str) -> None:
 
 
 def test_a_curve_for_each_algorithm_and_attack() -> None:
-    points = [
-        AttackPoint("ifca, alie", 0.1, 0.8, 0.05),
-        AttackPoint("ifca, alie", 0.2, 0.6, 0.0),
-        AttackPoint("fedavg, alie", 0.1, 0.3, 0.0),
-    ]
-    spec = attack_chart(points, "accuracy, %")
+    figures = [("ifca", "0.1", 0.8, 0.05), ("ifca", "0.2", 0.6, None), ("fedavg", "0.1", 0.3, 0.0)]
+    figures.append(("fedavg", "0.2", None, None))
+    rows = tuple(
+        Row(name, ("alie", share), 1, 1, mean, sd, None, 0, None, None, None)
+        for name, share, mean, sd in figures
+    )
+    spec = attack_chart(
+        SweepTable(("attack.kind", "attack.share"), (0,), "ifca", None, "max", rows)
+    )
     (data,) = spec["datasets"].values()
     assert [row["value"] for row in data] == [80.0, 60.0, 30.0]
     assert [row["attackers"] for row in data] == [10.0, 20.0, 10.0]

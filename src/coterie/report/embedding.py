@@ -3,9 +3,7 @@ by."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
@@ -20,10 +18,12 @@ from coterie.core.training import Steps
 from coterie.core.work import Score, Train
 from coterie.data import Population
 from coterie.engines import make_clients
+from coterie.experiment import Experiment
 from coterie.math.similarity import cosine
-from coterie.models import MODELS, build_model
+from coterie.models import MODELS
 from coterie.rules.cold_start import DirectionMemory
 from coterie.rules.signatures import SignatureMemory
+from coterie.runs.compose import make_network
 
 DENSE = ("mclr", "mlp")  # networks whose steps take microseconds
 PRETRAIN_STEPS = 50  # of an update that is made again for the map
@@ -57,19 +57,13 @@ class Embedding:
 class Setup:
     """What of a run is needed to ask its clients again."""
 
-    model: str
-    options: Mapping[str, Any]
-    solver: Solver
-    seed: int
+    config: Experiment
     population: Population
     task: Task
 
-    def network(self, parameters: int, options: Mapping[str, Any]) -> nn.Module | None:
+    def network(self, parameters: int) -> nn.Module | None:
         """The network; ``None`` if it does not have the parameters that the run's models have."""
-        data = self.population
-        module = build_model(
-            self.model, data.shape, self.task.outputs, Key(self.seed).of("model"), **options
-        )
+        module = make_network(self.config, self.population.shape, self.task.outputs).module
         if sum(p.numel() for p in module.parameters()) == parameters:
             return module
         return None
@@ -77,7 +71,7 @@ class Setup:
     @property
     def key(self) -> Key:
         """The key of what is drawn for a map, apart from all keys of the run."""
-        return Key(self.seed).at(0).of("map")
+        return Key(self.config.seed).at(0).of("map")
 
 
 def multidimensional_scaling(distances: FloatArray) -> FloatArray:
@@ -164,20 +158,20 @@ def from_directions(setup: Setup, groups: Groups) -> Embedding | None:
     """
     memory = groups.memory.get(DirectionMemory)
     start = groups.start
-    if memory is None or start is None or setup.model not in DENSE:
+    if memory is None or start is None or setup.config.name("model") not in DENSE:
         return None
     direction = memory.direction
     population = setup.population
     if len(start) * population.clients > MOST_VALUES:
         return None
-    module = setup.network(len(start), {})
+    module = setup.network(len(start))
     if module is None:
         return None
     ids = np.flatnonzero(population.sizes("train") > 0)
     work = Train(how=Steps(PRETRAIN_STEPS))
     # The serial engine starts no processes, which would take longer than the work.
     task = setup.task
-    with make_clients(population, module, setup.solver, "serial", task=task) as clients:
+    with make_clients(population, module, setup.config.solver, "serial", task=task) as clients:
         reply = clients.run(work, ids, start, key=setup.key)
     # Clients that did not answer stay NaN, and are left out of the map.
     similar = np.full((population.clients, len(direction)), np.nan)
@@ -192,9 +186,10 @@ def from_losses(setup: Setup, models: Tensor) -> Embedding | None:
     """
     population = setup.population
     size = population.sizes("train")
-    if setup.model not in MODELS or models.numel() * float(size.sum()) > MOST_EVALUATED:
+    is_known = setup.config.name("model") in MODELS
+    if not is_known or models.numel() * float(size.sum()) > MOST_EVALUATED:
         return None
-    module = setup.network(models.shape[1], setup.options)
+    module = setup.network(models.shape[1])
     if module is None:
         return None
     ids = np.flatnonzero(size > 0)

@@ -199,10 +199,8 @@ def _embedding(config: Experiment, data: FinalData, checkpoint: Checkpoint) -> E
     # First what the method itself compared. The rest takes training, and only approximates it.
     found = from_memory(checkpoint.groups.memory, len(member))
     if found is None and data.whole is not None:
-        solver = config.solver
-        options = config.options("model")
         task = fit_task(make_choice(config, "task") or CLASSIFICATION, data.whole)
-        setup = Setup(config.name("model"), options, solver, config.seed, data.whole, task)
+        setup = Setup(config, data.whole, task)
         found = from_directions(setup, checkpoint.groups)
         if found is None:
             found = from_losses(setup, checkpoint.groups.models)
