@@ -100,12 +100,7 @@ def _line(
     # A dash in print: there is nothing to compare. A curve that is drawn has its run all the same.
     if place is not None and value is None and not column.get("drawn", False):
         return None
-    # Of the line's run, and of the other run if it has one.
-    common = [*table.get("parts", ()), *row.get("parts", ())]
-    parts = [*common, *column.get("parts", ())]
-    against_parts: list[str] = []
-    if "against" in column:
-        against_parts = [*common, *column["against"]]
+    parts, against_parts = _parts(table, row, column)
     tables = _configuration(content, parts)
     line = f"{row['name']}/{column['name']}"
     quick = table.get("quick", {})
@@ -138,6 +133,15 @@ def _line(
         until=settings.get("until", 0),
         axis=settings.get("axis", ""),
     )
+
+
+def _parts(table: Tables, row: Tables, column: Tables) -> tuple[list[str], list[str]]:
+    """The parts of a line's run and of the other run; empty where it has none."""
+    common = [*table.get("parts", ()), *row.get("parts", ())]
+    parts = [*common, *column.get("parts", ())]
+    if "against" not in column:
+        return parts, []
+    return parts, [*common, *column["against"]]
 
 
 def _configuration(content: Mapping[str, Any], parts: Sequence[str]) -> Tables | None:
