@@ -106,15 +106,6 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class _SeedResult:
-    """The result of one short run; the fields are those of `Trial`, for one seed."""
-
-    sums: Sums
-    member: IntArray
-    rows: list[dict[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
 class TrialBudget:
     """The rounds of a trial's runs, and how many runs it has, from the configuration's seed on."""
 
@@ -187,26 +178,23 @@ class TrialSetup:
         """Run a method with every seed."""
         # Validated like a configuration of the user, so options are checked in one place.
         config = with_algorithm(self.config, name, options)
-        results = [self._run_seed(config, config.seed + n, lr) for n in range(self.budget.seeds)]
-        return Trial(
-            name=name,
-            options=dict(options),
-            sums={
-                key: np.stack([result.sums[key] for result in results]) for key in results[0].sums
-            },
-            member=results[0].member,
-            rows=results[0].rows,
-            metric=self.task.metrics[0],
-        )
+        first, *others = [
+            self._run_seed(config, config.seed + n, lr) for n in range(self.budget.seeds)
+        ]
+        sums = {
+            key: np.concatenate([found, *(other.sums[key] for other in others)])
+            for key, found in first.sums.items()
+        }
+        return replace(first, name=name, options=dict(options), sums=sums)
 
-    def _run_seed(self, config: Experiment, seed: int, lr: float | None) -> _SeedResult:
+    def _run_seed(self, config: Experiment, seed: int, lr: float | None) -> Trial:
         """Run a method once, and score the models that it serves on the held-out samples."""
         spec = self.spec(config, seed, lr)
         with self.open_clients(spec) as clients:
             run = Run.start(spec, clients)
             rows = [result.row for result in run.rounds()]
-            scored = run.score_clients()
-        return _SeedResult(scored, run.groups.member, rows)
+            scored = {key: found[None] for key, found in run.score_clients().items()}
+        return Trial("", {}, scored, run.groups.member, rows, self.task.metrics[0])
 
 
 def with_algorithm(config: Experiment, name: str, options: Mapping[str, Any]) -> Experiment:

@@ -15,7 +15,6 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-from scipy import stats
 
 from coterie.experiment import check
 from coterie.headline import Headline
@@ -49,6 +48,9 @@ class Ranking:
 def rank(values: Mapping[str, Sequence[float]]) -> Ranking:
     """Rank methods by their values on the same federations; higher is better, equal values share
     ranks."""
+    # Imported here: it takes a second, and advice reads figures without ranks.
+    from scipy import stats
+
     table = np.array(list(values.values()), float)
     mean = stats.rankdata(-table, axis=0).mean(axis=1)
     order = np.argsort(mean, kind="stable")
@@ -68,6 +70,8 @@ def critical_difference(methods: int, federations: int) -> float:
 
     ``q`` is the quantile of the studentised range of ``k`` values over ``sqrt 2``.
     """
+    from scipy import stats
+
     q = float(stats.studentized_range.ppf(1 - LEVEL, methods, np.inf)) / math.sqrt(2)
     return q * math.sqrt(methods * (methods + 1) / (6 * federations))
 
