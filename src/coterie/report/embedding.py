@@ -12,7 +12,6 @@ from coterie.algorithms.cfl import SplitMemory
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import Groups, Memory
 from coterie.core.keys import Key
-from coterie.core.solver import Solver
 from coterie.core.task import Task
 from coterie.core.training import Steps
 from coterie.core.work import Score, Train
