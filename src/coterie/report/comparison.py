@@ -87,15 +87,6 @@ def final_difference(ours: Series, theirs: Series) -> Difference | None:
 def client_gains(ours: RunView, theirs: RunView) -> FloatArray | None:
     """What each client gained, positive where it is better off, a fraction; NaN for a client without test samples, ``None`` where
     the accuracies of the clients are not known.
-
-    Example:
-        >>> accuracies = ([0.5, 1.0], [0.5, 0.25])
-        >>> a, b = (
-        ...     RunView("x", [], np.zeros(2, int), "ab", client_accuracy=np.array(accuracy))
-        ...     for accuracy in accuracies
-        ... )
-        >>> client_gains(a, b).tolist()
-        [0.0, 0.75]
     """
     if ours.client_accuracy is None or theirs.client_accuracy is None:
         return None

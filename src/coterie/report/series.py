@@ -81,12 +81,6 @@ class Series:
 
         Args:
             values: one for each row of each run; default the headline.
-
-        Example:
-            >>> rows = [[{"round": 0, "accuracy": accuracy}] for accuracy in (0.4, 0.6)]
-            >>> runs = [RunView("a", row, np.zeros(1, int), "x") for row in rows]
-            >>> Series("a", tuple(runs)).curve()
-            [CurvePoint(round=0, mean=0.5, low=0.4, high=0.6)]
         """
         if not values:
             name = self.headline.name

@@ -108,12 +108,7 @@ def _latex_row(texts: Sequence[str]) -> str:
 
 
 def escape_latex(text: str) -> str:
-    """Text for a cell of a LaTeX table; a sign before a number is set as mathematics.
-
-    Example:
-        >>> print(escape_latex("a_b & 5 %"), escape_latex("-1.20"))
-        a\\_b \\& 5 \\% $-$1.20
-    """
+    """Text for a cell of a LaTeX table; a sign before a number is set as mathematics."""
     # Letter by letter, so that what one replacement puts in is not replaced again.
     safe = "".join(TEX.get(letter, letter) for letter in text)
     return re.sub(r"(?<![^ ])([+-])(?=\d)", r"$\1$", safe)

@@ -114,10 +114,6 @@ def population_letter(number: int) -> str:
 def rotated_to_axes(embedding: FloatArray) -> FloatArray:
     """Turn an embedding ``[N, m]`` so that its two axes of greatest spread come first, ``[N, 2]``;
     distances are kept.
-
-    Example:
-        >>> rotated_to_axes(np.array([[0.0, 0.0, 1.0], [0.0, 0.0, 3.0]])).tolist()
-        [[-1.0, 0.0], [1.0, 0.0]]
     """
     points = np.asarray(embedding, np.float64)
     known = np.isfinite(points).all(axis=1)

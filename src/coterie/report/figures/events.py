@@ -63,14 +63,7 @@ def _clients(event: Mapping[str, Any]) -> int | None:
 
 
 def all_events(rows: Sequence[Mapping[str, Any]]) -> list[Event]:
-    """Newcomers, migrations, noticed drifts and shifts, by round.
-
-    Example:
-        >>> shift = {"shift": "swap_all", "pairs": [[0, 1]]}
-        >>> rows = [{"round": 0, "newcomers": 2, "migrations": 0}, {"round": 1, "shift": [shift]}]
-        >>> [(event.name, event.clients) for event in all_events(rows)]
-        [('newcomers', 2), ('swap all', 2)]
-    """
+    """Newcomers, migrations, noticed drifts and shifts, by round."""
     found = []
     for row in rows:
         found += [
