@@ -56,6 +56,18 @@ def percent(fraction: float | None) -> str:
     return ACCURACY.text(fraction)
 
 
+def number_text(value: float | None, digits: str) -> str:
+    """A number in a cell of a table, ``-`` for none.
+
+    Example:
+        >>> number_text(0.5, ".2f"), number_text(None, ".2f")
+        ('0.50', '-')
+    """
+    if value is None:
+        return "-"
+    return format(value, digits)
+
+
 def amount(size: float) -> str:
     """A number of bytes.
 

@@ -23,7 +23,7 @@ from coterie.runs.scores import (
     protocol_notes,
 )
 from coterie.runs.summary import covered
-from coterie.terminal import amount, duration, sizes
+from coterie.terminal import amount, duration, number_text, sizes
 
 TABLE_NOTE = (
     "Final is the accuracy after the last evaluated round, best the highest of a run. A client "
@@ -179,12 +179,9 @@ def _best(one: Series) -> str:
 
 
 def _agreement(run: RunView) -> str:
-    score = None
-    if run.group_count > 1:
-        score = group_agreement(run)
-    if score is None:
+    if run.group_count < 2:
         return "-"
-    return f"{score:.2f}"
+    return number_text(group_agreement(run), ".2f")
 
 
 def _bytes(run: RunView) -> str:

@@ -7,7 +7,7 @@ from coterie.headline import Headline, with_unit
 from coterie.runs.scores import NOTE, OF_CLIENTS, protocol_notes
 from coterie.sweep.comparison import Row, SweepTable
 from coterie.sweep.measured import Figure
-from coterie.terminal import amount, printable
+from coterie.terminal import amount, number_text, printable
 
 # An interval of fewer pairs is hardly known itself.
 ENOUGH_SEEDS = 5
@@ -57,7 +57,7 @@ def _texts(row: Row, has_target: bool, headline: Headline) -> list[str]:
     if has_target:
         texts.append(_rounds_text(row))
     moved = "-" if row.bytes is None else amount(row.bytes)
-    return [*texts, moved, _number(row.seconds)]
+    return [*texts, moved, number_text(row.seconds, ".1f")]
 
 
 def _difference_texts(row: Row, headline: Headline) -> tuple[str, str]:
@@ -71,16 +71,10 @@ def _rounds_text(row: Row) -> str:
     # A dash would mean that no run is done.
     if row.done and not row.reached:
         return "never"
-    rounds = _number(row.rounds)
+    rounds = number_text(row.rounds, ".1f")
     if 0 < row.reached < row.done:
         return f"{rounds} ({row.reached} of {row.done})"
     return rounds
-
-
-def _number(value: float | None, digits: int = 1) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.{digits}f}"
 
 
 # --- notes ----------------------------------------------------------------------------------------
@@ -164,7 +158,7 @@ def _scored_notes(table: SweepTable) -> list[str]:
     counts = {row.scored for row in table.rows if row.scored is not None}
     if len(counts) < 2:
         return []
-    each = [f"{printable(row.algorithm)} {_number(row.scored, 0)}" for row in table.rows]
+    each = [f"{printable(row.algorithm)} {number_text(row.scored, '.0f')}" for row in table.rows]
     return [
         "Not all rows score the same clients, since a client counts once it has a group; more "
         f"rounds give every client one. Clients scored at the end: {', '.join(each)}."

@@ -22,6 +22,7 @@ from coterie.report.figures.style import (
 from coterie.report.render import Section, Table, chart_section
 from coterie.report.series import Series, thinned
 from coterie.report.view import RunView, displayed_round
+from coterie.terminal import number_text
 
 AGREEMENT_NAMES = {"ari": "adjusted Rand index", "nmi": "mutual information"}
 AGREEMENT_NOTE = (
@@ -150,12 +151,6 @@ def _table(runs: Sequence[RunView], measure: str, names: Mapping[str, str], digi
     for run in runs:
         known = [row for row in run.rounds if row.get(measure)]
         for i in thinned(range(len(known)), MOST_ROWS):
-            values = [_number(known[i][measure].get(name), digits) for name in names]
+            values = [number_text(known[i][measure].get(name), digits) for name in names]
             rows.append([run.name, str(displayed_round(known[i]["round"])), *values])
     return ["run", "round", *names.values()], rows
-
-
-def _number(value: float | None, digits: str) -> str:
-    if value is None:
-        return "-"
-    return format(value, digits)

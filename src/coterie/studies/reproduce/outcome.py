@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from coterie.runs.scores import mean_of_known
 from coterie.studies.reproduce.papers import Line
+from coterie.terminal import number_text
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,7 @@ class Outcome:
     @property
     def mean(self) -> float | None:
         """Over seeds."""
-        if not self.values:
-            return None
-        return statistics.fmean(self.values)
+        return mean_of_known(self.values)
 
     @property
     def spread(self) -> float | None:
@@ -94,14 +94,12 @@ def outcomes_headline(outcomes: Sequence[Outcome]) -> str:
 
 def value_text(value: float | None, line: Line) -> str:
     """A value in its line's unit, ``-`` for none."""
-    if value is None:
-        return "-"
     digits = {"count": ",.1f", "number": ".3g", "ratio": ".2f"}.get(line.unit, ".1f")
-    if line.unit == "count" and float(value).is_integer():
+    if value is not None and line.unit == "count" and float(value).is_integer():
         digits = ",.0f"
-    elif line.unit == "number" and abs(value) >= 10:
+    elif value is not None and line.unit == "number" and abs(value) >= 10:
         digits = ",.1f"
-    return format(value, digits)
+    return number_text(value, digits)
 
 
 def outcome_row(outcome: Outcome) -> list[str]:
@@ -130,6 +128,6 @@ def outcome_row(outcome: Outcome) -> list[str]:
 def _last10_text(outcome: Outcome) -> str:
     # A maximum on test data flatters a curve that jumps: the mean of the last ten stands next to it.
     is_accuracy = outcome.line.metric in ("max", "median") and outcome.line.how == "value"
-    if not is_accuracy or not outcome.last10:
+    if not is_accuracy:
         return "-"
-    return f"{statistics.fmean(outcome.last10):.1f}"
+    return number_text(mean_of_known(outcome.last10), ".1f")

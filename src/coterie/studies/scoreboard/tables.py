@@ -8,6 +8,7 @@ from coterie.report.render import Section
 from coterie.studies.scoreboard.figures import Column, Entry, Ranking, Spread, SuiteFigures
 from coterie.studies.scoreboard.running import DEFAULTS, TUNED
 from coterie.studies.scoreboard.suite import Federation, Setting
+from coterie.terminal import number_text
 
 NONE = "-"
 NO_RANKING = Ranking({}, 0, None, None)
@@ -37,7 +38,7 @@ def rank_table(figures: SuiteFigures) -> Section:
         best = sum(
             method in figures.best(one, DEFAULTS, "equal_work") for one in figures.suite.federations
         )
-        rows.append([method, *(_number(rank, 1) for rank in ranks), str(best)])
+        rows.append([method, *(number_text(rank, ".1f") for rank in ranks), str(best)])
     note = (
         f"The mean rank over {len(figures.suite.federations)} federations; 1 is best. Equal work: "
         "after as many local steps as FedAvg takes in all rounds. Equal bytes: after as many "
@@ -99,7 +100,7 @@ def planted_groups_table(figures: SuiteFigures) -> Section:
         if groups is None:
             return NONE
         # Without planted groups there is nothing to agree with.
-        return f"{_number(ari, 2)} ({groups.mean:.1f})"
+        return f"{_mean(ari, '.2f')} ({groups.mean:.1f})"
 
     note = (
         "Adjusted Rand index between a method's groups and the planted ones in the last round "
@@ -119,7 +120,8 @@ def cost_table(figures: SuiteFigures) -> Section:
             for name in ("grouping", "run")
         ]
         means = [Spread.of(one.mean for one in found if one) for found in times]
-        rows.append([method, *(_number(value, 2) for value in (moved, trained, *means))])
+        relative = [number_text(value, ".2f") for value in (moved, trained)]
+        rows.append([method, *relative, *(_mean(one, ".2f") for one in means)])
     note = (
         "Means over the federations, with defaults and all rounds: bytes and local steps as "
         "multiples of FedAvg's, seconds of grouping, and seconds of the whole run without its "
@@ -171,11 +173,10 @@ def _table(
     return _section(title, note, ["method", *(one.name for one in federations)], rows)
 
 
-def _number(found: Spread | float | None, digits: int) -> str:
+def _mean(found: Spread | None, digits: str) -> str:
     if found is None:
         return NONE
-    value = found.mean if isinstance(found, Spread) else found
-    return f"{value:.{digits}f}"
+    return format(found.mean, digits)
 
 
 def _spread(found: Spread | None, scale: float) -> str:
