@@ -115,7 +115,7 @@ def test_classes_of_torchvision_by_name() -> None:
 def test_compiled_code_and_vmap_leave_augmented_training_to_others() -> None:
     assert compiles(ct.Solver())
     assert not compiles(ct.Solver(augment=(torch.neg,)))
-    with pytest.raises(ConfigError, match="vmap trains on samples as they are"):
+    with pytest.raises(ConfigError, match=r"local.augment: vmap does not take it"):
         run(Augment(OWN), engine="vmap")
 
 

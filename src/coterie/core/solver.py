@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
@@ -18,13 +18,34 @@ from coterie.core.lr_schedule import LrSchedule
 
 # Of AdamW where the user says none: torch's.
 _ADAMW_DECAY = 0.01
+# Records, which check themselves, and values without a hash.
+_CHECKED_APART = ("step_schedule", "round_schedule", "optimizer_options", "augment")
+# The options that all code that trains takes: compiled code, autograd, and vmap.
+TAKEN_BY_ALL = frozenset(
+    {
+        *("epochs", "batch_size", "steps", "lr", "momentum", "l2", "weight_decay"),
+        *("label_smoothing", "keep_state", "round_schedule"),
+    }
+)
+_PLAIN_SGD = TAKEN_BY_ALL | {"augment"}
+
+
+@lru_cache
+def _others(kind: Any, known: frozenset[str]) -> tuple[tuple[str, Any], ...]:
+    """Name and default of each option that is not known."""
+    return tuple((one.name, one.default) for one in fields(kind) if one.name not in known)
+
+
+@lru_cache
+def _checked(kind: Any) -> tuple[str, ...]:
+    return tuple(one.name for one in fields(kind) if one.name not in _CHECKED_APART)
 
 
 @lru_cache(maxsize=256, typed=True)
-def _check_solver(options: tuple[tuple[str, Any], ...], *values: Any) -> None:
+def _check_solver(kind: Any, options: tuple[tuple[str, Any], ...], *values: Any) -> None:
     """Checked once: every client's training makes a solver from the run's."""
-    arguments = dict(zip(Solver.__slots__, values, strict=False))
-    check_arguments(Solver, arguments)
+    arguments = dict(zip(_checked(kind), values, strict=True))
+    check_arguments(kind, arguments)
     found = optimizer_problems((), arguments | {"optimizer_options": dict(options)})
     if found:
         refuse(*found)
@@ -98,22 +119,9 @@ class Solver:
     def __post_init__(self) -> None:
         options = {key: _frozen(key, value) for key, value in self.options.items()}
         object.__setattr__(self, "optimizer_options", options or None)
-        _check_solver(
-            tuple(sorted(options.items())),
-            self.epochs,
-            self.batch_size,
-            self.lr,
-            self.momentum,
-            self.l2,
-            self.steps,
-            self.optimizer,
-            self.weight_decay,
-            self.clip_norm,
-            self.clip_value,
-            self.label_smoothing,
-            self.precision,
-            self.keep_state,
-        )
+        kind: Any = type(self)
+        values = [getattr(self, name) for name in _checked(kind)]
+        _check_solver(kind, tuple(sorted(options.items())), *values)
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -140,15 +148,15 @@ class Solver:
     @property
     def is_plain_sgd(self) -> bool:
         """Whether a step is that of SGD with momentum, and nothing is added to it."""
-        return (
-            self.optimizer == "sgd"
-            and not self.optimizer_options
-            and self.decoupled_decay == 0
-            and self.clip_norm is None
-            and self.clip_value is None
-            and self.step_schedule is None
-            and self.precision == "float32"
-        )
+        return self.decoupled_decay == 0 and not self.set_beyond(_PLAIN_SGD)
+
+    def set_beyond(self, known: frozenset[str]) -> list[str]:
+        """The options that are not at their defaults, without the known ones.
+
+        Code that does not know all options asks for them, so that a new one is not lost.
+        """
+        kind: Any = type(self)
+        return [name for name, default in _others(kind, known) if getattr(self, name) != default]
 
     def in_round(self, number: int) -> Solver:
         """The solver of a round: with its learning rate.

@@ -25,22 +25,22 @@ from torch.func import functional_call, grad_and_value, vmap
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.keys import Key
 from coterie.core.objective import Objective
-from coterie.core.solver import Solver
+from coterie.core.solver import TAKEN_BY_ALL, Solver
 from coterie.core.vectors import Layout
+from coterie.errors import ConfigError
 from coterie.local.device import Device, Precision, autocast
 from coterie.local.training.batches import BatchSchedule, TrainingSamples
 from coterie.local.training.buffers import CudaGraphCache, ModelBuffers, cuda_graph
 from coterie.local.training.optimizers import UpdateRule, make_rule, remembered
-from coterie.local.training.probe import (
-    LossNetwork,
-    NetworkProbe,
-    draw_masks,
-    refuse_augmentation,
-    with_masks,
-)
+from coterie.local.training.probe import LossNetwork, NetworkProbe, draw_masks, with_masks
 
 _IGNORED = -100  # the label that `torch.nn.functional.cross_entropy` leaves out
 _REPEATS = 16  # steps of a shape that are worth a recording
+# Augmentation is not among them: samples lie on the device as they are.
+_TAKEN = TAKEN_BY_ALL | {
+    *("optimizer", "optimizer_options", "step_schedule"),
+    *("clip_norm", "clip_value", "precision"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,11 @@ class BatchedTrainer:
             updates float32 ``[n, d]`` on the CPU, mean losses of the last pass ``[n]``, and who is
             done, bool ``[n]``.
         """
-        refuse_augmentation(solver)
+        for option in solver.set_beyond(_TAKEN):
+            got = getattr(solver, option)
+            raise ConfigError(
+                f"local.{option}: vmap does not take it, got {got!r}; expected engine pool or serial"
+            )
         schedule = BatchSchedule.of([len(y) for _, y in samples], solver, keys)
         x = torch.cat([x for x, _ in samples])
         y = torch.cat([y for _, y in samples])

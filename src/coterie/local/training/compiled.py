@@ -34,7 +34,7 @@ from torch import Tensor
 from coterie.config.local_problems import optimizer_defaults
 from coterie.core.arrays import IntArray, aligned_copy
 from coterie.core.keys import Key
-from coterie.core.solver import Solver
+from coterie.core.solver import TAKEN_BY_ALL, Solver
 from coterie.local.training.batches import TrainingSamples, joined_batches
 from coterie.local.training.sgd import NO_PULL, Pull, Trained
 from coterie.local.training.stack import Stack
@@ -45,6 +45,9 @@ _OPTIONS: Mapping[str, frozenset[str]] = {
     "adam": frozenset({"betas", "eps"}),
     "adamw": frozenset({"betas", "eps"}),
 }
+# Augmentation is not among them: it changes samples between passes, and compiled code takes all
+# passes in one call.
+_TAKEN = TAKEN_BY_ALL | {"optimizer", "optimizer_options", "step_schedule"}
 _NOTHING = np.empty(0, np.float32)
 _NO_NUMBERS = np.empty((0, 0), np.float32)
 
@@ -58,9 +61,7 @@ def _kernels() -> Any:
 def compiles(solver: Solver) -> bool:
     """Whether compiled code takes the steps of a solver: those of SGD, Adam and AdamW, with any
     schedule and decay."""
-    clips = solver.clip_norm is not None or solver.clip_value is not None
-    # Augmentation changes samples between passes, and compiled code takes all passes in one call.
-    if clips or solver.augment or solver.precision != "float32":
+    if solver.set_beyond(_TAKEN):
         return False
     known = _OPTIONS.get(solver.optimizer)
     return known is not None and set(solver.options) <= known

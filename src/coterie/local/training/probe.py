@@ -22,7 +22,6 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from coterie.core.objective import Objective, ignores_padding
-from coterie.core.solver import Solver
 from coterie.core.vectors import training_mode
 from coterie.errors import ConfigError
 from coterie.local.device import Device
@@ -264,15 +263,6 @@ class NetworkProbe:
         with replace(self.device, precision="float32").arithmetic():
             dropout_calls(lambda: outputs.append(network(batch)[0]))
         return outputs[0]
-
-
-def refuse_augmentation(solver: Solver) -> None:
-    """Refuse to change samples as clients train: a block of them lies on the device as it is."""
-    if solver.augment:
-        raise ConfigError(
-            f"local.augment: vmap trains on samples as they are, got {len(solver.augment)}; "
-            "expected the engine pool or serial"
-        )
 
 
 def has_running_statistics(module: nn.Module) -> bool:

@@ -1,0 +1,106 @@
+"""Every option of local training is checked, and none is lost by code that does not know it."""
+
+from __future__ import annotations
+
+from dataclasses import fields, make_dataclass, replace
+from typing import Annotated, Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+import coterie as ct
+from coterie.core.keys import Key, keyed_torch
+from coterie.errors import ConfigError
+from coterie.local.training.compiled import compiles
+
+HALVED = ct.LrSchedule("step", every=1, gamma=0.5)
+USUAL: dict[str, Any] = {"epochs": 2, "batch_size": 4, "lr": 0.1}
+# Another value of each key, with what has to be set beside it.
+CHANGES: dict[str, dict[str, Any]] = {
+    "epochs": {"epochs": 3},
+    "batch_size": {"batch_size": 3},
+    "lr": {"lr": 0.2},
+    "momentum": {"momentum": 0.5},
+    "l2": {"l2": 0.1},
+    "steps": {"steps": 7},
+    "optimizer": {"optimizer": "adam"},
+    "weight_decay": {"weight_decay": 0.1},
+    "clip_norm": {"clip_norm": 0.01},
+    "clip_value": {"clip_value": 0.001},
+    "label_smoothing": {"label_smoothing": 0.1},
+    "precision": {"precision": "bfloat16"},
+    "keep_state": {"momentum": 0.5, "keep_state": True},
+    "step_schedule": {"step_schedule": HALVED},
+    "round_schedule": {"round_schedule": HALVED},
+    "optimizer_options": {"optimizer": "adam", "optimizer_options": {"eps": 0.1}},
+    "augment": {"augment": (torch.neg,)},
+}
+REFUSED_BY_VMAP = ("augment",)
+
+
+# A solver with an option that no code knows yet. Annotations are read where the solver stands.
+WithOneMore = make_dataclass(
+    "WithOneMore",
+    [("unknown", Annotated[float, Field(ge=0)], 0.0)],
+    bases=(ct.Solver,),
+    namespace={"__module__": ct.Solver.__module__},
+    frozen=True,
+    slots=True,
+)
+
+
+def models(solver: ct.Solver, net: nn.Module, engine: str) -> Tensor:
+    rng = np.random.default_rng(0)
+    x = torch.tensor(rng.normal(size=(24, 5)), dtype=torch.float32)
+    parts = np.arange(24).reshape(3, 8)
+    data = ct.Population(x, torch.arange(24) % 3, tuple(parts[:, :7]), tuple(parts[:, 7:]), 3)
+    train = {"rounds": 2, "clients_per_round": 3}
+    return ct.run(
+        ct.fedavg(), data=data, model=net, local=solver, engine=engine, train=train
+    ).state.models
+
+
+def network(activation: nn.Module) -> nn.Module:
+    with keyed_torch(Key(1)):
+        return nn.Sequential(nn.Linear(5, 4), activation, nn.Linear(4, 3))
+
+
+def test_every_key_has_another_value() -> None:
+    assert set(CHANGES) == {one.name for one in fields(ct.Solver)}
+
+
+@pytest.mark.parametrize("key", CHANGES)
+@pytest.mark.parametrize(
+    ("engine", "activation"),
+    [("serial", nn.ReLU()), ("serial", nn.Tanh()), ("vmap", nn.ReLU())],
+    ids=["compiled", "autograd", "vmap"],
+)
+def test_every_key_changes_the_models(engine: str, activation: nn.Module, key: str) -> None:
+    changed = ct.Solver(**{**USUAL, **CHANGES[key]})
+    default: dict[str, Any] = {one.name: one.default for one in fields(ct.Solver)} | USUAL
+    before = replace(changed, **{key: default[key]})
+    net = network(activation)
+    if engine == "vmap" and key in REFUSED_BY_VMAP:
+        with pytest.raises(ConfigError, match=f"local.{key}: vmap"):
+            models(changed, net, engine)
+        return
+    assert not torch.equal(models(changed, net, engine), models(before, net, engine))
+
+
+def test_code_that_does_not_know_an_option_leaves_it_to_others() -> None:
+    usual = WithOneMore()
+    assert usual.is_plain_sgd
+    assert compiles(usual)
+    unusual = WithOneMore(unknown=1.0)
+    assert not unusual.is_plain_sgd
+    assert not compiles(unusual)
+    with pytest.raises(ConfigError, match=r"local.unknown: vmap does not take it, got 1.0"):
+        models(unusual, network(nn.ReLU()), "vmap")
+
+
+def test_an_option_is_checked_wherever_its_field_stands() -> None:
+    with pytest.raises(ConfigError, match=r"unknown: out of range, got -1.0"):
+        WithOneMore(unknown=-1.0)
