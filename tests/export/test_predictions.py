@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from coterie.cli.main import invoke
+from coterie.data.tabular.new_rows import encoded
+from coterie.errors import DataError
 from coterie.experiment import check
 from coterie.export.calibration import Calibrator
 from coterie.runs.compose import compose
@@ -104,6 +106,46 @@ def test_known_and_new_clients(
         well = float(row["probability of well"])
         assert float(row["score"]) == pytest.approx(max(well, 1 - well))
         assert 0 < float(row["calibrated probability of well"]) < 1
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (1e308, r"column value, got 1e\+308 in row 1; expected numbers up to 3\.4e\+38"),
+        ("1e308", r"column value, got 1e\+308 in row 1; expected numbers up to 3\.4e\+38"),
+        (-1e39, r"column value, got -1e\+39 in row 1"),
+        (float("inf"), "column value, got infinity in row 1"),
+    ],
+)
+def test_numbers_beyond_float32_are_one_line(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], value: Any, words: str
+) -> None:
+    """They ended as a score of nan and the first class, without a word."""
+    # A column of text is read as its numbers, too.
+    kind = type(value)
+    table = write(
+        tmp_path, {"value": [kind(0.5), value], "ward": ["a", "b"], "client": ["h0", "h0"]}
+    )
+    out = str(tmp_path / "p.csv")
+    code = invoke(["predict", str(run), "--data", table, "--out", out])
+    said = capsys.readouterr().err
+    assert (code, len(said.splitlines())) == (3, 1)
+    assert re.search(words, said)
+
+
+def test_a_number_that_is_beyond_float32_once_it_is_scaled_is_one_line() -> None:
+    rule = {"name": "age", "fill": 0.0, "center": 1.0, "scale": 1e-3, "flag": False}
+    with pytest.raises(
+        DataError, match=r"column age, got 3e\+38 in row 1; expected .* nearer to 1,"
+    ):
+        encoded([rule], {"age": np.array([1.0, 3e38])}, 2)
+
+
+def test_training_on_numbers_beyond_float32_is_one_line(tmp_path: Path) -> None:
+    table = hospitals()
+    table["value"][3:5] = [1e308, -1e308]
+    with pytest.raises(DataError, match=r"column value, got 1e\+308 in row 3; expected numbers up"):
+        run_config(check(tables(write(tmp_path, table))), tmp_path / "run")
 
 
 def test_many_new_clients_take_no_network_each(

@@ -34,6 +34,7 @@ IDENTIFIER = "identifier"
 CATEGORY = "category"
 NUMBER = "number"
 BOOLEAN = "boolean"
+FLOAT32_MAX = 3.4028234e38
 TIME = "time"
 TEXT = "text"
 KINDS = (IDENTIFIER, CATEGORY, NUMBER, BOOLEAN, TIME, TEXT)
@@ -176,14 +177,19 @@ class Rows:
             or pd.api.types.is_object_dtype(column.dtype)
             or isinstance(column.dtype, pd.CategoricalDtype)
         ):
-            return self._parsed(name, NUMBER, self._number)
-        if not pd.api.types.is_numeric_dtype(column.dtype):
+            values = self._parsed(name, NUMBER, self._number)
+        elif pd.api.types.is_numeric_dtype(column.dtype):
+            values = np.array(column.to_numpy(np.float64, na_value=np.nan), np.float64)
+        else:
             raise _wrong(self.where, name, NUMBER, str(column.dtype))
-        values = np.array(column.to_numpy(np.float64, na_value=np.nan), np.float64)
-        if np.isinf(values).any():
-            row = int(np.isinf(values).argmax())
+        # Networks compute with float32, in which a larger number is infinite.
+        large = np.abs(values) > FLOAT32_MAX
+        if large.any():
+            row = int(large.argmax())
+            got = "infinity" if np.isinf(values[row]) else f"{values[row]:g}"
             raise DataError(
-                f"{self.where}: column {name}, got infinity in row {row}; expected numbers"
+                f"{self.where}: column {name}, got {got} in row {row}; expected numbers up to "
+                f"{FLOAT32_MAX:.1e}"
             )
         return values
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.data.rows import ARRAY, AS_TEXT, DataError, Rows, lists_of, read_rows
+from coterie.data.rows import ARRAY, AS_TEXT, FLOAT32_MAX, DataError, Rows, lists_of, read_rows
 
 NO_VALUE = "(missing)"  # the category of a missing value
 NEW_CLIENT = "new"  # the client of rows that name none
@@ -192,7 +192,15 @@ def encoded(
         values = columns[rule["name"]]
         missing = np.isnan(values)
         filled = np.where(missing, rule["fill"], values)
-        made.append((filled - rule["center"]) / rule["scale"])
+        scaled = (filled - rule["center"]) / rule["scale"]
+        far = np.abs(scaled) > FLOAT32_MAX
+        if far.any():
+            row = int(far.argmax())
+            raise DataError(
+                f"column {rule['name']}, got {filled[row]:g} in row {row}; expected numbers nearer to "
+                f"{rule['center']:g}, as in training rows"
+            )
+        made.append(scaled)
         if rule["flag"]:
             made.append(missing)
     x = np.empty((rows, len(made)), np.float32)
