@@ -395,14 +395,17 @@ def compose_in(
     Raises:
         ConfigError: for an object that no configuration can name.
     """
-    population = experiment.data if isinstance(experiment.data, Population) else None
-    if population is not None:
-        experiment = fit_to_clients(experiment, population.clients)
-    experiment = named(experiment, place)
     files: dict[str, bytes] = {}
-    if population is not None:
+    if isinstance(experiment.data, Population):
+        population = experiment.data
+        experiment = named(fit_to_clients(experiment, population.clients), place)
         data, files = _held(population, experiment.seed)
-    composed = compose(experiment) if data is None else compose_on(experiment, data)
+    else:
+        experiment = named(experiment, place)
+    if data is None:
+        composed = compose(experiment)
+    else:
+        composed = compose_on(experiment, data)
     return composed, make_folder(composed, place, files)
 
 

@@ -27,12 +27,10 @@ from coterie.methods.method import InitialModels
 from coterie.rules.assigning import Serve
 from coterie.runs.round_row import (
     RoundEvaluation,
-    attack_columns,
     counts_by_name,
-    privacy_columns,
+    further_columns,
     round_row,
     round_seconds,
-    secure_columns,
     shift_columns,
 )
 from coterie.runs.schedule import Schedule
@@ -232,8 +230,7 @@ def simulate(
         row |= evaluation.measured(round, snapshot, groups, notes)
         of_scoring = clients.ledger.read()
         clipped = ledger.clipped + of_scoring.clipped
-        row |= attack_columns(clipped, schedule.attackers, round.cohort)
-        row |= privacy_columns(schedule.budget, number, notes) | secure_columns(notes)
+        row |= further_columns(schedule, round, notes, clipped)
         if schedule.evaluation.order == "before":
             row["scored"] = "after"
             if scores_before is not None:

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from coterie.clients.ledger import Ledger, flexcfl_models, transfer_totals
 from coterie.clients.round import Round
-from coterie.core.arrays import IntArray
+from coterie.core.arrays import BoolArray, IntArray
 from coterie.core.groups import Groups
 from coterie.core.served import Served
 from coterie.core.task import headline_of
 from coterie.data.shifts import FederationSnapshot
 from coterie.headline import Keys
 from coterie.measures.groups import agreement, share_error
-from coterie.measures.optional import Measure, RoundView
+from coterie.measures.optional import RoundView
 from coterie.measures.scoring import Scoring, post_scores, score_on_training, score_round
 from coterie.measures.unseen import score_unseen
 from coterie.methods.algorithm import Algorithm
-from coterie.privacy.accounting import Budget
 from coterie.rules.soft_groups import known_shares
-from coterie.runs.schedule import Schedule
+from coterie.runs.schedule import Evaluation, Schedule
 
 # Counts that have a column of their own in the row.
 _COUNTS = ("newcomers", "cold_start", "drifted", "migrations", "same_group")
@@ -110,35 +108,23 @@ def shift_columns(
     return {"shift": list(snapshot.events), "changed": len(changed), "missed": len(missed)}
 
 
-def attack_columns(
-    clipped: Mapping[str, int], attackers: Sequence[int], cohort: IntArray
-) -> dict[str, dict[str, int] | int]:
-    """What the bounds cut down, by reason, and how many clients of the round attacked."""
-    found: dict[str, dict[str, int] | int] = {}
-    # Only where there is something to say, which without attackers is hardly ever.
+def further_columns(
+    schedule: Schedule, round: Round, notes: Mapping[str, Any], clipped: Mapping[str, int]
+) -> dict[str, Any]:
+    """What only some runs have: what the bounds cut down, by reason, how many clients of the round
+    attacked, what the rounds so far spent of a budget, and what secure sums cost."""
+    found: dict[str, Any] = {}
     if clipped:
         found["clipped"] = counts_by_name(clipped)
-    if attackers:
-        found["attackers"] = int(np.isin(cohort, attackers).sum())
+    if schedule.attackers:
+        found["attackers"] = int(np.isin(round.cohort, schedule.attackers).sum())
+    budget = schedule.budget
+    if budget is not None:
+        spent = {"epsilon": budget.epsilon(round.number + 1), "delta": budget.delta}
+        found["privacy"] = {**spent, **notes.get("privacy", {})}
+    if "secure" in notes:
+        found["secure"] = notes["secure"]
     return found
-
-
-def privacy_columns(
-    budget: Budget | None, number: int, notes: Mapping[str, Any]
-) -> dict[str, dict[str, float]]:
-    """What the rounds up to this one spent, and the noise of this one, where updates are private."""
-    if budget is None:
-        return {}
-    spent = {"epsilon": budget.epsilon(number + 1), "delta": budget.delta}
-    return {"privacy": {**spent, **notes.get("privacy", {})}}
-
-
-def secure_columns(notes: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
-    """What sums as secure aggregation computes them cost, and how far off they were."""
-    # Only in runs that have them, so that other rows stay as they are.
-    if "secure" not in notes:
-        return {}
-    return {"secure": notes["secure"]}
 
 
 def round_seconds(
@@ -161,26 +147,18 @@ class RoundEvaluation:
     """What is measured after each round of a run.
 
     Args:
-        scoring: which clients, and by what.
         honest: bool ``[N]``, the clients that do not attack.
-        unseen: the clients that never train.
-        unseen_labels: whether these have labels.
     """
 
+    evaluation: Evaluation
     scoring: Scoring
-    measures: Sequence[Measure]
-    honest: NDArray[np.bool_]
-    unseen: tuple[int, ...] = ()
-    unseen_labels: bool = True
+    honest: BoolArray
 
     @classmethod
     def of(cls, schedule: Schedule, population: int) -> RoundEvaluation:
         """What a schedule measures of ``population`` clients."""
-        evaluation = schedule.evaluation
-        scoring = evaluation.scoring(population, schedule.key)
-        honest = schedule.honest(population)
-        unseen = (evaluation.unseen, evaluation.unseen_labels)
-        return cls(scoring, evaluation.measures, honest, *unseen)
+        scoring = schedule.evaluation.scoring(population, schedule.key)
+        return cls(schedule.evaluation, scoring, schedule.honest(population))
 
     @property
     def keys(self) -> Keys:
@@ -225,9 +203,9 @@ class RoundEvaluation:
         self, algorithm: Algorithm, groups: Groups, snapshot: FederationSnapshot, round: Round
     ) -> dict[str, Any]:
         """The metrics of clients that never train; none where there are none."""
-        if not self.unseen:
+        if not self.evaluation.unseen:
             return {}
-        ids = np.array(self.unseen)
+        ids = np.array(self.evaluation.unseen)
         tested = ids[snapshot.population.sizes("test")[ids] > 0]
         trainable = np.flatnonzero(snapshot.population.sizes("train") > 0)
         of_unseen = replace(round, cohort=tested, key=round.key.of("unseen"))
@@ -239,7 +217,7 @@ class RoundEvaluation:
             trainable,
             scoring.adapt,
             scoring.task,
-            labels=self.unseen_labels,
+            labels=self.evaluation.unseen_labels,
         )
 
     def measured(
@@ -257,6 +235,6 @@ class RoundEvaluation:
         if shares is not None:
             own = known_shares(groups)
             found["share_error"] = share_error(own[self.honest], shares[self.honest])
-        for measure in self.measures:
+        for measure in self.evaluation.measures:
             found |= measure(view)
         return found

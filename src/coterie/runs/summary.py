@@ -55,8 +55,11 @@ def summarise(
     if rows:
         last = rows[-1]
     sizes = list(last.get("sizes", []))
-    ways = ways_of(resolved, headline, kept.layers if kept else ())
-    return {
+    layers: tuple[str, ...] = ()
+    if kept is not None:
+        layers = kept.layers
+    ways = ways_of(resolved, headline, layers)
+    summary: dict[str, Any] = {
         "algorithm": resolved["algorithm"]["name"],
         "dataset": resolved["data"]["source"],
         "partition": resolved["data"]["partition"]["kind"],
@@ -72,8 +75,6 @@ def summarise(
         **{way.headline.name: figures_of(rows, way.headline) for way in ways},
         "fairness": {way.headline.name: _last_fairness(rows, way.headline) for way in ways},
         "protocol": {way.headline.name: way.protocol for way in ways},
-        **({} if kept is None else {"personal": asdict(kept)}),
-        **({} if headline == ACCURACY else {"headline": headline.record()}),
         "seconds": _seconds([row.get("seconds", {}) for row in rows]),
         "transfers": _total(
             (row.get("transfers", {}) for row in rows), ("models", "down_bytes", "up_bytes")
@@ -82,9 +83,17 @@ def summarise(
         "clipped": _total(row.get("clipped", {}) for row in rows),
         # The same seed gives the same bits with the same versions only.
         "versions": versions(),
-        **_spent(last),
-        **_share_error(last),
     }
+    # What only some runs have.
+    if kept is not None:
+        summary["personal"] = asdict(kept)
+    if headline != ACCURACY:
+        summary["headline"] = headline.record()
+    if last.get("privacy") is not None:
+        summary["privacy"] = {name: last["privacy"][name] for name in ("epsilon", "delta")}
+    if last.get("share_error") is not None:
+        summary["share_error"] = float(last["share_error"])
+    return summary
 
 
 def _last_fairness(
@@ -113,21 +122,6 @@ def without_model(summary: Mapping[str, Any]) -> dict[str, float]:
     for name, value in summary.get("naive", {}).items():
         found[name] = float(value)
     return found
-
-
-def _share_error(last: Mapping[str, Any]) -> dict[str, float]:
-    """How far the shares of soft groups are from planted ones, where there are any."""
-    if last.get("share_error") is None:
-        return {}
-    return {"share_error": float(last["share_error"])}
-
-
-def _spent(last: Mapping[str, Any]) -> dict[str, Any]:
-    """The privacy that all rounds spent, where updates are private."""
-    spent = last.get("privacy")
-    if spent is None:
-        return {}
-    return {"privacy": {"epsilon": spent["epsilon"], "delta": spent["delta"]}}
 
 
 def covered(
