@@ -67,15 +67,14 @@ def _cells(tag: str, texts: Sequence[str]) -> str:
 
 
 def _figures(row: Mapping[str, Any], headline: Headline) -> list[str]:
-    loss = row.get("loss")
-    seconds = row.get("seconds", {}).get("total")
-    return [
-        str(row["round"]),
-        headline.text(row.get(headline.name)),
-        "-" if loss is None else f"{loss:.4g}",
-        sizes(row["sizes"]),
-        "-" if seconds is None else duration(seconds),
-    ]
+    loss = "-"
+    if row.get("loss") is not None:
+        loss = f"{row['loss']:.4g}"
+    seconds = "-"
+    if row.get("seconds"):
+        seconds = duration(row["seconds"]["total"])
+    value = headline.text(row.get(headline.name))
+    return [str(row["round"]), value, loss, sizes(row["sizes"]), seconds]
 
 
 def _curve(values: Sequence[float]) -> str:

@@ -26,8 +26,10 @@ PARTS = ("training", "grouping", "aggregation", "evaluation")
 
 def console(file: TextIO | None = None) -> Console:
     """The terminal, or plain text of a fixed width where there is none."""
-    out = sys.stdout if file is None else file
-    width = None if out.isatty() else PLAIN_WIDTH
+    out = file or sys.stdout
+    width = None
+    if not out.isatty():
+        width = PLAIN_WIDTH
     # Names of runs and clients are text: brackets in them are no markup.
     return Console(file=out, markup=False, emoji=False, highlight=False, width=width)
 
@@ -132,7 +134,9 @@ def counted(number: int, what: str) -> str:
         >>> counted(1, "round"), counted(3, "round")
         ('1 round', '3 rounds')
     """
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    if number == 1:
+        return f"1 {what}"
+    return f"{number:,} {what}s"
 
 
 def sizes(counts: Sequence[int]) -> str:
@@ -208,6 +212,9 @@ def _summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
     if "frozen_bytes" in transfers:
         moved += f"; {amount(transfers['frozen_bytes'])} frozen, loaded once by each node"
     refused = ", ".join(f"{reason} {count}" for reason, count in summary["refused"].items())
+    replies = "all were accepted"
+    if refused:
+        replies = f"refused: {refused}"
     spent = summary.get("privacy")
     if spent:
         rows["privacy"] = f"epsilon {spent['epsilon']:.3g} at delta {spent['delta']:g}"
@@ -215,7 +222,7 @@ def _summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
         "time": _seconds_taken(summary["seconds"]),
         "spent on": ", ".join(f"{part} {duration(summary['seconds'][part])}" for part in PARTS),
         "transfers": f"{transfers['models']:,} models, {moved}",
-        "replies": f"refused: {refused}" if refused else "all were accepted",
+        "replies": replies,
     }
 
 
@@ -298,8 +305,10 @@ def _seconds_taken(seconds: Mapping[str, Any]) -> str:
 def columns_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """A table whose first column is text and the others are numbers."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for i, name in enumerate(columns):
-        table.add_column(name, justify="right" if i else "left", vertical="bottom", no_wrap=not i)
+    first, *others = columns
+    table.add_column(first, vertical="bottom", no_wrap=True)
+    for name in others:
+        table.add_column(name, justify="right", vertical="bottom")
     for row in rows:
         table.add_row(*row)
     return table

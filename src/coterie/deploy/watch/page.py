@@ -159,9 +159,6 @@ def metrics_text(status: FederationStatus) -> str:
     state = status.state
     live = status.live
     down, up = status.bytes
-    awaited = 0
-    if status.exchange is not None:
-        awaited = len(status.exchange["awaited"])
     last = {name: client["last"] for name, client in (live.get("clients") or {}).items()}
     metric("up", "gauge", "Whether the process of the run runs.", float(status.running))
     metric("rounds_total", "counter", "Rounds that are over.", len(state.rows))
@@ -176,7 +173,7 @@ def metrics_text(status: FederationStatus) -> str:
     clipped = state.counted("clipped")
     what = "Replies that were brought within their bounds."
     metric("clipped_total", "counter", what, clipped, "reason")
-    metric("clients_awaited", "gauge", "Clients whose answer is awaited.", awaited)
+    metric("clients_awaited", "gauge", "Clients whose answer is awaited.", len(status.awaited))
     what = "Time of the last answer, since 1970."
     metric("client_last_answer_seconds", "gauge", what, last, "client")
     if state.scored:

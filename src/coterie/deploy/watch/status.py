@@ -80,6 +80,14 @@ class FederationStatus:
         last: Mapping[str, Any] = exchanges[-1]
         return last
 
+    @property
+    def awaited(self) -> Sequence[str]:
+        """The clients whose replies are awaited in it."""
+        if self.exchange is None:
+            return ()
+        awaited: Sequence[str] = self.exchange["awaited"]
+        return awaited
+
     def until(self, end: float) -> str:
         """Until when something is waited for."""
         clock = time.strftime("%H:%M:%S", time.localtime(end))

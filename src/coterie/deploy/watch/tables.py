@@ -38,15 +38,16 @@ def _clients(status: FederationStatus) -> StatusTable:
     live = status.live
     connected = set(live.get("connected") or [])
     known: Mapping[str, Any] = live.get("clients") or {}
-    exchange = status.exchange
-    awaited = set(exchange["awaited"]) if exchange is not None else set()
+    awaited = set(status.awaited)
     groups = dict(zip(status.names, status.groups, strict=False))
     # Whoever is connected has a number, but its name may come later than the rest of the file.
     names = list(dict.fromkeys([*status.names, *known, *sorted(connected)]))
     rows = []
     for name in names:
         client = known.get(name) or {}
-        group = groups.get(name, -1)
+        group = "-"
+        if groups.get(name, -1) >= 0:
+            group = str(groups[name])
         rows.append(
             [
                 name,
@@ -55,7 +56,7 @@ def _clients(status: FederationStatus) -> StatusTable:
                 work_name(str(client.get("kind", ""))),
                 str(client.get("answers", 0)),
                 _counts(client.get("failed") or {}),
-                "-" if group < 0 else str(group),
+                group,
             ]
         )
     note = "Counts are those since the server's process of this run began."
@@ -68,7 +69,9 @@ def _client_state(status: FederationStatus, connected: bool, awaited: bool) -> s
         return "-"
     if awaited:
         return "awaited"
-    return "connected" if connected else "away"
+    if connected:
+        return "connected"
+    return "away"
 
 
 def _ago(at: Any, now: float) -> str:
@@ -120,7 +123,7 @@ def _exchanges(status: FederationStatus) -> StatusTable:
     rows = []
     exchanges = status.live.get("exchanges") or []
     for one in reversed(exchanges[-SHOWN_EXCHANGES:]):
-        times = sorted(float(seconds) for seconds in one["answered"].values())
+        times = [float(seconds) for seconds in one["answered"].values()]
         asked = len(times) + len(one["awaited"]) + len(one["failed"])
         rows.append(
             [
@@ -129,10 +132,10 @@ def _exchanges(status: FederationStatus) -> StatusTable:
                 str(asked),
                 str(len(times)),
                 duration(float(one["sending"])),
-                duration(times[0]) if times else "-",
-                duration(times[-1]) if times else "-",
+                _duration(min(times, default=None), "-"),
+                _duration(max(times, default=None), "-"),
                 duration(float(one["reading"])),
-                "goes on" if one["seconds"] is None else duration(float(one["seconds"])),
+                _duration(one["seconds"], "goes on"),
             ]
         )
     note = (
@@ -144,6 +147,12 @@ def _exchanges(status: FederationStatus) -> StatusTable:
         *("reading", "in all"),
     )
     return StatusTable("Exchanges", note, headings, rows)
+
+
+def _duration(seconds: float | None, unknown: str) -> str:
+    if seconds is None:
+        return unknown
+    return duration(float(seconds))
 
 
 def _refused(status: FederationStatus) -> StatusTable:
