@@ -47,8 +47,10 @@ def backup(
         path: looked through for commands before all others.
     """
     env = {**os.environ, "PATH": f"{path}:{os.environ['PATH']}"}
-    words = [str(SCRIPT), str(folder), str(file), *map(str, more)]
-    return subprocess.run(words, capture_output=True, text=True, env=env)
+    # Relative paths, as a reader of the page gives them.
+    place = folder.parent
+    words = [os.path.relpath(one, place) for one in (folder, file, *more)]
+    return subprocess.run([SCRIPT, *words], capture_output=True, text=True, env=env, cwd=place)
 
 
 def restore(file: Path, folder: Path) -> None:

@@ -92,8 +92,8 @@ class DataOptions:
         if self.data is not None and is_database(self.data):
             found["data"] = self.data
             if has_password(self.data):
-                what = "a password that every user of this machine can see, got one in the URL"
-                warn(f"--data: {what}; expected it in {PASSWORD}")
+                what = "every user of this machine can see the password in the URL"
+                warn(f"--data: {what}: put it into {PASSWORD}")
         texts = {
             "query": self.query,
             "label": self.label,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, is_dataclass
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,109 +38,43 @@ from coterie.runs.fitting import fit
 from coterie.runs.spec import Network
 from coterie.tasks import CLASSIFICATION, check_network
 
-
-class OnlySimulated(NamedTuple):
-    """A table or a key that real clients have no use for.
-
-    Args:
-        value: in the configuration; ``None``, ``False`` or nothing where it is not set.
-    """
-
-    key: str
-    value: Any
-    why: str
-    expected: str
-
-    @property
-    def line(self) -> str:
-        return f"{self.key}: {self.why}, got {self._got}; expected {self.expected}"
-
-    @property
-    def _got(self) -> str:
-        if is_dataclass(self.value):
-            return "a table"
-        if isinstance(self.value, tuple):
-            return ", ".join(str(one) for one in self.value)
-        return shown(self.value)
+_ALL_ROWS = "nodes train on all their rows"
+# Tables and keys that real clients have no use for -> why, and what is expected.
+ONLY_SIMULATED = {
+    "shift.kind": ("real data move by themselves", "no [shift]"),
+    "availability": ("real clients come and go by themselves", "no [availability]"),
+    "reply_times": ("real clients take the time that they take", "none (deploy.toml: reply_wait)"),
+    "asynchronous": ("rounds of real clients wait for their replies so far", "no [asynchronous]"),
+    "secure": ("only simulated, as Flower's secure aggregation hides no updates", "no [secure]"),
+    "attack.kind": ("only a simulation makes clients attack", "no [attack]"),
+    "evaluate.local": ("nodes do not remember the networks that they trained", "false"),
+    "evaluate.training": ("nodes score their test samples alone", "false"),
+    "evaluate.adapt": ("nodes adapt no models before they score them yet", "none"),
+    "evaluate.unseen": ("only a simulation knows clients that never train", "none"),
+    "evaluate.validation": (_ALL_ROWS, "none"),
+    "train.hold_out": (_ALL_ROWS, "none"),
+    "train.measures": ("what no client sends", "none"),
+}
 
 
 def check_real(config: Experiment) -> None:
     """Refuse what only a simulation can do, all of it at once."""
-    lines = [one.line for one in _only_simulated(config) if one.value not in (None, False, ())]
+    chosen = {"shift.kind": _shifts(config), "attack.kind": _attack(config)}
+    lines = []
+    for key, (why, expected) in ONLY_SIMULATED.items():
+        value = chosen[key] if key in chosen else attrgetter(key)(config)
+        if value not in (None, False, ()):
+            lines.append(f"{key}: {why}, got {_shown(value)}; expected {expected}")
     if lines:
         raise ConfigError("\n".join(lines))
 
 
-def _only_simulated(config: Experiment) -> list[OnlySimulated]:
-    return [
-        OnlySimulated("shift.kind", _shifts(config), "real data move by themselves", "no [shift]"),
-        OnlySimulated(
-            "availability",
-            config.availability,
-            "real clients come and go by themselves",
-            "no [availability]",
-        ),
-        OnlySimulated(
-            "reply_times",
-            config.reply_times,
-            "real clients take the time that they take",
-            "none (deploy.toml: reply_wait)",
-        ),
-        OnlySimulated(
-            "asynchronous",
-            config.asynchronous,
-            "rounds of real clients wait for their replies so far",
-            "no [asynchronous]",
-        ),
-        OnlySimulated(
-            "secure",
-            config.secure,
-            "only simulated, as Flower's secure aggregation hides no updates",
-            "no [secure]",
-        ),
-        OnlySimulated(
-            "attack.kind",
-            _attack(config),
-            "only a simulation makes clients attack",
-            "no [attack]",
-        ),
-        *_measured_only_in_simulations(config),
-    ]
-
-
-def _measured_only_in_simulations(config: Experiment) -> list[OnlySimulated]:
-    evaluate = config.evaluate
-    train = config.train
-    all_rows = "nodes train on all their rows"
-    return [
-        OnlySimulated(
-            "evaluate.local",
-            evaluate.local,
-            "nodes do not remember the networks that they trained",
-            "false",
-        ),
-        OnlySimulated(
-            "evaluate.training",
-            evaluate.training,
-            "nodes score their test samples alone",
-            "false",
-        ),
-        OnlySimulated(
-            "evaluate.adapt",
-            evaluate.adapt,
-            "nodes adapt no models before they score them yet",
-            "none",
-        ),
-        OnlySimulated(
-            "evaluate.unseen",
-            evaluate.unseen,
-            "only a simulation knows clients that never train",
-            "none",
-        ),
-        OnlySimulated("evaluate.validation", evaluate.validation, all_rows, "none"),
-        OnlySimulated("train.hold_out", train.hold_out, all_rows, "none"),
-        OnlySimulated("train.measures", train.measures, "what no client sends", "none"),
-    ]
+def _shown(value: Any) -> str:
+    if is_dataclass(value):
+        return "a table"
+    if isinstance(value, tuple):
+        return ", ".join(str(one) for one in value)
+    return shown(value)
 
 
 def _shifts(config: Experiment) -> tuple[str, ...]:
@@ -209,12 +144,15 @@ class FederationSpec:
         if stays is None:
             return ()
         layout = Layout.of(self.network.module)
-        tensors = zip(layout.names, layout.shapes, strict=True)
-        kept = tuple(one for one in tensors if _overlaps(stays, layout.span(one[0])))
+        kept = []
+        for name, shape in zip(layout.names, layout.shapes, strict=True):
+            span = layout.span(name)
+            if stays.overlaps(span.start, span.stop):
+                kept.append((name, shape))
         # A method of the user's own may keep a part of a tensor, which has no name.
         if sum(math.prod(shape) for _, shape in kept) != stays.size:
             return (("kept", (stays.size,)),)
-        return kept
+        return tuple(kept)
 
     def _own_parts(self) -> Parts:
         """Those of what it has of its own beside the model that it is sent."""
@@ -268,10 +206,6 @@ class FederationSpec:
         if isinstance(rule, Migrating):
             return rule.migration
         return None
-
-
-def _overlaps(keep: Keep, span: slice) -> bool:
-    return keep.overlaps(span.start, span.stop)
 
 
 def _one_sample(form: DataForm, module: nn.Module) -> Population:

@@ -26,7 +26,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.keep import ClientStore, Keep, Vectors
 from coterie.core.vectors import Layout, state_dict
 from coterie.deploy.keys import replace_private
-from coterie.errors import DataError
+from coterie.errors import DataError, first_line
 
 KEPT_FILE = "kept.safetensors"
 Parts = tuple[tuple[str, tuple[int, ...]], ...]
@@ -53,11 +53,8 @@ class KeptRounds:
         return cls(server, np.empty(0, np.int64), np.empty((0, size), np.float32))
 
     def for_server(self, server: str, since: int) -> KeptRounds:
-        """What is left when a process of the server asks.
-
-        Args:
-            since: its first round. Where it is another process than before, later rounds are not known
-                to it: they will be done again.
+        """What is left when a process of the server asks that began with round ``since``: to another
+        process than before later rounds are not known, and will be done again.
 
         Example:
             >>> kept = KeptRounds("a", np.array([2, 5]), np.array([[1.0], [2.0]], np.float32))
@@ -70,10 +67,7 @@ class KeptRounds:
         return KeptRounds(server, self.rounds[known], self.vectors[known])
 
     def after(self, round: int, vector: Vectors, most: int) -> KeptRounds:
-        """The same after a training.
-
-        Args:
-            most: rounds that are kept.
+        """The same after a training, with the last ``most`` rounds.
 
         Example:
             >>> kept = KeptRounds("a", np.array([2, 5]), np.array([[1.0], [2.0]], np.float32))
@@ -89,11 +83,7 @@ class KeptRounds:
 
 @dataclass(frozen=True, slots=True)
 class KeptFile:
-    """The file of a client in a run.
-
-    Args:
-        parts: names and shapes of the tensors that these are, for those who take them away.
-    """
+    """The file of a client in a run, with names and shapes for those who take the tensors away."""
 
     path: Path
     run: str
@@ -152,8 +142,8 @@ def _read(path: Path) -> tuple[dict[str, str], IntArray, Vectors]:
             rounds = file.get_tensor("rounds")
             vectors = file.get_tensor("vectors")
     except (OSError, SafetensorError) as error:
-        line = (str(error).splitlines() or [""])[0]
-        raise DataError(f"{path}: cannot be read, got {line}; expected {KEPT_FILE}") from None
+        what = f"cannot be read, got {first_line(error)}"
+        raise DataError(f"{path}: {what}; expected {KEPT_FILE}") from None
     digest = about.pop("digest", "")
     if about.get("what") != _KEPT_FORMAT or digest != _digest(about, rounds, vectors):
         raise DataError(f"{path}: damaged, got other values; expected those of its digest")
@@ -264,5 +254,5 @@ class ServedModel:
                 raise ValueError(about["what"])
             return cls(tensors, int(about["group"]), str(about["by"]), int(about["round"]))
         except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-            line = (str(error).splitlines() or [""])[0]
-            raise DataError(f"{path}: cannot be read, got {line}; expected {SERVED_FILE}") from None
+            what = f"cannot be read, got {first_line(error)}"
+            raise DataError(f"{path}: {what}; expected {SERVED_FILE}") from None

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from pydantic import Field
+from pydantic import Field, ValidationError
 from torch import Tensor
 
-from coterie.config.arguments import check_arguments
+from coterie.config.arguments import check_record
+from coterie.config.problems import problems
+from coterie.config.schema import table_of
 from coterie.config.toml_text import put, read
 from coterie.data.sources.files import ColumnOption
 from coterie.data.tabular.encoder import Encoder
@@ -30,10 +32,9 @@ class DataForm:
     """What the samples of all clients have in common.
 
     Args:
-        classes: their names, in the order of the labels; none where targets are numbers.
+        classes: none where targets are numbers.
         target_shape: of the targets of one sample; ``()`` for a single label or number.
-        columns: of tables of which inputs are made; the shape is known when clients have reported of
-            them.
+        columns: of tables of which inputs are made; the shape follows from reports of the clients.
 
     Example:
         >>> DataForm((8,), ("cat", "dog")).targets(3).dtype, DataForm((8,), (), (2,)).targets(3).shape
@@ -84,8 +85,7 @@ class DeploymentSettings:
         reply_wait: seconds that clients have for an answer; better more than 60, the time after
             which Flower gives up a node that died.
         most_samples: a client that claims more samples is refused.
-        superlink: ``host:port`` of the SuperLink, where runs are started. Nodes connect elsewhere,
-            see `coterie.deploy.operate.proxy`.
+        superlink: ``host:port`` where runs are started; nodes connect to nginx.
         root_certificates: file of the authority that signed its certificate.
         folder: of the runs, on the SuperLink's machine.
     """
@@ -104,14 +104,14 @@ class DeploymentSettings:
     columns: dict[str, ColumnOption] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_arguments(DeploymentSettings, asdict(self))
+        check_record(self)
         if self.min_clients > self.clients:
             what = f"more clients than there are, got {self.min_clients}"
             expected = f"at most {self.clients} (clients)"
-            raise ConfigError(f"deploy.toml: min_clients: {what}; expected {expected}")
+            raise ConfigError(f"min_clients: {what}; expected {expected}")
         if bool(self.shape) == bool(self.columns):
             what = f"inputs have a shape or columns, got {list(self.shape)} and {len(self.columns)}"
-            raise ConfigError(f"deploy.toml: shape: {what} columns; expected one of the two")
+            raise ConfigError(f"shape: {what} columns; expected one of the two")
 
     @property
     def form(self) -> DataForm:
@@ -122,17 +122,16 @@ class DeploymentSettings:
     @classmethod
     def of(cls, tables: Mapping[str, Any], file: str = "deploy.toml") -> DeploymentSettings:
         """From what a file holds."""
-        _check_keys(cls, tables, file)
-        values = dict(tables)
-        for name in ("shape", "classes", "target_shape"):
-            # TOML and JSON have lists; anything else is refused with the other values.
-            if isinstance(values.get(name), list):
-                values[name] = tuple(values[name])
+        model = table_of(cls)
+        lines: list[str] = []
         try:
-            return cls(**values)
+            made: DeploymentSettings = model.model_validate(tables).made()
+            return made
+        except ValidationError as error:
+            lines = [problem.line() for problem in problems(error, tables, model)]
         except ConfigError as error:
-            lines = [f"{file}: {line}" for line in str(error).splitlines()]
-            raise ConfigError("\n".join(lines)) from None
+            lines = str(error).splitlines()
+        raise ConfigError("\n".join(f"{file}: {line}" for line in lines))
 
     def dumps(self) -> str:
         return json.dumps(asdict(self))
@@ -146,23 +145,6 @@ def _column(name: str, kind: ColumnOption) -> Column:
     if isinstance(kind, list):
         return Column(name, "category", tuple(sorted(kind)))
     return Column(name, kind)
-
-
-def _check_keys(record: type[DeploymentSettings], tables: Mapping[str, Any], file: str) -> None:
-    known = [field.name for field in fields(record)]
-    # Number of clients and data of a federation have no sensible default.
-    required = [
-        field.name
-        for field in fields(record)
-        if field.default is MISSING and field.default_factory is MISSING
-    ]
-    expected = ", ".join(known)
-    unknown = [name for name in tables if name not in known]
-    missing = [name for name in required if name not in tables]
-    wrong = [f"{file}: {name}: unknown key; expected one of {expected}" for name in unknown]
-    wrong += [f"{file}: {name}: missing; expected a value" for name in missing]
-    if wrong:
-        raise ConfigError("\n".join(wrong))
 
 
 def load_deployment(

@@ -77,11 +77,11 @@ def test_a_run_is_shown_from_its_log_each_line_once(
         ),
         ([START, event(1, "error", {"code": 4, "message": "damaged"})], 4, "damaged"),
         ([START, event(1, "error", {"code": 70, "message": "odd"})], 7, "odd"),
-        ([START, "ERROR: killed"], 7, "run 7: finished:failed, got 'ERROR: killed'"),
-        ([START, "Installed d"], 7, "got no word of why, as when it is killed"),
+        ([START, "ERROR: killed"], 7, "run 7: finished:failed: 'ERROR: killed'"),
+        ([START, "Installed d"], 7, "no word of why, as when it is killed"),
         # After the last round, too, where only the results are missing.
-        ([START, "Installed d"], 7, "end well; the same command with --resume goes on"),
-        ([], 7, "got no word of why"),
+        ([START, "Installed d"], 7, "it is killed; the same command with --resume goes on"),
+        ([], 7, "no word of why"),
     ],
 )
 def test_a_run_that_failed_elsewhere_has_its_exit_code(

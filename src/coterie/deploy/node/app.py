@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -22,10 +22,15 @@ from coterie.data.tabular.encoder import Encoder
 from coterie.deploy.federation_spec import FederationSpec, parse_config
 from coterie.deploy.node.cache import NodeCache, cache_root
 from coterie.deploy.node.client_data import ClientData
-from coterie.deploy.node.client_table import ClientTable, loaded_table, read_client_table
-from coterie.deploy.node.data_sources import inputs_alone, load_function
+from coterie.deploy.node.client_table import ClientTable
 from coterie.deploy.node.node import Node, UndescribedNode
-from coterie.deploy.node.node_source import is_database, read_node_data
+from coterie.deploy.node.node_source import is_database
+from coterie.deploy.node.own_data import (
+    node_context,
+    own_classes,
+    read_own_samples,
+    read_own_table,
+)
 from coterie.deploy.processes.supernode import OWN_LINE
 from coterie.deploy.settings import DataForm, DeploymentSettings, check_encoding
 from coterie.engines.flower import (
@@ -85,9 +90,7 @@ Stamp = tuple[tuple[str, int, int], ...]
 
 
 def describe_client(content: Any, context: Any, app: Path | None) -> Any:
-    """Say who this is: name, version, network, classes.
-
-    See ``coterie.clients.identity.Identity``.
+    """Say who this is, see ``coterie.clients.identity.Identity``.
 
     Args:
         content: of the message, a ``flwr.app.RecordDict``.
@@ -102,11 +105,8 @@ def describe_client(content: Any, context: Any, app: Path | None) -> Any:
 
 
 def answer_requests(content: Any, context: Any, app: Path | None) -> Any:
-    """Train, evaluate, or compute a statistic, on the client's own data: all that a message asks, in
-    its order.
-
-    Arguments and result as of `describe_client`.
-    """
+    """Train, evaluate, or compute a statistic: all that a message asks, in its order. Arguments and
+    result as of `describe_client`."""
     try:
         node = _node(content, context, app)
         answers = [_answer(content, number, node) for number in range(requests_in(content))]
@@ -131,10 +131,7 @@ def _answer(content: Any, number: int, node: Node | UndescribedNode) -> Answered
 
 
 def _reason(error: Exception) -> str:
-    """One word for the server; everything else goes into this node's log.
-
-    A message could tell the server something about the client's data.
-    """
+    """One word for the server; the rest, which could tell something of the data, for this node's log."""
     expected = isinstance(error, CoterieError)
     log.error("coterie: %s: %s", type(error).__name__, error, exc_info=not expected)
     if isinstance(error, CoterieError):
@@ -144,11 +141,7 @@ def _reason(error: Exception) -> str:
 
 @lru_cache(maxsize=8)
 def _form(settings: str, classes: tuple[str, ...]) -> DataForm:
-    """What the samples of all clients have in common, with the classes as this node knows them.
-
-    Args:
-        classes: of this node; none: the deployment's.
-    """
+    """What the samples of all clients have in common, with the classes of this node if it has any."""
     form = DeploymentSettings.loads(settings).form
     if classes:
         form = replace(form, classes=classes)
@@ -167,38 +160,24 @@ def _federation_spec(
     """Network, task and method of a run, as every machine makes them.
 
     Args:
-        classes: of this node; none: the deployment's.
         columns: what becomes of the columns of a table, as JSON; empty where there is none.
     """
     form = _form(settings, classes)
     if columns:
-        form = form.encoded(_encoder(columns))
+        form = form.encoded(Encoder.read(json.loads(columns)))
     return FederationSpec.of(_config(config), form)
-
-
-def _encoder(columns: str) -> Encoder:
-    """What becomes of the columns of a table, from JSON."""
-    return Encoder.read(json.loads(columns))
 
 
 def _name(context: Any) -> str:
     name = str(context.node_config.get("client", ""))
     if not name:
-        raise DataError("node: no name; expected --node-config 'client=\"hospital-3\"'")
+        raise DataError("node: no name: give --node-config 'client=\"hospital-3\"'")
     return name
-
-
-def _own_classes(context: Any) -> tuple[str, ...]:
-    """The class list of this node's configuration, which has commas between; none where it has
-    none."""
-    if "classes" not in context.node_config:
-        return ()
-    return tuple(part.strip() for part in str(context.node_config["classes"]).split(","))
 
 
 def _labels(context: Any) -> tuple[str, ...]:
     """The class list as this node knows it."""
-    return _form(str(context.run_config[SETTINGS]), _own_classes(context)).classes
+    return _form(str(context.run_config[SETTINGS]), own_classes(context.node_config)).classes
 
 
 def _node(content: Any, context: Any, app: Path | None) -> Node | UndescribedNode:
@@ -207,7 +186,7 @@ def _node(content: Any, context: Any, app: Path | None) -> Node | UndescribedNod
     # Texts, not records: specs are looked up by them.
     config = str(context.run_config[CONFIG])
     settings = str(context.run_config[SETTINGS])
-    classes = _own_classes(context)
+    classes = own_classes(context.node_config)
     columns = column_statistics(content)
     form = _form(settings, classes)
     if form.columns:
@@ -215,7 +194,7 @@ def _node(content: Any, context: Any, app: Path | None) -> Node | UndescribedNod
         if not columns:
             return UndescribedNode(table)
         spec = _federation_spec(config, settings, classes, columns)
-        data = table.encoded(_encoder(columns), spec.form)
+        data = table.encoded(Encoder.read(json.loads(columns)), spec.form)
     else:
         spec = _federation_spec(config, settings, classes, "")
         train, test = _load(context, app, spec.form.classes)
@@ -226,62 +205,38 @@ def _node(content: Any, context: Any, app: Path | None) -> Node | UndescribedNod
 def _load_table(context: Any, form: DataForm, config: str, app: Path | None) -> ClientTable:
     """The node's rows, training and test."""
     options: Mapping[str, Any] = context.node_config
-    if "data" in options:
-        path = Path(str(options["data"])).expanduser()
-        # A database does not say when it changed, so it is asked every time.
-        if is_database(str(options["data"])):
-            return read_client_table(path, options, form, check_encoding(_config(config)))
-        return _read_table(path, json.dumps(dict(options)), _stamp(path), form, config)
-    return loaded_table(*_loaded(context, app), form, check_encoding(_config(config)))
+    # What a site's own code loads, and a database, do not say when they changed.
+    if "data" not in options or is_database(str(options["data"])):
+        return read_own_table(context, app, form, check_encoding(_config(config)))
+    return _read_table(json.dumps(dict(options)), _stamp(options), form, config)
 
 
 def _load(context: Any, app: Path | None, classes: tuple[str, ...]) -> tuple[Any, Any]:
     """The node's samples, training and test."""
     options: Mapping[str, Any] = context.node_config
-    if "data" not in options:
-        return _loaded(context, app)
-    if is_database(str(options["data"])):
-        return read_node_data(options, classes)
-    path = Path(str(options["data"])).expanduser()
-    return _read_data(json.dumps(dict(options)), _stamp(path), classes)
+    if "data" not in options or is_database(str(options["data"])):
+        return read_own_samples(context, app, classes)
+    return _read_samples(json.dumps(dict(options)), _stamp(options), classes)
 
 
 @lru_cache(maxsize=1)
-def _read_data(options: str, stamp: Stamp, classes: tuple[str, ...]) -> tuple[Any, Any]:
+def _read_samples(options: str, stamp: Stamp, classes: tuple[str, ...]) -> tuple[Any, Any]:
     """The samples of files, read again when these change."""
-    return read_node_data(json.loads(options), classes)
+    return read_own_samples(node_context(json.loads(options)), None, classes)
 
 
 @lru_cache(maxsize=1)
-def _read_table(path: Path, options: str, stamp: Stamp, form: DataForm, config: str) -> ClientTable:
+def _read_table(options: str, stamp: Stamp, form: DataForm, config: str) -> ClientTable:
     """The rows of files, read again when these change."""
     # By the text of the configuration: how columns become numbers has no hash.
-    return read_client_table(path, json.loads(options), form, check_encoding(_config(config)))
+    encode = check_encoding(_config(config))
+    return read_own_table(node_context(json.loads(options)), None, form, encode)
 
 
-def _stamp(path: Path) -> Stamp:
+def _stamp(options: Mapping[str, Any]) -> Stamp:
     """What tells of files whether they changed: names, times and sizes."""
+    path = Path(str(options["data"])).expanduser()
     # Images are in folders of folders.
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     found = [(file, file.stat()) for file in files if file.is_file()]
     return tuple((str(file), stat.st_mtime_ns, stat.st_size) for file, stat in found)
-
-
-def _loaded(context: Any, app: Path | None) -> tuple[Any, Any]:
-    """What ``load_client`` returns."""
-    loaded = _loader(context.node_config, app)(context)
-    if not isinstance(loaded, tuple) or len(loaded) != 2:
-        got = type(loaded).__name__
-        raise DataError(f"load_client: not a pair, got {got}; expected (train, test)")
-    return inputs_alone(loaded, context.node_config)
-
-
-def _loader(options: Mapping[str, Any], app: Path | None) -> Callable[[Any], Any]:
-    """``load_client`` of the file that the node's configuration names, or of the app's
-    ``client.py``."""
-    if "loader" in options:
-        return load_function(Path(str(options["loader"])).expanduser())
-    if app is not None:
-        return load_function(app)
-    what = "no data, got neither a client.py nor 'data' in --node-config"
-    raise DataError(f"node: {what}; expected one of them")

@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import save
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from coterie.clients.wire import digest
@@ -75,28 +76,18 @@ class NodeCache:
         by_name = {digest(vector): vector for vector in models}
         for name, vector in by_name.items():
             if self.model(name) is None:
-                self._save_model(name, vector)
+                # A row of a larger tensor is refused, hence the copy.
+                data = save_tensors({"w": vector.clone()})
+                replace_private(self.folder / f"{name}.safetensors", data)
         for file in self.folder.glob("*.safetensors"):
             if _DIGEST.fullmatch(file.stem) and file.stem not in by_name:
                 file.unlink(missing_ok=True)
 
-    def _save_model(self, name: str, vector: Tensor) -> None:
-        # `save_file` refuses a row of a larger tensor, hence the copy.
-        tensors = {"w": vector.clone()}
-        _replace(self.folder / f"{name}.safetensors", lambda path: save_file(tensors, path))
-
     # --- drift and noise --------------------------------------------------------------------------
 
     def reference(self, assignment_version: int, histogram: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The label histogram that the client had when it was first asked after its last
-        assignment.
-
-        Where none is kept for that assignment, for instance after a loss of the disk, it is the
-        present one, which is kept from now on.
-
-        Args:
-            histogram: the present one, int64 ``[C]``.
-        """
+        """The label histogram that the client had when it was first asked after its last assignment, or
+        where none is kept, as after a loss of the disk, the present one (int64 ``[C]``)."""
         file = self.folder / "reference.json"
         # A file that is missing or damaged is as good as one of another assignment.
         try:
@@ -107,7 +98,7 @@ class NodeCache:
         except (OSError, ValueError, KeyError, TypeError):
             pass
         text = json.dumps({"placement": assignment_version, "histogram": histogram.tolist()})
-        _replace(file, lambda path: path.write_text(text))
+        replace_private(file, text.encode())
         return histogram
 
     def secret(self) -> int:
@@ -121,23 +112,11 @@ class NodeCache:
 
 
 def cache_root(options: Mapping[str, Any], name: str) -> Path:
-    """The folder of a client's cache.
-
-    It is in the node's ``cache``, else in ``COTERIE_CACHE``, else in ``~/.cache/coterie``.
-    """
+    """The folder of a client, in the node's ``cache``, else in ``COTERIE_CACHE``, else in
+    ``~/.cache/coterie``."""
     default = Path.home() / ".cache" / "coterie"
     parent = options.get("cache") or os.environ.get("COTERIE_CACHE") or default
     return Path(str(parent)).expanduser() / hashlib.sha256(name.encode()).hexdigest()[:16]
-
-
-def _replace(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file so that it is the old one or the new one, whole.
-
-    Flower starts a process for each message, and two may write at once: hence a name for each.
-    """
-    hidden = path.with_name(f".{path.name}.tmp-{os.getpid()}")
-    write(hidden)
-    hidden.replace(path)
 
 
 # --- for the site ---------------------------------------------------------------------------------
@@ -148,18 +127,11 @@ def export_kept(name: str, out: Path, cache: Path | None) -> list[str]:
 
     The tensors are named as those of the network: personal layers as they are, and what is stored for a
     model of its own with the name of the vector in front, as ``v/fc.weight``. Of a client without labels
-    it is the model that serves it.
-
-    Args:
-        cache: the node's ``cache``; ``None``: where a node keeps it that has none.
-
-    Returns:
-        The names of the tensors.
+    it is the model that serves it. Returns the names of the tensors.
     """
     if out.exists():
         raise ConfigError(f"--out: there already, got {out}; expected a new file")
-    options = {} if cache is None else {"cache": cache}
-    root = cache_root(options, name)
+    root = cache_root({"cache": cache}, name)
     found = [file for kind in (KEPT_FILE, SERVED_FILE) for file in root.glob(f"run-*/{kind}")]
     files = sorted(found, key=lambda file: file.stat().st_mtime)
     if not files:
@@ -179,16 +151,9 @@ def forget(name: str, cache: Path | None) -> tuple[list[Path], Path | None]:
     it was sent, and label histograms, of all runs.
 
     Its secret stays: with a new one the noise on its statistics would be drawn again, which costs
-    another privacy budget.
-
-    Args:
-        cache: the node's ``cache``; ``None``: where a node keeps it that has none.
-
-    Returns:
-        The folders that were removed, and the file of the secret where there is one.
+    another privacy budget. Returns the folders that were removed, and the file of the secret.
     """
-    options = {} if cache is None else {"cache": cache}
-    root = cache_root(options, name)
+    root = cache_root({"cache": cache}, name)
     runs = sorted(root.glob("run-*"))
     if not runs:
         what = f"nothing is kept for such a client, got {name!r} and no run in {root}"

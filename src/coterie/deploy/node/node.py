@@ -165,10 +165,8 @@ class Node:
         return Key(self.cache.secret())
 
     def has_drifted(self, assignment_version: int) -> bool | None:
-        """Whether the client's labels moved too far since it was assigned to its group.
-
-        ``None`` where the method does not ask.
-        """
+        """Whether the client's labels moved too far since it was assigned to its group; ``None`` where the
+        method does not ask."""
         rule = self.spec.migration
         if rule is None or not self.data.labelled:
             return None
@@ -239,9 +237,6 @@ def _rows(work: Work, models: int) -> IntArray:
 
 def clipped(fields: Mapping[str, NDArray[Any]], clip: float) -> dict[str, NDArray[Any]]:
     """The fields of a training with its update cut to a length, and whether it was longer.
-
-    Args:
-        fields: with ``delta``, float32 ``[d]``.
 
     Example:
         >>> found = clipped({"delta": np.array([3.0, 4.0], np.float32)}, clip=1.0)

@@ -126,8 +126,7 @@ def read_query(options: Mapping[str, Any]) -> Rows:
             engine.dispose()
         return replace(read_rows(frame), where=where)
     except ModuleNotFoundError as error:
-        what = f"no driver, got no package {error.name}"
-        raise ConfigError(f"{where}: {what}; expected it to be installed") from None
+        raise ConfigError(f"{where}: its driver is missing: install {error.name}") from None
     except (SQLAlchemyError, OSError, ValueError) as error:
         what = f"cannot be read, got {_without_secrets(first_line(error), address)}"
         raise DataError(f"{where}: {what}; expected an answer to --query") from None

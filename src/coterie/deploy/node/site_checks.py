@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,9 +17,14 @@ import numpy as np
 from coterie.data.tabular.raw import Encode
 from coterie.deploy.keys import certificate_end
 from coterie.deploy.node.client_data import ClientData
-from coterie.deploy.node.client_table import ClientTable, loaded_table, read_client_table
-from coterie.deploy.node.data_sources import NotNumbersError, inputs_alone, load_function
-from coterie.deploy.node.node_source import read_node_data
+from coterie.deploy.node.client_table import ClientTable
+from coterie.deploy.node.data_sources import NotNumbersError
+from coterie.deploy.node.own_data import (
+    node_context,
+    own_classes,
+    read_own_samples,
+    read_own_table,
+)
 from coterie.deploy.operate.proxy import CARD_PATH, FederationCard, installed_version
 from coterie.deploy.settings import DataForm
 from coterie.errors import ConfigError, DataError, RemoteError
@@ -40,15 +44,10 @@ _OTHER_HOST = (62, 64)
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswer:
-    """What a server said when it was met.
+    """What a server said when it was met."""
 
-    Args:
-        card: what it says of itself; ``None`` where it says nothing.
-        ahead: seconds by which this machine's clock is ahead of its clock.
-    """
-
-    card: FederationCard | None
-    ahead: float
+    card: FederationCard | None  # what it says of itself, if anything
+    ahead: float  # seconds by which this machine's clock is ahead of its clock
 
 
 def split_address(server: str) -> tuple[str, int]:
@@ -66,11 +65,7 @@ def split_address(server: str) -> tuple[str, int]:
 
 
 def meet_server(server: str, certificates: Path) -> ServerAnswer:
-    """Connect once, with TLS.
-
-    Args:
-        server: ``host:port``.
-    """
+    """Connect once, with TLS, to ``host:port``."""
     host, port = split_address(server)
     certificate_end(certificates)
     context = ssl.create_default_context(cafile=str(certificates))
@@ -100,9 +95,9 @@ def meet_server(server: str, certificates: Path) -> ServerAnswer:
 
 def _certificate_problem(error: ssl.SSLCertVerificationError, host: str) -> str:
     if error.verify_code == _EXPIRED:
-        return "its certificate has expired, got an old one; expected a new one (or mend the clock)"
+        return "its certificate has expired: ask the operator for a new one, or mend the clock"
     if error.verify_code == _NOT_YET:
-        return "its certificate is not valid yet, got a later one; expected a clock that is right"
+        return "its certificate is not valid yet: mend the clock"
     if error.verify_code in _OTHER_HOST:
         expected = f"`coterie deploy init --host {host}` at the server, or another --server"
         return f"its certificate is for other names, got {host}; expected {expected}"
@@ -155,15 +150,11 @@ def check_versions(card: FederationCard | None) -> str:
 
 
 def check_data(options: Mapping[str, Any], form: DataForm | None) -> str:
-    """Read a node's samples as a run would, and say what was found.
-
-    Args:
-        form: what all clients' samples have in common, as the server says; ``None`` where it does
-            not.
-    """
+    """Read a node's samples as a run would, and say what was found; the form is what the server says
+    that all samples have in common, if it does."""
     if "data" not in options and "loader" not in options:
         return "data: read by the client.py of the federation, so unchecked"
-    own = _class_list(options)
+    own = own_classes(options)
     if own and form is not None and own != form.classes:
         what = f"another class list, got {', '.join(own)}"
         raise DataError(f"--classes: {what}; expected {', '.join(form.classes)}")
@@ -171,12 +162,13 @@ def check_data(options: Mapping[str, Any], form: DataForm | None) -> str:
         return _unknown_form(options, own)
     found: ClientData | ClientTable
     if form.columns:
-        found = _table(options, form)
+        # How columns become numbers is known by the run; which columns there are, by the form.
+        found = read_own_table(node_context(options), None, form, Encode())
         if not found.labelled:
             return f"data: {_inputs(len(found.train[1]))}, with all {len(form.columns)} columns"
         lengths = [len(found.train[1]), len(found.test[1])]
         return f"data: {_rows(lengths)}, with all {len(form.columns)} columns"
-    train, test = _pairs(options, form.classes)
+    train, test = read_own_samples(node_context(options), None, form.classes)
     found = ClientData.of(train, test, form)
     if not found.labelled:
         return f"data: {_inputs(len(found.train[1]))}, inputs {list(form.shape)}"
@@ -197,7 +189,7 @@ def _unknown_form(options: Mapping[str, Any], classes: tuple[str, ...]) -> str:
     """What can be said without knowing what the server expects."""
     # Without a class list labels may be names of any classes.
     try:
-        (x, y), test = _pairs(options, classes or None)
+        (x, y), test = read_own_samples(node_context(options), None, classes or None)
     except NotNumbersError:
         # What becomes of the columns of a table is known by the server alone.
         return "data: a table that can be read; the server does not say what it expects"
@@ -221,32 +213,3 @@ def _rows(lengths: list[int]) -> str:
 
 def _inputs(rows: int) -> str:
     return f"{rows} rows without labels, so this client does not train"
-
-
-def _table(options: Mapping[str, Any], form: DataForm) -> ClientTable:
-    # How columns become numbers is known by the run; which columns there are, by the form.
-    if "data" in options:
-        return read_client_table(Path(str(options["data"])), options, form, Encode())
-    return loaded_table(*_loaded(options), form, Encode())
-
-
-def _pairs(options: Mapping[str, Any], classes: tuple[str, ...] | None) -> tuple[Any, Any]:
-    if "data" in options:
-        return read_node_data(options, classes)
-    return _loaded(options)
-
-
-def _loaded(options: Mapping[str, Any]) -> tuple[Any, Any]:
-    """What the site's own ``load_client`` returns."""
-    function = load_function(Path(str(options["loader"])).expanduser())
-    loaded = function(SimpleNamespace(node_config=dict(options), run_config={}))
-    if not isinstance(loaded, tuple) or len(loaded) != 2:
-        got = type(loaded).__name__
-        raise DataError(f"load_client: not a pair, got {got}; expected (train, test)")
-    return inputs_alone(loaded, options)
-
-
-def _class_list(options: Mapping[str, Any]) -> tuple[str, ...]:
-    if "classes" not in options:
-        return ()
-    return tuple(part.strip() for part in str(options["classes"]).split(","))

@@ -42,13 +42,7 @@ def send(connection: Connection, head: Mapping[str, Any], body: bytes = b"") -> 
 
 
 def receive(connection: Connection) -> tuple[dict[str, Any], bytes]:
-    """What `send` sent.
-
-    Raises:
-        EOFError: if the other process ended before it was whole.
-        OSError: for more bytes than there may be.
-        ValueError: for anything else than a message.
-    """
+    """What `send` sent; an EOFError, an OSError or a ValueError for anything else."""
     words = json.loads(connection.recv_bytes(_MOST_HEAD))
     if not isinstance(words, dict):
         raise ValueError("no message")
@@ -78,11 +72,7 @@ class WorkerLostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlace:
-    """Where the worker of a node listens.
-
-    Args:
-        memory: GiB that it may hold after a message.
-    """
+    """Where the worker of a node listens, and how many GiB it may hold after a message."""
 
     folder: Path
     node: ProcessId
@@ -141,12 +131,8 @@ def _private_folder() -> Path | None:
 def ask_worker(
     place: WorkerPlace, head: Mapping[str, Any], body: bytes
 ) -> tuple[dict[str, Any], bytes]:
-    """Have the worker do a piece of work, starting one where there is none.
-
-    Raises:
-        WorkerLostError: if it ended while it worked.
-        OSError: if none can be started.
-    """
+    """Have the worker do a piece of work, starting one where there is none; an OSError where none can
+    be started."""
     for _ in range(_ATTEMPTS):
         with _connected(place) as connection:
             try:

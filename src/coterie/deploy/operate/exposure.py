@@ -13,7 +13,7 @@ import ssl
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,11 +39,8 @@ def main(grid, context):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Something that a stranger tried.
-
-    Args:
-        worked: whether it did; ``None``: not known, since no server refused it.
-    """
+    """Something that a stranger tried. Whether it ``worked`` is not known (``None``) where no server
+    refused it."""
 
     what: str
     worked: bool | None
@@ -109,40 +106,34 @@ class Stranger:
 
     def _request(self, what: str, method: str, path: str) -> Attempt:
         """One request; any answer but that of a proxy that refuses it comes from the SuperLink."""
-        connection = self._connect()
         try:
-            connection.request(method, path, headers={"Content-Type": "application/protobuf"})
-            status = connection.getresponse().status
+            with self._connection() as connection:
+                connection.request(method, path, headers={"Content-Type": "application/protobuf"})
+                status = connection.getresponse().status
         except TimeoutError:
             return Attempt(what, None, f"no answer in {ANSWER_WITHIN:g} s")
         except (OSError, http.client.HTTPException) as error:
             return Attempt(what, False, f"no answer ({type(error).__name__})")
-        finally:
-            connection.close()
         return Attempt(what, status not in _CLOSED, f"status {status}")
 
     def meet(self) -> None:
         """Connect once, so that an address where nothing is found is not taken for a closed one."""
-        connection = self._connect()
         try:
-            connection.connect()
+            with self._connection() as connection:
+                connection.connect()
         except OSError as error:
-            what = f"no connection with TLS, got {error}"
-            raise RemoteError(f"{self.superlink}: {what}; expected a server") from None
-        finally:
-            connection.close()
+            raise RemoteError(f"{self.superlink}: no connection with TLS: {error}") from None
 
-    def _connect(self) -> http.client.HTTPSConnection:
+    def _connection(self) -> closing[http.client.HTTPSConnection]:
         context = ssl.create_default_context(cafile=str(self.certificates))
-        return http.client.HTTPSConnection(self.superlink, timeout=ANSWER_WITHIN, context=context)
+        host = self.superlink
+        return closing(http.client.HTTPSConnection(host, timeout=ANSWER_WITHIN, context=context))
 
 
 def _failed(what: str, message: str) -> Attempt:
-    """An attempt by one of Flower's commands that failed with a message.
-
-    A command that never asked, had no answer, or met a server that is down shows nothing: the same
-    request may work an hour later.
-    """
+    """An attempt by one of Flower's commands that failed with a message."""
+    # A command that never asked, had no answer, or met a server that is down shows nothing: the
+    # same request may work an hour later.
     refusal = re.search(r"Client error '(4\d\d) [^']*'", message)
     if refusal is None:
         return Attempt(what, None, message)
@@ -150,9 +141,7 @@ def _failed(what: str, message: str) -> Attempt:
 
 
 def try_as_stranger(superlink: str, certificates: Path) -> list[Attempt]:
-    """Try what must not work for a stranger at the address of a federation.
-
-    What worked is taken back: a node is registered no longer, a run is stopped.
+    """Try what must not work for a stranger at the address of a federation, and take back what worked.
 
     Args:
         superlink: ``host:port`` where nodes connect.
@@ -162,8 +151,7 @@ def try_as_stranger(superlink: str, certificates: Path) -> list[Attempt]:
         expected = "host:port, as fl.example.org:18001"
         raise ConfigError(f"--superlink: no address, got {superlink}; expected {expected}")
     if not certificates.is_file():
-        what = f"no file, got {certificates}"
-        raise ConfigError(f"deploy: root_certificates: {what}; expected a certificate")
+        raise ConfigError(f"deploy: root_certificates: no file {certificates}")
     with tempfile.TemporaryDirectory(prefix="coterie-stranger-") as folder:
         stranger = Stranger(superlink, certificates.resolve(), Path(folder))
         stranger.meet()
@@ -181,17 +169,12 @@ def try_as_stranger(superlink: str, certificates: Path) -> list[Attempt]:
 
 
 def refuse_exposed(superlink: str, attempts: list[Attempt]) -> None:
-    """Refuse an address where something worked, or where it is not known whether it does.
-
-    Raises:
-        ExposedError: naming all that worked.
-        RemoteError: naming all that is not known, where nothing worked.
-    """
+    """Refuse an address where something worked, or where it is not known whether it does."""
     worked = [attempt.what for attempt in attempts if attempt.worked]
     if worked:
         what = f"open to strangers, got {', '.join(worked)}"
         raise ExposedError(f"{superlink}: {what}; expected a proxy that passes /v1/fleet/ alone")
     unknown = [attempt.what for attempt in attempts if attempt.worked is None]
     if unknown:
-        what = f"not known what strangers can do, got no refusal to {', '.join(unknown)}"
-        raise RemoteError(f"{superlink}: {what}; expected an answer that refuses it")
+        what = f"not known what strangers can do: nobody refused to {', '.join(unknown)}"
+        raise RemoteError(f"{superlink}: {what}; start the server, and try again")

@@ -38,7 +38,7 @@ def init(
             what.
         clients: the most that take part; default those of the partition, else as many as a round
             asks.
-        hosts: names under which nodes reach the server, besides localhost.
+        hosts: by which nodes reach the server, besides localhost.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder}: not empty, got a folder in use; expected a new one")
@@ -67,8 +67,8 @@ def refuse_unfilled(folder: Path) -> None:
     file = folder / "client.py"
     if file.exists() and UNFILLED in file.read_text(encoding="utf-8", errors="replace"):
         raise ConfigError(
-            f"{file}: load_client has no samples, got the file as init wrote it; expected it filled "
-            f"in, or sites with data of their own (coterie server up {folder}, coterie node join)"
+            f"{file}: load_client has no samples: fill it in, or have sites with data of their own "
+            f"join (coterie server up {folder}, coterie node join)"
         )
 
 

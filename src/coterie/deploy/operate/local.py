@@ -103,7 +103,7 @@ class LocalFederation:
         # One thread: the server's sums come in the order of a simulation's.
         env = environment(self.home / "superlink", OMP_NUM_THREADS="1")
         self.superlink = start(superlink_command(self.port, self.keys), env, log)
-        wait_for_port(self.port, self.superlink, log)
+        wait_for_port(self.port, "superlink", self.superlink, log)
 
     def start_proxy(self, nginx: str) -> None:
         """Start nginx before the SuperLink."""
@@ -123,11 +123,7 @@ class LocalFederation:
             list(pool.map(register_one, names))
 
     def start_node(self, name: str, share: int, *, unlabelled: bool = False) -> None:
-        """Start one SuperNode.
-
-        Args:
-            share: which client of the simulation its data are.
-        """
+        """Start one SuperNode, whose data are the share of a client of the simulation."""
         cache = self.home / "cache"
         options = f'client="{name}" share={share} cache="{cache}"'
         if unlabelled:
@@ -192,12 +188,9 @@ class LocalFederation:
 
 @contextmanager
 def local_federation(folder: Path, clients: int, unlabelled: int = 0) -> Iterator[LocalFederation]:
-    """A SuperLink and SuperNodes that are registered and up; they are stopped at the end, whatever
-    happens. Where nginx is installed, nodes connect through it.
-
-    Args:
-        unlabelled: the last so many of them have no labels.
-    """
+    """A SuperLink and SuperNodes that are registered and up, the last ``unlabelled`` of them without
+    labels; they are stopped at the end, whatever happens. Where nginx is installed, nodes connect
+    through it."""
     folder = folder.resolve()
     make_server_keys(folder / "keys")
     nginx = find_nginx()

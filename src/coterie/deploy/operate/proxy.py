@@ -29,11 +29,7 @@ _FORM = ("shape", "classes", "target_shape", "columns")
 
 @dataclass(frozen=True, slots=True)
 class FederationCard:
-    """What a server says of itself.
-
-    Args:
-        form: of the samples; ``None`` where it is too long to be told.
-    """
+    """What a server says of itself: versions, and the form of samples if it is not too long."""
 
     coterie: str
     flower: str
@@ -129,13 +125,13 @@ def nginx_text(
     state: str = ".nginx-",
     home: str = ".flwr/",
 ) -> str:
-    """A configuration of nginx.
+    """A configuration of nginx; all paths are seen from the folder of its file.
 
     Args:
         listen: the port, or ``address:port``, where nodes connect.
-        keys: where the certificates are, seen from the folder of this file; ends in a slash.
-        state: begins the names of the files that nginx writes, seen from the same folder.
-        home: where the description of the federation is, seen from the same folder.
+        keys: where the certificates are; ends in a slash.
+        state: begins the names of the files that nginx writes.
+        home: where the description of the federation is.
     """
     values = {
         "listen": listen,
@@ -160,5 +156,5 @@ def start_proxy(nginx: str, folder: Path, port: int, superlink: str) -> Popen:
     (home / NGINX).write_text(text, encoding="utf-8")
     log = folder / "logs" / "nginx.log"
     process = start(nginx_command(nginx, home), environment(home), log)
-    wait_for_port(port, process, log)
+    wait_for_port(port, "nginx", process, log)
     return process

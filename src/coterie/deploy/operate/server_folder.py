@@ -22,15 +22,10 @@ _LOOPBACK = ("127.0.0.1", "localhost")
 
 @dataclass(frozen=True, slots=True)
 class AddedNode:
-    """A node whose key the operator registered.
+    """A node whose key the operator registered."""
 
-    Args:
-        node: Flower's number of it.
-        key: `key_fingerprint` of its public key.
-    """
-
-    node: str
-    key: str
+    node: str  # Flower's number of it
+    key: str  # `key_fingerprint` of its public key
 
 
 def require_up(folder: Path, settings: DeploymentSettings) -> None:
@@ -93,11 +88,7 @@ def control_port(settings: DeploymentSettings) -> int:
 
 
 def require_free(port: int, key: str, folder: Path) -> None:
-    """Refuse a port on which another process listens.
-
-    Args:
-        key: that names the port, with its file.
-    """
+    """Refuse a port, named by a key of a file, on which another process listens."""
     if listens(port):
         what = f"port {port} is in use"
         raise InUseError(f"{key}: {what}: stop what uses it, if not the server of {folder} itself")
@@ -107,11 +98,8 @@ def require_free(port: int, key: str, folder: Path) -> None:
 
 
 def add_node(folder: Path, public_key: Path, name: str | None, replace: bool) -> str:
-    """Register the key of a node with the name of its client; returns what was done, in a line.
-
-    Args:
-        name: of the client; ``None``: that of the file.
-    """
+    """Register the key of a node with the name of its client, by default that of the file; returns
+    what was done, in a line."""
     name = check_name(name or public_key.stem)
     key = key_fingerprint(public_key)
     nodes = added_nodes(folder)

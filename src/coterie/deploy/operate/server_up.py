@@ -79,7 +79,7 @@ def run_server(folder: Path) -> None:
     try:
         for name, (words, port) in commands.items():
             started[name] = start(words, env, None)
-            wait_for_port(port, started[name], None)
+            wait_for_port(port, name, started[name], None)
         say(f"up: nodes connect to port {outer}; runs are started at {settings.superlink}")
         # A server that comes up again has its nodes already.
         if not added_nodes(folder):

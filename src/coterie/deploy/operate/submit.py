@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import queue
+import os
 import re
+import select
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -48,22 +48,15 @@ PAUSE = 2.0  # seconds before the log is opened again
 QUIET = 30.0  # seconds without a line after which the run's status is asked for
 SETTLE = 20.0  # seconds that a run has to end after its last event
 KEPT_LINES = 20  # of Flower's own, to say why a run failed
+# Exit code -> what a server that ended with it raised.
 ERRORS: Mapping[int, type[CoterieError]] = {
-    2: ConfigError,
-    3: DataError,
-    4: CheckpointError,
-    5: QuorumError,
+    kind.code: kind for kind in (ConfigError, DataError, CheckpointError, QuorumError)
 }
 OnRound = Callable[[Mapping[str, Any]], None]
 
 
 def run_status(home: Path, run: int) -> str:
-    """The status of a run.
-
-    Returns:
-        ``pending``, ``starting``, ``running``, ``finished:completed``, ``finished:failed`` or
-        ``finished:stopped``.
-    """
+    """``pending``, ``starting``, ``running``, or ``finished:`` and how."""
     answer = run_flwr(home, ["list", FEDERATION, "--run-id", str(run)], timeout=60.0)
     runs = answer.get("runs") or []
     if not runs:
@@ -71,59 +64,38 @@ def run_status(home: Path, run: int) -> str:
     return str(runs[0].get("status", ""))
 
 
-@dataclass(slots=True)
-class LogStream:
-    """The lines of a run's log, from its beginning, read by a thread.
+def log_lines(home: Path, run: int) -> Generator[str | None, None, None]:
+    """The lines of a run's log from its beginning, and ``None`` after each silence.
 
-    Flower's command ends when the run is over, but also when the connection breaks; then the log is
-    opened again.
+    Flower's command ends when the run is over, but also when the connection breaks.
     """
-
-    home: Path
-    run: int
-    lines: queue.Queue[str | None] = field(default_factory=queue.Queue)
-    process: subprocess.Popen[str] | None = None
-    reader: threading.Thread | None = None
-
-    def open(self) -> None:
-        """Read the log from its beginning; ``None`` among the lines is its end."""
-        # In a session of its own: Ctrl-C in the terminal is for this process, which decides what
-        # becomes of the run.
-        arguments = [find_command("flwr"), "log", str(self.run), FEDERATION, "--stream"]
-        process = subprocess.Popen(
-            arguments,
-            env=environment(self.home),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-        # A queue of its own: a reader of before may still have lines to put.
-        lines: queue.Queue[str | None] = queue.Queue()
-
-        def read() -> None:
-            assert process.stdout is not None
-            with process.stdout, suppress(ValueError, OSError):
-                for line in process.stdout:
-                    lines.put(line)
-            lines.put(None)
-
-        self.lines = lines
-        self.process = process
-        self.reader = threading.Thread(target=read, daemon=True)
-        self.reader.start()
-
-    def close(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            self.process = None
-        if self.reader is not None:
-            # Not for ever: a reader that hangs is a daemon, and ends with this process.
-            self.reader.join(10.0)
-            self.reader = None
+    process = subprocess.Popen(
+        [find_command("flwr"), "log", str(run), FEDERATION, "--stream"],
+        env=environment(home),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        # Ctrl-C in the terminal is for this process, which decides what becomes of the run.
+        start_new_session=True,
+    )
+    assert process.stdout is not None, "the process has a pipe"
+    rest = b""
+    try:
+        while True:
+            readable, _, _ = select.select([process.stdout], [], [], QUIET)
+            if not readable:
+                yield None
+                continue
+            data = os.read(process.stdout.fileno(), 1 << 16)
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                yield line.decode("utf-8", "replace")
+            if not data:
+                return
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 @dataclass(slots=True)
@@ -150,38 +122,29 @@ class Events:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Ends when the run is over."""
         self.heard = time.monotonic()
-        stream = LogStream(self.home, self.run)
-        try:
-            while True:
-                stream.open()
-                for event in self._read(stream):
+        while True:
+            with closing(log_lines(self.home, self.run)) as lines:
+                for event in self._read(lines):
                     yield event
                     if "done" in event or "error" in event:
                         self._wait_for_status()
                         return
-                stream.close()
+            if self.finished:
+                return
+            # Even if the run is over by now, its log is read once more: its last events may
+            # have come after the end of what was read.
+            self._ask_status()
+            if not self.finished:
+                time.sleep(PAUSE)
+
+    def _read(self, lines: Iterator[str | None]) -> Iterator[dict[str, Any]]:
+        """The new events of a log, until its end or that of the run."""
+        for line in lines:
+            if line is None:
+                self._ask_status()
                 if self.finished:
                     return
-                # Even if the run is over by now, its log is read once more: its last events may
-                # have come after the end of what was read.
-                self._ask_status()
-                if not self.finished:
-                    time.sleep(PAUSE)
-        finally:
-            stream.close()
-
-    def _read(self, stream: LogStream) -> Iterator[dict[str, Any]]:
-        """The new events of a log, until its end or that of the run."""
-        while True:
-            try:
-                line = stream.lines.get(timeout=QUIET)
-            except queue.Empty:
-                self._ask_status()
-                if self.finished and stream.lines.empty():
-                    return
                 continue
-            if line is None:
-                return
             event = self._parse(line)
             if event is not None:
                 # Only an event is a sign of life: Flower's command prints lines of its own, even
@@ -267,8 +230,8 @@ def follow(
                     summary = value
     if summary is None:
         status = events.status or "no status"
-        what = f"run {run}: {status}, got {events.why()}; expected it to end well"
-        raise RemoteError(f"{what}; the same command with --resume goes on")
+        why = f"run {run}: {status}: {events.why()}"
+        raise RemoteError(f"{why}; the same command with --resume goes on")
     return summary
 
 
@@ -315,11 +278,7 @@ def run_remote(
 def submit(
     folder: Path, config: Experiment, settings: DeploymentSettings, out: str, resume: bool
 ) -> int:
-    """Hand the app to the SuperLink; returns Flower's number of the run.
-
-    Args:
-        out: the run's folder on the SuperLink's machine.
-    """
+    """Hand the app to the SuperLink; returns Flower's number of the run."""
     home = flower_home(folder)
     values = {
         "coterie-config": tomli_w.dumps(_portable(config.resolved())),
@@ -341,8 +300,7 @@ def _connect(folder: Path, settings: DeploymentSettings) -> None:
     """Write where this deployment's SuperLink is, for Flower's commands."""
     certificates = folder / settings.root_certificates
     if not certificates.is_file():
-        what = f"no file, got {certificates}"
-        raise ConfigError(f"deploy.toml: root_certificates: {what}; expected a certificate")
+        raise ConfigError(f"deploy.toml: root_certificates: no file {certificates}")
     write_connection(flower_home(folder), settings.superlink, certificates)
 
 

@@ -20,11 +20,8 @@ SUPERNODE = "coterie.deploy.processes.supernode"  # the module that is run
 
 
 def superlink_command(port: int, keys: Path, database: Path | None = None) -> list[str]:
-    """The SuperLink: on this machine alone, with TLS and authentication of nodes.
-
-    Args:
-        database: where registered nodes and runs survive a restart; ``None``: in memory.
-    """
+    """The SuperLink: on this machine alone, with TLS and authentication of nodes. Without a database
+    it forgets nodes and runs when it ends."""
     options = {
         "--host": "127.0.0.1",
         "--port": str(port),
@@ -114,12 +111,8 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 
 def write_connection(home: Path, superlink: str, certificates: Path | None) -> None:
-    """Write into Flower's configuration where the SuperLink is.
-
-    Args:
-        certificates: of the authority that signed its certificate; ``None`` for no TLS, which is
-            for tests alone.
-    """
+    """Write into Flower's configuration where the SuperLink is, and the authority of its certificate;
+    ``None`` for no TLS, which is for tests alone."""
     home.mkdir(parents=True, exist_ok=True)
     connection: dict[str, Any] = {"address": superlink}
     if certificates is None:
@@ -131,24 +124,18 @@ def write_connection(home: Path, superlink: str, certificates: Path | None) -> N
 
 
 def run_flwr(home: Path, arguments: Sequence[str], timeout: float = 120.0) -> dict[str, Any]:
-    """Run the command ``flwr``; returns the JSON that it prints.
-
-    Args:
-        timeout: in seconds.
-    """
+    """Run the command ``flwr``; returns the JSON that it prints."""
     line = [find_command("flwr"), *arguments, "--format", "json"]
     try:
         done = subprocess.run(
             line, env=environment(home), capture_output=True, text=True, timeout=timeout
         )
     except subprocess.TimeoutExpired:
-        what = f"no answer in {timeout:g} s"
-        raise RemoteError(f"flwr {arguments[0]}: {what}; expected that of a SuperLink") from None
+        raise RemoteError(f"flwr {arguments[0]}: no answer in {timeout:g} s") from None
     answer = _read_json(done.stdout)
     if done.returncode or not answer.get("success", True):
         got = _reason(done.stderr, answer) or f"exit code {done.returncode}"
-        name = " ".join(arguments[:2])
-        raise RemoteError(f"flwr {name}: failed, got {got}; expected a SuperLink that answers")
+        raise RemoteError(f"flwr {' '.join(arguments[:2])}: failed: {got}")
     return answer
 
 

@@ -132,18 +132,19 @@ def listens(port: int) -> bool:
     return False
 
 
-def wait_for_port(port: int, process: Popen, log: Path | None, longest: float = 90.0) -> None:
-    """Wait until a process listens on a port.
+def wait_for_port(
+    port: int, name: str, process: Popen, log: Path | None, longest: float = 90.0
+) -> None:
+    """Wait until a process listens on a port, for ``longest`` seconds.
 
     Args:
         log: what it writes; ``None``: on the output of this command.
-        longest: seconds to wait.
     """
     end = time.monotonic() + longest
     while not listens(port):
-        refuse_end("it", process, log)
+        refuse_end(name, process, log)
         if time.monotonic() > end:
-            what = f"nobody listens on port {port} after {longest:g} s"
+            what = f"{name} does not listen on port {port} after {longest:g} s"
             raise RemoteError(f"{what}: {last_words(log)}")
         time.sleep(0.2)
 
@@ -174,11 +175,7 @@ def last_words(log: Path | None) -> str:
 
 
 def stop(processes: Sequence[Popen], wait: float = 8.0) -> None:
-    """End processes and all that they started: first by SIGTERM, then by SIGKILL.
-
-    Args:
-        wait: seconds between the two.
-    """
+    """End processes and all that they started: by SIGTERM, and after ``wait`` seconds by SIGKILL."""
     # A second Ctrl-C must not leave processes behind.
     signals = (signal.SIGINT, signal.SIGTERM)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)

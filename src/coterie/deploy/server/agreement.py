@@ -39,7 +39,6 @@ from coterie.deploy.server.unlabelled import fate_without_labels
 from coterie.deploy.settings import DeploymentSettings, check_encoding
 from coterie.engines.flower import ExchangeObserver, FlowerEngine, Terms
 from coterie.errors import CheckpointError
-from coterie.experiment import Experiment
 from coterie.files import MALFORMED
 from coterie.runs.folder.digests import COLUMNS, PARTITION
 from coterie.runs.folder.store import RunFolder
@@ -54,16 +53,11 @@ _FAR = Scale(spread=10.0, floor=30.0, few=30.0)
 
 @dataclass(frozen=True, eq=False)
 class Description:
-    """What became of the columns.
-
-    Args:
-        ids: int64 ``[n]``, the clients that reported.
-        reported: int64 ``[n]``, bytes of what each reported.
-    """
+    """What became of the columns."""
 
     encoder: Encoder
-    ids: IntArray
-    reported: IntArray
+    ids: IntArray  # [n], the clients that reported
+    reported: IntArray  # [n], bytes of what each reported
     refused: Counter[str]
 
 
@@ -142,11 +136,6 @@ def description_text(encoder: Encoder) -> str:
     return json.dumps(encoder.record())
 
 
-def write_description(folder: RunFolder, encoder: Encoder) -> None:
-    """Note in the run's folder what clients are told."""
-    folder.write({COLUMNS: description_text(encoder).encode()})
-
-
 def read_description(folder: RunFolder) -> Encoder | None:
     """What the run's clients were told of their columns; ``None`` before they were asked."""
     data = folder.file(COLUMNS)
@@ -155,8 +144,7 @@ def read_description(folder: RunFolder) -> Encoder | None:
     try:
         return Encoder.read(json.loads(data))
     except (*MALFORMED, RecursionError):
-        what = "damaged, got no columns"
-        raise CheckpointError(f"{folder.path / COLUMNS}: {what}; expected some") from None
+        raise CheckpointError(f"{folder.path / COLUMNS}: damaged: it has no columns") from None
 
 
 # --- the engine, and what is trained --------------------------------------------------------------
@@ -181,6 +169,10 @@ def make_flower_engine(
         file.write(run_name, names)
         folder.write({PARTITION: partition_bytes(names_only(names, settings.clients))})
 
+    # Replies that a round waits for, where it asks more clients than it needs.
+    wanted = None
+    if server.config.train.over_selection != 1:
+        wanted = server.config.train.clients_per_round
     terms = Terms(
         Identity("server", version("coterie"), "", (), settings.classes),
         Train(),
@@ -189,19 +181,12 @@ def make_flower_engine(
         server=secrets.token_hex(8),
         since=start,
         timeout=settings.reply_wait,
-        wanted=_wanted(server.config),
+        wanted=wanted,
         without_labels=fate_without_labels(server.config),
     )
     say = partial(write_event, "say")
     engine = FlowerEngine(grid, terms, names=names, say=say, joined=save_names, observer=observer)
     return engine
-
-
-def _wanted(config: Experiment) -> int | None:
-    """Replies that a round waits for, where it asks more clients than it needs."""
-    if config.train.over_selection == 1:
-        return None
-    return config.train.clients_per_round
 
 
 def agree(engine: FlowerEngine, federation: FederationSpec) -> None:
@@ -231,7 +216,7 @@ def describe_tables(
         attendance.gather(0)
         description = describe_columns(engine, server.settings, encode, server.config.seed)
         encoder = description.encoder
-        write_description(folder, encoder)
+        folder.write({COLUMNS: description_text(encoder).encode()})
         for line in encoder.notes:
             write_event("say", line)
         if server.config.privacy is not None:

@@ -6,7 +6,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -50,8 +50,8 @@ class NodesFile:
             kept = json.loads(data)
             return str(kept["run"]), [str(name) for name in kept["clients"]]
         except (*MALFORMED, RecursionError):
-            what = "damaged, got no list of clients"
-            raise CheckpointError(f"{self.folder.path / NODES}: {what}; expected one") from None
+            file = self.folder.path / NODES
+            raise CheckpointError(f"{file}: damaged: it has no list of clients") from None
 
     def write(self, run: str, names: Sequence[str]) -> None:
         """Write the file so that it is the old one or the new one, whole."""
@@ -67,10 +67,7 @@ class NodesFile:
 
 
 def names_only(names: Sequence[str], clients: int) -> Partition:
-    """A partition that has the clients' names and none of their samples.
-
-    Commands that read a run's folder find the names there.
-    """
+    """A partition with the names of clients, for commands that read a run's folder, and no samples."""
     nothing = (np.empty(0, np.int64),) * clients
     return Partition(nothing, nothing, padded(names, clients))
 
@@ -91,19 +88,14 @@ class Attendance:
     """Waits for enough clients before a round, and says who came and who left.
 
     It stands where a simulation has its shift: both change who is present and what clients hold.
-
-    Args:
-        live: where it is noted that the run waits; ``None``: nowhere.
-        last: who was present in the round before, bool ``[N]``.
-        awaited: who was last said to be waited for.
     """
 
     engine: FlowerEngine
     settings: DeploymentSettings
     live: LiveState | None = None
     say: Callable[[str], None] = lambda line: None
-    last: BoolArray | None = field(default=None)
-    awaited: str = ""
+    last: BoolArray | None = None  # [N], who was present in the round before
+    awaited: str = ""  # who was last said to be waited for
 
     def gather(self, round: int) -> None:
         """Wait for enough clients."""
@@ -199,10 +191,6 @@ def stand_in_population(
     """A population with one made-up sample, held by every client that has samples of that split.
 
     The server knows no samples. Rounds ask a population only who can train and be evaluated.
-
-    Args:
-        trains: bool ``[N]``, the clients with training samples.
-        tests: bool ``[N]``, those with test samples.
     """
 
     def held(able: BoolArray) -> tuple[NDArray[np.int64], ...]:

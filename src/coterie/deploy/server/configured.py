@@ -86,8 +86,8 @@ class Releases:
             kept = json.loads(data)
             return cls(folder, [int(number) for number in kept["rounds"]], int(kept["processes"]))
         except (*MALFORMED, RecursionError):
-            what = "damaged, got no list of rounds"
-            raise CheckpointError(f"{folder.path / RELEASES}: {what}; expected one") from None
+            file = folder.path / RELEASES
+            raise CheckpointError(f"{file}: damaged: it has no list of rounds") from None
 
     def begin(self, done: int) -> Repeats:
         """Note that a process goes on with the run after ``done`` rounds."""

@@ -45,29 +45,18 @@ KEPT_LINES = 50
 
 @dataclass(slots=True)
 class Exchange:
-    """A request to some clients, and their replies.
-
-    Args:
-        kind: ``train``, ``evaluate`` or ``query.statistic``.
-        began: in seconds since 1970.
-        until: when it is closed, however few replies came.
-        sending: seconds until all requests were handed to the SuperLink.
-        answered: name -> seconds after the beginning.
-        failed: name -> the reason why there is no reply.
-        reading: seconds of fetching and reading replies.
-        seconds: of all of it; ``None`` while it goes on.
-    """
+    """A request to some clients, and their replies. Times are in seconds since 1970."""
 
     round: int
-    kind: str
+    kind: str  # `train`, `evaluate` or `query.statistic`
     began: float
-    until: float
-    sending: float = 0.0
+    until: float  # when it is closed, however few replies came
+    sending: float = 0.0  # seconds until all requests were handed to the SuperLink
     awaited: list[str] = field(default_factory=list)
-    answered: dict[str, float] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
-    reading: float = 0.0
-    seconds: float | None = None
+    answered: dict[str, float] = field(default_factory=dict)  # name -> seconds after the beginning
+    failed: dict[str, str] = field(default_factory=dict)  # name -> why there is no reply
+    reading: float = 0.0  # seconds of fetching and reading replies
+    seconds: float | None = None  # of all of it; `None` while it goes on
 
 
 class LiveState:
@@ -105,11 +94,7 @@ class LiveState:
     def wait(
         self, round: int, least: int, awaited: str, until: float, connected: Sequence[str]
     ) -> None:
-        """The run waits for clients.
-
-        Args:
-            until: seconds since 1970.
-        """
+        """The run waits for clients."""
         self.state["doing"] = "waiting"
         self.state["waiting"] = {
             "round": round,
@@ -153,13 +138,7 @@ class LiveState:
     def sent(
         self, kind: str, round: int, ttl: float, sending: float, clients: Mapping[str, str]
     ) -> None:
-        """Requests were sent.
-
-        Args:
-            ttl: seconds that clients have for an answer.
-            sending: seconds that it took to send them.
-            clients: message -> the name of its client.
-        """
+        """Requests were sent, in so many seconds; ``clients`` are names by message."""
         if not clients:
             return
         now = time.time()
@@ -171,12 +150,7 @@ class LiveState:
         self.write()
 
     def arrived(self, failures: Mapping[str, str | None], reading: float) -> None:
-        """Replies came.
-
-        Args:
-            failures: message -> why it is no reply; ``None``: it is one.
-            reading: seconds that it took to read them.
-        """
+        """Replies came; ``failures`` are by message, ``None`` where it is a reply."""
         known = {message: self._open[message] for message in failures if message in self._open}
         for message, (exchange, name) in known.items():
             self._close(message, exchange, name, failures[message])
@@ -185,11 +159,7 @@ class LiveState:
             self.write()
 
     def dropped(self, messages: Collection[str], why: str) -> None:
-        """Replies are waited for no longer.
-
-        Args:
-            why: ``no answer``, or ``late`` where there were enough without them.
-        """
+        """Replies are waited for no longer: ``no answer``, or ``late`` where others were enough."""
         known = {message: self._open[message] for message in messages if message in self._open}
         for message, (exchange, name) in known.items():
             self._close(message, exchange, name, why)

@@ -28,22 +28,18 @@ class SameClients:
     """What the same clients reached in each round.
 
     Args:
-        away: whether some other client was scored in some round.
         values: number of the round -> the mean of their headlines, weighted by their test samples. Of
             an accuracy that is the accuracy over all their samples.
     """
 
     clients: int
-    away: bool
+    away: bool  # whether some other client was scored in some round
     values: Mapping[int, float]
 
 
 def same_clients(rows: Sequence[Mapping[str, Any]]) -> SameClients:
-    """The clients that have a score in all of these rounds, and what they reached.
-
-    Args:
-        rows: of ``rounds.jsonl``; those without scores of single clients are left out.
-    """
+    """The clients that have a score in all of these rounds, and what they reached. Rows without scores
+    of single clients are left out."""
     scored = [row for row in rows if row.get(COLUMN)]
     if not scored:
         return SameClients(0, False, {})

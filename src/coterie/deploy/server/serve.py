@@ -50,8 +50,6 @@ def serve(grid: Any, values: Mapping[str, Any], write_event: WriteEvent) -> dict
 
     Args:
         values: see `ServerInput.of`.
-        write_event: called at the start, after every round, when a client comes or goes, before it
-            waits for clients, and at the end.
     """
     server = ServerInput.of(values)
     folder = _open_folder(server)
@@ -197,24 +195,19 @@ def _make_clients(
     if engine.terms.local.stays is not None:
         stores.parts.begin(engine.terms.local.stays)
     layout = Layout.of(federation.network.module)
+    # A task that can tell sums that no samples have.
+    task = federation.task if isinstance(federation.task, KnowsPossibleSums) else None
     shape = ModelShape.of(federation.task, federation.classes, federation.form.shape, layout)
     return Clients(
         engine,
         # A simulation caps claims at what its largest client holds; here nobody knows that.
-        ReplyValidator(cap=settings.most_samples, task=_possible_sums(federation.task)),
+        ReplyValidator(cap=settings.most_samples, task=task),
         shape,
         drift_reports=engine,
         bounds=replace(spec.bounds, scores=True),
         stores=stores,
         solver=spec.local,
     )
-
-
-def _possible_sums(task: Task) -> KnowsPossibleSums | None:
-    """The task, where it can tell sums that no samples have."""
-    if isinstance(task, KnowsPossibleSums):
-        return task
-    return None
 
 
 def _run_spec(spec: RunSpec, attendance: Attendance) -> RunSpec:

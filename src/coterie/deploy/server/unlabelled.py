@@ -35,11 +35,8 @@ def fate_without_labels(config: Experiment) -> str:
 
 
 def serve_unlabelled(run: Run, engine: FlowerEngine, say: Say) -> None:
-    """Place the clients without labels that are there, and send each the model that serves it.
-
-    Args:
-        run: whose rounds are over; its state has these clients in their groups afterwards.
-    """
+    """Place the clients without labels that are there, in the state of a run whose rounds are over, and
+    send each the model that serves it."""
     register = engine.register
     ids = np.flatnonzero(register.present & ~register.labelled)
     if not len(ids):
@@ -73,11 +70,8 @@ def _how(groups: Groups, client: int, can_place: bool) -> str:
 
 
 def _deliver(run: Run, served: Served, how: Mapping[int, str]) -> set[int]:
-    """Send each client its model, all in one exchange; returns who has it.
-
-    Args:
-        how: client -> how it came to it; empty for one that is sent none.
-    """
+    """Send each client its model, all in one exchange, but those that have no ``how``; returns who has
+    it."""
     member = run.groups.member
     key = run.spec.key.at(run.spec.rounds - 1).of("deliver")
     alike: dict[tuple[int, str], list[int]] = {}
