@@ -67,7 +67,9 @@ def affinity_rewards(update: Tensor, known: BoolArray, most: float) -> FloatArra
     distance = l2(update, centre)[:, 0]
     usual = distance.mean() + distance.std()
     # Where all are in the centre, no client is far from it.
-    far = distance / usual if usual > 0 else distance
+    far = distance
+    if usual > 0:
+        far = distance / usual
     rewards: FloatArray = most * (1 - far) * known.mean()
     return rewards
 

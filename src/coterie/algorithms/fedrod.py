@@ -63,7 +63,9 @@ class FedRod:
         return OwnTrained(w - training.start, loss.mean, {"head": phi})
 
     def serve(self, sent: Tensor, own: Own) -> Tensor:
-        return sent if self.predict == "generic" else sent + own["head"]
+        if self.predict == "generic":
+            return sent
+        return sent + own["head"]
 
     def _prior(self, training: LocalTraining) -> Tensor:
         """What the balanced softmax adds to the logits, float32 ``[outputs]``."""

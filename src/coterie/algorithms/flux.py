@@ -96,7 +96,9 @@ class DescriptorGroups(PlacesClients):
         member[ids] = found.labels
         kept = rows.new_zeros(clients, *rows.shape[1:])
         kept[torch.from_numpy(ids)] = rows
-        shown = distance if len(ids) <= SHOWN else None
+        shown = None
+        if len(ids) <= SHOWN:
+            shown = distance
         threshold = float(found.threshold)
         origin = groups.models[0]
         memory = SignatureMemory(origin, kept, member, threshold, found.tree, ids, shown)

@@ -98,7 +98,9 @@ class InverseDistance:
     def _distances(self, updates: Updates) -> FloatArray:
         """``|w_bar - w_k|`` of each reply, float64 ``[n]``. Clients of a group start from the same
         model, so the distances of their updates are those of their models."""
-        order = 1 if self.norm == "l1" else 2
+        order = 2
+        if self.norm == "l1":
+            order = 1
         delta = updates.delta.numpy()
         distance = np.zeros(len(updates))
         for j in np.unique(updates.row):
@@ -137,7 +139,9 @@ def ida(
         >>> ida(norm="l2").weigh.norm
         'l2'
     """
-    assign = KnowingAccuracy(everyone) if intrac else everyone
+    assign = everyone
+    if intrac:
+        assign = KnowingAccuracy(everyone)
     weigh = InverseDistance(norm, eps, intrac, by_size)
     needs: tuple[Need, ...] = ("statistics", "class_labels") if intrac else ()
     return Method(assign, weigh=weigh, needs=needs)

@@ -80,7 +80,9 @@ class PulledTwice:
     def beside(self, groups: Groups) -> Tensor:
         memory = groups.memory.get(LowRank)
         # Before there are clusters their one model is the joint one.
-        return groups.models[0] if memory is None else memory.joint
+        if memory is None:
+            return groups.models[0]
+        return memory.joint
 
     def train(self, training: LocalTraining, own: Own) -> OwnTrained:
         cluster, joint = training.received

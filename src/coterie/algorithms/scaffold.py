@@ -84,7 +84,9 @@ class Scaffold:
         solver = round.solver.in_round(round.number)
         total = torch.zeros_like(c)
         # Where bounds lowered a claim of samples, the client took the steps of all of them.
-        sizes = updates.size if updates.claimed is None else updates.claimed
+        sizes = updates.size
+        if updates.claimed is not None:
+            sizes = updates.claimed
         for update, size in zip(updates.delta, sizes.tolist(), strict=True):
             steps = solver.count(int(size))
             total += variate_change(c, update, max(1, steps), solver.lr)

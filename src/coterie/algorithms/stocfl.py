@@ -73,7 +73,9 @@ class MergesSampled(PlacesClients):
     def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
         memory = groups.memory.get(SeenClients)
         # The first model is the anchor and the first global model; it is that of no cluster.
-        k = 0 if memory is None else groups.k
+        k = 0
+        if memory is not None:
+            k = groups.k
         if memory is None:
             psi = torch.zeros(len(groups.member), groups.models.shape[1])
             memory = SeenClients(groups.first_model, groups.first_model, psi)
@@ -150,7 +152,9 @@ class PulledToGlobal:
 
     def beside(self, groups: Groups) -> Tensor:
         memory = groups.memory.get(SeenClients)
-        return groups.first_model if memory is None else memory.sent
+        if memory is None:
+            return groups.first_model
+        return memory.sent
 
     def train(self, training: LocalTraining, own: Own) -> OwnTrained:
         theta, omega = training.received

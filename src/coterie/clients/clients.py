@@ -79,7 +79,9 @@ class _Request:
 
     @property
     def models_each(self) -> int:
-        return self.which.shape[1] if self.which.ndim == 2 else 1
+        if self.which.ndim == 2:
+            return self.which.shape[1]
+        return 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,7 +246,9 @@ class Clients:
 
     def _in_time(self, work: Work, reply: Reply, refused: Counter[str]) -> Reply:
         """The replies that came in time; the others are counted."""
-        late = None if self.late is None else self.late.of(work)
+        late = None
+        if self.late is not None:
+            late = self.late.of(work)
         if late is None or not late[reply.ids].any():
             return reply
         # A slow client has trained, and has stored what is its own; only the server goes on.

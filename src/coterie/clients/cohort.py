@@ -64,7 +64,9 @@ class Sampler:
                 return in_order[start : start + self.per_round]
         # By the round and not by what was drawn before: a resumed run, and another method,
         # draw the same.
-        clients = self.clients if present is None else self.clients[present[self.clients]]
+        clients = self.clients
+        if present is not None:
+            clients = self.clients[present[self.clients]]
         rng = self.key.of("sample").at(round).generator()
         return np.sort(rng.choice(clients, min(self.per_round, len(clients)), replace=False))
 
@@ -72,7 +74,9 @@ class Sampler:
     def _in_order(self) -> IntArray:
         """The clients, ascending; found once, since to sort ten million takes as long as a round."""
         clients = self.clients
-        return clients if bool((clients[:-1] <= clients[1:]).all()) else np.sort(clients)
+        if bool((clients[:-1] <= clients[1:]).all()):
+            return clients
+        return np.sort(clients)
 
     def _each_by_itself(self, round: int, present: NDArray[np.bool_] | None) -> IntArray:
         """A cohort in which nobody's place depends on who else there is."""

@@ -168,7 +168,9 @@ class Ledger:
         if self.round not in (None, key.round):
             self.read()
         self.round = key.round
-        values = models.shape[1] if shared is None else shared
+        values = shared
+        if values is None:
+            values = models.shape[1]
         if which.ndim == 1:
             which = which[:, None]
         fresh = self.sent_models.add(models, ids, which)

@@ -70,7 +70,9 @@ class Scale:
         logs = np.log(values[known])
         middle = _medians(logs, group[known])
         sigma = _TO_SIGMA * _upper_median(np.abs(logs - middle))
-        floor = self.few if known.sum() < MANY else self.floor
+        floor = self.floor
+        if known.sum() < MANY:
+            floor = self.few
         # The ceiling inside the exponential, which would else overflow.
         width = min(max(np.log(floor), self.spread * sigma), np.log(self.ceiling))
         with np.errstate(over="ignore"):

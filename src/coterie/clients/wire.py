@@ -210,7 +210,9 @@ def _train(options: dict[str, Any], known: Known) -> Train:
     # A dataclass does not check its literals, and every other word would be taken as a choice.
     if options["choose"] not in (None, "least_loss"):
         raise ValueError(f"no work record (choose {options['choose']!r})")
-    keep = known.local.keep if options.pop("keep") else None
+    keep = None
+    if options.pop("keep"):
+        keep = known.local.keep
     how = _how(dict(options.pop("how")), known)
     return Train(known.local.objective, how, upload=upload, keep=keep, **options)
 

@@ -87,7 +87,9 @@ class Availability:
         return draws.integers(self.zones, size=clients) * self.period // self.zones
 
     def _by_spans(self, round: int, clients: int) -> BoolArray:
-        now = round % self.period if self.period else round
+        now = round
+        if self.period:
+            now = round % self.period
         found = np.ones(clients, bool)
         named = set(self.names)
         for client in range(clients):

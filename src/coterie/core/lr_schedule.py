@@ -72,7 +72,9 @@ class LrSchedule:
         since = t - self.warmup
         if self.kind == "step":
             assert self.every is not None
-            gamma = 0.1 if self.gamma is None else self.gamma
+            gamma = 0.1
+            if self.gamma is not None:
+                gamma = self.gamma
             return float(gamma ** (since // self.every))
         if self.kind == "cosine":
             length = max(1, (self.over or total) - self.warmup)

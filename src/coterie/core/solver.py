@@ -143,7 +143,9 @@ class Solver:
         """The weight decay that holds."""
         if self.weight_decay is not None:
             return self.weight_decay
-        return _ADAMW_DECAY if self.optimizer == "adamw" else 0.0
+        if self.optimizer == "adamw":
+            return _ADAMW_DECAY
+        return 0.0
 
     @property
     def is_plain_sgd(self) -> bool:

@@ -181,7 +181,9 @@ def _form(task: Task) -> str:
     kind = type(task)
     if kind not in _known_kinds:
         _known_kinds[kind] = isinstance(task, KnownTask)
-    return cast(KnownTask, task).form if _known_kinds[kind] else "other"
+    if _known_kinds[kind]:
+        return cast(KnownTask, task).form
+    return "other"
 
 
 @runtime_checkable

@@ -27,7 +27,9 @@ class Epochs:
         # A run whose budget is a number of steps keeps it, unless the work names epochs.
         if self.number is None and (base.steps is not None or not self.spent):
             return base
-        epochs = base.epochs if self.number is None else self.number
+        epochs = base.epochs
+        if self.number is not None:
+            epochs = self.number
         return replace(base, epochs=max(0, epochs - self.spent), steps=None)
 
     def after(self, spent: int) -> Epochs:

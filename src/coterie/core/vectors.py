@@ -83,7 +83,9 @@ class Layout:
         # Biases, and scales of a normalisation, have one dimension.
         weights = [i for i in range(self.trainable) if len(self.shapes[i]) >= 2]
         starts = [self.trainable, *reversed(weights)]
-        first = starts[count] if count < len(starts) else 0
+        first = 0
+        if count < len(starts):
+            first = starts[count]
         return slice(sum(self.sizes[:first]), sum(self.sizes[: self.trainable]))
 
     def views(self, vector: Tensor) -> dict[str, Tensor]:

@@ -138,7 +138,9 @@ class Train:
         steps = sum(
             solver.count(int(size)) for solver in self.solvers(base, number) for size in sizes
         )
-        return steps * models if self.mixture else steps
+        if self.mixture:
+            return steps * models
+        return steps
 
     def solvers(self, base: Solver, number: int) -> tuple[Solver, ...]:
         """The run's solver with the learning rate of a round and the budget of this work; one for

@@ -73,7 +73,9 @@ def place_unlabelled(algorithm: Algorithm, state: Groups, round: Round) -> Group
     if state.k == 1:
         return state.with_members(ids, 0)
     rule = rule_without_labels(algorithm)
-    asked = None if rule is None else rule.ask_unlabelled(state)
+    asked = None
+    if rule is not None:
+        asked = rule.ask_unlabelled(state)
     if rule is None or asked is None or not len(ids):
         return state
     work, model = asked

@@ -171,7 +171,9 @@ class LossThreshold:
         assert loss is not None
         if past is not None:
             loss = self.ema * past + (1 - self.ema) * loss
-        first = loss if memory.first_loss is None else memory.first_loss
+        first = loss
+        if memory.first_loss is not None:
+            first = memory.first_loss
         threshold = adaptive_threshold(loss, first, self.l_star, self.theta)
         memory = replace(memory, loss=loss, first_loss=first, threshold=threshold)
         notes = {"threshold": threshold, "loss_before": loss, "loss_first": first}

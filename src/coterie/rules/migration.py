@@ -255,7 +255,9 @@ def migrating(assign: Assign, migration: Detector | Migration) -> Assign:
     if not isinstance(migration, Migration):
         migration = Migration(migration)
     # One migration, not one inside another: a table replaces what the algorithm had.
-    inner = assign.assign if isinstance(assign, Migrating) else assign
+    inner = assign
+    if isinstance(assign, Migrating):
+        inner = assign.assign
     if migration.detector == "none":
         return inner
     if not isinstance(inner, PlacesClients):

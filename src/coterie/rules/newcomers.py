@@ -56,8 +56,12 @@ class NearestDirection:
         memory = groups.memory.get(DirectionMemory)
         assert memory is not None, "newcomers come after the group cold start"
         stream = round.of("newcomers_frozen" if self.frozen else "newcomers")
-        start = groups.first_model if self.frozen else memory.auxiliary
-        direction = memory.direction if self.frozen else memory.latest
+        start = memory.auxiliary
+        if self.frozen:
+            start = groups.first_model
+        direction = memory.latest
+        if self.frozen:
+            direction = memory.direction
         work = self.pretraining.work(round)
         # Real clients hold w_0 and the frozen directions, so they can choose without
         # sending an update.
@@ -208,7 +212,9 @@ def unlabelled_rule(assign: Assign) -> PlacesUnlabelled | None:
         >>> unlabelled_rule(pacfl().assign) is None, unlabelled_rule(fedclust().assign) is None
         (False, True)
     """
-    inner = assign.assign if isinstance(assign, Migrating) else assign
+    inner = assign
+    if isinstance(assign, Migrating):
+        inner = assign.assign
     if isinstance(inner, PlacesUnlabelled) and inner.places_by_inputs:
         return inner
     return None

@@ -236,7 +236,9 @@ class OneShot(PlacesClients):
         notes["newcomers"] += len(ids)
         distance = self._distances(memory, groups.k, rows)
         # With a fixed number of groups the nearest one is always near enough.
-        level = memory.threshold if self.groups is None else np.inf
+        level = memory.threshold
+        if self.groups is not None:
+            level = np.inf
         nearest = distance.min(axis=1)
         # Infinite where no group has a signature left to compare with.
         joins = np.isfinite(nearest) & (nearest <= level)
@@ -341,8 +343,12 @@ def cut_notes(heights: FloatArray, groups: int, aside: int = 0) -> dict[str, str
     """
     lines = []
     if aside:
-        clients = "1 client that is" if aside == 1 else f"{aside} clients that are"
-        found = "one group" if groups == 1 else f"{groups} groups"
+        clients = "1 client that is"
+        if aside != 1:
+            clients = f"{aside} clients that are"
+        found = "one group"
+        if groups != 1:
+            found = f"{groups} groups"
         lines.append(f"{found} found without {clients} far from all others")
     last = float(heights.max(initial=0))
     if groups == 1 or largest_gap(heights) >= last:

@@ -281,7 +281,9 @@ class LargeFederation:
         """How many of so many clients make the tree."""
         size = self.sample
         if size is None:
-            size = clients if clients <= MOST else SAMPLE
+            size = SAMPLE
+            if clients <= MOST:
+                size = clients
         return min(size, clients)
 
     def draw(self, clients: IntArray, round: Round) -> IntArray:

@@ -136,8 +136,12 @@ def _train_in_waves(local: Train, groups: Groups, plan: Plan, round: Round) -> U
     """
     assert local.choose is None, "a client of a chain trains what the one before it left"
     n = len(plan.ids)
-    numbers = np.arange(n) if plan.chain is None else plan.chain
-    spent = np.zeros(n, np.int64) if plan.spent is None else plan.spent
+    numbers = plan.chain
+    if numbers is None:
+        numbers = np.arange(n)
+    spent = plan.spent
+    if spent is None:
+        spent = np.zeros(n, np.int64)
     _, first, chain = np.unique(numbers, return_index=True, return_inverse=True)
     place = _places_in_chain(chain)
     row = plan.row[first]
@@ -152,7 +156,9 @@ def _train_in_waves(local: Train, groups: Groups, plan: Plan, round: Round) -> U
             work = local.after(int(budget))
             # The first wave has the stream of a round without chains, so a chain of one client is
             # that client alone to the bit.
-            key = round.key.of(str(wave)) if wave else round.key
+            key = round.key
+            if wave:
+                key = round.key.of(str(wave))
             read = round.clients.post(work, plan.ids[asked], models, chain[asked], key=key)
             posted.append((asked, read))
         for asked, read in posted:
