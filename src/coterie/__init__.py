@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from coterie.experiment import Training as Training
     from coterie.measures.own_models import Adaptation as Adaptation
     from coterie.methods.algorithm import Algorithm as Algorithm
-    from coterie.methods.method import FirstModels as FirstModels
+    from coterie.methods.first_models import FirstModels as FirstModels
     from coterie.methods.method import Method as Method
     from coterie.notebook import LiveTable as LiveTable
     from coterie.privacy.private import Privacy as Privacy
@@ -59,7 +59,7 @@ _HOME = {
     "DataError": "coterie.errors",
     "Evaluate": "coterie.experiment",
     "Experiment": "coterie.experiment",
-    "FirstModels": "coterie.methods.method",
+    "FirstModels": "coterie.methods.first_models",
     "Groups": "coterie.core.groups",
     "Key": "coterie.core.keys",
     "Augment": "coterie.core.augment",

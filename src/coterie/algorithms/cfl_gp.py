@@ -20,7 +20,8 @@ from coterie.core.process import one_thread
 from coterie.math.clustering import kmeans
 from coterie.math.labellings import numbered_as_before
 from coterie.math.similarity import Matrix
-from coterie.methods.method import FirstModels, Method
+from coterie.methods.first_models import FirstModels
+from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.newcomers import least_loss_groups
 

@@ -17,7 +17,8 @@ from coterie.core.plan import Plan
 from coterie.core.work import Score
 from coterie.math.clustering import kmeans
 from coterie.math.outliers import far_from_neighbours
-from coterie.methods.method import FirstModels, Method
+from coterie.methods.first_models import FirstModels
+from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.cold_start import Outliers
 

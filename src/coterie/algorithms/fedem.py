@@ -14,7 +14,8 @@ from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.core.training import Mixture
 from coterie.core.work import Train
-from coterie.methods.method import FirstModels, Method
+from coterie.methods.first_models import FirstModels
+from coterie.methods.method import Method
 from coterie.rules.soft_groups import by_predictions, shares_of
 
 

@@ -21,7 +21,8 @@ from coterie.core.keys import Key
 from coterie.core.plan import Plan
 from coterie.core.work import Train
 from coterie.math.group_count import GroupCount, Most, estimate_notes
-from coterie.methods.method import FirstModels, Method
+from coterie.methods.first_models import FirstModels
+from coterie.methods.method import Method
 from coterie.objectives import proximal
 from coterie.privacy.start import PrivateColdStart, PrivateNewcomers, private_start_size
 from coterie.rules.assigning import PlacesClients

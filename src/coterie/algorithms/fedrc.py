@@ -15,7 +15,8 @@ from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.core.training import Mixture
 from coterie.core.work import Train
-from coterie.methods.method import FirstModels, Method
+from coterie.methods.first_models import FirstModels
+from coterie.methods.method import Method
 from coterie.rules.assigning import Assign
 from coterie.rules.soft_groups import by_predictions, label_prior_of
 

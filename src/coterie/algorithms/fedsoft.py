@@ -15,7 +15,8 @@ from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.core.work import Score, Train
-from coterie.methods.method import FirstModels, Method, Need
+from coterie.methods.first_models import FirstModels
+from coterie.methods.method import Method, Need
 from coterie.objectives import proximal
 from coterie.rules.assigning import PlacesClients, everyone
 from coterie.rules.soft_groups import (

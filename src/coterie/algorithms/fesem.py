@@ -16,7 +16,8 @@ from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.core.updates import Updates
 from coterie.math.group_count import GroupCount, Most
-from coterie.methods.method import FirstModels, Method
+from coterie.methods.first_models import FirstModels
+from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.migration import Detector, Migration, migrating, previous_group
 from coterie.rules.starts import count_if_auto

@@ -10,7 +10,8 @@ from pydantic import Field
 from coterie.algorithms.fedgroup import ByDirection
 from coterie.config.arguments import validated
 from coterie.math.group_count import GroupCount, Most
-from coterie.methods.method import FirstModels, Method
+from coterie.methods.first_models import FirstModels
+from coterie.methods.method import Method
 from coterie.rules.cold_start import (
     GroupColdStart,
     Measure,

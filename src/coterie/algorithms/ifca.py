@@ -15,7 +15,8 @@ from coterie.core.plan import Plan
 from coterie.core.work import Score, Train
 from coterie.errors import ConfigError
 from coterie.math.group_count import GroupCount, Most
-from coterie.methods.method import FirstModels, Method, Need
+from coterie.methods.first_models import FirstModels
+from coterie.methods.method import Method, Need
 from coterie.rules.assigning import Assign, PlacesClients
 from coterie.rules.cold_start import GroupColdStart, Outliers
 from coterie.rules.migration import Detector, DriftMemory, Migration, migrating, previous_group

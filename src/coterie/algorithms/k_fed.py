@@ -18,7 +18,8 @@ from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.errors import ConfigError
 from coterie.math.similarity import Matrix
-from coterie.methods.method import FirstModels, Method
+from coterie.methods.first_models import FirstModels
+from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
 
 

@@ -14,7 +14,8 @@ from coterie.config.schema import Count
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
-from coterie.methods.method import FirstModels, Method
+from coterie.methods.first_models import FirstModels
+from coterie.methods.method import Method
 
 Group = Annotated[int, Field(ge=0)]
 Row = Annotated[tuple[Group, ...], Field(min_length=1)]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.plan import ClientShares
+from coterie.core.plan import ClientShares, with_mixtures
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +121,22 @@ class Updates:
         from_mixture = row >= len(models)
         relative[from_mixture] = self.delta[from_mixture]
         return relative
+
+
+def mean_discrepancy(
+    before: Tensor, after: Tensor, updates: Updates, mixtures: FloatArray | None
+) -> float:
+    """Mean of ``|w_i - w|`` over a round's participants, ``w`` the group's model after aggregation
+    (FedGroup eq. 4), or the client's mixture of the models.
+
+    Args:
+        before: ``[k, d]``, the models before aggregation.
+        after: ``[k, d]``, the models after aggregation and inter-group step.
+        mixtures: float64 ``[m, k]``, those of the plan.
+    """
+    # From the update and the step of the model, both small, and not from two large vectors.
+    moved = with_mixtures(after[: len(before)] - before, mixtures)
+    replies = zip(updates.relative_to(before), updates.row, strict=True)
+    # One client after another: all differences at once would be another copy of the updates.
+    gaps = [torch.linalg.vector_norm(delta - moved[row]) for delta, row in replies]
+    return float(torch.stack(gaps).double().mean())

@@ -12,7 +12,8 @@ from coterie.core.groups import Groups
 from coterie.core.served import Served
 from coterie.errors import ConfigError
 from coterie.methods.buffered import Buffered
-from coterie.methods.method import Clustered, InitialModels, Method
+from coterie.methods.first_models import InitialModels
+from coterie.methods.method import Clustered, Method
 from coterie.rules.assigning import by_group
 
 

@@ -22,14 +22,9 @@ from coterie.core.reply_times import ReplyTimes
 from coterie.core.served import Served
 from coterie.core.updates import Updates
 from coterie.errors import ConfigError
-from coterie.methods.method import (
-    Clustered,
-    InitialModels,
-    Method,
-    move_models,
-    take_choices,
-    training_notes,
-)
+from coterie.methods.first_models import InitialModels
+from coterie.methods.method import Clustered, Method, move_models, training_notes
+from coterie.rules.soft_groups import take_choices
 from coterie.rules.training import train
 
 

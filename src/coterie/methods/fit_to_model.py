@@ -22,7 +22,7 @@ from coterie.methods.algorithm import Algorithm, method_of, with_method
 from coterie.methods.method import Method
 from coterie.methods.traits import Feature, traits_of
 from coterie.objectives.weighted import weighted
-from coterie.rules.server import Server, sgd
+from coterie.rules.server_step import Server, sgd
 
 
 def check_solver(made: Method | Algorithm, solver: Solver, module: nn.Module) -> None:

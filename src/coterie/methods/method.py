@@ -9,23 +9,21 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.config.problems import Problem, refuse
-from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.keep import Keep
 from coterie.core.own_model import serves_as_sent
-from coterie.core.plan import Plan, with_mixtures
+from coterie.core.plan import Plan
 from coterie.core.process import one_torch_thread
 from coterie.core.served import Served
-from coterie.core.updates import Updates
+from coterie.core.updates import Updates, mean_discrepancy
 from coterie.core.work import Train
+from coterie.methods.first_models import FirstModels, InitialModels
 from coterie.rules.assigning import Assign, Serve, by_group
-from coterie.rules.inter_group import InterGroup
-from coterie.rules.server import Server, sgd
-from coterie.rules.soft_groups import with_label_prior, with_shares
+from coterie.rules.inter_group import InterGroup, pull_shared
+from coterie.rules.server_step import Server, sgd
+from coterie.rules.soft_groups import with_answers
 from coterie.rules.weighing import Aggregate, Weigh, by_size, mean, side_by_side
 
 # What a method needs of single clients, apart from the sums of their updates: updates of a training
@@ -34,44 +32,6 @@ from coterie.rules.weighing import Aggregate, Weigh, by_size, mean, side_by_side
 # rule counts them; or that all clients can be asked in each round, of which the rule takes a sample.
 Need = Literal["start", "newcomers", "chains", "statistics", "data", "class_labels", "all_clients"]
 Recluster = Callable[[Groups, Updates, Round], tuple[Groups, Updates]]
-InitialModels = Callable[[int], Tensor]
-
-
-@dataclass(frozen=True, slots=True)
-class FirstModels:
-    """The models before the first round.
-
-    Args:
-        groups: how many.
-        distinct: they start from different initialisations, not all from ``w_0``.
-        at_most_clients: with fewer clients than ``groups``, start with as many models as clients;
-            else that is an error.
-    """
-
-    groups: int = 1
-    distinct: bool = False
-    at_most_clients: bool = False
-
-    def make(self, initial_models: InitialModels, clients: int) -> Tensor:
-        """The models, float32 ``[k, d]``.
-
-        Args:
-            initial_models: ``j -> [d]``, the ``j``-th initialisation of the network.
-            clients: number of clients.
-
-        Raises:
-            ConfigError: for fewer clients than groups.
-        """
-        k = self.groups
-        if self.at_most_clients:
-            k = min(k, clients)
-        if clients < k:
-            expected = f"1 to {clients}"
-            refuse(Problem("algorithm.groups", "more groups than clients", k, expected))
-        which = [0] * k
-        if self.distinct:
-            which = list(range(k))
-        return torch.stack([initial_models(j).to(torch.float32) for j in which])
 
 
 @dataclass(frozen=True)
@@ -171,13 +131,7 @@ class Clustered:
         updates = collect(method.local, method.weigh, groups, plan, round.of("train"))
         groups, plan = plan.answered(groups)
         notes = {**training_notes(method, groups, plan, updates), "seconds": seconds}
-        if method.local.choose is not None:
-            groups = take_choices(groups, updates, notes)
-        if updates.shares is not None:
-            count_newcomers(groups, updates.shares.ids, notes)
-            groups = with_shares(groups, updates.shares.ids, updates.shares.shares)
-        if updates.label_sums is not None:
-            groups = with_label_prior(groups, updates.label_sums)
+        groups = with_answers(groups, updates, method.local, notes)
 
         # Step 3: do the replies change the groups? A rule hears of a round that does not count, too.
         begun = time.perf_counter()
@@ -215,19 +169,6 @@ def training_notes(method: Method, groups: Groups, plan: Plan, updates: Updates)
     return {**plan.notes, "replies": updates.replies, "exchange": exchange, "plan": plan}
 
 
-def take_choices(groups: Groups, updates: Updates, notes: dict[str, Any]) -> Groups:
-    """The clients are members of the groups that they chose; ``notes`` counts newcomers."""
-    count_newcomers(groups, updates.ids, notes)
-    # Who did not answer keeps its group: nothing is known of what it chose.
-    return groups.with_members(updates.ids, updates.row)
-
-
-def count_newcomers(groups: Groups, ids: IntArray, notes: dict[str, Any]) -> None:
-    """Count in ``notes`` those of some clients that had no group before."""
-    newcomers = int((groups.member[ids] < 0).sum())
-    notes["newcomers"] = int(notes.get("newcomers", 0)) + newcomers
-
-
 @one_torch_thread()
 def move_models(
     method: Method, groups: Groups, plan: Plan, updates: Updates, round: Round
@@ -246,38 +187,9 @@ def move_models(
     groups, total, trained, found = method.aggregate(groups, updates, weights, plan, round)
     groups = method.server(groups, total, torch.from_numpy(trained))
     if method.inter_group is not None:
-        groups = _pulled(method.inter_group, method.local.stays, groups)
+        groups = pull_shared(method.inter_group, method.local.stays, groups)
     groups = replace(groups, trained=trained)
     notes["discrepancy"] = None
     if len(updates) and updates.summed is None:
-        notes["discrepancy"] = _discrepancy(before, groups.models, updates, plan.mixtures)
+        notes["discrepancy"] = mean_discrepancy(before, groups.models, updates, plan.mixtures)
     return groups, {**notes, **found}
-
-
-def _pulled(pull: InterGroup, stays: Keep | None, groups: Groups) -> Groups:
-    """The models after they pulled on each other, in the coordinates that they share with clients."""
-    if stays is None:
-        return pull(groups)
-    shared = torch.from_numpy(stays.shared(groups.models.shape[1]))
-    models = groups.models.clone()
-    models[:, shared] = pull(replace(groups, models=groups.models[:, shared])).models
-    return replace(groups, models=models)
-
-
-def _discrepancy(
-    before: Tensor, after: Tensor, updates: Updates, mixtures: FloatArray | None
-) -> float:
-    """Mean of ``|w_i - w|`` over a round's participants, ``w`` the group's model after aggregation
-    (FedGroup eq. 4), or the client's mixture of the models.
-
-    Args:
-        before: ``[k, d]``, the models before aggregation.
-        after: ``[k, d]``, the models after aggregation and inter-group step.
-        mixtures: float64 ``[m, k]``, those of the plan.
-    """
-    # From the update and the step of the model, both small, and not from two large vectors.
-    moved = with_mixtures(after[: len(before)] - before, mixtures)
-    replies = zip(updates.relative_to(before), updates.row, strict=True)
-    # One client after another: all differences at once would be another copy of the updates.
-    gaps = [torch.linalg.vector_norm(delta - moved[row]) for delta, row in replies]
-    return float(torch.stack(gaps).double().mean())

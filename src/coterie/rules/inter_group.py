@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from coterie.core.groups import Groups
+from coterie.core.keep import Keep
 
 Rule = Literal["normalized_difference", "normalized_model", "convex"]
 InterGroup = Callable[[Groups], Groups]
@@ -118,3 +119,13 @@ _RULES: Mapping[Rule, Callable[[Tensor, float], Tensor]] = {
     "normalized_model": _models,
     "convex": _convex,
 }
+
+
+def pull_shared(pull: InterGroup, stays: Keep | None, groups: Groups) -> Groups:
+    """The models after they pulled on each other, in the coordinates that they share with clients."""
+    if stays is None:
+        return pull(groups)
+    shared = torch.from_numpy(stays.shared(groups.models.shape[1]))
+    models = groups.models.clone()
+    models[:, shared] = pull(replace(groups, models=groups.models[:, shared])).models
+    return replace(groups, models=models)

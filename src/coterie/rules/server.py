@@ -23,30 +23,11 @@ from torch import Tensor
 
 from coterie.config.arguments import validated
 from coterie.core.groups import Groups
+from coterie.rules.server_step import Rate, Server, moved_models, sgd
 
-Server = Callable[[Groups, Tensor, Tensor], Groups]
-Rate = Annotated[float, Field(gt=0)]
+__all__ = ["SERVERS", "Decay", "Rate", "Server", "adagrad", "adam", "momentum", "sgd", "yogi"]
+
 Decay = Annotated[float, Field(ge=0, lt=1)]
-
-
-@validated
-def sgd(lr: Rate = 1.0) -> Server:
-    """``w_j <- w_j + lr * (W delta)_j``, FedAvg with ``lr = 1``.
-
-    Args:
-        lr: server learning rate.
-
-    Example:
-        >>> import numpy as np
-        >>> groups = Groups(torch.ones(2, 1), np.zeros(3, np.int64))
-        >>> sgd(0.5)(groups, torch.full((2, 1), 2.0), torch.tensor([True, False])).models.ravel().tolist()
-        [2.0, 1.0]
-    """
-
-    def step(groups: Groups, update: Tensor, trained: Tensor) -> Groups:
-        return _moved(groups, lr * update, trained)
-
-    return step
 
 
 @validated
@@ -163,17 +144,14 @@ def _rows(groups: Groups, name: str, start: float) -> Tensor:
 
 
 def _moved(groups: Groups, by: Tensor, trained: Tensor, **rows: tuple[Tensor, float]) -> Groups:
-    """Models ``by`` further and the optimiser's new rows, each with its start, where somebody
+    """Models ``by`` further and the optimiser's new rows, each with its start, where a client
     trained."""
-    moved = trained[:, None]
-    models = groups.models.to(torch.float64, copy=True).add_(by).to(torch.float32)
-    # A group without replies has an update of zero, on which momentum alone would move it.
-    if not bool(trained.all()):
-        models = torch.where(moved, models, groups.models)
     optimiser = {
-        name: torch.where(moved, new, _rows(groups, name, start)).to(torch.float32)
+        name: torch.where(trained[:, None], new, _rows(groups, name, start)).to(torch.float32)
         for name, (new, start) in rows.items()
     }
     return replace(
-        groups, models=models, optimiser=MappingProxyType({**groups.optimiser, **optimiser})
+        groups,
+        models=moved_models(groups, by, trained),
+        optimiser=MappingProxyType({**groups.optimiser, **optimiser}),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.core.served import Served
 from coterie.core.updates import Updates
+from coterie.core.work import Train
 from coterie.math.similarity import Matrix
 from coterie.rules.assigning import by_group
 
@@ -178,3 +179,32 @@ class ByShare:
 
 
 by_share = ByShare()
+
+
+# --- what clients answered beside their updates ---------------------------------------------------
+
+
+def with_answers(groups: Groups, updates: Updates, local: Train, notes: dict[str, Any]) -> Groups:
+    """The groups with what clients said of themselves: which model they chose, or their shares of
+    each and of its labels."""
+    if local.choose is not None:
+        groups = take_choices(groups, updates, notes)
+    if updates.shares is not None:
+        count_newcomers(groups, updates.shares.ids, notes)
+        groups = with_shares(groups, updates.shares.ids, updates.shares.shares)
+    if updates.label_sums is not None:
+        groups = with_label_prior(groups, updates.label_sums)
+    return groups
+
+
+def take_choices(groups: Groups, updates: Updates, notes: dict[str, Any]) -> Groups:
+    """The clients are members of the groups that they chose; ``notes`` counts newcomers."""
+    count_newcomers(groups, updates.ids, notes)
+    # Who did not answer keeps its group: nothing is known of what it chose.
+    return groups.with_members(updates.ids, updates.row)
+
+
+def count_newcomers(groups: Groups, ids: IntArray, notes: dict[str, Any]) -> None:
+    """Count in ``notes`` those of some clients that had no group before."""
+    newcomers = int((groups.member[ids] < 0).sum())
+    notes["newcomers"] = int(notes.get("newcomers", 0)) + newcomers

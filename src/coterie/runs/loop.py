@@ -23,7 +23,7 @@ from coterie.data.population import Population
 from coterie.data.shifts import FederationSnapshot
 from coterie.errors import QuorumError
 from coterie.methods.algorithm import Algorithm
-from coterie.methods.method import InitialModels
+from coterie.methods.first_models import InitialModels
 from coterie.rules.assigning import Serve
 from coterie.runs.round_row import (
     RoundEvaluation,

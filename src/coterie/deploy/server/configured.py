@@ -22,7 +22,7 @@ from coterie.errors import CheckpointError, ConfigError
 from coterie.experiment import Experiment
 from coterie.files import MALFORMED
 from coterie.methods.algorithm import Algorithm
-from coterie.methods.method import InitialModels
+from coterie.methods.first_models import InitialModels
 from coterie.privacy.private import Repeats
 from coterie.runs.compose import spec_of
 from coterie.runs.features import private_spec
