@@ -14,10 +14,7 @@ from torch import nn
 from coterie.clients.clients import Clients
 from coterie.config.arguments import validated
 from coterie.config.kinds import KINDS
-from coterie.core.keys import Key
-from coterie.core.objective import Objective
-from coterie.core.solver import Solver
-from coterie.core.task import Task, headline_of
+from coterie.core import Key, Objective, Solver, Task, headline_of
 from coterie.data import load_samples, make_partition, populate
 from coterie.data.population import DataOrigin, Population
 from coterie.data.samples import Targets

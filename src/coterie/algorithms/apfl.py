@@ -11,9 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from coterie.config.arguments import check_arguments, validated
-from coterie.core.own_model import LocalTraining, Own, OwnTrained
-from coterie.core.training import WithOwnModel
-from coterie.core.work import Train
+from coterie.core import LocalTraining, Own, OwnTrained, Train, WithOwnModel
 from coterie.methods.method import Method
 from coterie.rules.assigning import everyone
 

@@ -11,9 +11,8 @@ from pydantic import Field
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
+from coterie.core import Groups, Plan
 from coterie.core.describe import Epsilon
-from coterie.core.groups import Groups
-from coterie.core.plan import Plan
 from coterie.math.balanced import mediators
 from coterie.methods.method import Method
 from coterie.rules.chains import Histograms, Privacy, plan_of_chains

@@ -14,11 +14,7 @@ from torch import Tensor
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.config.schema import Count
-from coterie.core.arrays import BoolArray, FloatArray, IntArray
-from coterie.core.groups import Groups
-from coterie.core.keys import Key
-from coterie.core.plan import Plan
-from coterie.core.updates import Updates
+from coterie.core import BoolArray, FloatArray, Groups, IntArray, Key, Plan, Updates
 from coterie.math.clustering import kmeans
 from coterie.math.distances import l2
 from coterie.methods.method import Method

@@ -13,10 +13,7 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
-from coterie.core.arrays import BoolArray, IntArray
-from coterie.core.groups import NO_GROUP, Groups
-from coterie.core.plan import Plan
-from coterie.core.updates import Updates
+from coterie.core import NO_GROUP, BoolArray, Groups, IntArray, Plan, Updates
 from coterie.math.clustering import agglomerate, linkage_distance
 from coterie.math.similarity import Matrix, cosine
 from coterie.methods.method import Method

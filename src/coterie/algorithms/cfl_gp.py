@@ -13,9 +13,7 @@ from torch import Tensor
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.config.schema import Count
-from coterie.core.arrays import IntArray
-from coterie.core.groups import Groups
-from coterie.core.plan import Plan
+from coterie.core import Groups, IntArray, Plan
 from coterie.core.process import one_thread
 from coterie.math.clustering import kmeans
 from coterie.math.labellings import numbered_as_before

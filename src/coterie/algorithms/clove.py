@@ -10,11 +10,7 @@ import numpy as np
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.config.schema import Count
-from coterie.core.arrays import BoolArray, FloatArray, IntArray
-from coterie.core.groups import Groups
-from coterie.core.keys import Key
-from coterie.core.plan import Plan
-from coterie.core.work import Score
+from coterie.core import BoolArray, FloatArray, Groups, IntArray, Key, Plan, Score
 from coterie.math.clustering import kmeans
 from coterie.math.outliers import far_from_neighbours
 from coterie.methods.first_models import FirstModels

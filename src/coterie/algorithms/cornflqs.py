@@ -13,10 +13,7 @@ from pydantic import Field
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.config.schema import Count
-from coterie.core.arrays import BoolArray
-from coterie.core.groups import NO_GROUP, Groups
-from coterie.core.plan import Plan
-from coterie.core.updates import Updates
+from coterie.core import NO_GROUP, BoolArray, Groups, Plan, Updates
 from coterie.math.clustering import agglomerate
 from coterie.math.distances import l2
 from coterie.math.labellings import numbered_as_before

@@ -13,9 +13,8 @@ from pydantic import Field
 from torch import Tensor
 
 from coterie.config.arguments import check_arguments, validated
+from coterie.core import Train, WithOwnModel
 from coterie.core.own_model import Batch, LocalTraining, Own, OwnTrained
-from coterie.core.training import WithOwnModel
-from coterie.core.work import Train
 from coterie.methods.method import Method
 from coterie.rules.assigning import everyone
 

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 from coterie.config.arguments import validated
-from coterie.core.keep import KeepLayers
-from coterie.core.work import Train
+from coterie.core import KeepLayers, Train
 from coterie.methods.method import Method
 from coterie.rules.assigning import everyone
 from coterie.rules.weighing import evenly

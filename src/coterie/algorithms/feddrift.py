@@ -14,9 +14,7 @@ from torch import Tensor
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.config.schema import Count
-from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.groups import Groups
-from coterie.core.plan import Plan
+from coterie.core import FloatArray, Groups, IntArray, Plan
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.model_distances import mean_losses, models_alike

@@ -15,11 +15,7 @@ from pydantic import Field
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
-from coterie.core.arrays import IntArray
-from coterie.core.groups import Groups
-from coterie.core.keys import Key
-from coterie.core.plan import Plan
-from coterie.core.work import Train
+from coterie.core import Groups, IntArray, Key, Plan, Train
 from coterie.math.group_count import GroupCount, Most, estimate_notes
 from coterie.methods.first_models import FirstModels
 from coterie.methods.method import Method

@@ -10,9 +10,8 @@ from pydantic import Field
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
+from coterie.core import Groups, Plan
 from coterie.core.describe import Epsilon
-from coterie.core.groups import Groups
-from coterie.core.plan import Plan
 from coterie.math.balanced import (
     EqualKMeans,
     Growth,

@@ -11,10 +11,7 @@ from pydantic import Field
 from coterie.algorithms.fedem import TrainsComponents
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
-from coterie.core.groups import Groups
-from coterie.core.plan import Plan
-from coterie.core.training import Mixture
-from coterie.core.work import Train
+from coterie.core import Groups, Mixture, Plan, Train
 from coterie.methods.first_models import FirstModels
 from coterie.methods.method import Method
 from coterie.rules.assigning import Assign

@@ -8,9 +8,8 @@ from typing import Annotated
 from pydantic import Field
 
 from coterie.config.arguments import validated
-from coterie.core.keep import KeepLayers
+from coterie.core import KeepLayers, Train
 from coterie.core.training import Phase, Phases
-from coterie.core.work import Train
 from coterie.methods.method import Method
 from coterie.rules.assigning import everyone
 

@@ -11,10 +11,7 @@ from pydantic import Field
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
-from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.groups import Groups
-from coterie.core.plan import Plan
-from coterie.core.work import Score, Train
+from coterie.core import FloatArray, Groups, IntArray, Plan, Score, Train
 from coterie.methods.first_models import FirstModels
 from coterie.methods.method import Method, Need
 from coterie.objectives import proximal

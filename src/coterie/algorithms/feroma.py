@@ -14,11 +14,7 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
-from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.describe import Describe
-from coterie.core.groups import NO_GROUP, Groups
-from coterie.core.plan import Plan
-from coterie.core.updates import Updates
+from coterie.core import NO_GROUP, Describe, FloatArray, Groups, IntArray, Plan, Updates
 from coterie.math.distances import l2
 from coterie.math.similarity import Matrix
 from coterie.methods.method import Method

@@ -11,10 +11,7 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
-from coterie.core.arrays import IntArray
-from coterie.core.groups import Groups
-from coterie.core.plan import Plan
-from coterie.core.updates import Updates
+from coterie.core import Groups, IntArray, Plan, Updates
 from coterie.math.group_count import GroupCount, Most
 from coterie.methods.first_models import FirstModels
 from coterie.methods.method import Method

@@ -14,10 +14,7 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
-from coterie.core.arrays import IntArray
-from coterie.core.describe import Describe
-from coterie.core.groups import NO_GROUP, Groups
-from coterie.core.plan import Plan
+from coterie.core import NO_GROUP, Describe, Groups, IntArray, Plan
 from coterie.math.clustering import agglomerate
 from coterie.math.cuts import adaptive_radius
 from coterie.math.distances import l2

@@ -11,11 +11,7 @@ from pydantic import Field
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
-from coterie.core.arrays import FloatArray
-from coterie.core.groups import Groups
-from coterie.core.plan import Plan
-from coterie.core.updates import Updates
-from coterie.core.work import Score
+from coterie.core import FloatArray, Groups, Plan, Score, Updates
 from coterie.math.similarity import Matrix
 from coterie.methods.method import Method, Need
 from coterie.rules.assigning import Assign, everyone

@@ -10,9 +10,7 @@ from pydantic import Field
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
-from coterie.core.groups import Groups
-from coterie.core.plan import Plan
-from coterie.core.work import Score, Train
+from coterie.core import Groups, Plan, Score, Train
 from coterie.errors import ConfigError
 from coterie.math.group_count import GroupCount, Most
 from coterie.methods.first_models import FirstModels

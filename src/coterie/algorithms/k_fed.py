@@ -12,10 +12,7 @@ from torch import Tensor
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.config.schema import Count
-from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.describe import Describe
-from coterie.core.groups import Groups
-from coterie.core.plan import Plan
+from coterie.core import Describe, FloatArray, Groups, IntArray, Plan
 from coterie.errors import ConfigError
 from coterie.math.similarity import Matrix
 from coterie.methods.first_models import FirstModels

@@ -11,9 +11,7 @@ from pydantic import Field
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.config.schema import Count
-from coterie.core.arrays import IntArray
-from coterie.core.groups import Groups
-from coterie.core.plan import Plan
+from coterie.core import Groups, IntArray, Plan
 from coterie.methods.first_models import FirstModels
 from coterie.methods.method import Method
 

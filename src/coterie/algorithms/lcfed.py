@@ -15,12 +15,8 @@ from torch import Tensor
 from coterie.clients.round import Round
 from coterie.config.arguments import check_arguments, validated
 from coterie.config.schema import Count
-from coterie.core.groups import NO_GROUP, Groups
+from coterie.core import NO_GROUP, Groups, Plan, Train, Updates, WithOwnModel
 from coterie.core.own_model import LastPassLoss, LocalTraining, Own, OwnTrained
-from coterie.core.plan import Plan
-from coterie.core.training import WithOwnModel
-from coterie.core.updates import Updates
-from coterie.core.work import Train
 from coterie.math.clustering import kmeans
 from coterie.math.similarity import cosine
 from coterie.methods.method import Method

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from coterie.core.keep import KeepLayers
-from coterie.core.work import Train
+from coterie.core import KeepLayers, Train
 from coterie.methods.method import Method
 from coterie.rules.assigning import everyone
 

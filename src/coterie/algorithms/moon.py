@@ -12,11 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from coterie.config.arguments import check_arguments, validated
-from coterie.core.objective import Objective
-from coterie.core.own_model import LocalTraining, Own, OwnTrained
-from coterie.core.training import WithOwnModel
+from coterie.core import LocalTraining, Objective, Own, OwnTrained, Train, WithOwnModel
 from coterie.core.vectors import classifier_name
-from coterie.core.work import Train
 from coterie.methods.method import Method
 from coterie.rules.assigning import everyone
 

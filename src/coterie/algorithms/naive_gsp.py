@@ -15,10 +15,8 @@ from pydantic import Field
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
-from coterie.core.arrays import IntArray
+from coterie.core import NO_GROUP, Groups, IntArray, Plan
 from coterie.core.describe import Epsilon
-from coterie.core.groups import NO_GROUP, Groups
-from coterie.core.plan import Plan
 from coterie.math.balanced import groups_sampled, inter_cluster, random_equal_groups
 from coterie.methods.method import Method, Need
 from coterie.rules.chains import Histograms, Privacy, empty_plan, plan_of_chains

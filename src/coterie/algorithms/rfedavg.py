@@ -19,13 +19,8 @@ from pydantic import Field
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
-from coterie.core.arrays import FloatArray, IntArray
+from coterie.core import Epochs, FloatArray, FullGradient, Groups, IntArray, Key, Train, Updates
 from coterie.core.describe import Epsilon
-from coterie.core.groups import Groups
-from coterie.core.keys import Key
-from coterie.core.training import Epochs, FullGradient
-from coterie.core.updates import Updates
-from coterie.core.work import Train
 from coterie.math.clustering import kmeans
 from coterie.math.imbalance import (
     balancing,

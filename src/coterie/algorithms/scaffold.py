@@ -11,11 +11,7 @@ import torch
 from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.core.groups import Groups
-from coterie.core.own_model import LocalTraining, Own, OwnTrained
-from coterie.core.training import WithOwnModel
-from coterie.core.updates import Updates
-from coterie.core.work import Train
+from coterie.core import Groups, LocalTraining, Own, OwnTrained, Train, Updates, WithOwnModel
 from coterie.methods.method import Method
 from coterie.rules.assigning import everyone
 from coterie.rules.weighing import evenly

@@ -14,9 +14,7 @@ from torch import Tensor
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.config.schema import Count
-from coterie.core.arrays import IntArray
-from coterie.core.groups import NO_GROUP, Groups
-from coterie.core.plan import Plan
+from coterie.core import NO_GROUP, Groups, IntArray, Plan
 from coterie.math.clustering import pivot_clusters
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients

@@ -13,12 +13,8 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.config.arguments import check_arguments, validated
-from coterie.core.arrays import IntArray
-from coterie.core.groups import NO_GROUP, Groups
+from coterie.core import NO_GROUP, Groups, IntArray, Plan, Train, WithOwnModel
 from coterie.core.own_model import LocalTraining, Own, OwnTrained
-from coterie.core.plan import Plan
-from coterie.core.training import WithOwnModel
-from coterie.core.work import Train
 from coterie.math.similarity import Matrix, cosine
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients

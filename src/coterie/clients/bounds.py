@@ -22,11 +22,8 @@ from pydantic import Field
 from coterie.clients.robust_scale import FEW, Scale
 from coterie.config.arguments import check_record
 from coterie.config.schema import PYTHON_ONLY
+from coterie.core import Describe, Reply, Score, Train, Work, one_torch_thread
 from coterie.core.arrays import BoolArray, FloatArray, IntArray
-from coterie.core.describe import Describe
-from coterie.core.engine import Reply
-from coterie.core.process import one_torch_thread
-from coterie.core.work import Score, Train, Work
 
 # The field of a bounded reply with the samples as they were claimed.
 CLAIMED = "claimed"

@@ -17,14 +17,9 @@ from torch import Tensor
 from coterie.clients.bounds import Bounds
 from coterie.clients.ledger import Ledger
 from coterie.clients.validation import Expected, ReplyValidator, validator_for
-from coterie.core.arrays import IntArray, places_of
+from coterie.core import ClientStore, IntArray, Key, Layout, Served, Solver, places_of
 from coterie.core.engine import DriftReports, Engine, Late, Reply, SendsTogether, Simulated
-from coterie.core.keep import ClientStore
-from coterie.core.keys import Key
-from coterie.core.served import Served
-from coterie.core.solver import Solver
 from coterie.core.task import CORRECT, SumShapes, Task
-from coterie.core.vectors import Layout
 from coterie.core.work import Score, SelectGroup, Train, Work
 from coterie.data.population import Population
 

@@ -12,8 +12,7 @@ from pydantic import Field
 
 from coterie.config.arguments import check_record
 from coterie.config.schema import Count, Positive
-from coterie.core.arrays import IntArray
-from coterie.core.keys import Key
+from coterie.core import IntArray, Key
 
 SamplerName = Literal["uniform", "cover_then_uniform", "poisson"]
 

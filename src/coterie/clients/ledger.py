@@ -18,9 +18,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, UntypedStorage
 
-from coterie.core.arrays import IntArray
-from coterie.core.engine import Reply
-from coterie.core.keys import Key
+from coterie.core import IntArray, Key, Reply
 
 _FLOAT = 4  # bytes of a value on its way: float32, whatever it was computed in
 

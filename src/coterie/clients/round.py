@@ -8,13 +8,7 @@ from typing import Literal
 import numpy as np
 
 from coterie.clients.clients import Clients
-from coterie.core.arrays import BoolArray, IntArray
-from coterie.core.keys import Key
-from coterie.core.objective import Objective
-from coterie.core.solver import Solver
-from coterie.core.training import Epochs, Steps
-from coterie.core.vectors import Layout
-from coterie.core.work import Train
+from coterie.core import BoolArray, Epochs, IntArray, Key, Layout, Objective, Solver, Steps, Train
 
 
 @dataclass(frozen=True, slots=True)

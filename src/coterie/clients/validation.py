@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.core.arrays import IntArray
-from coterie.core.engine import Reply
+from coterie.core import IntArray, Reply, Score, Train, Work
 from coterie.core.task import KnowsPossibleSums
-from coterie.core.work import Score, Train, Work
 from coterie.data.population import Population
 
 Fields = Mapping[str, tuple[tuple[int, ...], str]]

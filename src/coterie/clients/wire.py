@@ -12,9 +12,7 @@ from typing import Any
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.core.describe import Describe
-from coterie.core.plan import ClientShares
-from coterie.core.task import CORRECT, SumShapes
+from coterie.core import CORRECT, ClientShares, Describe, SumShapes
 from coterie.core.training import (
     Budget,
     Epochs,

@@ -12,11 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.keys import Key
-from coterie.core.objective import Objective
-from coterie.core.solver import Solver
-from coterie.core.work import Train
+from coterie.core import FloatArray, IntArray, Key, Objective, Solver, Train
 from coterie.engines.simulation import ClientError
 from coterie.errors import ConfigError, CoterieError
 from coterie.local.device import Device

@@ -18,12 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.core.arrays import IntArray, places_of
-from coterie.core.engine import Engine, Reply
+from coterie.core import Engine, FullGradient, IntArray, Key, Reply, Score, Train, Work, places_of
 from coterie.core.keep import ClientStore, Keep, client_blocks
-from coterie.core.keys import Key
-from coterie.core.training import FullGradient
-from coterie.core.work import Score, Train, Work
 
 
 class KeepingEngine:

@@ -17,10 +17,8 @@ import torch
 from torch import Tensor
 
 from coterie.clients.validation import Expected, ReplyValidator
-from coterie.core.arrays import BoolArray, IntArray, places_of
-from coterie.core.engine import Engine, Reply
+from coterie.core import BoolArray, Engine, IntArray, Key, Reply, Score, Train, Work, places_of
 from coterie.core.keep import ClientStore, Keep, Vectors, client_blocks
-from coterie.core.keys import Key
 from coterie.core.own_model import (
     Adapts,
     LocalTraining,
@@ -32,7 +30,6 @@ from coterie.core.own_model import (
     join_own,
     split_own,
 )
-from coterie.core.work import Score, Train, Work
 from coterie.engines.simulation import least_loss_choices
 
 

@@ -18,13 +18,7 @@ from torch import Tensor, nn
 from coterie.clients.clients import Clients, ClientStores, ModelShape
 from coterie.clients.validation import validator_for
 from coterie.config import registry
-from coterie.core.arrays import IntArray
-from coterie.core.engine import Engine
-from coterie.core.keep import ClientStore
-from coterie.core.keys import Key
-from coterie.core.solver import Solver
-from coterie.core.task import Task
-from coterie.core.work import Train
+from coterie.core import ClientStore, Engine, IntArray, Key, Solver, Task, Train
 from coterie.data.population import Population
 from coterie.engines.keeping import KeepingEngine, RememberingEngine
 from coterie.engines.own_models import OwnModelEngine

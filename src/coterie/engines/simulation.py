@@ -18,10 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.core.arrays import BoolArray, FloatArray, IntArray, places_of
-from coterie.core.describe import Describe
-from coterie.core.engine import Reply
-from coterie.core.keys import Key
+from coterie.core import BoolArray, Describe, FloatArray, IntArray, Key, Reply, places_of
 from coterie.core.plan import SampleWeights
 from coterie.core.process import threads
 from coterie.core.training import Mixture, WeightedSamples

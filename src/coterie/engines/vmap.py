@@ -23,11 +23,7 @@ import torch
 from torch import Tensor
 from torch.random import fork_rng
 
-from coterie.core.arrays import IntArray
-from coterie.core.describe import Describe
-from coterie.core.engine import Reply
-from coterie.core.keys import Key
-from coterie.core.objective import Objective
+from coterie.core import Describe, IntArray, Key, Objective, Reply
 from coterie.core.process import one_thread, one_torch_thread
 from coterie.core.work import Deliver, Score, SelectGroup, Train
 from coterie.engines.blocks import Cohort, make_blocks

@@ -23,12 +23,9 @@ from coterie.config.choice_tables import (
 from coterie.config.kinds import KINDS
 from coterie.config.problems import Problem, refuse
 from coterie.config.schema import to_plain
+from coterie.core import Objective, OwnModel, Solver, Task
 from coterie.core.availability import Availability
-from coterie.core.objective import Objective
-from coterie.core.own_model import OwnModel
 from coterie.core.reply_times import ReplyTimes
-from coterie.core.solver import Solver
-from coterie.core.task import Task
 from coterie.data.population import Population
 from coterie.data.shifts import Shift
 from coterie.engines import Attack

@@ -12,9 +12,7 @@ from coterie.config import registry
 from coterie.config.choice_tables import ChoiceTable
 from coterie.config.kinds import KINDS
 from coterie.config.problems import Problem, refuse
-from coterie.core.objective import Objective
-from coterie.core.own_model import OwnModel
-from coterie.core.task import Task
+from coterie.core import Objective, OwnModel, Task
 from coterie.data.population import Population
 from coterie.engines import Attack
 from coterie.experiment.experiment import CHOICES, Experiment, record_types

@@ -9,10 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.describe import Describe
-from coterie.core.keys import Key
-from coterie.core.process import one_library_thread
+from coterie.core import Describe, FloatArray, IntArray, Key, one_library_thread
 from coterie.data.population import Population
 from coterie.local.statistics import LatentMoments, centres, centres_of, leading, subspaces
 

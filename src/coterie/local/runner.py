@@ -14,14 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.describe import Describe
-from coterie.core.engine import Reply
-from coterie.core.keys import Key
-from coterie.core.plan import ClientShares
-from coterie.core.solver import Solver
+from coterie.core import ClientShares, Describe, FloatArray, IntArray, Key, Layout, Reply, Solver
 from coterie.core.task import Task, has_squared_error, is_classes, with_smoothing
-from coterie.core.vectors import Layout
 from coterie.core.work import Deliver, Score, SelectGroup, Train
 from coterie.data.population import Population, Split
 from coterie.local.describe import describe, reported_sizes

@@ -12,11 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.describe import Describe
-from coterie.core.keys import Key
-from coterie.core.process import one_library_thread
-from coterie.core.vectors import Layout, state_dict
+from coterie.core import Describe, FloatArray, IntArray, Key, Layout, one_library_thread, state_dict
 from coterie.data.population import Population
 from coterie.errors import ConfigError
 from coterie.local.training.batches import convolves

@@ -15,10 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from coterie.core.arrays import IntArray
-from coterie.core.groups import NO_GROUP
-from coterie.core.keys import Key
-from coterie.core.process import one_library_thread
+from coterie.core import NO_GROUP, IntArray, Key, one_library_thread
 from coterie.math.similarity import Matrix
 from coterie.math.transport import SOLVERS, Exact, integer_costs
 

@@ -8,9 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from coterie.core.arrays import BoolArray, FloatArray, IntArray
-from coterie.core.keys import Key
-from coterie.core.process import one_library_thread
+from coterie.core import BoolArray, FloatArray, IntArray, Key, one_library_thread
 from coterie.math.cuts import (
     by_first_appearance,
     cut_after,

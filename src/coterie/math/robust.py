@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.keys import Key
+from coterie.core import FloatArray, IntArray, Key
 
 # RFA stops the denominator of Weiszfeld's weights here, as a share of the typical distance.
 _SMALL = 1e-6

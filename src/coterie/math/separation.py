@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.keys import Key
+from coterie.core import FloatArray, IntArray, Key
 from coterie.math.clustering import kmeans, scatter
 from coterie.math.similarity import Matrix, cosine, edc_embedding
 

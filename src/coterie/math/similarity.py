@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.core.arrays import IntArray
-from coterie.core.process import one_torch_thread
+from coterie.core import IntArray, one_torch_thread
 
 Matrix = NDArray[np.float64]
 

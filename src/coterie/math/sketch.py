@@ -11,8 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from coterie.core.keys import Key
-from coterie.core.process import one_torch_thread
+from coterie.core import Key, one_torch_thread
 
 # Coordinates whose random numbers are held at once: a matrix [d, q] of a large model would not fit.
 _BLOCK = 4096

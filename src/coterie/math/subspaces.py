@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from coterie.core.arrays import IntArray
-from coterie.core.process import one_library_thread
+from coterie.core import IntArray, one_library_thread
 from coterie.math.distances import snap_to_one, symmetrise
 from coterie.math.similarity import Matrix
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 from coterie.clients.round import Round
-from coterie.core.groups import Groups
-from coterie.core.served import Served
+from coterie.core import Groups, Served
 from coterie.errors import ConfigError
 from coterie.methods.buffered import Buffered
 from coterie.methods.first_models import InitialModels

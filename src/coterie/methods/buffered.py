@@ -15,12 +15,8 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.config.arguments import check_arguments
-from coterie.core.arrays import BoolArray, FloatArray, IntArray
-from coterie.core.groups import Groups
-from coterie.core.plan import Plan
+from coterie.core import BoolArray, FloatArray, Groups, IntArray, Plan, Served, Updates
 from coterie.core.reply_times import ReplyTimes
-from coterie.core.served import Served
-from coterie.core.updates import Updates
 from coterie.errors import ConfigError
 from coterie.methods.first_models import InitialModels
 from coterie.methods.method import Clustered, Method, move_models, training_notes

@@ -8,15 +8,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from coterie.core.groups import Groups
-from coterie.core.keep import KeepLayers
-from coterie.core.keys import Key
+from coterie.core import Groups, KeepLayers, Key, Layout, Phases, Solver, Task, Train, is_classes
 from coterie.core.objective import Reshaping
-from coterie.core.solver import Solver
-from coterie.core.task import Task, is_classes
-from coterie.core.training import Phases
-from coterie.core.vectors import Layout
-from coterie.core.work import Train
 from coterie.errors import ConfigError
 from coterie.methods.algorithm import Algorithm, method_of, with_method
 from coterie.methods.method import Method

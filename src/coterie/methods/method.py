@@ -11,14 +11,9 @@ import numpy as np
 import torch
 
 from coterie.clients.round import Round
-from coterie.core.groups import NO_GROUP, Groups
-from coterie.core.keep import Keep
+from coterie.core import NO_GROUP, Groups, Keep, Plan, Served, Train, one_torch_thread
 from coterie.core.own_model import serves_as_sent
-from coterie.core.plan import Plan
-from coterie.core.process import one_torch_thread
-from coterie.core.served import Served
 from coterie.core.updates import Updates, mean_discrepancy
-from coterie.core.work import Train
 from coterie.methods.first_models import FirstModels, InitialModels
 from coterie.rules.assigning import Assign, Serve, by_group
 from coterie.rules.inter_group import InterGroup, pull_shared

@@ -11,11 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from coterie.config.problems import Problem, refuse
-from coterie.core.keep import KeepLayers
-from coterie.core.objective import Objective
+from coterie.core import KeepLayers, Layout, Objective, Solver
 from coterie.core.own_model import LocalTraining, Own, OwnModel, OwnTrained
-from coterie.core.solver import Solver
-from coterie.core.vectors import Layout
 from coterie.local.training.optimizers import memory_size
 from coterie.methods.algorithm import Algorithm, method_of, with_method
 from coterie.methods.buffered import Buffered, Buffering

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from coterie.core.arrays import FloatArray
+from coterie.core import FloatArray, Task
 from coterie.core.objective import CrossEntropy, Objective, TaskLoss
-from coterie.core.task import Task
 from coterie.errors import ConfigError
 
 

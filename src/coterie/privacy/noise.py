@@ -19,13 +19,7 @@ import torch
 from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.groups import Groups
-from coterie.core.keys import Key
-from coterie.core.plan import Plan
-from coterie.core.process import one_torch_thread
-from coterie.core.updates import Updates
-from coterie.core.work import Train
+from coterie.core import FloatArray, Groups, IntArray, Key, Plan, Train, Updates, one_torch_thread
 from coterie.math.similarity import Matrix
 from coterie.rules.assigning import Assign, PlacesClients
 from coterie.rules.training import train

@@ -20,11 +20,7 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.config.arguments import check_arguments
-from coterie.core.arrays import BoolArray, FloatArray, IntArray
-from coterie.core.groups import Groups
-from coterie.core.keys import Key
-from coterie.core.plan import Plan
-from coterie.core.updates import Updates
+from coterie.core import BoolArray, FloatArray, Groups, IntArray, Key, Plan, Updates
 from coterie.math.similarity import Matrix
 from coterie.methods.algorithm import Algorithm, method_of
 from coterie.methods.method import Method

@@ -16,10 +16,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from coterie.clients.round import Round
-from coterie.core.arrays import IntArray
-from coterie.core.groups import Groups
-from coterie.core.keys import Key
-from coterie.core.process import one_torch_thread
+from coterie.core import Groups, IntArray, Key, one_torch_thread
 from coterie.errors import ConfigError
 from coterie.privacy.noise import clipped_sums, gaussian, lengths_of
 from coterie.rules.assigning import Assign

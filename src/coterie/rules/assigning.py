@@ -11,9 +11,7 @@ import torch
 from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.core.groups import Groups
-from coterie.core.plan import Plan
-from coterie.core.served import Served
+from coterie.core import Groups, Plan, Served
 
 Assign = Callable[[Groups, Round], tuple[Groups, Plan]]
 Serve = Callable[[Groups], Served]

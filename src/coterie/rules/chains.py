@@ -13,10 +13,7 @@ import numpy as np
 import torch
 
 from coterie.clients.round import Round
-from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.describe import Describe
-from coterie.core.groups import Groups
-from coterie.core.plan import Plan
+from coterie.core import Describe, FloatArray, Groups, IntArray, Plan
 from coterie.math.similarity import Matrix
 
 Privacy = Literal["none", "discrete_laplace", "randomised_response"]

@@ -11,13 +11,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 
 from coterie.clients.round import Round
-from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.describe import Describe
-from coterie.core.engine import Reply
-from coterie.core.groups import Groups
-from coterie.core.plan import Plan
-from coterie.core.updates import Updates
-from coterie.core.work import Score
+from coterie.core import Describe, FloatArray, Groups, IntArray, Plan, Reply, Score, Updates
 from coterie.math.imbalance import adaptive_threshold, cluster_imbalance, imbalance_floor
 from coterie.rules.assigning import everyone
 

@@ -16,11 +16,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from coterie.clients.round import Round
-from coterie.core.arrays import BoolArray, IntArray
-from coterie.core.engine import Reply
-from coterie.core.groups import Groups
-from coterie.core.keys import Key
-from coterie.core.work import Train
+from coterie.core import BoolArray, Groups, IntArray, Key, Reply, Train
 from coterie.errors import ConfigError, QuorumError
 from coterie.math.clustering import complete_linkage, kmeans
 from coterie.math.distances import cosine_distance

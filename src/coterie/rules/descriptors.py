@@ -7,9 +7,7 @@ import torch
 from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.core.arrays import IntArray
-from coterie.core.describe import Describe
-from coterie.core.engine import Reply
+from coterie.core import Describe, IntArray, Reply
 from coterie.math.distances import l2
 from coterie.math.similarity import Matrix
 from coterie.rules.signatures import SignatureMemory

@@ -11,8 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from coterie.core.groups import Groups
-from coterie.core.keep import Keep
+from coterie.core import Groups, Keep
 
 Rule = Literal["normalized_difference", "normalized_model", "convex"]
 InterGroup = Callable[[Groups], Groups]

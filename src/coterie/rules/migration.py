@@ -17,10 +17,7 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.config.arguments import check_arguments
-from coterie.core.arrays import BoolArray, FloatArray, IntArray
-from coterie.core.describe import Describe
-from coterie.core.groups import NO_GROUP, Groups
-from coterie.core.plan import Plan
+from coterie.core import NO_GROUP, BoolArray, Describe, FloatArray, Groups, IntArray, Plan
 from coterie.errors import ConfigError
 from coterie.rules.assigning import Assign, PlacesClients
 

@@ -9,10 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.core.arrays import BoolArray, FloatArray, IntArray
-from coterie.core.groups import NO_GROUP
-from coterie.core.keys import Key
-from coterie.core.work import Score
+from coterie.core import NO_GROUP, BoolArray, FloatArray, IntArray, Key, Score
 from coterie.math.clustering import agglomerate, pivot_clusters
 from coterie.math.cuts import by_first_appearance
 from coterie.math.outliers import far_from_neighbours

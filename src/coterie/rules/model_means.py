@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from coterie.core.arrays import IntArray
-from coterie.core.groups import NO_GROUP, Groups
+from coterie.core import NO_GROUP, Groups, IntArray
 
 
 def merge_groups(groups: Groups, merged: IntArray, clients: IntArray) -> Groups:

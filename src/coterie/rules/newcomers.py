@@ -15,10 +15,7 @@ import torch
 from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.core.arrays import BoolArray, IntArray
-from coterie.core.describe import Describe
-from coterie.core.groups import NO_GROUP, Groups
-from coterie.core.work import Score, SelectGroup, Train
+from coterie.core import NO_GROUP, BoolArray, Describe, Groups, IntArray, Score, SelectGroup, Train
 from coterie.math.similarity import nearest_direction
 from coterie.rules.assigning import Assign
 from coterie.rules.cold_start import DirectionMemory, Pretraining, has_direction

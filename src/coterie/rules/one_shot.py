@@ -13,10 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.core.arrays import BoolArray, FloatArray, IntArray
-from coterie.core.describe import Describe
-from coterie.core.groups import NO_GROUP, Groups
-from coterie.core.plan import Plan
+from coterie.core import NO_GROUP, BoolArray, Describe, FloatArray, Groups, IntArray, Plan
 from coterie.errors import ConfigError
 from coterie.math.clustering import (
     Automatic,

@@ -20,11 +20,7 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
-from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.groups import Groups
-from coterie.core.plan import Plan
-from coterie.core.process import one_torch_thread
-from coterie.core.updates import Updates
+from coterie.core import FloatArray, Groups, IntArray, Plan, Updates, one_torch_thread
 from coterie.errors import ConfigError
 from coterie.math import robust
 from coterie.math.similarity import Matrix

@@ -15,11 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.core.arrays import BoolArray, FloatArray, IntArray
-from coterie.core.describe import Describe
-from coterie.core.keys import Key
-from coterie.core.vectors import Layout
-from coterie.core.work import Train
+from coterie.core import BoolArray, Describe, FloatArray, IntArray, Key, Layout, Train
 from coterie.errors import ConfigError
 from coterie.math.clustering import Linkage, linkage_distance
 from coterie.math.distances import cosine_distance, l1, l2

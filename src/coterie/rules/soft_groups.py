@@ -13,12 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coterie.clients.round import Round
-from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.groups import Groups
-from coterie.core.plan import Plan
-from coterie.core.served import Served
-from coterie.core.updates import Updates
-from coterie.core.work import Train
+from coterie.core import FloatArray, Groups, IntArray, Plan, Served, Train, Updates
 from coterie.math.similarity import Matrix
 from coterie.rules.assigning import by_group
 

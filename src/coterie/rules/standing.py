@@ -18,10 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.groups import NO_GROUP, Groups
-from coterie.core.keys import Key
-from coterie.core.updates import Updates
+from coterie.core import NO_GROUP, FloatArray, Groups, IntArray, Key, Updates
 from coterie.math.robust import smoothed_weiszfeld
 
 # Numbers that are kept of an update: its cosine to another one is then known to about 0.06.

@@ -16,10 +16,7 @@ import torch
 from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.core.arrays import IntArray
-from coterie.core.groups import Groups
-from coterie.core.plan import Plan
-from coterie.core.work import Score
+from coterie.core import Groups, IntArray, Plan, Score
 from coterie.math.group_count import GroupCount, estimate_groups, estimate_notes
 from coterie.rules.assigning import Assign, PlacesClients
 from coterie.rules.cold_start import DirectionMemory, GroupColdStart, enough_to_count

@@ -11,14 +11,9 @@ from torch import Tensor
 
 from coterie.clients.bounds import CLAIMED
 from coterie.clients.round import Round
+from coterie.core import ClientShares, Groups, Plan, Reply, Train, Updates, one_torch_thread
 from coterie.core.arrays import FloatArray, IntArray, places_of
-from coterie.core.engine import Reply
-from coterie.core.groups import Groups
 from coterie.core.own_model import SendsBeside
-from coterie.core.plan import ClientShares, Plan
-from coterie.core.process import one_torch_thread
-from coterie.core.updates import Updates
-from coterie.core.work import Train
 
 WeightOf = Callable[[FloatArray], FloatArray]
 

@@ -15,12 +15,8 @@ import torch
 from torch import Tensor
 
 from coterie.clients.round import Round
+from coterie.core import Groups, Plan, Train, Updates, one_torch_thread
 from coterie.core.arrays import BoolArray, FloatArray, IntArray, empty_mapping
-from coterie.core.groups import Groups
-from coterie.core.plan import Plan
-from coterie.core.process import one_torch_thread
-from coterie.core.updates import Updates
-from coterie.core.work import Train
 from coterie.math.similarity import Matrix
 from coterie.rules.training import is_large, train, train_by_blocks
 

@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from coterie.config.arguments import validated
-from coterie.core.arrays import BoolArray, FloatArray
-from coterie.core.task import Added, Metric, Sums, SumShapes, at_most, ratio
+from coterie.core import Added, BoolArray, FloatArray, Metric, Sums, SumShapes, at_most, ratio
 from coterie.errors import DataError
 from coterie.headline import Headline
 

@@ -13,10 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from coterie.config.problems import Problem, refuse
-from coterie.core.arrays import FloatArray, IntArray, places_of
-from coterie.core.engine import Engine, Reply
-from coterie.core.keys import Key
-from coterie.core.work import Train, Work
+from coterie.core import Engine, FloatArray, IntArray, Key, Reply, Train, Work, places_of
 from coterie.data.population import Population
 from coterie.errors import ConfigError
 

@@ -15,8 +15,7 @@ import numpy as np
 from pydantic import Field
 
 from coterie.config.arguments import validated
-from coterie.core.arrays import FloatArray
-from coterie.core.keys import Key
+from coterie.core import FloatArray, Key
 from coterie.engines.attacks.attack import Attack, Factor, Ids, Share
 
 

@@ -15,10 +15,7 @@ from flwr.serverapp import Grid
 from torch import Tensor
 
 from coterie.clients import wire
-from coterie.core.arrays import IntArray
-from coterie.core.engine import Reply
-from coterie.core.keys import Key
-from coterie.core.work import SelectGroup, Work
+from coterie.core import IntArray, Key, Reply, SelectGroup, Work
 from coterie.engines.flower.exchange import (
     ExchangeObserver,
     FirstReplies,

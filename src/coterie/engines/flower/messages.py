@@ -19,9 +19,7 @@ from torch import Tensor
 
 from coterie.clients import wire
 from coterie.clients.identity import Identity
-from coterie.core.plan import ClientShares
-from coterie.core.task import SumShapes
-from coterie.core.work import Train
+from coterie.core import ClientShares, SumShapes, Train
 from coterie.errors import ConfigError
 
 NOTE = "coterie"  # the record of a message with words and numbers

@@ -15,12 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.clients import wire
-from coterie.core.arrays import IntArray
-from coterie.core.describe import Describe
-from coterie.core.engine import Reply
-from coterie.core.keys import Key
-from coterie.core.plan import ClientShares
-from coterie.core.training import Mixture
+from coterie.core import ClientShares, Describe, IntArray, Key, Mixture, Reply
 from coterie.core.work import Score, SelectGroup, Train, Work
 from coterie.engines.flower.inbox import ReplyLimit, reply_limit
 from coterie.engines.flower.messages import FIELDS, NOTE, SHARES, part_name, read_array

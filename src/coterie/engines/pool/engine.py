@@ -28,12 +28,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.core.arrays import IntArray
-from coterie.core.describe import Describe
-from coterie.core.engine import Reply
-from coterie.core.keys import Key
+from coterie.core import Deliver, Describe, IntArray, Key, Reply, Score, SelectGroup, Train
 from coterie.core.process import cores, one_torch_thread
-from coterie.core.work import Deliver, Score, SelectGroup, Train
 from coterie.data.population import Population
 from coterie.engines.pool.processes import WorkerPool, start_method
 from coterie.engines.pool.worker import PartJob, PoolJob

@@ -14,11 +14,8 @@ from multiprocessing.connection import Connection
 import torch
 from torch import Tensor
 
-from coterie.core.arrays import IntArray
-from coterie.core.engine import Reply
-from coterie.core.keys import Key
+from coterie.core import IntArray, Key, Reply, Score, Train
 from coterie.core.process import allowed_cores, keep_freed_memory, one_library_thread, threads
-from coterie.core.work import Score, Train
 from coterie.engines.pool.sharing import Shared, unpack_arguments
 from coterie.engines.simulation import failure_line
 from coterie.local import LocalRunner

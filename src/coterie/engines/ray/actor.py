@@ -23,12 +23,8 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
-from coterie.core.arrays import IntArray
-from coterie.core.keys import Key
+from coterie.core import IntArray, Key, Score, Solver, Task, Train
 from coterie.core.process import keep_freed_memory, threads
-from coterie.core.solver import Solver
-from coterie.core.task import Task
-from coterie.core.work import Score, Train
 from coterie.engines.blocks import Blocks, Cohort, make_blocks
 from coterie.engines.simulation import ClientError, failure_line
 from coterie.errors import CoterieError

@@ -24,10 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.core.arrays import IntArray
-from coterie.core.engine import Reply
-from coterie.core.keys import Key
-from coterie.core.work import Train
+from coterie.core import IntArray, Key, Reply, Train
 from coterie.data.population import Population
 from coterie.engines.ray.actor import ActorJob, ActorOptions
 from coterie.engines.ray.cluster import Cluster

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from ray.exceptions import RayError
 from torch import Tensor
 
-from coterie.core.arrays import IntArray
-from coterie.core.work import Score
+from coterie.core import IntArray, Score
 from coterie.data.population import Population
 from coterie.engines.ray.actor import ScoreJob
 from coterie.engines.ray.members import Members

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.work import Score
+from coterie.core import FloatArray, IntArray, Score
 from coterie.data.lazy import KEEP
 
 _Name = tuple[object, ...]

@@ -10,10 +10,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from coterie.core.arrays import IntArray
-from coterie.core.task import Added, Task
+from coterie.core import Added, IntArray, Score, Task
 from coterie.core.vectors import Layout, bind
-from coterie.core.work import Score
 from coterie.local.scoring.samples import ClientSamples, PerSample, concatenated, on_cpu
 from coterie.local.training.batches import channels_last, convolves
 

@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from coterie.core.arrays import FloatArray, IntArray
+from coterie.core import FloatArray, IntArray, Score
 from coterie.core.task import CORRECT, CountsClasses, Task, is_classes
-from coterie.core.work import Score
 from coterie.data.population import Population, Split
 from coterie.local.scoring.compiled import CompiledScorer
 from coterie.local.scoring.kept import KeptScores

@@ -22,11 +22,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.keys import Key
-from coterie.core.objective import Objective
+from coterie.core import FloatArray, IntArray, Key, Layout, Objective
 from coterie.core.solver import TAKEN_BY_ALL, Solver
-from coterie.core.vectors import Layout
 from coterie.errors import ConfigError
 from coterie.local.device import Device, Precision, autocast
 from coterie.local.training.batches import BatchSchedule, TrainingSamples

@@ -12,11 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coterie.core.arrays import IntArray
+from coterie.core import IntArray, Key, Solver
 from coterie.core.augment import augmented
-from coterie.core.keys import Key
 from coterie.core.own_model import Batch
-from coterie.core.solver import Solver
 
 _CACHED = 2**18  # bytes that stay in a processor's second cache beside a network
 _MOST_SHUFFLED = 2**14  # numbers of samples that are shuffled at once

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coterie.core.solver import Solver
-from coterie.core.vectors import Layout
+from coterie.core import Layout, Solver
 
 
 class ModelBuffers:

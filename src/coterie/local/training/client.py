@@ -13,13 +13,11 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
+from coterie.core import Objective, Solver, Train
 from coterie.core.keys import Key, keyed_torch
-from coterie.core.objective import Objective
 from coterie.core.own_model import Batch, OwnTrained, checked_vector, join_own, split_own
-from coterie.core.solver import Solver
 from coterie.core.training import Phases, WeightedSamples, WithOwnModel
 from coterie.core.vectors import Layout, bind, copy_module
-from coterie.core.work import Train
 from coterie.errors import ConfigError
 from coterie.local.training.batches import TrainingSamples, channels_last, minibatches
 from coterie.local.training.compiled import CompiledTrainer

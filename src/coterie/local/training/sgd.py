@@ -8,11 +8,10 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from coterie.core.keep import Keep
+from coterie.core import Keep, Solver
 from coterie.core.keys import Key, keyed_torch
 from coterie.core.objective import Objective, check_loss
 from coterie.core.own_model import Batch
-from coterie.core.solver import Solver
 from coterie.core.vectors import Layout, bind, copy_module, training_mode
 from coterie.local.device import Device, autocast
 from coterie.local.training.batches import TrainingSamples, convolves, minibatches

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from coterie.core.arrays import IntArray
-from coterie.core.vectors import Layout
+from coterie.core import IntArray, Layout
 
 # Channels in times channels out, beyond which torch's convolutions are as fast as compiled code:
 # more than LeNet-5 and RFedAvg's CNN have, which gain, less than MNIST's CNN of 32 and 64.

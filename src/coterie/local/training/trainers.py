@@ -7,9 +7,8 @@ import copy
 
 from torch import nn
 
-from coterie.core.keep import Keep
+from coterie.core import Keep, Solver
 from coterie.core.objective import AddsToTask, Objective, is_cross_entropy, is_squared_error
-from coterie.core.solver import Solver
 from coterie.core.vectors import Layout, copy_module
 from coterie.errors import ConfigError
 from coterie.local.device import Device
