@@ -77,11 +77,7 @@ class Round:
         return self.clients.layout
 
     def trainable(self, population: int) -> IntArray:
-        """The clients that are present and hold training samples, ascending.
-
-        Args:
-            population: number of clients ``N``.
-        """
+        """The clients that are present and hold training samples, ascending."""
         if self.can_train is None:
             return np.arange(population)
         return np.flatnonzero(self.can_train)

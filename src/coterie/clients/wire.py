@@ -88,9 +88,6 @@ def dumps(work: Work, local: Train) -> str:
     """A work record as JSON. What a client knows from the run's configuration is no part of it, nor
     are the shares of clients: these travel in each client's own message.
 
-    Args:
-        local: the training of the run's method.
-
     Raises:
         ConfigError: if the work is a training by other rules than those of the run's method.
     """

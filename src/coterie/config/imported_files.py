@@ -43,10 +43,6 @@ def imported_files(name: str, searched: Sequence[str]) -> tuple[Path, ...]:
     Left out are the module's own files, the standard library, installed packages and Coterie.
     Imports in functions count, too. What is imported by a name that is made while the code runs
     (``importlib.import_module``, ``exec``) is not seen.
-
-    Args:
-        name: of the module, with dots.
-        searched: folders where top-level modules are looked for, in this order.
     """
     first = list(_found(name, searched))
     own = {module.file for module in first}

@@ -190,10 +190,6 @@ def _refused(optimizer: str, option: str, value: Any) -> str:
 def schedule_problems(place: Place, schedule: Mapping[str, Any]) -> list[Problem]:
     """What is wrong between the options of a schedule.
 
-    Args:
-        place: of the table, empty for arguments of Python.
-        schedule: the table, not validated.
-
     Example:
         >>> print(schedule_problems((), {"kind": "cosine", "every": 3})[0].line())
         every: of kind 'step', got 3; expected no such key with kind 'cosine'

@@ -21,14 +21,7 @@ from coterie.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """An entry point of another package.
-
-    Args:
-        name: of the choice that it adds.
-        group: of entry points, ``coterie.algorithms`` for instance.
-        package: that it comes with.
-        entry_point: which imports it.
-    """
+    """An entry point of another package."""
 
     name: str
     group: str
@@ -75,10 +68,6 @@ def find_plugins(group: str, builtin: frozenset[str]) -> Plugins:
 
     A name that Coterie has itself, or that two packages have, is refused: which of them a
     configuration means would depend on what else is installed.
-
-    Args:
-        group: of entry points.
-        builtin: the names that Coterie has itself.
     """
     # A list for each name: which of two packages comes first depends on the order of `sys.path`.
     by_name: dict[str, list[Plugin]] = {}

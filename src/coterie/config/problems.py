@@ -53,13 +53,7 @@ def refuse(*found: Problem) -> NoReturn:
 def problems(
     error: ValidationError, raw: Mapping[str, Any], model: type[BaseModel]
 ) -> list[Problem]:
-    """Every error of a validation, one problem per key path.
-
-    Args:
-        error: what pydantic raised.
-        raw: the tables that were validated.
-        model: the model that they were validated by.
-    """
+    """Every error of a validation, one problem per key path."""
     found: dict[str, Problem] = {}
     for one in error.errors(include_url=False, include_context=False):
         problem = _problem(one, _path(one, raw), raw, model)

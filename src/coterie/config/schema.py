@@ -161,11 +161,7 @@ PYTHON_ONLY: Mapping[str, Any] = {"in_tables": False}
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Marks a text that must be a registered name; which names there are is known at run time.
-
-    Args:
-        names: that are registered.
-    """
+    """Marks a text that must be a registered name; which names there are is known at run time."""
 
     names: Callable[[], tuple[str, ...]]
 
@@ -278,10 +274,6 @@ def without_objects(
     record: type[Any], values: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The values of a record's fields as its table has them, and those that no file can hold.
-
-    Args:
-        record: whose fields they are.
-        values: by name.
 
     Example:
         >>> @dataclass(frozen=True)

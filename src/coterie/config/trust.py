@@ -52,11 +52,6 @@ class NamedCode:
 def require_trust(folder: Path, tables: Mapping[str, Any], *, trusted: bool) -> None:
     """Refuse the configuration of a run folder that names code, unless the user trusts it.
 
-    Args:
-        folder: of the run.
-        tables: its configuration.
-        trusted: whether the user says so now, which is remembered.
-
     Raises:
         ConfigError: naming what would run.
     """

@@ -28,9 +28,6 @@ class KeepingEngine:
     A client's stored coordinates replace those of every model it is sent, for training and for
     evaluation. Work without ``keep`` passes through as it is, and so does every evaluation until a
     client has stored something: a run that keeps nothing pays for two comparisons a request.
-
-    Args:
-        engine: trains whole models: serial, pool, vmap or Ray.
     """
 
     def __init__(self, engine: Engine, store: ClientStore | None = None) -> None:
@@ -118,11 +115,7 @@ class KeepingEngine:
         return torch.from_numpy(starts), rows
 
     def served_models(self, ids: IntArray, models: Tensor, which: IntArray) -> Tensor:
-        """The models of some clients with what each keeps in them, float32 ``[n, d]``.
-
-        Args:
-            which: int64 ``[n]``, the row of ``models`` that each client is sent.
-        """
+        """The models of some clients with what each keeps in them, float32 ``[n, d]``."""
         if self.store.keep is None:
             return models[torch.from_numpy(which)]
         return self._starts(self.store.keep, ids, models, which)[0]

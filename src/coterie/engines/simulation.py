@@ -265,11 +265,7 @@ class SimulationEngine(ABC):
 
 
 def least_loss_choices(scored: Sequence[Reply], ids: IntArray, which: IntArray) -> IntArray:
-    """The model with the least loss for each client, as a column of ``which``, int64 ``[n]``.
-
-    Args:
-        scored: the losses of the models on the clients' training sets.
-    """
+    """The model with the least loss for each client, as a column of ``which``, int64 ``[n]``."""
     loss = np.zeros(which.shape)
     # Placed by client: an engine may answer in several parts, in any order.
     for reply in scored:

@@ -24,12 +24,7 @@ EVERY_ENGINE = ("workers", "round_timeout")
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The numbers of a configuration that is not validated.
-
-    Args:
-        tables: of the file.
-        model: of the configuration, which has the defaults.
-    """
+    """The numbers of a configuration that is not validated."""
 
     tables: Mapping[str, Any]
     model: type[BaseModel]

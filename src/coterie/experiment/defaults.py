@@ -35,10 +35,6 @@ def fit_defaults(experiment: Experiment, clients: int) -> Experiment:
     ``train.clients_per_round`` becomes at most all clients. ``algorithm.alpha`` becomes at most
     ``clients // groups``, so that a cold start asks all clients where it would ask for more.
 
-    Args:
-        experiment: to be fitted.
-        clients: how many there are.
-
     Example:
         >>> tables = {"data": {"source": "digits", "partition": {"kind": "natural", "column": "c"}},
         ...           "model": {"name": "mclr"}, "train": {"rounds": 3}, "algorithm": {"name": "fedgroup"}}

@@ -159,11 +159,7 @@ class Experiment:
         return self.local.over_rounds(self.train.rounds)
 
     def choice(self, kind: str) -> Any:
-        """What a choice holds: a table, an object of Python, or ``None``.
-
-        Args:
-            kind: a key of `coterie.config.kinds.KINDS` that has a place in a configuration.
-        """
+        """What a choice holds: a table, an object of Python, or ``None``."""
         found: Any = self
         for part in KINDS[kind].place:
             found = getattr(found, part)

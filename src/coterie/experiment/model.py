@@ -54,9 +54,6 @@ def is_object(value: Any) -> bool:
 def experiment_model(tables: Mapping[str, Any]) -> tuple[type[Table], list[str]]:
     """The pydantic model of tables that make the same choices as these.
 
-    Args:
-        tables: not validated.
-
     Returns:
         The model, and a line for each choice whose code cannot be used.
     """

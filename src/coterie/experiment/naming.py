@@ -22,10 +22,6 @@ from coterie.rules.migration import Migration
 def named(experiment: Experiment, folder: Path) -> Experiment:
     """The experiment with names in place of its objects.
 
-    Args:
-        experiment: to be stored.
-        folder: of the run.
-
     Raises:
         ConfigError: for an object that no file can name, such as a module or a rule.
     """

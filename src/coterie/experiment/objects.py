@@ -96,10 +96,6 @@ def make_choice(experiment: Experiment, kind: str) -> Any:
     """What a choice of an experiment is: the object itself, or what the factory of its name makes;
     ``None`` where there is none.
 
-    Args:
-        experiment: whose choice.
-        kind: a key of `KINDS`.
-
     Raises:
         ConfigError: for a factory that fails, or that makes something else.
     """

@@ -39,12 +39,7 @@ class ReplyLimit:
 
 
 def reply_limit(work: Work, d: int, r: int) -> ReplyLimit:
-    """The most that an honest reply to a request takes.
-
-    Args:
-        d: values of a model.
-        r: models that each client was sent.
-    """
+    """The most that an honest reply to a request takes."""
     # Eight bytes for each value: a client may send float64, and the validator takes nothing larger.
     sizes = [HEADER + 8 * math.prod(shape) for shape, _ in work.fields(d, r).values()]
     objects = _OBJECTS + sum(1 + math.ceil(size / _LEAST_CHUNK) for size in sizes)

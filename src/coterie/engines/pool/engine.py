@@ -254,9 +254,6 @@ class PoolEngine(SimulationEngine):
 def shared_out(sizes: IntArray, workers: int) -> IntArray:
     """Clients shared out among workers, so that each has about as many samples.
 
-    Args:
-        sizes: int64 ``[N]``, samples of each client.
-
     Returns:
         int64 ``[N]``, the worker of each client.
 

@@ -95,11 +95,7 @@ class ActorOptions:
 
 @dataclass(frozen=True, slots=True)
 class Equipment:
-    """What an actor is made of; sent once.
-
-    Args:
-        decay: names of the kernels that carry L2.
-    """
+    """What an actor is made of; sent once."""
 
     module: nn.Module
     solver: Solver

@@ -24,10 +24,6 @@ Name = tuple[int, int]  # a shard's number and its version
 class Shard:
     """The samples of some clients in the object store. What changes gets a new name, so that nobody
     takes an old shard for a new one.
-
-    Args:
-        name: its number, and its version.
-        where: client -> its rows in the shard.
     """
 
     name: Name

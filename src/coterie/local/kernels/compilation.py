@@ -62,11 +62,7 @@ class _KernelLowering(NativeLowering):
 
 
 def _name_copies(library: Any, caller: str) -> None:
-    """Give the copies of other functions that are linked into a library names of their own.
-
-    Args:
-        library: of Numba, before it is finalised.
-    """
+    """Give the copies of other functions that are linked into a library names of their own."""
     optimize = library._optimize_final_module
     suffix = hashlib.sha256(caller.encode()).hexdigest()[:16]
 

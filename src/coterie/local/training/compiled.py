@@ -93,11 +93,7 @@ def flat_rows(x: Tensor) -> NDArray[np.float32]:
 
 
 class CompiledTrainer:
-    """Local training by compiled code, and scoring.
-
-    Args:
-        squared: whether the loss is the mean squared error in place of the cross-entropy.
-    """
+    """Local training by compiled code, and scoring."""
 
     def __init__(self, stack: Stack, mu: float = 0.0, squared: bool = False) -> None:
         self.stack = stack

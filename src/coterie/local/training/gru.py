@@ -180,11 +180,7 @@ def _floats(*shape: int) -> Tensor:
 
 
 def _memory(left: Tensor, shape: tuple[int, ...], h: int) -> Any:
-    """What a pass leaves, as the kernels know it.
-
-    Args:
-        shape: directions, steps, samples.
-    """
+    """What a pass leaves, as the kernels know it."""
     directions, steps, samples = shape
     once = directions * steps * samples * h
     values = left.numpy()

@@ -23,11 +23,7 @@ CPU = Device()
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """The end of a local training: the update ``w - w_start`` is left in the caller's buffer.
-
-    Args:
-        loss: mean loss of the last pass over them.
-    """
+    """The end of a local training: the update ``w - w_start`` is left in the caller's buffer."""
 
     size: int
     loss: float

@@ -48,11 +48,7 @@ class Trainers:
         return copy.deepcopy(self.module)
 
     def compiled(self, solver: Solver, *, squared: bool) -> CompiledTrainer | None:
-        """The compiled code that trains by a solver, if this network has any.
-
-        Args:
-            squared: whether the loss is the mean squared error in place of the cross-entropy.
-        """
+        """The compiled code that trains by a solver, if this network has any."""
         if self.stack is None or not compiles(solver):
             return None
         return CompiledTrainer(self.stack, squared=squared)
