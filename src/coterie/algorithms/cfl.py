@@ -210,7 +210,7 @@ class Bipartition(PlacesClients):
         weight = torch.from_numpy(updates.size[mine] / updates.size[mine].sum())
         at_rest = float((weight[:, None] * delta).sum(dim=0).norm()) < self.eps1
         restless = float(delta.norm(dim=1).max()) > self.eps2
-        # Two members cannot be told apart better than they are already.
+        # Two members cannot be separated further.
         enough_members = len(_members(groups, row)) > 2
         return at_rest and restless and enough_members and self._fresh(groups, row, round)
 
@@ -234,7 +234,7 @@ class Bipartition(PlacesClients):
         if self.gamma_max is not None and np.sqrt((1 - cross) / 2) <= self.gamma_max:
             return groups, updates
         child = groups.k
-        # Members that never sent an update cannot be told to a half; they come back as newcomers.
+        # Members that never sent an update belong to no half; they come back as newcomers.
         silent = np.setdiff1d(
             np.flatnonzero(groups.member == row), np.union1d(members, updates.ids)
         )

@@ -31,7 +31,7 @@ class DriftWatch:
 
     Args:
         least: float64 ``[N]``, the least loss of any model for each client at the last time step;
-            infinite for a client that never told one.
+            infinite for a client that never reported one.
         alone: int64 ``[k]``, 1 for a model that one client opened in this time step. No other client
             may choose it before the next.
         used: int64 ``[k]``, the first round of the last time step in which a client had the model, -1
@@ -134,8 +134,8 @@ class DriftIntoNewModels(PlacesClients):
         """Only the models that stay where so many new ones are wanted.
 
         A model without clients is kept while there is room, since its data may come back. Those that
-        were without clients for the longest time go first. A model that nobody had but the client
-        who opened it, and who now prefers another, is not kept.
+        were without clients for the longest time go first. A model that only
+        the client had that opened it, and that now prefers another, is not kept.
         """
         watch = watch_of(groups)
         empty = groups.sizes() == 0

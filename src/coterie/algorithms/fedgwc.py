@@ -99,7 +99,7 @@ class SplitsByLosses(PlacesClients):
             memory = InteractionMemory(weight, np.array([UNSETTLED]), np.zeros(1, np.int64))
         new = round.cohort[groups.member[round.cohort] < 0]
         if len(new):
-            # With one group nobody has to tell which is best.
+            # With one group no client has to choose.
             joined = 0 if groups.k == 1 else least_loss_groups(groups, new, round)
             groups = groups.with_members(new, joined)
         ids = round.cohort[groups.member[round.cohort] >= 0]
@@ -119,7 +119,7 @@ class SplitsByLosses(PlacesClients):
     def _observe(
         self, groups: Groups, j: int, ids: IntArray, rewards: FloatArray, round: Round
     ) -> Groups:
-        """The matrix after a group's clients told their losses; if it is settled, the group splits."""
+        """The matrix after a group's clients reported their losses; if it is settled, the group splits."""
         memory = groups.memory.get(InteractionMemory)
         assert memory is not None
         members = np.flatnonzero(groups.member == j)

@@ -82,7 +82,7 @@ class MapsProfiles:
             return groups.remember(Profiles(origin, rows, size)), plan
         share = self._shares(memory, rows)
         groups, newcomers = _open_models(groups, ids)
-        # Nobody starts from a model that a newcomer opens in this round.
+        # No client starts from a model that a newcomer opens in this round.
         mixtures = np.pad(share, ((0, 0), (0, newcomers)))
         groups = groups.remember(_with_profiles(memory, groups.member[ids], rows, size))
         notes = {"newcomers": newcomers, "groups": groups.k}

@@ -23,8 +23,8 @@ class Sampler:
 
     Args:
         kind: ``uniform``: drawn without replacement each round; ``cover_then_uniform``: in order of
-            their numbers for the first ``ceil(N / K)`` rounds, so that each is met once, then
-            uniform. Where clients come and go in these rounds, some are met twice and some only
+            their numbers for the first ``ceil(N / K)`` rounds, so that each is asked once, then
+            uniform. Where clients come and go in these rounds, some are asked twice and some only
             when they are drawn later; ``poisson``: each client with the probability `rate`,
             whoever else is drawn, so the size of a cohort varies.
         clients: int64, the clients that can be asked (those with training samples).
@@ -78,7 +78,7 @@ class Sampler:
         return np.sort(clients)
 
     def _each_by_itself(self, round: int, present: NDArray[np.bool_] | None) -> IntArray:
-        """A cohort in which nobody's place depends on who else there is."""
+        """A cohort in which the place of a client does not depend on the others."""
         last = int(self.clients.max(initial=-1))
         draws = self.key.of("sample").at(round).generator().random(last + 1)
         # By its number, so that the draw of a client is the same whoever else could be asked.

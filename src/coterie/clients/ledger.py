@@ -107,9 +107,9 @@ class SentModels:
         fresh = np.zeros(len(ids), np.int64)
         for at, (client, rows) in enumerate(zip(ids.tolist(), which.tolist(), strict=True)):
             for row in set(rows):
-                met = self.clients.setdefault(first + row * step, set())
-                if client not in met:
-                    met.add(client)
+                had = self.clients.setdefault(first + row * step, set())
+                if client not in had:
+                    had.add(client)
                     fresh[at] += 1
         return fresh
 

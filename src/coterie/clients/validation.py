@@ -90,7 +90,7 @@ class ReplyValidator:
             good = np.flatnonzero(reasons == _GOOD)
             # The first reply of a client counts, in this block and in those before it.
             rows = good
-            # Engines answer in order, where nobody answers twice.
+            # Engines answer in order, and each client once.
             if not (np.diff(reply.ids[good]) > 0).all():
                 rows = good[np.sort(np.unique(reply.ids[good], return_index=True)[1])]
             if len(seen):

@@ -301,7 +301,7 @@ class ClientStore:
         other._vectors = dict(self._vectors)
         return other
 
-    def met(self, ids: IntArray) -> NDArray[np.bool_]:
+    def has_stored(self, ids: IntArray) -> NDArray[np.bool_]:
         """Which of these clients have stored something, bool ``[n]``."""
         return np.array([client in self._vectors for client in ids.tolist()], bool)
 

@@ -199,7 +199,7 @@ class KeptStores:
         """What a client has, float32 ``[s]``; ``None`` for one that never trained."""
         ids = np.array([client])
         stores = [store for store, _ in self._used]
-        if not all(store.met(ids).all() for store in stores):
+        if not all(store.has_stored(ids).all() for store in stores):
             return None
         return np.concatenate([store.get(ids)[0] for store in stores])
 

@@ -84,11 +84,13 @@ class KeepingEngine:
         self, work: Score, keep: Keep, ids: IntArray, models: Tensor, which: IntArray, key: Key
     ) -> list[Reply]:
         """Score clients that have stored something on models of their own, the others as usual."""
-        met = self.store.met(ids)
+        stored_before = self.store.has_stored(ids)
         replies: list[Reply] = []
-        if not met.all():
-            replies += self.engine.run(work, ids[~met], models, which[~met], key=key)
-        places = np.flatnonzero(met)
+        if not stored_before.all():
+            replies += self.engine.run(
+                work, ids[~stored_before], models, which[~stored_before], key=key
+            )
+        places = np.flatnonzero(stored_before)
         for part in client_blocks(len(places), _bytes_each(models, which)):
             block = places[part]
             starts, rows = self._starts(keep, ids[block], models, which[block])
@@ -105,10 +107,10 @@ class KeepingEngine:
         """
         starts = models.numpy()[which.reshape(-1)]  # fancy indexing makes a copy
         rows = np.arange(len(starts)).reshape(which.shape)
-        met = self.store.met(ids)
-        if met.any():
-            columns = rows.reshape(len(ids), -1)[met]
-            stored = self.store.get(ids[met])
+        stored_before = self.store.has_stored(ids)
+        if stored_before.any():
+            columns = rows.reshape(len(ids), -1)[stored_before]
+            stored = self.store.get(ids[stored_before])
             starts[np.ix_(columns.reshape(-1), keep.kept())] = np.repeat(
                 stored, columns.shape[1], axis=0
             )

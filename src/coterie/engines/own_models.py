@@ -166,7 +166,7 @@ class OwnModelEngine:
         """Which clients are served by another model than the one that they are sent, bool ``[n]``."""
         if isinstance(served_by.own_model, ServesStored):
             # A client that never trained has nothing of its own yet.
-            return self.store.met(ids)
+            return self.store.has_stored(ids)
         return np.full(len(ids), isinstance(served_by.own_model, Adapts))
 
     def _served(
@@ -189,7 +189,7 @@ class OwnModelEngine:
         rows = self._rows(rule, ids, models, which[:, None])
         key = key.of("adapt")
         replies = self.engine.run(work, ids, rows, np.arange(len(ids)), key=key)
-        # They are no answer yet, so nobody else validates them. A client without training samples,
+        # They are no answer yet, so they are not validated elsewhere. A client without training samples,
         # or whose reply is lost, is served the model as it is sent.
         expected = Expected(work, ids, key.round, key.purpose, rows.shape[1])
         adapted, _ = ReplyValidator().validate(expected, replies)
@@ -209,10 +209,10 @@ class OwnModelEngine:
         if not lengths:
             return sent
         stored = np.empty((len(ids), sum(lengths.values())), np.float32)
-        met = self.store.met(ids)
-        if met.any():
-            stored[met] = self.store.get(ids[met])
-        for place in np.flatnonzero(~met).tolist():
+        stored_before = self.store.has_stored(ids)
+        if stored_before.any():
+            stored[stored_before] = self.store.get(ids[stored_before])
+        for place in np.flatnonzero(~stored_before).tolist():
             stored[place] = _first(rule, models[received[place, 0]], lengths)
         return torch.cat([sent, torch.from_numpy(stored)], dim=1)
 

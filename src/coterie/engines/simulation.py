@@ -226,7 +226,7 @@ class SimulationEngine(ABC):
 
         All models of a client see the same batches: they draw from the same stream.
         """
-        assert mixture.shares is not None, "clients of mixtures are told their shares"
+        assert mixture.shares is not None, "clients of mixtures know their shares"
         explained = self.runner.explained(ids, models, which, mixture.shares)
         parts = []
         for column in range(which.shape[1]):

@@ -1,6 +1,6 @@
 """Many clients at once on one device: clients sorted by steps, cut into blocks that fit its memory.
 
-Networks with running statistics, which no block can train, train client by client on the same device
+Networks with running statistics, which no block can train, train one client after another on the same device
 (`StreamedClients`). Methods whose clients have models of their own, or train in phases or on
 weighted samples, train on the CPU.
 
@@ -79,7 +79,7 @@ class VmapEngine(SimulationEngine):
         which: IntArray,
         key: Key,
     ) -> list[Reply]:
-        # cuDNN takes TF32 where it is not told otherwise, also when only scoring.
+        # cuDNN takes TF32 by default, also when only scoring.
         with self.device.arithmetic():
             return super().answer(work, ids, models, which, key)
 

@@ -1,4 +1,4 @@
-"""What a shift of data changed, as runners in other processes are told it."""
+"""What a shift of data changed, as it is sent to runners in other processes."""
 
 from __future__ import annotations
 

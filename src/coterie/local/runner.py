@@ -98,7 +98,7 @@ class LocalRunner:
         train = partial(trainer.load_training, self.solver)
         with ExitStack() as beside:
             if forks and self.scorer.batch_invariant and trainer.is_new(self.solver):
-                beside.enter_context(meanwhile(train))
+                beside.enter_context(in_background(train))
             self.scorer.load()
         train()
 
@@ -246,17 +246,17 @@ class LocalRunner:
             yield mine, losses, bounds
 
     def explained(
-        self, ids: IntArray, models: Tensor, which: IntArray, told: ClientShares
+        self, ids: IntArray, models: Tensor, which: IntArray, known: ClientShares
     ) -> tuple[FloatArray, ...]:
         """How likely each of its models explains each training sample, ``[n_i, r]`` of each client."""
-        shares = told.of(ids)
+        shares = known.of(ids)
         found = [np.empty((0, which.shape[1]))] * len(ids)
         for mine, losses, bounds in self._sample_losses("train", ids, models, which):
             for place, own in zip(mine, np.split(losses, bounds[1:-1]), strict=True):
                 prior = None
-                if told.label_prior is not None:
+                if known.label_prior is not None:
                     labels = self._train_labels(int(ids[place]))
-                    prior = told.label_prior.T[labels]
+                    prior = known.label_prior.T[labels]
                 found[place] = responsibilities(own, shares[place], prior)
         return tuple(found)
 
@@ -325,7 +325,7 @@ _LONGEST_WAIT = 120  # seconds
 
 
 @contextmanager
-def meanwhile(action: Callable[[], None]) -> Iterator[None]:
+def in_background(action: Callable[[], None]) -> Iterator[None]:
     """Do something in a forked process while this one does what is inside; leaving waits for it, two
     minutes at most.
 
@@ -336,7 +336,7 @@ def meanwhile(action: Callable[[], None]) -> Iterator[None]:
         >>> import tempfile
         >>> from pathlib import Path
         >>> folder = Path(tempfile.mkdtemp())
-        >>> with meanwhile((folder / "other").touch):
+        >>> with in_background((folder / "other").touch):
         ...     (folder / "mine").touch()
         >>> sorted(file.name for file in folder.iterdir())
         ['mine', 'other']

@@ -62,13 +62,13 @@ def normalised_mutual_information(first: IntArray, second: IntArray) -> float:
     if entropy == 0:
         # Both labellings have one group.
         return 1.0
-    met = counts > 0
-    shares = counts[met] / counts.sum()
+    shared = counts > 0
+    shares = counts[shared] / counts.sum()
     # Logarithms are added in this order because sums in another have other last bits than in results
     # that were published.
     log_clients = np.log(counts.sum())
-    log_shares = np.log(counts[met]) - log_clients
-    log_by_chance = np.log(np.outer(of_first, of_second)[met]) - log_clients - log_clients
+    log_shares = np.log(counts[shared]) - log_clients
+    log_by_chance = np.log(np.outer(of_first, of_second)[shared]) - log_clients - log_clients
     terms = shares * log_shares - shares * log_by_chance
     # What chance gives is zero, and rounding leaves less than this of it.
     terms[np.abs(terms) < np.finfo(np.float64).eps] = 0.0

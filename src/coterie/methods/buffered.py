@@ -94,7 +94,7 @@ class InFlight:
 
     @classmethod
     def none(cls, k: int, d: int) -> InFlight:
-        """Nobody has begun, at time 0, of ``k`` groups with models of ``d`` values."""
+        """No client has begun, at time 0, of ``k`` groups with models of ``d`` values."""
         ids = np.empty(0, np.int64)
         numbers = np.empty(0)
         nothing = torch.empty(0, d)
@@ -213,8 +213,8 @@ class Buffered:
             groups = take_choices(groups, _without_values(flight, came), notes)
         if group is None:
             notes["skipped"] = not len(came)
-            nobody = np.zeros(groups.k, bool)
-            return replace(groups, trained=nobody).remember(flight), notes
+            untrained = np.zeros(groups.k, bool)
+            return replace(groups, trained=untrained).remember(flight), notes
 
         # Step 3: the model of that group moves by what its buffer holds.
         begun = time.perf_counter()
@@ -234,12 +234,12 @@ def _begin(
 ) -> tuple[Groups, Plan, Updates, dict[str, Any]]:
     """The clients of a round are placed, and train: the groups, the plan, what they will send, and
     notes."""
-    nobody = round.cohort[:0]
+    empty = round.cohort[:0]
     if not len(round.cohort):
-        plan = Plan(nobody, nobody)
+        plan = Plan(empty, empty)
         nothing = groups.models[:0]
         none = np.empty(0)
-        updates = Updates(nobody, nobody, nothing, none, none)
+        updates = Updates(empty, empty, nothing, none, none)
         return groups, plan, updates, {"replies": 0, "seconds": {}, "plan": plan}
     begun = time.perf_counter()
     groups, plan = method.assign(groups, round.of("assign"))

@@ -206,7 +206,7 @@ def with_buffer(made: Method | Algorithm, rule: Buffering, name: str = "method")
 
 @dataclass(frozen=True, slots=True)
 class KeptOptimizer:
-    """Clients train the model that they are sent as ever, by an optimiser that goes on from what it
+    """Clients train the model that they are sent as usual, by an optimiser that goes on from what it
     remembered at the end of the client's training before.
 
     What it remembers is stored by the client and never sent, as models of the clients' own are

@@ -63,7 +63,7 @@ def place_unlabelled(algorithm: Algorithm, state: Groups, round: Round) -> Group
     """The groups with the cohort of a round placed by their inputs alone.
 
     Each client describes its inputs once, and the method's rule for clients without labels reads
-    this. One model serves all clients, so it asks nobody.
+    this. One model serves all clients, so no client is asked.
 
     Returns:
         The state as it was for a method without such a rule, and before it has found groups. A client

@@ -133,7 +133,7 @@ class Migrating(PlacesClients):
         if round.clients.drift_reports is not None:
             return self._by_reports(groups, round)
         if round.fixed_data:
-            # Nobody drifts, and histograms of all clients are what a large federation lacks time for.
+            # No client drifts, and histograms of all clients are what a large federation lacks time for.
             return self.assign(groups, round)
         memory = groups.memory.get(DriftMemory)
         trainable = round.trainable(len(groups.member))

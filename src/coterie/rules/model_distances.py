@@ -87,7 +87,7 @@ def to_groups(of_groups: FloatArray, of_own: FloatArray, member: IntArray) -> Fl
 def models_alike(loss: FloatArray, size: FloatArray, chosen: IntArray, farthest: float) -> IntArray:
     """Which models do alike on each other's data: new numbers, int64 ``[k]``, by first appearance.
 
-    Complete linkage of `model_distances`, cut at a distance. A model that nobody has is like no other,
+    Complete linkage of `model_distances`, cut at a distance. A model without clients is like no other,
     since there are no data on which it could be compared.
 
     Args:

@@ -61,7 +61,7 @@ class CountsGroups(PlacesClients):
             return self.assign(groups, round)
         found = self._count(groups, round.of("cold_start"))
         if not found:
-            # The rule inside makes the plan of nobody, since plans of different rules have
+            # The rule inside makes an empty plan, since plans of different rules have
             # different shapes.
             groups, plan = self.assign(groups, round.with_cohort(round.cohort[:0]))
             return groups, replace(plan, notes={**plan.notes, "uncounted": 1})
@@ -123,7 +123,7 @@ class StartsFromClusters(PlacesClients):
         formed = self.cold_start.form(groups, round.of("cold_start"))
         if formed.memory.get(DirectionMemory) is None:
             no_clients = round.cohort[:0]
-            # Nobody trains, so the round is skipped; its row says why.
+            # No client trains, so the round is skipped; its row says why.
             return groups, Plan(no_clients, no_clients, notes={"uncounted": 1})
         asked = int((formed.member >= 0).sum())
         # The directions placed the models; a rule that chooses by loss does not use them again.

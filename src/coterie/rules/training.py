@@ -74,8 +74,8 @@ def _train_mixtures(
 ) -> Updates:
     """Each client trains all models on weighted samples; a row for each of its updates."""
     assert local.mixture is not None, "clients with shares train a mixture"
-    told = ClientShares(plan.ids, shares, plan.label_prior)
-    work = replace(local, how=replace(local.mixture, shares=told))
+    sent = ClientShares(plan.ids, shares, plan.label_prior)
+    work = replace(local, how=replace(local.mixture, shares=sent))
     reply = round.clients.run(work, plan.ids, groups.models, plan.row, key=round.key)
     n, r, d = reply.fields["delta"].shape
     row = plan.row[places_of(reply.ids, plan.ids)]

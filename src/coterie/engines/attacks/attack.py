@@ -195,7 +195,7 @@ def poisoned(population: Population, attack: Attack, attackers: IntArray) -> Pop
         able = np.flatnonzero(population.sizes("train") > 0)
         victim = np.setdiff1d(able, attackers)[:1]
         for client in attackers.tolist():
-            # Without an honest client there is nobody to copy.
+            # Without an honest client there is none to copy.
             train[client] = train[victim[0]] if len(victim) else train[client]
         population = population.with_parts(tuple(train), population.test)
     if attack.poison is None:

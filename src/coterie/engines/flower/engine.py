@@ -41,7 +41,7 @@ class FlowerEngine:
     Args:
         names: of the clients met before, in the order of their numbers.
         joined: called with all names before a new number is used.
-        observer: is told what is sent and what comes; ``None``: nobody is.
+        observer: receives what is sent and what comes; ``None``: there is none.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ _NAMED = 5  # clients
 
 
 class ExchangeObserver(Protocol):
-    """Is told what an engine sends to clients, and what comes. No result depends on it."""
+    """Receives what an engine sends to clients, and what comes. No result depends on it."""
 
     def sent(
         self, kind: str, round: int, ttl: float, sending: float, clients: Mapping[str, str]
@@ -48,7 +48,7 @@ class ExchangeObserver(Protocol):
 
 
 class Unobserved:
-    """Nobody watches an exchange."""
+    """An observer that does nothing."""
 
     def sent(
         self, kind: str, round: int, ttl: float, sending: float, clients: Mapping[str, str]
@@ -82,7 +82,7 @@ class FirstReplies:
         return self.wanted is not None and len(self.replied) >= self.wanted
 
     def take(self, client: int, arrival: Arrival) -> bool:
-        """Whether what came of a client counts; the next one is told of it."""
+        """Whether what came of a client counts; it is reported to the next one."""
         # What a client sends twice is refused later, and no reply of another's.
         if client not in self.training or client in self.replied:
             return True
@@ -94,7 +94,7 @@ class FirstReplies:
         return True
 
     def all_in(self, left: Collection[int]) -> bool:
-        """Whether nobody has to be waited for any more."""
+        """Whether all replies that are waited for have come."""
         return all(self.is_late(client) for client in left)
 
     def is_late(self, client: int) -> bool:

@@ -32,7 +32,7 @@ class Terms:
         capacity: the most clients that ever take part, ``N``.
         server: a name of this process of the server.
         since: the first round of this process.
-        columns: what clients are told of the columns of their tables, as JSON; empty where they have
+        columns: what clients receive about the columns of their tables, as JSON; empty where they have
             none, and before they were asked.
         wanted: replies to trainings after which an exchange waits no longer for the others; ``None``:
             it waits for all.

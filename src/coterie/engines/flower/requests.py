@@ -107,7 +107,7 @@ def _shared(models: Tensor, local: Train) -> Tensor:
 
 
 def _shares_record(work: Work, client: int) -> ArrayRecord | None:
-    """What a client is told of its own shares; no other client's are in it."""
+    """The shares of one client, as it receives them."""
     shares: ClientShares | None = None
     match work:
         case Train(how=Mixture(shares=shares)) | Score(shares=shares):

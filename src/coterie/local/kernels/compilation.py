@@ -231,7 +231,7 @@ class OnDemand:
         signature: from the type of the record of layers to the kernel's own type.
         first: from the type of the record of layers to kernels with signatures that are compiled
             before it. It calls them, and `score` does not: a process that compiles that one
-            meanwhile has no need of them.
+            at the same time does not need them.
     """
 
     def __init__(

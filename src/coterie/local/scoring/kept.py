@@ -18,7 +18,7 @@ _Kept = tuple[Tensor, Mapping[str, FloatArray]]
 class KeptScores:
     """The scores of each set of clients under the model that it was scored on last.
 
-    The members of a group of which nobody trained are scored again on the same model, and so is a
+    The members of a group in which no client trained are scored again on the same model, and so is a
     client with a model of its own that was not in the cohort. What was scored on other samples has to
     be forgotten: `clear`.
 

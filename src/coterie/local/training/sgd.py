@@ -145,7 +145,7 @@ class Autograd:
         self.decayed = tuple(i for i, name in enumerate(named) if name in decay)
         self.convolves = convolves(module)
         # Buffers that do not move, as counters, begin every training as the module was made: what
-        # one client counted is no business of the next.
+        # one client counted must not affect the next.
         moving = set(self.layout.names)
         self.fixed = {n: b.clone() for n, b in module.named_buffers() if n not in moving}
         self.sent: Tensor | None = None
