@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 import coterie as ct
-from benchmarks.imbalance_bound import ImbalanceBound, LogisticLoss, imbalance_bound
 from coterie.core.groups import Groups
 from coterie.errors import ConfigError
+from coterie.measures.imbalance_bound import ImbalanceBound, LogisticLoss, imbalance_bound
 from coterie.measures.optional import make_measures
 from tests.conftest import blobs
 
