@@ -18,12 +18,12 @@ def server_up(folder: Folder, debug: Debug = False) -> None:
 
     Where one of the two ends, the command ends with code 7: a service manager starts it again.
     """
-    from coterie.deploy.operate.server_up import run_server
+    from coterie.deploy.operate.server_up import serve_until_end
     from coterie.deploy.processes.flower_commands import require_flower
 
     require_flower()
     with stop_once():
-        run_server(folder)
+        serve_until_end(folder)
 
 
 def server_status(

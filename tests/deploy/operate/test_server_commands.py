@@ -21,7 +21,7 @@ from coterie.deploy.node import site
 from coterie.deploy.node.site import NodeWatch, Site, run_node
 from coterie.deploy.operate import server_folder, server_up
 from coterie.deploy.operate.server_folder import DATABASE, added_nodes
-from coterie.deploy.operate.server_up import run_server
+from coterie.deploy.operate.server_up import serve_until_end
 from coterie.deploy.processes.process import free_ports
 from coterie.errors import ConfigError, RemoteError
 
@@ -78,7 +78,7 @@ def test_what_clients_send_is_in_a_private_file(
     monkeypatch.setattr(server_up, "start", start)
     monkeypatch.setattr(server_up, "find_nginx", lambda: "nginx")
     with pytest.raises(RemoteError, match="enough"):
-        run_server(deployment)
+        serve_until_end(deployment)
     assert modes == [0o600]
 
 

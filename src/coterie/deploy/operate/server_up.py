@@ -54,7 +54,7 @@ def check_server(folder: Path) -> tuple[DeploymentSettings, str]:
     return settings, nginx
 
 
-def run_server(folder: Path) -> None:
+def serve_until_end(folder: Path) -> None:
     """Run SuperLink and nginx until a signal comes, or one of them ends, which ends the other.
 
     What they print goes to the output of this command.
