@@ -18,7 +18,7 @@ export COTERIE_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: bench-gpu help demo test test-flower test-spawn soak damage resumes lint check docs bench bench-peers bench-whole scoreboard golden dist clean
+.PHONY: bench-gpu help demo test test-quick test-flower test-spawn soak damage resumes lint check docs bench bench-peers bench-whole scoreboard golden dist clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,8 +54,11 @@ $(VENV)/.dist: pyproject.toml constraints.txt | $(VENV)/bin/python
 demo: $(VENV)/.run ## FedAvg beside FedGroup on real images, ending in an HTML page
 	@$(BIN)/coterie demo $(ARGS)
 
-test: $(VENV)/.dev ## tests and doctests
-	@OMP_NUM_THREADS=1 $(PYTEST) -m "not slow and not flower" -n $(WORKERS) --dist worksteal $(ARGS)
+test: $(VENV)/.dev ## tests and doctests, and which of them took longest
+	@OMP_NUM_THREADS=1 $(PYTEST) -m "not slow and not flower" -n $(WORKERS) --dist worksteal --durations=15 $(ARGS)
+
+test-quick: $(VENV)/.dev ## some of each kind, which tests/quick.py names: a minute
+	@OMP_NUM_THREADS=1 $(PYTEST) -m "not slow and not flower" -n $(WORKERS) --dist worksteal --quick tests $(ARGS)
 
 lint: $(VENV)/.dev ## ruff, mypy, import-linter
 	@$(BIN)/ruff check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,8 +22,10 @@ from coterie.core.keys import Key
 from coterie.data.population import Population
 from coterie.data.samples import Samples
 from coterie.errors import ConfigError
+from tests.quick import has_quick, is_quick
 
 Record = TypeVar("Record")
+Made = TypeVar("Made")
 
 # Tests of real data are skipped where they are not.
 DATA = Path(os.environ.get("COTERIE_DATA") or Path(__file__).parents[2] / "shared" / "data")
@@ -44,6 +47,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=["fork", "spawn"],
         help="how the pool's workers start: spawn is the only way on macOS and Windows",
     )
+    parser.addoption("--quick", action="store_true", help="only what tests/quick.py names")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if config.getoption("--quick") and not has_quick(collection_path):
+        return True
+    return None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--quick"):
+        config.hook.pytest_deselected(items=[item for item in items if not is_quick(item)])
+        items[:] = filter(is_quick, items)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -59,6 +75,22 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Refuse a module that draws random numbers when it is imported, as a network among the
+    arguments of `parametrize` does: they would depend on what else was imported before."""
+    generator = torch.random.default_generator
+    before = generator.get_state()
+    report = yield
+    if not torch.equal(before, generator.get_state()):
+        generator.set_state(before)
+        report.outcome = "failed"
+        report.longrepr = "random numbers are drawn at import: draw them in a test or a fixture"
+    return report
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -277,6 +309,50 @@ def same_partition(a: np.ndarray, b: np.ndarray) -> bool:
     """Whether two labellings have the same clusters, whatever they are called."""
     pairs = set(zip(a.tolist(), b.tolist(), strict=True))
     return len(pairs) == len(set(a.tolist())) == len(set(b.tolist()))
+
+
+def assert_near(found: Any, expected: Any, within: float = 1e-4) -> None:
+    """Equal but for rounding, which is relative to the largest value of each row.
+
+    Sums in float32 that were made in another order differ by rounding errors of their largest terms,
+    6e-8 of them at each step, and an update is a difference of weights that are larger than itself.
+    What is left in one coordinate may be far smaller than those.
+
+    Args:
+        found: ``[..., d]``; a single number is a row of its own.
+        expected: of the same shape.
+        within: the share of the largest absolute value of a row of ``expected``.
+    """
+    found = np.asarray(found, np.float64)
+    expected = np.asarray(expected, np.float64)
+    assert found.shape == expected.shape
+    gap = np.abs(found - expected)
+    size = np.abs(expected)
+    if expected.ndim:
+        gap = gap.max(axis=-1)
+        size = size.max(axis=-1)
+    assert (gap <= within * size).all(), f"off by {np.max(gap / size)} of the largest value"
+
+
+def work_of(action: Callable[[], Made]) -> tuple[Made, float]:
+    """What an action returns, and its processor time as a multiple of that of a fixed piece of work,
+    which takes 0.07 s on the machine of the benchmarks: a limit holds on slow and on busy ones."""
+    before = _fixed_work()
+    begun = time.process_time()
+    made = action()
+    seconds = time.process_time() - begun
+    return made, seconds / max(before, _fixed_work())
+
+
+def _fixed_work() -> float:
+    """Sorting, products of matrices and a loop; its seconds."""
+    begun = time.process_time()
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        np.sort(rng.normal(size=200_000))
+        rng.normal(size=(200, 200)) @ rng.normal(size=(200, 200))
+    sum(i * i for i in range(300_000))
+    return time.process_time() - begun
 
 
 def config_errors(action: Callable[[], object]) -> list[str]:

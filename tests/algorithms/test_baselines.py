@@ -20,12 +20,17 @@ from tests.conftest import blobs
 from tests.lazy_federations import federation
 
 SOLVER = Solver(epochs=2, batch_size=5, lr=0.1)
-NET = torch.nn.Linear(6, 4)
+
+
+def linear() -> torch.nn.Linear:
+    """The same weights at every call."""
+    torch.manual_seed(0)
+    return torch.nn.Linear(6, 4)
 
 
 def run(method: ct.Method, data: ct.Population, **options: object) -> ct.Result:
     settings = {"rounds": 3, "clients_per_round": 4, "local": SOLVER, "engine": "serial"}
-    return ct.run(method, data=data, model=NET, **{**settings, **options})  # type: ignore[arg-type]
+    return ct.run(method, data=data, model=linear(), **{**settings, **options})  # type: ignore[arg-type]
 
 
 def weights(result: ct.Result, client: int) -> torch.Tensor:
@@ -39,7 +44,7 @@ def test_a_client_alone_has_the_model_of_a_federation_of_one() -> None:
     one = ct.run(
         ct.fedavg(),
         data=data,
-        model=NET,
+        model=linear(),
         rounds=3,
         local=SOLVER,
         engine="serial",
@@ -55,7 +60,7 @@ def test_of_a_client_alone_nothing_but_numbers_is_sent() -> None:
     ct.run(
         algorithms.local(),
         data=blobs(),
-        model=NET,
+        model=linear(),
         rounds=2,
         clients_per_round=4,
         local=SOLVER,
@@ -73,13 +78,13 @@ def test_a_client_that_never_trained_has_the_first_weights() -> None:
     result = ct.run(
         algorithms.local(),
         data=blobs(),
-        model=NET,
+        model=linear(),
         rounds=2,
         local=SOLVER,
         engine="serial",
         train={"sampler": lambda round: np.array([0, 1])},
     )
-    first = torch.cat([p.detach().ravel() for p in NET.parameters()])
+    first = torch.cat([p.detach().ravel() for p in linear().parameters()])
     assert torch.equal(weights(result, 7), first)
     assert not torch.equal(weights(result, 1), first)
 
@@ -104,7 +109,7 @@ def test_pooled_training_is_sgd_on_all_samples() -> None:
     one = ct.run(
         ct.fedavg(),
         data=pooled,
-        model=NET,
+        model=linear(),
         rounds=1,
         local=local,
         engine="serial",
@@ -119,7 +124,7 @@ def test_a_budget_of_steps_is_kept() -> None:
     data = blobs()
     few = run(ct.fedavg(), data, local=Solver(epochs=2, batch_size=5, lr=0.1, steps=1), rounds=1)
     more = run(ct.fedavg(), data, local=Solver(epochs=2, batch_size=5, lr=0.1, steps=9), rounds=1)
-    first = torch.cat([p.detach().ravel() for p in NET.parameters()])
+    first = torch.cat([p.detach().ravel() for p in linear().parameters()])
     assert 0 < (weights(few, 0) - first).norm() < (weights(more, 0) - first).norm()
 
 

@@ -43,7 +43,7 @@ from coterie.rules.soft_groups import ShareMemory
 from coterie.runs.loop import RoundResult, simulate
 from coterie.runs.schedule import Schedule
 from coterie.tasks import CLASSIFICATION, regression
-from tests.conftest import blobs, small_net
+from tests.conftest import assert_near, blobs, small_net
 from tests.simulations import play
 
 RATE = 0.5
@@ -158,7 +158,7 @@ def test_engines_agree(make: Callable[..., ct.Method]) -> None:
     )
     assert torch.equal(serial.groups.models, pool.groups.models)
     assert serial.row["accuracy"] == pool.row["accuracy"]
-    assert torch.allclose(serial.groups.models, vmap.groups.models, atol=1e-4)
+    assert_near(vmap.groups.models, serial.groups.models, 1e-4)
 
 
 def test_a_round_sends_all_components_both_ways() -> None:

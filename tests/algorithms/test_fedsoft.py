@@ -25,7 +25,7 @@ from coterie.privacy.secure_sums import SecureSums, make_secure
 from coterie.rules.soft_groups import ShareMemory
 from coterie.runs.loop import simulate
 from coterie.runs.schedule import Schedule
-from tests.conftest import blobs
+from tests.conftest import assert_near, blobs
 from tests.simulations import RecordingEngine, play
 
 RATE = 0.5
@@ -131,7 +131,7 @@ def test_engines_agree() -> None:
     serial = models(SerialEngine(LocalRunner(population, net, solver)))
     assert torch.equal(serial, models(PoolEngine(LocalRunner(population, net, solver), 2)))
     vmap = models(VmapEngine(LocalRunner(population, net, solver), device="cpu"))
-    assert torch.allclose(serial, vmap, atol=1e-4)
+    assert_near(vmap, serial, 1e-4)
 
 
 def test_a_round_sends_one_model_and_an_estimate_all_of_them() -> None:

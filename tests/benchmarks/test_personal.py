@@ -39,7 +39,7 @@ def test_clients_have_at_most_so_many_samples_and_no_step_of_a_single_one():
 def test_a_run_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(FEDERATIONS, "digits", DIGITS)
     methods = ["FedPer", "FedEM"]
-    end = time.monotonic() + 60
+    end = time.monotonic() + 3600
     command.measure("digits", methods, [0], tmp_path, end)
     done = files.read(tmp_path, "digits")
     assert [one["method"] for one in done] == methods

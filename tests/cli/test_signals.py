@@ -33,7 +33,7 @@ def test_a_signal_saves_the_state(config: str, number: int, code: int, tmp_path:
         if line.startswith("round 1/"):
             break
     process.send_signal(number)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == code
     stopped = re.search(
         r"error: stopped after (\d+) of 100000 rounds; `coterie resume r` goes on", err

@@ -182,7 +182,7 @@ def test_a_signal_leaves_the_terminal_as_it_was(number: int, going: RunFolder) -
     os.close(side)
     seen = b""
     asked = False
-    until = time.monotonic() + 60
+    until = time.monotonic() + 180
     try:
         while time.monotonic() < until:
             if select.select([main], [], [], 0.2)[0]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import tracemalloc
 from pathlib import Path
 
@@ -33,14 +32,11 @@ def test_deep_keys_and_long_files_are_refused_before_they_are_parsed(
     file = tmp_path / "c.toml"
     file.write_text(text)
     tracemalloc.start()
-    began = time.process_time()
     with pytest.raises(ConfigError, match=r"c.toml: not TOML, got '(keys or brackets|longer than)"):
         read(file)
-    seconds = time.process_time() - began
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 20e6
-    assert seconds < 2
     assert invoke(["run", str(file)]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
 

@@ -37,6 +37,7 @@ from coterie.runs.schedule import Schedule
 from tests.conftest import blobs, no_round, round_of, same_memory, small_net
 from tests.contract.cases import FINDS_GROUPS, MOVES_OTHERWISE, Make, contract_cases
 from tests.faults import Faults, FaultyEngine
+from tests.quick import METHODS
 
 SOLVER = ct.Solver(epochs=2, batch_size=5, lr=0.1)
 ROUNDS = 4
@@ -163,14 +164,19 @@ def lasting_pool(population: ct.Population) -> Iterator[Callable[[nn.Module, int
         pool.close()
 
 
-@every
-@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("name", "workers"),
+    # Workers know nothing of methods: each method with two of them, and each number with one method
+    # of each family.
+    [*((name, 2) for name in CASES), *((name, count) for name in METHODS for count in (1, 4))],
+)
 def test_engine_and_number_of_workers_do_not_matter(
-    make: Make,
+    name: str,
     workers: int,
     population: ct.Population,
     lasting_pool: Callable[[nn.Module, int], Lasting],
 ) -> None:
+    make = CASES[name]
     method = as_algorithm(make(2))
     pool = states(method, population, lasting_pool(net_for(method), workers))
     for a, b in zip(straight(make), pool, strict=True):

@@ -73,8 +73,13 @@ def test_a_pool_trains_on_three_threads_as_serial_does() -> None:
     assert torch.get_num_threads() == 2
     pool = PoolEngine(LocalRunner(population, net, SOLVER), 2, threads=3)
     together = trained(pool, population, net)
-    assert np.array_equal(together.fields["delta"], alone.fields["delta"])
-    assert np.array_equal(together.fields["loss"], alone.fields["loss"])
+    # They differed once, in November 2026, before a worker made a network of its own of what it is
+    # sent; nobody found out why. Beside twenty busy processes on two cores, 390 trainings by 13 pools
+    # and 200 by serial had the same bits. So had steps of this network on one, two and three threads,
+    # with weights and inputs that begin 4, 16 or 32 bytes behind a line of the cache. So it was
+    # neither the threads that were free nor alignment. A failure here says what differs, and how far.
+    for name in ("delta", "loss"):
+        np.testing.assert_array_equal(together.fields[name], alone.fields[name], name)
 
 
 @pytest.mark.parametrize("count", [1, 3])

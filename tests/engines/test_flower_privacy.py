@@ -21,6 +21,7 @@ from coterie.deploy.server.serve import serve
 from coterie.errors import ConfigError, PrivacyError
 from coterie.experiment import check
 from coterie.runs.run import run_config
+from tests.conftest import assert_near
 from tests.engines.fake_grid import parts_of
 from tests.engines.test_flower import SETTINGS, Reported, deploy, models, nodes, tables
 
@@ -70,7 +71,7 @@ def test_a_private_deployment_is_the_simulation(
     reported = deploy(tmp_path, config)
     simulated: list[dict[str, Any]] = []
     run_config(check(config), tmp_path / "s", lambda result: simulated.append(result.row))
-    assert (models(tmp_path / "run") - models(tmp_path / "s")).abs().max() <= 1e-6
+    assert_near(models(tmp_path / "run"), models(tmp_path / "s"))
     for ours, theirs in zip(reported.rows, simulated, strict=True):
         # The noised clip is computed from the same counts.
         assert ours["privacy"] == pytest.approx(theirs["privacy"])
@@ -97,8 +98,7 @@ def test_the_server_bounds_a_node_that_does_not_clip(tmp_path: Path) -> None:
     config = private()
     deploy(tmp_path / "honest", config)
     deploy(tmp_path / "swollen", config, nodes(tmp_path / "swollen", config, 6, changing(swell)))
-    gap = models(tmp_path / "honest" / "run") - models(tmp_path / "swollen" / "run")
-    assert gap.abs().max() <= 1e-6
+    assert_near(models(tmp_path / "swollen" / "run"), models(tmp_path / "honest" / "run"))
 
 
 def test_a_mark_that_is_no_mark_is_refused(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ is fetched or decoded."""
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -159,9 +158,7 @@ def test_what_is_too_much_is_not_fetched(tmp_path: Path) -> None:
     deploy(tmp_path / "honest", tables(rounds=1), honest.grid())
     for how in (many_fields, many_bytes):
         link = superlink(tmp_path, spoil=spoiled(how, "train"))
-        begun = time.monotonic()
         deploy(tmp_path / how.__name__, tables(rounds=1), link.grid())
-        print(f"{how.__name__}: {time.monotonic() - begun:.2f} s, {link.served} bytes")
         assert link.pulled <= honest.pulled
         assert link.served < honest.served + 500_000
 
@@ -175,9 +172,7 @@ def test_an_object_that_was_announced_and_never_sent_holds_up_no_other(tmp_path:
         return reply
 
     link = superlink(tmp_path, spoil=spoil, withheld=lambda content: b"withheld" in content)
-    begun = time.monotonic()
     reported = deploy(tmp_path, tables(rounds=1), link.grid(), reply_wait=1.0)
-    assert time.monotonic() - begun < 20.0
     assert reported.refused == {"no answer": 1}
 
 

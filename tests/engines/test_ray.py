@@ -36,7 +36,7 @@ from coterie.local.device import Device
 from coterie.methods.algorithm import as_algorithm
 from coterie.runs.data import read_inputs
 from coterie.tasks import CLASSIFICATION
-from tests.conftest import blobs, small_net
+from tests.conftest import assert_near, blobs, small_net
 from tests.contract import test_algorithms as contract
 
 pytestmark = pytest.mark.skipif(
@@ -233,7 +233,7 @@ def actors_that_train_many_clients_at_once(crew: Crew) -> None:
     net = Tuned("").body
     over = ask(crew(LocalRunner(data, net, SOLVER), each="vmap", device=Device("cpu")), net, 12)
     alone = ask(SerialEngine(LocalRunner(data, net, SOLVER)), net, 12)
-    np.testing.assert_allclose(over.fields["delta"], alone.fields["delta"], atol=1e-4, rtol=0)
+    assert_near(over.fields["delta"], alone.fields["delta"], 1e-4)
 
 
 def a_client_that_raises_is_named(crew: Crew) -> None:
@@ -381,7 +381,7 @@ def test_an_actor_trains_as_serial_does_and_keeps_what_it_was_sent() -> None:
     which = np.array([0, 1, 0])
     job = ActorJob(Train(), keys, which, labels, places, (("all", 1),))
     expected = ask(SerialEngine(LocalRunner(data, net, SOLVER)), net, 3)
-    for each, gap in (("serial", 0.0), ("vmap", 1e-4)):
+    for each, within in (("serial", 0.0), ("vmap", 1e-4)):
         actor = Actor()
         equipment = Equipment(
             net, SOLVER, (), CLASSIFICATION, ActorOptions(each, device=Device("cpu"))
@@ -389,9 +389,9 @@ def test_an_actor_trains_as_serial_does_and_keeps_what_it_was_sent() -> None:
         assert actor.equip(equipment) == ""
         for given, shards in ((job, (x,)), (replace(job, fresh=()), ())):
             delta, size, loss, seconds = actor.train(given, models, *shards)
-            np.testing.assert_allclose(delta, expected.fields["delta"], rtol=0, atol=gap)
+            assert_near(delta, expected.fields["delta"], within)
             assert size.tolist() == expected.fields["size"].tolist()
-            np.testing.assert_allclose(loss, expected.fields["loss"], rtol=0, atol=gap)
+            assert_near(loss, expected.fields["loss"], within)
             assert seconds > 0
         error, _ = actor.train(replace(job, fresh=(), stale=(("all", 1),)), models)
         assert isinstance(error, ct.CoterieError)
@@ -418,35 +418,60 @@ def test_an_actor_trains_on_the_threads_that_it_is_told() -> None:
     assert np.array_equal(delta, expected.fields["delta"])
 
 
+class FakeRay:
+    """A cluster in words, which notes what it is asked for and starts nothing.
+
+    Args:
+        cores: of each node; of one that has died, with a minus sign.
+        memory: bytes of its object store.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *cores: int, memory: float = 0.0) -> None:
+        self.begun: list[int | None] = []
+        self.needs: list[dict[str, int]] = []
+        self.equipped: list[Any] = []
+        nodes = [{"Alive": n >= 0, "Resources": {"CPU": float(abs(n))}} for n in cores]
+        resources = {"CPU": float(sum(n for n in cores if n > 0)), "object_store_memory": memory}
+        monkeypatch.setattr("ray.nodes", lambda: nodes)
+        monkeypatch.setattr("ray.cluster_resources", lambda: resources)
+        monkeypatch.setattr("ray.put", lambda value: value)
+        monkeypatch.setattr("ray.remote", self._remote)
+        monkeypatch.setattr(
+            "coterie.engines.ray.members.connect", lambda _, cores: self.begun.append(cores)
+        )
+
+    def _remote(self, **needs: Any) -> Any:
+        self.needs.append(needs)
+        return lambda actor: SimpleNamespace(remote=self._handle)
+
+    def _handle(self) -> Any:
+        equip = SimpleNamespace(remote=lambda *given: self.equipped.append(given))
+        return SimpleNamespace(extend_path=SimpleNamespace(remote=lambda path: None), equip=equip)
+
+
 def test_an_actor_asks_for_cores_for_its_threads_on_one_node(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from coterie.engines.ray import ActorOptions, Cluster
-    from coterie.engines.ray.members import Members
-    from coterie.engines.ray.shards import ShardStore
+    from coterie.engines.ray import ActorOptions, Cluster, RayEngine
 
-    data = blobs()
-
-    def members(workers: int | None, threads: int) -> Members:
-        runner = LocalRunner(data, small_net(), SOLVER)
-        options = ActorOptions(threads=threads)
-        return Members(runner, Cluster(None, workers), options, (), ShardStore(data))
-
-    nodes = [
-        {"Alive": alive, "Resources": {"CPU": float(cores)}}
-        for cores, alive in ((3, True), (3, True), (8, False), (0, True))
-    ]
-    monkeypatch.setattr("ray.nodes", lambda: nodes)
-    monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 6.0})
-    one = members(None, 2)
-    one._size_up()
-    assert one.count == 2
-    assert one._needs() == {"num_cpus": 2}
-    assert members(None, 1)._places() == 6
+    fake = FakeRay(monkeypatch, 3, 3, -8, 0)
     # A cluster that is started here has cores for all of them.
     monkeypatch.setattr("coterie.engines.ray.members.cores", lambda: 4)
-    assert members(3, 2)._cores() == 6
-    assert [members(None, threads)._cores() for threads in (1, 4, 5)] == [None, None, 5]
+
+    def actors(workers: int | None, threads: int) -> int:
+        runner = LocalRunner(blobs(), small_net(), SOLVER)
+        options = ActorOptions(threads=threads)
+        members = RayEngine(runner, Cluster(None, workers), options).members
+        members.ensure()
+        assert fake.needs.pop()["num_cpus"] == threads
+        return len(members.all)
+
+    assert [actors(None, 2), actors(None, 1), actors(3, 2)] == [2, 6, 3]
+    assert fake.begun == [None, None, 6]
+    fake.begun.clear()
+    for threads in (4, 5):
+        actors(None, threads)
+    assert fake.begun == [None, 5]
 
 
 def test_actors_score_the_test_samples_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -546,44 +571,34 @@ def test_an_actor_is_sent_a_shard_once_and_told_to_forget_the_oldest() -> None:
     assert member.take((1, 1), 10)
 
 
-def test_an_actor_is_sent_few_samples_before_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+def sent_at_the_start(monkeypatch: pytest.MonkeyPatch, data: Any, memory: float, **options: Any):
+    """The shards that the only actor of a cluster gets before it trains."""
     from coterie.engines.ray import ActorOptions, RayEngine
 
-    monkeypatch.setattr("ray.put", lambda value: value)
-    data = blobs()
-    members = RayEngine(LocalRunner(data, small_net(), SOLVER)).members
-    members.store.room = members.room = 1e6
-    members._equipment = "equipment"
-    sent: list[Any] = []
-
-    def handle() -> Any:
-        equip = SimpleNamespace(remote=lambda *given: sent.append(given))
-        return SimpleNamespace(extend_path=SimpleNamespace(remote=print), equip=equip)
-
-    members._spare = [handle(), handle()]
-    member = members._new_member()
-    equipment, names, *shards = sent.pop()
-    assert equipment == "equipment"
+    fake = FakeRay(monkeypatch, 1, memory=memory)
+    net = small_net() if data.shape == (6,) else nn.Linear(60, 10)
+    members = RayEngine(LocalRunner(data, net, SOLVER), actors=ActorOptions(**options)).members
+    members.ensure()
+    (member,) = members.all
+    ((_, names, *shards),) = fake.equipped
     assert list(member.held) == names
-    assert sum(len(shard) for shard in shards) == data.sizes("train").sum()
+    assert len(names) == len(shards)
+    return shards
+
+
+def test_an_actor_is_sent_few_samples_before_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = blobs()
+    samples = int(data.sizes("train").sum())
+    first = partial(sent_at_the_start, monkeypatch)
+    assert sum(len(shard) for shard in first(data, 1e6)) == samples
     # Where there are more than it may keep, shards are sent when a client of theirs trains.
-    members.room = 10.0
-    assert not members._new_member().held
-    assert sent == [("equipment", [])]
+    assert not first(data, 10.0)
     lazy = ct.load("synthetic", partition={"kind": "given"}, clients=6, lazy=True)
-    assert not RayEngine(LocalRunner(lazy, nn.Linear(60, 10), SOLVER)).store.few(1e9)
-    # Tokens have eight bytes each.
+    assert not first(lazy, 1e9)
+    # Tokens have eight bytes each. Half of the store is for models and updates.
     tokens = replace(data, x=data.x.to(torch.int64))
-    store = RayEngine(LocalRunner(tokens, small_net(), SOLVER)).store
-    size = 8 * 6 * int(data.sizes("train").sum())
-    store.room = float(size)
-    assert not store.few(size - 1.0)
-    assert sum(shard.size for shard in store.few(float(size))) == size
+    size = 8 * 6 * samples
+    assert not first(tokens, 2.0 * size - 1)
+    assert sum(len(shard) for shard in first(tokens, 2.0 * size)) == samples
     # Nor where each node reads its own.
-    reads = RayEngine(
-        LocalRunner(data, small_net(), SOLVER), actors=ActorOptions(load=lambda: data.x)
-    )
-    reads.members.store.room = reads.members.room = 1e6
-    reads.members._equipment = "equipment"
-    reads.members._spare = [handle()]
-    assert not reads.members._new_member().held
+    assert not first(data, 1e6, load=lambda: data.x)

@@ -3,7 +3,9 @@ the blocks."""
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,8 +38,8 @@ from coterie.local.training.probe import draws
 from coterie.methods.algorithm import as_algorithm
 from coterie.models import MODELS, build_model
 from coterie.objectives import fuse, fusion, mmd, plain, proximal
-from coterie.objectives.mmd import Mmd
-from tests.conftest import blobs, small_net
+from coterie.objectives.mmd import WIDTHS, Mmd
+from tests.conftest import assert_near, blobs, small_net
 from tests.contract import test_algorithms as contract
 from tests.contract.test_algorithms import CASES, Make
 
@@ -139,37 +141,38 @@ def both(
     )
 
 
-def close(a: Reply, b: Reply, gap: float = 1e-4) -> None:
+def close(a: Reply, b: Reply, within: float = 1e-4) -> None:
+    """But for rounding, which some steps of training pass on and add up."""
     assert np.array_equal(a.ids, b.ids)
     assert np.array_equal(a.fields["size"], b.fields["size"])
-    np.testing.assert_allclose(a.fields["delta"], b.fields["delta"], rtol=0, atol=gap)
-    np.testing.assert_allclose(a.fields["loss"], b.fields["loss"], rtol=0, atol=gap)
+    assert_near(b.fields["delta"], a.fields["delta"], within)
+    assert_near(b.fields["loss"][:, None], a.fields["loss"][:, None], within)
 
 
 @pytest.mark.parametrize(
-    ("net", "solver", "work"),
+    ("make", "solver", "work"),
     [
-        (small_net(), SOLVER, Train()),
-        (mixed(), SOLVER, Train()),
+        (small_net, SOLVER, Train()),
+        (mixed, SOLVER, Train()),
         (
-            mixed(),
+            mixed,
             Solver(epochs=2, batch_size=5, lr=0.1, momentum=0.9, l2=0.01),
             Train(proximal(0.5)),
         ),
-        (mixed(), SOLVER, Train(mmd(0.1))),
-        (fuse(small_net(), "conv", Key(0)), SOLVER, Train(fusion())),
-        (mixed(), SOLVER, Train(how=Steps(7))),
-        (mixed(), SOLVER, Train(how=FullGradient())),
-        (mixed(), SOLVER, Train(how=Epochs(spent=2))),
-        (between(Mean()), SOLVER, Train()),
-        (between(Crowd()), SOLVER, Train()),
-        (between(Turned()), SOLVER, Train()),
+        (mixed, SOLVER, Train(mmd(0.1))),
+        (lambda: fuse(small_net(), "conv", Key(0)), SOLVER, Train(fusion())),
+        (mixed, SOLVER, Train(how=Steps(7))),
+        (mixed, SOLVER, Train(how=FullGradient())),
+        (mixed, SOLVER, Train(how=Epochs(spent=2))),
+        (lambda: between(Mean()), SOLVER, Train()),
+        (lambda: between(Crowd()), SOLVER, Train()),
+        (lambda: between(Turned()), SOLVER, Train()),
         (
-            between(nn.BatchNorm1d(8, track_running_stats=False)),
+            lambda: between(nn.BatchNorm1d(8, track_running_stats=False)),
             Solver(epochs=2, batch_size=50),
             Train(),
         ),
-        (frozen(), SOLVER, Train()),
+        (frozen, SOLVER, Train()),
     ],
     ids=[
         "dense",
@@ -187,11 +190,15 @@ def close(a: Reply, b: Reply, gap: float = 1e-4) -> None:
         "frozen",
     ],
 )
-def test_together_equals_one_after_another(net: nn.Module, solver: Solver, work: Train) -> None:
+def test_together_equals_one_after_another(
+    make: Callable[[], nn.Module], solver: Solver, work: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The second derivative of FedMMD's narrowest kernel is a million: it turns rounding into another
+    # training within a few steps, whoever computes it. The wide kernels are the same formula.
+    monkeypatch.setattr(sys.modules[Mmd.__module__], "WIDTHS", WIDTHS[WIDTHS.index(0.1) :])
+    net = make()
     alone, together = both(net, solver, work, decay=("0.weight",))
-    # MMD's narrowest kernel, of width 1e-6, and its floor turn a difference of 1e-7 in a logit into
-    # one of up to 1e-3
-    close(alone, together, 2e-3 if isinstance(work.objective, Mmd) else 1e-4)
+    close(alone, together)
     nothing = work.how == Epochs(spent=2)
     assert nothing or np.abs(alone.fields["delta"]).max() > 0.01
     assert nothing or np.abs(alone.fields["delta"] - alone.fields["delta"][0]).max() > 0.01
@@ -369,7 +376,7 @@ def test_every_algorithm_runs_on_it(make: Make, monkeypatch: pytest.MonkeyPatch)
     together = contract.states(as_algorithm(method), data, engine)
     for a, b in zip(contract.run(method, population=data), together, strict=True):
         assert np.array_equal(a.groups.member, b.groups.member)
-        torch.testing.assert_close(a.groups.models, b.groups.models, atol=1e-4, rtol=0)
+        assert_near(b.groups.models, a.groups.models, 1e-4)
 
 
 def test_from_the_command_line_and_from_python(
@@ -394,7 +401,7 @@ def test_from_the_command_line_and_from_python(
         ct.run(ct.fedgroup(groups=2, alpha=2), engine=engine, **given)
         for engine in ("vmap", "serial")
     )
-    torch.testing.assert_close(one.state.models, two.state.models, atol=1e-4, rtol=0)
+    assert_near(one.state.models, two.state.models, 1e-4)
 
 
 def test_a_run_goes_on_with_the_arithmetic_that_it_began_with() -> None:

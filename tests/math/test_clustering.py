@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +18,7 @@ from coterie.math.clustering import agglomerate, cut_without_few, linkage_distan
 from coterie.math.cuts import largest_gap
 from coterie.math.distances import cosine_distance, l1, l2
 from coterie.measures.groups import agreement
-from tests.conftest import same_partition
+from tests.conftest import same_partition, work_of
 
 LINKAGES = ("average", "complete", "single", "ward", "weighted")
 
@@ -104,9 +103,9 @@ def test_a_new_point_is_as_far_as_its_merge_would_be_high(method: Any) -> None:
 def test_2000_clients_are_clustered_in_time(metric: Callable[[Tensor], np.ndarray]) -> None:
     planted = np.arange(2000) % 4
     rows = torch.randn(2000, 850) + 3 * torch.randn(4, 850)[torch.from_numpy(planted)]
-    begun = time.process_time()
-    found = agglomerate(metric(rows))
-    assert time.process_time() - begun < 3
+    found, work = work_of(lambda: agglomerate(metric(rows)))
+    # 5 for two of them, and 17 for the sums of absolute values.
+    assert work < 100
     assert agreement(found.labels, planted) == {"ari": 1.0, "nmi": 1.0}
 
 

@@ -259,22 +259,24 @@ def test_every_model_fuses_or_says_why() -> None:
 
 
 @pytest.mark.parametrize(
-    ("net", "words"),
+    ("make", "words"),
     [
-        (nn.Linear(4, 2), "is a Linear"),
+        (lambda: nn.Linear(4, 2), "is a Linear"),
         (
-            nn.Sequential(nn.Flatten(), nn.Linear(4, 2)),
+            lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 2)),
             "has neither a convolution nor a hidden layer",
         ),
         (
-            nn.Sequential(nn.Sequential(nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(4, 2))),
+            lambda: nn.Sequential(nn.Sequential(nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(4, 2))),
             "in one block",
         ),
     ],
 )
-def test_networks_that_cannot_be_fused_are_refused_in_one_line(net: nn.Module, words: str) -> None:
+def test_networks_that_cannot_be_fused_are_refused_in_one_line(
+    make: Callable[[], nn.Module], words: str
+) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
-        ct.run(ct.fedfusion(), data=pictures(), model=net, engine="serial")
+        ct.run(ct.fedfusion(), data=pictures(), model=make(), engine="serial")
     assert str(caught.value).startswith("model.name: ")
     assert "\n" not in str(caught.value)
 

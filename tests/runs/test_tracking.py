@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -33,6 +34,8 @@ uri = "{uri}"
 @pytest.fixture
 def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
+    # Where nothing hangs, a busy machine is waited for, however long it takes.
+    monkeypatch.setattr(tracking, "WAIT", 600.0)
 
     def write(*to: str, uri: str = "sqlite:///tracks.db") -> str:
         Path("c.toml").write_text(CONFIG.format(to=json.dumps(to), uri=uri))
@@ -107,20 +110,21 @@ def test_a_failing_tracker_never_ends_a_run(configured, monkeypatch, capsys) -> 
 def test_a_tracker_that_hangs_is_waited_for_only_so_long(
     tmp_path: Path, monkeypatch, capsys
 ) -> None:
+    answers = threading.Event()
+
     class Hanging:
         def log(self, rounds: list[LoggedRound]) -> None:
-            time.sleep(60)
+            answers.wait()
 
         def close(self, status: str) -> None: ...
 
     monkeypatch.setitem(tracking.TRACKERS, "mlflow", lambda run: Hanging())
     thread = TrackerThread("mlflow", LoggedRun(Log(), {}, tmp_path))
-    begun = time.monotonic()
     for t in range(5):
         thread.log({"round": t, "accuracy": 0.5})
     thread.close("FINISHED", time.monotonic() + 0.3)
-    assert time.monotonic() - begun < 5
     assert "no answer for" in capsys.readouterr().err
+    answers.set()
 
 
 def test_rounds_are_logged_in_order_and_then_the_status(tmp_path: Path, monkeypatch) -> None:

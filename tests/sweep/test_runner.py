@@ -139,7 +139,7 @@ def test_a_killed_sweep_ends_like_one_that_was_not(
 
 def test_two_sweeps_side_by_side_share_the_work(config: str) -> None:
     both = [start(*RUNS, "--set", "train.rounds=20") for _ in range(2)]
-    printed = [process.communicate(timeout=120) for process in both]
+    printed = [process.communicate(timeout=300) for process in both]
     assert [process.returncode for process in both] == [0, 0], printed
     lines = [line for out, _ in printed for line in out.splitlines() if line.startswith("[")]
     mine = [line.split("] ")[1].split(":")[0] for line in lines if "another sweep" not in line]
@@ -157,7 +157,7 @@ def test_an_interrupted_sweep_saves_and_goes_on(config: str) -> None:
         lambda: rows(Path("s")) > 3 and len(list(Path("s").glob("*/rounds.jsonl"))) == 2, process
     )
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "error: stopped with 0 of 4 runs done; the same command goes on, in s" in err
     for folder in Path("s").glob("[0-9a-f]*"):

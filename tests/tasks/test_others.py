@@ -25,6 +25,7 @@ from coterie.tasks import (
     pooled_sums,
 )
 from coterie.tasks.binary import SCORE_BINS, average_precision, precision_bound, score_bin
+from tests.conftest import assert_near
 from tests.tasks.federations import exact_net, federation, pooled, scored
 from tests.tasks.test_regression import ENGINES, FEDERATIONS
 
@@ -334,7 +335,7 @@ def test_blocks_of_clients_train_on_tokens_as_single_clients_do() -> None:
     options: dict[str, Any] = {"data": data, "model": TokenLogits(), "task": "next_token"}
     single = ct.run(ct.fedavg(), rounds=2, engine="serial", **options)
     block = ct.run(ct.fedavg(), rounds=2, engine={"name": "vmap", "device": "cpu"}, **options)
-    torch.testing.assert_close(block.state.models, single.state.models, atol=1e-4, rtol=1e-4)
+    assert_near(block.state.models, single.state.models, 1e-4)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -104,10 +103,8 @@ def test_a_server_that_falls_silent_is_given_up(
     monkeypatch.setattr(submit, "UNREACHABLE", 0.5)
     monkeypatch.setattr(submit, "QUIET", 0.2)
     monkeypatch.setattr(submit, "PAUSE", 0.1)
-    begun = time.monotonic()
     with pytest.raises(RemoteError, match=r"no answer \(given up after 0.5 s\)"):
         followed(["Using SuperLink: coterie", START], silent, tmp_path, monkeypatch)
-    assert time.monotonic() - begun < 30
     # Said once, and not at every look.
     assert capsys.readouterr().out.count("the SuperLink does not answer; asking again") == 1
 

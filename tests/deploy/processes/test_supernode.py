@@ -38,7 +38,7 @@ supernode.main()
 
 def run(end: str) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-c", COMMAND.format(end=end)]
-    return subprocess.run(line, capture_output=True, text=True, timeout=60)
+    return subprocess.run(line, capture_output=True, text=True, timeout=180)
 
 
 @pytest.mark.parametrize(

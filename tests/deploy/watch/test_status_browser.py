@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,14 +45,6 @@ def address(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[str]:
         server.shutdown()
 
 
-def seconds_to_open(page: Any, address: str) -> float:
-    """Until the page and all that it needs are there, drawn once."""
-    begun = time.monotonic()
-    page.goto(address, wait_until="load")
-    page.evaluate("() => new Promise(done => requestAnimationFrame(() => done()))")
-    return time.monotonic() - begun
-
-
 def test_hostile_names_of_200_clients_do_nothing_in_a_browser(address: str) -> None:
     messages: list[str] = []
     asked: list[str] = []
@@ -65,7 +55,8 @@ def test_hostile_names_of_200_clients_do_nothing_in_a_browser(address: str) -> N
         page.on("pageerror", lambda error: messages.append(str(error)))
         page.on("dialog", lambda dialog: (messages.append("a dialog"), dialog.dismiss()))
         page.on("request", lambda request: asked.append(request.url))
-        seconds = min(seconds_to_open(page, address) for _ in range(2))
+        page.goto(address, wait_until="load")
+        page.evaluate("() => new Promise(done => requestAnimationFrame(() => done()))")
         title = page.title()
         counted = page.locator("section:has(#table-1) tbody tr").count()
         scripts = page.locator("script, img, iframe").count()
@@ -75,7 +66,3 @@ def test_hostile_names_of_200_clients_do_nothing_in_a_browser(address: str) -> N
     assert set(asked) == {address}
     assert title == "fedavg on nodes"
     assert (counted, scripts, curves) == (len(HOSTILE), 0, 2)
-    print(f"opened in {seconds:.2f} s")
-    # Two seconds where nothing else runs; others may want the same cores now.
-    waiting = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-    assert seconds <= 2.0 * waiting

@@ -1,0 +1,69 @@
+"""What `make test-quick` runs: of each kind of test some, in about a minute on two cores.
+
+A file or a folder, and the tests of it: functions, or values of their parameters; ALL of them.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ALL = ()
+# One method of each family: one model, groups found at the start, by the losses, by splits and once,
+# mixtures of models, models of the clients' own, and layers that stay with them.
+METHODS = ("fedavg", "fedgroup", "ifca", "cfl-splits", "fedclust", "fedem", "ditto", "fedbn")
+QUICK: dict[str, tuple[str, ...]] = {
+    "contract/test_algorithms.py": METHODS,
+    "experiment/test_records.py": ALL,
+    "golden": ALL,
+    "math/test_distances.py": ALL,
+    # Every command's help, and what the commands for runs print.
+    "cli/test_help.py": ALL,
+    "cli/test_data.py": ("test_list", "test_inspect"),
+    "cli/test_runs.py": ("test_run_show_resume",),
+    "cli/test_watch.py": ("test_once_says_how_a_run_stands",),
+    "cli/test_errors.py": ("test_all_errors_of_a_configuration_at_once", "test_expected_errors"),
+    "report/test_page.py": ALL,
+    "export/test_folder.py": ("test_an_export_predicts_the_same_without_coterie",),
+    "sweep/test_run_once.py": ALL,
+    "deploy/test_federation_spec.py": ALL,
+    # Engines: the pool and serial are in the contract.
+    "engines/test_vmap.py": ("dense", "dropout"),
+    "engines/test_ray.py": ("test_an_actor_trains_as_serial_does_and_keeps_what_it_was_sent",),
+    "engines/test_flower.py": (
+        "test_a_client_chooses_a_model_and_trains_it_in_one_exchange",
+        "fedgroup",
+    ),
+    "runs/test_run.py": (
+        "test_a_run_leaves_what_the_readme_says",
+        "test_stopped_and_resumed_is_the_same_to_the_bit",
+    ),
+    "python/test_call.py": ALL,
+    "data/test_planted.py": ALL,
+    "privacy/test_accounting.py": ALL,
+}
+
+
+def is_quick(item: pytest.Item) -> bool:
+    """Whether a collected test is one of them."""
+    path = item.path.relative_to(Path(__file__).parent)
+    for place in (path, *path.parents):
+        words = QUICK.get(place.as_posix())
+        if words is not None:
+            function, _, values = item.name.removesuffix("]").partition("[")
+            # A method may stand beside a number of workers or of groups.
+            value = re.sub(r"^\d+-|-\d+$", "", values)
+            return words == ALL or function in words or value in words
+    return False
+
+
+def has_quick(path: Path) -> bool:
+    """Whether a file or a folder has any of them, so that the others are not even imported."""
+    here = Path(__file__).parent
+    if not path.is_relative_to(here):
+        return False
+    place = path.relative_to(here)
+    parents = {one.as_posix() for one in (place, *place.parents)}
+    return bool(parents & QUICK.keys()) or any(Path(one).is_relative_to(place) for one in QUICK)
