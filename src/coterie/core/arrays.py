@@ -50,7 +50,7 @@ def places_of(some: IntArray, ids: IntArray) -> IntArray:
 
 
 def finite_float32(values: NDArray[Any], name: str) -> NDArray[np.float32]:
-    """Finite numbers as float32. What is finite as float64 alone would be infinite, and is refused, too.
+    """Finite numbers as float32; what would become infinite is refused, too.
 
     Args:
         name: of the argument or the file, for the error line.

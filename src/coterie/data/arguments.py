@@ -1,4 +1,4 @@
-"""Arrays that a user hands over: brought to the kinds that Coterie computes with, or refused in a line.
+"""Arrays that a user hands over: brought to the kinds that Coterie has, or refused in a line.
 
 - Tensors, NumPy arrays, lists and frames are taken; on a GPU they are not.
 - Fractions become float32. They have to be finite, also as float32.
@@ -23,11 +23,11 @@ from coterie.core.arrays import IntArray, finite_float32
 from coterie.data.lazy import Ranges, is_lazy
 from coterie.errors import DataError
 
-# Inputs that are known to be finite, so that a shift of who holds what does not read all of them again.
+# Inputs that are known to be finite, so that a shift of who holds what does not read them again.
 _CHECKED: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
 
 
-def inputs_of(x: Any, name: str, on_disk: bool = False) -> Tensor:
+def checked_inputs(x: Any, name: str, on_disk: bool = False) -> Tensor:
     """Inputs ``[S, ...]`` as float32, or whole numbers such as tokens as int64.
 
     Args:
@@ -57,7 +57,7 @@ def inputs_of(x: Any, name: str, on_disk: bool = False) -> Tensor:
     return inputs
 
 
-def targets_of(y: Any, name: str) -> Tensor:
+def checked_targets(y: Any, name: str) -> Tensor:
     """Labels as int64, or targets that are fractions as float32."""
     if is_lazy(y):
         return y
@@ -118,7 +118,7 @@ def _array(values: Any, name: str) -> NDArray[Any]:
 
 
 def _tensor(values: NDArray[Any], given: Any) -> Tensor:
-    """The tensor that was given where it is as it should be: what is the same object did not change."""
+    """The tensor that was given, where it is as it should be."""
     if isinstance(given, Tensor) and not given.requires_grad:
         is_same = given.data_ptr() == values.ctypes.data and given.shape == values.shape
         if is_same and given.dtype in (torch.float32, torch.int64):
@@ -129,7 +129,7 @@ def _tensor(values: NDArray[Any], given: Any) -> Tensor:
     return torch.from_numpy(values)
 
 
-# --- who holds what -----------------------------------------------------------------------------------
+# --- who holds what -------------------------------------------------------------------------------
 
 
 def parts_of(held: Any, name: str, samples: int | None = None) -> tuple[IntArray, ...]:
@@ -143,7 +143,8 @@ def parts_of(held: Any, name: str, samples: int | None = None) -> tuple[IntArray
         return held  # type: ignore[return-value]
     if isinstance(held, str | dict) or not hasattr(held, "__iter__"):
         raise DataError(
-            f"{name}: got {type(held).__name__}; expected rows for each client, such as ([0, 1], [2])"
+            f"{name}: got {type(held).__name__}; expected rows for each client, such as "
+            "([0, 1], [2])"
         )
     return tuple(_rows(rows, f"{name}: client {i}", samples) for i, rows in enumerate(held))
 
@@ -192,11 +193,11 @@ def check_rows(parts: Sequence[IntArray], name: str, samples: int) -> None:
     )
 
 
-# --- names and numbers --------------------------------------------------------------------------------
+# --- names and numbers ----------------------------------------------------------------------------
 
 
 def names_of(names: Any, name: str) -> tuple[str, ...]:
-    """Names of clients: texts, of which no two are equal. A client without a name has an empty one."""
+    """Names of clients: texts, of which no two are equal but those that are empty, for none."""
     if isinstance(names, str) or not hasattr(names, "__iter__"):
         raise DataError(f"{name}: got {names!r}; expected a text for each client")
     found = tuple(names)

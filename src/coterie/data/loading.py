@@ -146,7 +146,7 @@ def _refuse_images(parts: Partition) -> None:
         raise DataError("data.partition.copies: got a table; expected images, or copies = false")
 
 
-# --- what a partition changes of the samples: labels, images, and noise in inputs --------------------
+# --- what a partition changes of the samples: labels, images, and noise in inputs -----------------
 
 
 def transform_samples(samples: Samples, parts: Partition) -> tuple[Tensor, Tensor]:

@@ -17,11 +17,11 @@ from coterie.core.arrays import FloatArray, IntArray
 from coterie.data.arguments import (
     check_rows,
     check_targets,
+    checked_inputs,
+    checked_targets,
     groups_of,
-    inputs_of,
     names_of,
     parts_of,
-    targets_of,
     whole_number,
 )
 from coterie.data.lazy import Ranges, is_lazy
@@ -54,8 +54,8 @@ class Population:
     """Pooled samples and, per client and split, an index array into them.
 
     Tensors, NumPy arrays and lists are taken, and nothing is copied that is of the kind below.
-    Fractions become float32 and have to be finite, other whole numbers become int64, and booleans are 0
-    and 1. Inputs of bytes are refused: they may be pixels or numbers.
+    Fractions become float32 and have to be finite, whole numbers become int64, and booleans are 0 and
+    1. Inputs of bytes are refused: they may be pixels or numbers.
 
     Args:
         x: ``[S, ...]`` inputs, float32 (or int64 tokens); or made client by client
@@ -122,8 +122,8 @@ class Population:
 
     def _as_it_should_be(self) -> Iterator[tuple[str, Any]]:
         """The fields, each as the kind that Coterie computes with."""
-        yield "x", inputs_of(self.x, "population.x", self.on_disk)
-        yield "y", targets_of(self.y, "population.y")
+        yield "x", checked_inputs(self.x, "population.x", self.on_disk)
+        yield "y", checked_targets(self.y, "population.y")
         yield "classes", whole_number(self.classes, "population.classes", 0)
         yield "copies", whole_number(self.copies, "population.copies", 1)
         for split in ("train", "test"):
@@ -144,7 +144,7 @@ class Population:
             got = type(self.naive).__name__
             raise DataError(f"population.naive: got {got}; expected predictions by name")
         name = "population.naive"
-        return {of: targets_of(values, f"{name}[{of!r}]") for of, values in self.naive.items()}
+        return {of: checked_targets(values, f"{name}[{of!r}]") for of, values in self.naive.items()}
 
     def _check_lengths(self) -> None:
         if self.table is not None and not isinstance(self.table, TableInputs):

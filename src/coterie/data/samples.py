@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.core.arrays import IntArray
-from coterie.data.arguments import inputs_of, targets_of, whole_number
+from coterie.data.arguments import checked_inputs, checked_targets, whole_number
 from coterie.data.partition import Partition
 from coterie.data.tabular.raw import RawTable
 from coterie.errors import DataError
@@ -64,9 +64,9 @@ class Samples:
 
     def __post_init__(self) -> None:
         # A source may be a plugin or read a user's file. Samples with the wrong labels would train.
-        object.__setattr__(self, "y", targets_of(self.y, "data.source: y"))
+        object.__setattr__(self, "y", checked_targets(self.y, "data.source: y"))
         if self.table is None:
-            inputs = inputs_of(self.x, "data.source: x", self.on_disk)
+            inputs = checked_inputs(self.x, "data.source: x", self.on_disk)
             object.__setattr__(self, "x", inputs)
         whole_number(self.classes, "data.source: classes", 0)
         whole_number(self.train_rows, "data.source: train_rows", 0)

@@ -1,7 +1,7 @@
 """Decoded images, kept in the user's cache folder (``$XDG_CACHE_HOME/coterie`` or ``~/.cache/coterie``).
 
-Decoding 70,000 PNG files takes seconds, so the arrays of a parquet column are kept in ``images``. The
-name of a cached file holds the checksum of its content. What does not match is decoded again, and a
+Decoding 70,000 PNG files takes seconds, so the arrays of a parquet column are kept in ``images``.
+The name of a cached file holds the checksum of its content. What does not match is decoded again, and a
 folder that cannot be written is done without.
 
 Images of a folder are decoded into a file in ``mapped``, which is mapped into memory: the system

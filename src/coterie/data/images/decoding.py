@@ -5,8 +5,8 @@ Pillow reads them, and these are the rules:
 - Every format that Pillow reads is taken; of several frames the first counts.
 - An image is turned as its EXIF orientation says.
 - What is transparent shows white, as on paper.
-- Images are grey or in colour, and have 8 or 16 bits. The widest of all files decides for all: a grey
-  one among coloured ones is grey in each colour, whatever the order of the files.
+- Images are grey or in colour, and have 8 or 16 bits. The widest of all files decides for all: a
+  grey one among coloured ones is grey in each colour, whatever the order of the files.
 - Pillow reads colours of 16 bits with 8 of them.
 """
 
@@ -37,7 +37,8 @@ RULES = 2
 # Of one image: a file of a few kilobytes may have hundreds of millions.
 MOST_PIXELS = 4096 * 4096
 
-# EPS would run Ghostscript on a file that may be hostile; of the others Pillow reads the header alone.
+# EPS would run Ghostscript on a file that may be hostile; of the others Pillow reads the header
+# alone.
 _LEFT_OUT = {"EPS", "BUFR", "GRIB", "HDF5", "MPEG", "WMF"}
 _GREY = ("1", "L", "LA", "La")
 _DEEPEST = 65535
@@ -79,18 +80,18 @@ def _is_image(file: Path, folder: Path) -> bool:
     kind, _ = mimetypes.guess_type(file.name)
     if kind is not None and kind.startswith("image/"):
         raise DataError(
-            f"{file}: an image that cannot be read, got {file.suffix}; expected .png, .jpg, .tif or "
-            "another format of Pillow"
+            f"{file}: an image that cannot be read, got {file.suffix}; expected .png, .jpg "
+            "or another format of Pillow"
         )
     return False
 
 
-# --- all images ---------------------------------------------------------------------------------------
+# --- all images -----------------------------------------------------------------------------------
 
 
 def decode(images: Sequence[Encoded], what: str = "image") -> Pixels:
-    """Images of one size as ``[S, channels, height, width]``: uint8, or float32 in 0 to 1 where one of
-    them has 16 bits.
+    """Images of one size as ``[S, channels, height, width]``: uint8, or float32 in 0 to 1 where one
+    of them has 16 bits.
 
     Args:
         images: files, or their bytes.
@@ -156,7 +157,7 @@ def _widest(images: Sequence[Encoded], what: str) -> _Form:
     return form
 
 
-# --- one image ----------------------------------------------------------------------------------------
+# --- one image ------------------------------------------------------------------------------------
 
 
 def _where(image: Encoded, row: int, what: str) -> str:
@@ -171,7 +172,7 @@ def _opened(image: Encoded, where: str) -> Iterator[Image]:
     from PIL import Image, UnidentifiedImageError
 
     try:
-        # Not by its name: Pillow 13 maps some files then, and a TIFF that is to be turned is garbled.
+        # Not by its name: Pillow 13 maps some files then, and garbles a TIFF that is to be turned.
         source = BytesIO(image) if isinstance(image, bytes) else image.open("rb")
         with source, warnings.catch_warnings():
             # Of large images and of odd metadata, which a user can do nothing about.
@@ -199,8 +200,8 @@ def _check_header(image: Image, where: str) -> None:
         raise DataError(f"{where} is too large, got {got}; expected {most}")
     if image.mode == "F":
         raise DataError(
-            f"{where} has floating-point pixels, of which no image says the scale; expected 8 or 16 "
-            "bits"
+            f"{where} has floating-point pixels, of which no image says the scale; expected 8 or "
+            "16 bits"
         )
 
 

@@ -227,7 +227,7 @@ def svhn(root: Path | None, *, pixels: PixelScale = "standardised", hub: bool = 
     return load_images(IMAGE_DATASETS["svhn"], root, pixels, hub)
 
 
-# --- reading ------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
 def load_images(dataset: ImageDataset, root: Path | None, scale: PixelScale, hub: bool) -> Samples:
