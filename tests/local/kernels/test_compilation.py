@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -83,6 +84,22 @@ def test_a_kernel_is_compiled_anew_when_another_file_has_changed(
     assert loaded_from_disk(again)
     # The caller's own file is as it was.
     assert load(folder, 5).two_steps(0) == 10
+
+
+def test_machine_code_of_a_version_whose_classes_are_gone_is_compiled_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = kept_kernels(tmp_path, monkeypatch)
+    kernel = load(folder, 1).two_steps
+    kernel(0)
+    index = Path(kernel._cache._cache_file._index_path)
+    # What Numba writes, for a signature with a class that no module has any more.
+    gone = b"ccoterie.core.training\nNoSuchClass\n."
+    version = pickle.loads(index.read_bytes()).split(",")[0]
+    index.write_bytes(pickle.dumps(f"{version}, another digest") + gone)
+    assert load(folder, 1).two_steps(0) == 2
+    index.write_bytes(pickle.dumps(version) + gone)  # by a Coterie that kept no digest there
+    assert load(folder, 1).two_steps(0) == 2
 
 
 def test_one_process_compiles_while_others_wait(

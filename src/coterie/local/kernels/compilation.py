@@ -119,15 +119,16 @@ def _keep_machine_code(kernel: Any) -> None:
 
     Numba keeps a function's machine code with that of the functions it calls, and makes it anew
     when the function's own file has changed. Kernels call functions of other files, whose old code
-    they would run after an edit. So the stamp that Numba compares is that of all files here.
+    they would run after an edit. So all files here are part of the version that Numba compares. It
+    does so before it reads the rest, which may name a class that has another name now.
 
     Raises:
         RuntimeError: no folder can be written.
-        AttributeError: this version of Numba has its stamp in another place.
+        AttributeError: this version of Numba has its own in another place.
     """
     kernel.enable_caching()
     index = kernel._cache._cache_file
-    index._source_stamp = (index._source_stamp, _KERNELS)
+    index._version = f"{index._version}, {_KERNELS}"
 
 
 def compiled(signature: Any = None, *, in_order: bool = False) -> Callable[[_F], _F]:
