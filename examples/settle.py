@@ -66,4 +66,10 @@ def settle(
 
     Source: the Coterie authors, Write a method (2026).
     """
-    return Method(assign=Settling(times), weigh=evenly, first=FirstModels(groups, distinct=True))
+    return Method(
+        assign=Settling(times),
+        weigh=evenly,
+        first=FirstModels(groups, distinct=True),
+        # Clients say how large their losses are, and the rule places newcomers without updates.
+        needs=("statistics",),
+    )

@@ -1,7 +1,9 @@
-"""The directive `records`: the tables of a configuration with their keys, read off the records."""
+"""The directives `records` and `options`: tables of a configuration with their keys, read off the
+records and the registered factories."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from docutils import nodes
@@ -9,31 +11,78 @@ from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+Row = tuple[str, ...]
+
 
 class Records(SphinxDirective):
+    """All records, or the one that is named."""
+
+    optional_arguments = 1
+
     def run(self) -> list[nodes.Node]:
         from coterie.config.wording import shown
         from coterie.experiment.reference import keys_of_tables
 
         lines: list[str] = []
         for table, keys in keys_of_tables().items():
-            lines += [f".. rubric:: [{table}]", "", ".. list-table::", "   :widths: 18 20 14 48"]
-            lines += ["   :header-rows: 1", "", "   * - key", "     - value", "     - default"]
-            lines += ["     - what it says"]
+            if self.arguments and table != self.arguments[0]:
+                continue
+            if not self.arguments:
+                lines += [f".. rubric:: [{table}]", ""]
+            rows = []
             for key in keys:
                 default = "required" if key.required else shown(key.default)
                 if key.default is None and not key.required:
                     default = "not set"
-                row = (f"``{key.name}``", key.expected, f"``{default}``", key.help)
-                lines += [
-                    f"   {'* -' if place == 0 else '  -'} {cell}" for place, cell in enumerate(row)
-                ]
-            lines.append("")
-        holder = nodes.container()
-        self.state.nested_parse(StringList(lines, "records"), self.content_offset, holder)
-        return holder.children
+                rows.append((f"``{key.name}``", key.expected, f"``{default}``", key.help))
+            lines += table_of(("key", "value", "default", "what it says"), (18, 20, 14, 48), rows)
+        return parsed(self, lines)
+
+
+class Options(SphinxDirective):
+    """The names of a kind of choice, such as `source`, with their options and defaults."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        from coterie.config import registry
+        from coterie.config.wording import describe_type, shown
+
+        (kind,) = self.arguments
+        rows = []
+        for name in registry.names(kind):
+            for option, (type_, default) in registry.options(kind, name).items():
+                value = "``required``" if default is ... else f"``{shown(default)}``"
+                if default is None:
+                    value = "``not set``"
+                rows.append((f"``{name}``", f"``{option}``", describe_type(type_), value))
+            if not registry.options(kind, name):
+                rows.append((f"``{name}``", "", "", ""))
+        return parsed(
+            self, table_of(("name", "option", "value", "default"), (20, 20, 40, 20), rows)
+        )
+
+
+def table_of(heads: Row, widths: tuple[int, ...], rows: Iterable[Row]) -> list[str]:
+    """A table in reStructuredText."""
+    lines = [
+        ".. list-table::",
+        f"   :widths: {' '.join(map(str, widths))}",
+        "   :header-rows: 1",
+        "",
+    ]
+    for row in (heads, *rows):
+        lines += [f"   {'* -' if place == 0 else '  -'} {cell}" for place, cell in enumerate(row)]
+    return [*lines, ""]
+
+
+def parsed(directive: SphinxDirective, lines: list[str]) -> list[nodes.Node]:
+    holder = nodes.container()
+    directive.state.nested_parse(StringList(lines, "records"), directive.content_offset, holder)
+    return holder.children
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("records", Records)
+    app.add_directive("options", Options)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

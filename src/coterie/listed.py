@@ -13,7 +13,7 @@ LISTED: Mapping[str, str] = {
     "shifts": "shift",
     "tasks": "task",
     "servers": "server",
-    "weighs": "weigh",
+    "weights": "weigh",
     "objectives": "objective",
     "own_models": "own_model",
     "attacks": "attack",

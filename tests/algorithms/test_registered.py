@@ -103,12 +103,16 @@ def default_of(parameter: inspect.Parameter) -> str:
 def missing_in_tests(name: str, factory: Factory) -> Iterator[str]:
     make = SPECIAL.get(name, default_case(factory))
     try:
-        as_algorithm(make(2))
+        method = make(2)
+        as_algorithm(method)
     except Exception as error:  # noqa: BLE001 - a factory may raise anything
         yield (
             f"has no case in the contract suite, because its defaults fail ({error}); add a line "
             "to SPECIAL in tests/contract/cases.py"
         )
+        return
+    if isinstance(method, ct.Method) and method.needs is None:
+        yield "does not say what it needs of single clients; give Method(...) its needs=(...)"
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -125,6 +129,21 @@ def test_every_method_is_in_one_list_and_in_all_tables() -> None:
         assert sorted(lists) == [0, 1]
         for one in ("replies", "needed", "exchanges"):
             assert written[one].count(f"| `{name}` |") == 1
+
+
+def test_what_is_imported_for_another_reason_is_no_method() -> None:
+    """Every function that the file of the registry imports from the package is a method, so each
+    has a line of its own, `from ... import NAME as NAME`, and nothing else is imported there."""
+    tree = ast.parse((ROOT / REGISTRY).read_text(encoding="utf-8"))
+    lines = [
+        one
+        for statement in tree.body
+        if isinstance(statement, ast.ImportFrom)
+        and str(statement.module).startswith("coterie.algorithms.")
+        for one in statement.names
+    ]
+    assert [one.name for one in lines if one.name != one.asname] == []
+    assert [one.asname for one in lines] == list(ALGORITHMS)
 
 
 def test_no_page_is_of_a_method_that_is_gone() -> None:

@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 
 from coterie.core.keys import Key
-from coterie.data import SOURCES, load_population, load_samples
+from coterie.data import load_population, load_samples
 from coterie.data.images.decoding import decode
 from coterie.data.sources import image_datasets
 from coterie.data.sources.generated import synthetic
@@ -60,23 +60,6 @@ def root(tmp_path: Path) -> Path:
         for split, rows in (("train", 12), ("test", 5)):
             write(tmp_path / "data" / name / f"{split}.parquet", pictures(rows, rows, channels))
     return tmp_path / "data"
-
-
-def test_the_names_are_these() -> None:
-    assert set(SOURCES) == {
-        *(
-            "digits",
-            *("synthetic", "drift_stream"),
-            "mnist",
-            "fashion_mnist",
-            "femnist",
-            "emnist_letters_aj",
-            "cifar10",
-            "svhn",
-        ),
-        *("sent140", "sent140_tokens", "file", "hub", "image_folder", "nodes", "saved"),
-        *("heart_disease", "parkinsons", "beijing_air"),
-    }
 
 
 def test_digits() -> None:

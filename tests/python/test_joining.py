@@ -30,6 +30,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "ifca": {"groups": 2, "init": "cold_start"},
     "fedclust": {"groups": 2},
 }
+GROWING = ("auxo", "cfl_gp", "cornflqs", "feddrift", "feroma", "k_fed", "stocfl")
 
 
 def table(first: int, clients: int, seed: int = 0) -> dict[str, Any]:
@@ -95,6 +96,18 @@ def test_new_clients_join_and_old_ones_stay(method: str, tmp_path: Path) -> None
     result = ct.Result.open(folder.path)
     assert result.report().is_file()
     assert len(result.groups) == OLD + 4
+
+
+@pytest.mark.parametrize("method", GROWING)
+def test_new_clients_join_where_the_memory_says_what_it_has_of_them(
+    method: str, tmp_path: Path
+) -> None:
+    run_config(check(tables(write(tmp_path, table(0, OLD)), method)), tmp_path / "run")
+    new = write(tmp_path, table(OLD, 4, seed=1), "new.csv")
+    assert invoke(["resume", str(tmp_path / "run"), "--data", new, "--rounds", "8"]) == 0
+    result = ct.Result.open(tmp_path / "run")
+    assert len(result.rows) == 8
+    assert max(result.groups[OLD:]) >= 0
 
 
 def test_clients_join_twice_and_from_python(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from coterie.config.arguments import check_arguments, validated
+from coterie.config.arguments import check_fields, validated
 from coterie.core import LocalTraining, Own, OwnTrained, Train, WithOwnModel
 from coterie.methods.method import Method
 from coterie.rules.assigning import everyone
@@ -28,7 +28,7 @@ class Apfl:
     plain_sgd = True
 
     def __post_init__(self) -> None:
-        check_arguments(Apfl, {"alpha": self.alpha, "adaptive": self.adaptive})
+        check_fields(self)
 
     def lengths(self, d: int) -> Mapping[str, int]:
         return {"v": d, "alpha": 1}

@@ -14,7 +14,7 @@ from torch import Tensor
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.config.schema import Count
-from coterie.core import BoolArray, FloatArray, Groups, IntArray, Key, Plan, Updates
+from coterie.core import BoolArray, FloatArray, Groups, GrowingRecord, IntArray, Key, Plan, Updates
 from coterie.math.clustering import kmeans
 from coterie.math.distances import l2
 from coterie.methods.method import Method
@@ -29,7 +29,7 @@ LEAST = 5
 
 
 @dataclass(frozen=True, slots=True)
-class CohortAffinity:
+class CohortAffinity(GrowingRecord):
     """What Auxo remembers.
 
     Args:

@@ -13,7 +13,7 @@ from torch import Tensor
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.config.schema import Count
-from coterie.core import Groups, IntArray, Plan
+from coterie.core import Groups, GrowingRecord, IntArray, Plan
 from coterie.core.process import one_thread
 from coterie.math.clustering import kmeans
 from coterie.math.labellings import numbered_as_before
@@ -25,7 +25,7 @@ from coterie.rules.newcomers import least_loss_groups
 
 
 @dataclass(frozen=True, slots=True)
-class GradientFeatures:
+class GradientFeatures(GrowingRecord):
     """What CFL-GP remembers.
 
     Args:

@@ -13,7 +13,7 @@ from pydantic import Field
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.config.schema import Count
-from coterie.core import NO_GROUP, BoolArray, Groups, Plan, Updates
+from coterie.core import NO_GROUP, BoolArray, Groups, GrowingRecord, Plan, Updates
 from coterie.math.clustering import agglomerate
 from coterie.math.distances import l2
 from coterie.math.labellings import numbered_as_before
@@ -28,7 +28,7 @@ COORDINATED, BY_LOSS, SETTLED = range(3)
 
 
 @dataclass(frozen=True, slots=True)
-class Coordination:
+class Coordination(GrowingRecord):
     """What CORNFLQS remembers.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from coterie.config.arguments import check_arguments, validated
+from coterie.config.arguments import check_fields, validated
 from coterie.core import LocalTraining, Own, OwnTrained, Train, WithOwnModel
 from coterie.methods.method import Method
 from coterie.rules.assigning import everyone
@@ -25,7 +25,7 @@ class Ditto:
     plain_sgd = False
 
     def __post_init__(self) -> None:
-        check_arguments(Ditto, {"lam": self.lam})
+        check_fields(self)
 
     def lengths(self, d: int) -> Mapping[str, int]:
         return {"v": d}

@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from coterie.config.arguments import check_arguments, validated
+from coterie.config.arguments import check_fields, validated
 from coterie.core import Train, WithOwnModel
 from coterie.core.own_model import Batch, LocalTraining, Own, OwnTrained
 from coterie.methods.method import Method
@@ -41,8 +41,7 @@ class FedAla:
     plain_sgd = False
 
     def __post_init__(self) -> None:
-        values = {name: getattr(self, name) for name in self.__slots__}
-        check_arguments(FedAla, values)
+        check_fields(self)
 
     def lengths(self, d: int) -> Mapping[str, int]:
         return {"v": d, "weights": d, "learned": 1}

@@ -14,7 +14,7 @@ from torch import Tensor
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.config.schema import Count
-from coterie.core import FloatArray, Groups, IntArray, Plan
+from coterie.core import FloatArray, Groups, GrowingRecord, IntArray, Plan
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.model_distances import mean_losses, models_alike
@@ -26,7 +26,7 @@ NEVER = -1
 
 
 @dataclass(frozen=True, slots=True)
-class DriftWatch:
+class DriftWatch(GrowingRecord):
     """What FedDrift remembers from one time step to the next.
 
     Args:

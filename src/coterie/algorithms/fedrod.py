@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from coterie.config.arguments import check_arguments, validated
+from coterie.config.arguments import check_fields, validated
 from coterie.core import Train, WithOwnModel
 from coterie.core.own_model import LastPassLoss, LocalTraining, Own, OwnTrained
 from coterie.errors import ConfigError
@@ -35,7 +35,7 @@ class FedRod:
     plain_sgd = True
 
     def __post_init__(self) -> None:
-        check_arguments(FedRod, {"gamma": self.gamma, "predict": self.predict})
+        check_fields(self)
 
     def lengths(self, d: int) -> Mapping[str, int]:
         # With zeros below the head, so that it can be added to a model.

@@ -15,6 +15,7 @@ from torch import Tensor
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.core import NO_GROUP, Describe, FloatArray, Groups, IntArray, Plan, Updates
+from coterie.core.groups import GrowingRecord
 from coterie.math.distances import l2
 from coterie.math.similarity import Matrix
 from coterie.methods.method import Method
@@ -26,7 +27,7 @@ NEAREST = 1e-8
 
 
 @dataclass(frozen=True, slots=True)
-class Profiles:
+class Profiles(GrowingRecord):
     """What Feroma remembers: of which data each model is.
 
     Args:

@@ -12,7 +12,7 @@ from torch import Tensor
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.config.schema import Count
-from coterie.core import Describe, FloatArray, Groups, IntArray, Plan
+from coterie.core import Describe, FloatArray, Groups, GrowingRecord, IntArray, Plan
 from coterie.errors import ConfigError
 from coterie.math.similarity import Matrix
 from coterie.methods.first_models import FirstModels
@@ -21,7 +21,7 @@ from coterie.rules.assigning import PlacesClients
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterMeans:
+class ClusterMeans(GrowingRecord):
     """What k-FED remembers.
 
     Args:

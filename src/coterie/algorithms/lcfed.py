@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.config.arguments import check_arguments, validated
+from coterie.config.arguments import check_fields, validated
 from coterie.config.schema import Count
 from coterie.core import NO_GROUP, Groups, Plan, Train, Updates, WithOwnModel
 from coterie.core.own_model import LastPassLoss, LocalTraining, Own, OwnTrained
@@ -64,8 +64,7 @@ class PulledTwice:
     plain_sgd = True
 
     def __post_init__(self) -> None:
-        values = {"mu": self.mu, "lam": self.lam, "head_layers": self.head_layers}
-        check_arguments(PulledTwice, values)
+        check_fields(self)
 
     def lengths(self, d: int) -> Mapping[str, int]:
         return {}

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from coterie.config.arguments import check_arguments, validated
+from coterie.config.arguments import check_fields, validated
 from coterie.core import LocalTraining, Objective, Own, OwnTrained, Train, WithOwnModel
 from coterie.core.vectors import classifier_name
 from coterie.methods.method import Method
@@ -111,7 +111,7 @@ class Moon:
     plain_sgd = False
 
     def __post_init__(self) -> None:
-        check_arguments(Moon, {"mu": self.mu, "temperature": self.temperature})
+        check_fields(self)
 
     def lengths(self, d: int) -> Mapping[str, int]:
         return {"previous": d}

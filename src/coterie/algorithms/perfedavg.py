@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from torch import Tensor
 
-from coterie.config.arguments import check_arguments, validated
+from coterie.config.arguments import check_fields, validated
 from coterie.core import Train, WithOwnModel
 from coterie.core.own_model import LastPassLoss, LocalTraining, Own, OwnTrained
 from coterie.methods.method import Method
@@ -31,8 +31,7 @@ class PerFedAvg:
     plain_sgd = True
 
     def __post_init__(self) -> None:
-        values = {"alpha": self.alpha, "order": self.order, "delta": self.delta}
-        check_arguments(PerFedAvg, values)
+        check_fields(self)
 
     def lengths(self, d: int) -> Mapping[str, int]:
         return {}

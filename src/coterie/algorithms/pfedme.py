@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from coterie.config.arguments import check_arguments, validated
+from coterie.config.arguments import check_fields, validated
 from coterie.core import Train, WithOwnModel
 from coterie.core.own_model import LastPassLoss, LocalTraining, Own, OwnTrained
 from coterie.methods.method import Method
@@ -30,8 +30,7 @@ class PFedMe:
     plain_sgd = True
 
     def __post_init__(self) -> None:
-        values = {"lam": self.lam, "inner_steps": self.inner_steps, "inner_lr": self.inner_lr}
-        check_arguments(PFedMe, values)
+        check_fields(self)
 
     def lengths(self, d: int) -> Mapping[str, int]:
         return {"theta": d}

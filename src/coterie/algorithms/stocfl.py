@@ -12,8 +12,8 @@ from pydantic import Field
 from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.config.arguments import check_arguments, validated
-from coterie.core import NO_GROUP, Groups, IntArray, Plan, Train, WithOwnModel
+from coterie.config.arguments import check_fields, validated
+from coterie.core import NO_GROUP, Groups, GrowingRecord, IntArray, Plan, Train, WithOwnModel
 from coterie.core.own_model import LocalTraining, Own, OwnTrained
 from coterie.math.similarity import Matrix, cosine
 from coterie.methods.method import Method
@@ -24,7 +24,7 @@ Weight = Annotated[float, Field(ge=0)]
 
 
 @dataclass(frozen=True, slots=True)
-class SeenClients:
+class SeenClients(GrowingRecord):
     """What the server of StoCFL remembers.
 
     Args:
@@ -138,7 +138,7 @@ class PulledToGlobal:
     plain_sgd = False
 
     def __post_init__(self) -> None:
-        check_arguments(PulledToGlobal, {"lam": self.lam})
+        check_fields(self)
 
     def lengths(self, d: int) -> Mapping[str, int]:
         return {}

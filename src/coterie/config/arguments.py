@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import numbers
 from collections.abc import Callable, Mapping
@@ -69,6 +70,13 @@ def check_arguments(factory: Factory, arguments: Mapping[str, Any]) -> dict[str,
         refuse(*problems(error, known, model))
     # Only what the caller gave: a default stays the object that the factory's signature has.
     return {name: getattr(record, name) for name in known}
+
+
+def check_fields(record: Any) -> None:
+    """Hold the fields of a record to their annotations, as `check_arguments` does."""
+    check_arguments(
+        type(record), {one.name: getattr(record, one.name) for one in dataclasses.fields(record)}
+    )
 
 
 def check_record(record: Any) -> None:

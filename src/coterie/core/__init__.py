@@ -3,7 +3,7 @@
 from coterie.core.arrays import BoolArray, FloatArray, IntArray, places_of
 from coterie.core.describe import Describe
 from coterie.core.engine import Engine, Reply
-from coterie.core.groups import NO_GROUP, Groups
+from coterie.core.groups import NO_GROUP, Groups, GrowingRecord
 from coterie.core.keep import ClientStore, Keep, KeepLayers
 from coterie.core.keys import Key
 from coterie.core.objective import Objective
@@ -43,6 +43,7 @@ __all__ = [
     "FloatArray",
     "FullGradient",
     "Groups",
+    "GrowingRecord",
     "IntArray",
     "Keep",
     "KeepLayers",

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from coterie.config.arguments import check_arguments
+from coterie.config.arguments import check_fields
 from coterie.core.arrays import FloatArray
 from coterie.core.solver import Solver
 
@@ -68,7 +68,7 @@ class Describe:
     epsilon: Epsilon = 1.0
 
     def __post_init__(self) -> None:
-        check_arguments(Describe, {"epsilon": self.epsilon})
+        check_fields(self)
 
     def local_steps(self, base: Solver, number: int, sizes: FloatArray, models: int) -> int:
         """None."""

@@ -8,7 +8,7 @@ needs the record of another rule asks for it by its type.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -19,7 +19,6 @@ from typing import (
     TypeVar,
     get_args,
     get_type_hints,
-    runtime_checkable,
 )
 
 import numpy as np
@@ -37,15 +36,20 @@ class Record(Protocol):
     record_name: ClassVar[str]
 
 
-@runtime_checkable
-class GrowingRecord(Record, Protocol):
+class GrowingRecord(Record):
     """A record that can take clients that come later.
 
     ``newcomer`` names its fields ``[N, ...]`` of one row a client, with the value that all numbers of
-    a new row have.
+    a new row have; it is empty where no field has such rows.
     """
 
+    __slots__ = ()
     newcomer: ClassVar[Mapping[str, float]]
+    # A checkpoint is read before its rules ask for their records, and knows only their names.
+    rows_of: ClassVar[dict[str, Mapping[str, float]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        GrowingRecord.rows_of[cls.record_name] = cls.newcomer
 
 
 R = TypeVar("R", bound=Record)
@@ -115,17 +119,16 @@ class Memory:
                     kept[f"{name}.{one.name}"] = _tensor(value)
         return kept
 
-    def with_newcomers(self, count: int, kinds: Iterable[type[GrowingRecord]]) -> Memory:
+    def with_newcomers(self, count: int) -> Memory:
         """The same memory with rows for clients that come later.
 
         Raises:
-            KeyError: naming a record of another kind.
+            KeyError: naming a record that is no `GrowingRecord`.
         """
-        known = {kind.record_name: kind.newcomer for kind in kinds}
         tensors = self.tensors()
         for name, rows in list(tensors.items()):
             record, _, field = name.partition(".")
-            value = known[record].get(field)
+            value = GrowingRecord.rows_of[record].get(field)
             if value is not None:
                 new = torch.full((count, *rows.shape[1:]), value, dtype=rows.dtype)
                 tensors[name] = torch.cat([rows, new])

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from coterie.config.arguments import check_arguments
+from coterie.config.arguments import check_fields
 from coterie.config.local_problems import schedule_problems
 from coterie.config.problems import refuse
 
@@ -55,7 +55,7 @@ class LrSchedule:
     floor: Annotated[float, Field(ge=0, le=1)] | None = None
 
     def __post_init__(self) -> None:
-        check_arguments(LrSchedule, asdict(self))
+        check_fields(self)
         found = schedule_problems((), asdict(self))
         if found:
             refuse(*found)

@@ -3,13 +3,13 @@ is late is the same on every machine."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 
-from coterie.config.arguments import check_arguments
+from coterie.config.arguments import check_fields
 from coterie.core.arrays import FloatArray
 from coterie.core.keys import Key
 
@@ -46,7 +46,7 @@ class ReplyTimes:
     deadline: Annotated[float, Field(gt=0)] | None = None
 
     def __post_init__(self) -> None:
-        check_arguments(ReplyTimes, asdict(self))
+        check_fields(self)
 
     def draw(self, clients: int, key: Key) -> FloatArray:
         """The times of all clients in a round, float64 ``[N]``.

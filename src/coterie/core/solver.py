@@ -65,8 +65,8 @@ class Solver:
     local training, unless ``keep_state`` says that it stays with the client.
 
     Args:
-        epochs: local epochs ``E``.
-        batch_size: ``B``.
+        epochs: passes over the client's samples, ``E``, reshuffled each time.
+        batch_size: samples of a step, ``B``; the last step of a pass may have fewer.
         lr: learning rate ``eta``.
         momentum: of ``sgd`` (classical) and ``rmsprop``.
         l2: weight of ``l2 * sum w^2`` over the kernels that the model names (gradient ``2 l2 w``).

@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from coterie.clients.clients import Clients
-from coterie.config.arguments import check_arguments
+from coterie.config.arguments import check_fields
 from coterie.core.arrays import IntArray, places_of
 from coterie.core.keep import KeepLayers
 from coterie.core.keys import Key
@@ -70,6 +70,7 @@ class Adaptation:
     """Local training of a copy of the served model, before it is scored.
 
     Args:
+        epochs: passes over the client's training samples.
         layers: that move, as `coterie.core.keep.keep_layers` reads them; ``()``: all of them.
 
     Example:
@@ -81,7 +82,7 @@ class Adaptation:
     layers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_arguments(Adaptation, {"epochs": self.epochs})
+        check_fields(self)
 
     @property
     def text(self) -> str:

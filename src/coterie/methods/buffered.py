@@ -14,8 +14,9 @@ from pydantic import Field
 from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.config.arguments import check_arguments
+from coterie.config.arguments import check_fields
 from coterie.core import BoolArray, FloatArray, Groups, IntArray, Plan, Served, Updates
+from coterie.core.groups import GrowingRecord
 from coterie.core.reply_times import ReplyTimes
 from coterie.errors import ConfigError
 from coterie.methods.first_models import InitialModels
@@ -51,8 +52,7 @@ class Buffering:
     times: ReplyTimes = ReplyTimes()
 
     def __post_init__(self) -> None:
-        numbers = {name: getattr(self, name) for name in ("buffer", "concurrency", "exponent")}
-        check_arguments(Buffering, numbers)
+        check_fields(self)
 
     def scale(self, staleness: IntArray) -> FloatArray:
         """How much of itself each update counts, float64 ``[n]``, by how often its model moved since
@@ -61,7 +61,7 @@ class Buffering:
 
 
 @dataclass(frozen=True)
-class InFlight:
+class InFlight(GrowingRecord):
     """The updates that have not moved a model yet, and the clock.
 
     Args:

@@ -4,13 +4,13 @@ and what its rounds spend."""
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from coterie.clients.cohort import Sampler
-from coterie.config.arguments import check_arguments
+from coterie.config.arguments import check_fields
 from coterie.config.problems import Problem, refuse
 from coterie.core.keys import Key
 from coterie.errors import ConfigError, PrivacyError
@@ -112,8 +112,7 @@ class Privacy:
     randomness: Literal["seed", "system"] = "seed"
 
     def __post_init__(self) -> None:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        check_arguments(Privacy, values)
+        check_fields(self)
         if self.epsilon is None and self.noise is None:
             refuse(Problem("privacy.epsilon", "missing", None, "a number, or a noise"))
 

@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.config.arguments import check_arguments
+from coterie.config.arguments import check_fields
 from coterie.core import BoolArray, FloatArray, Groups, IntArray, Key, Plan, Updates
 from coterie.math.similarity import Matrix
 from coterie.methods.algorithm import Algorithm, method_of
@@ -93,8 +93,7 @@ class SecureSums:
     least_group: Annotated[int, Field(ge=2)] = 3
 
     def __post_init__(self) -> None:
-        values = {name: getattr(self, name) for name in self.__slots__}
-        check_arguments(SecureSums, values)
+        check_fields(self)
 
     def shares(self, clients: int) -> int:
         """Into how many shares each client of a group splits its secrets."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from coterie.clients.round import Round
-from coterie.core import BoolArray, Groups, IntArray, Key, Reply, Train
+from coterie.core import BoolArray, Groups, GrowingRecord, IntArray, Key, Reply, Train
 from coterie.errors import ConfigError, QuorumError
 from coterie.math.clustering import complete_linkage, kmeans
 from coterie.math.distances import cosine_distance
@@ -46,7 +46,7 @@ def enough_to_count(round: Round, trainable: IntArray) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class DirectionMemory:
+class DirectionMemory(GrowingRecord):
     """What the cold start leaves behind, and what placing newcomers needs.
 
     Args:

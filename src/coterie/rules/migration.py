@@ -16,8 +16,9 @@ from pydantic import Field
 from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.config.arguments import check_arguments
+from coterie.config.arguments import check_fields
 from coterie.core import NO_GROUP, BoolArray, Describe, FloatArray, Groups, IntArray, Plan
+from coterie.core.groups import GrowingRecord
 from coterie.errors import ConfigError
 from coterie.rules.assigning import Assign, PlacesClients
 
@@ -45,11 +46,11 @@ class Migration:
     tau: Tau = 0.2
 
     def __post_init__(self) -> None:
-        check_arguments(Migration, {"detector": self.detector, "tau": self.tau})
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True)
-class DriftMemory:
+class DriftMemory(GrowingRecord):
     """What migration remembers of the clients.
 
     Args:

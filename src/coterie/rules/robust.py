@@ -1,5 +1,5 @@
-"""Robust rules for the slot ``aggregate``, `WEIGHS` by name: what a group makes of its replies
-where some of them may be hostile.
+"""Robust rules for the slot ``aggregate``: what a group makes of its replies where some of them may
+be hostile. `WEIGHS` has their names.
 
 A mean follows whoever sends the largest update. The rules here replace it, group by group, and work
 with every method whose groups are means of replies. They need the replies side by side.
@@ -34,12 +34,10 @@ from coterie.rules.standing import (
 from coterie.rules.weighing import (
     Aggregate,
     Aggregated,
-    BySize,
-    Evenly,
     Weigh,
     any_weight,
-    by_size,
-    evenly,
+    mean_by_size,
+    plain_mean,
 )
 
 # Points [n, d] and their weights [n], which sum to 1 -> [d].
@@ -315,26 +313,8 @@ def centred_clipping(
     return Aggregate(RobustAverage(average, bucket))
 
 
-def mean_by_size() -> BySize:
-    """The mean of a group's replies by their numbers of samples, FedAvg's rule.
-
-    Example:
-        >>> mean_by_size() == by_size
-        True
-    """
-    return by_size
-
-
-def plain_mean() -> Evenly:
-    """The mean of a group's replies, in which all count the same.
-
-    Example:
-        >>> plain_mean() == evenly
-        True
-    """
-    return evenly
-
-
+# The names of `[weigh]`. The first two say how much a reply counts and fill the slot `weigh`; the others
+# say what the replies make together and fill `aggregate`.
 WEIGHS: Mapping[str, Callable[..., Weigh | Aggregate]] = MappingProxyType(
     {
         "by_size": mean_by_size,

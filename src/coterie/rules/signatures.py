@@ -16,6 +16,7 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.core import BoolArray, Describe, FloatArray, IntArray, Key, Layout, Train
+from coterie.core.groups import GrowingRecord
 from coterie.errors import ConfigError
 from coterie.math.clustering import Linkage, linkage_distance
 from coterie.math.distances import cosine_distance, l1, l2
@@ -154,7 +155,7 @@ def span(layout: Layout, layer: str, bias: bool) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class SignatureMemory:
+class SignatureMemory(GrowingRecord):
     """What one-shot grouping remembers: for newcomers, and for the report.
 
     Args:

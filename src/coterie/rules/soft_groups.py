@@ -13,13 +13,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coterie.clients.round import Round
-from coterie.core import FloatArray, Groups, IntArray, Plan, Served, Train, Updates
+from coterie.core import FloatArray, Groups, GrowingRecord, IntArray, Plan, Served, Train, Updates
 from coterie.math.similarity import Matrix
 from coterie.rules.assigning import by_group
 
 
 @dataclass(frozen=True, slots=True)
-class ShareMemory:
+class ShareMemory(GrowingRecord):
     """How much of each model every client is.
 
     Args:
@@ -32,7 +32,7 @@ class ShareMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class LabelPriorMemory:
+class LabelPriorMemory(GrowingRecord):
     """How often the samples of each model have each class.
 
     Args:

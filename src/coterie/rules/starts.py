@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.core import Groups, IntArray, Plan, Score
+from coterie.core import Groups, GrowingRecord, IntArray, Plan, Score
 from coterie.math.group_count import GroupCount, estimate_groups, estimate_notes
 from coterie.rules.assigning import Assign, PlacesClients
 from coterie.rules.cold_start import DirectionMemory, GroupColdStart, enough_to_count
@@ -29,7 +29,7 @@ _MOST_LOSS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class CountMemory:
+class CountMemory(GrowingRecord):
     """That the groups were counted, and the number found."""
 
     record_name: ClassVar[str] = "group_count"
@@ -97,7 +97,7 @@ def count_if_auto(assign: Assign, groups: GroupCount, most: int) -> tuple[Assign
 
 
 @dataclass(frozen=True, slots=True)
-class StartMemory:
+class StartMemory(GrowingRecord):
     """That the first models were made, and how many there are."""
 
     record_name: ClassVar[str] = "start"

@@ -86,6 +86,26 @@ by_size = BySize()
 evenly = Evenly()
 
 
+def mean_by_size() -> BySize:
+    """The mean of a group's replies by their numbers of samples, FedAvg's rule.
+
+    Example:
+        >>> mean_by_size() == by_size
+        True
+    """
+    return by_size
+
+
+def plain_mean() -> Evenly:
+    """The mean of a group's replies, in which all count the same.
+
+    Example:
+        >>> plain_mean() == evenly
+        True
+    """
+    return evenly
+
+
 # --- what the weighted replies make together -----------------------------------------------------
 
 

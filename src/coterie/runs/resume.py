@@ -12,17 +12,11 @@ from torch import Tensor
 
 from coterie.config.problems import Problem
 from coterie.core.arrays import EMPTY, IntArray
-from coterie.core.groups import NO_GROUP, Groups, GrowingRecord
+from coterie.core.groups import NO_GROUP, Groups
 from coterie.data import Partition
 from coterie.data.partitions import partition_bytes
 from coterie.errors import ConfigError, DataError
 from coterie.experiment import Experiment
-from coterie.methods.buffered import InFlight
-from coterie.rules.cold_start import DirectionMemory
-from coterie.rules.migration import DriftMemory
-from coterie.rules.signatures import SignatureMemory
-from coterie.rules.soft_groups import LabelPriorMemory, ShareMemory
-from coterie.rules.starts import CountMemory, StartMemory
 from coterie.runs.compose import Composed, compose
 from coterie.runs.data import newcomers_bytes, read_newcomers
 from coterie.runs.folder.checkpoints import Checkpoint
@@ -89,19 +83,6 @@ def _refuse_rounds(config: Experiment, rounds: int, done: int) -> None:
         problem = Problem("--rounds", what, rounds, expected)
     if problem is not None:
         raise ConfigError(problem.line())
-
-
-# What methods remember of their clients, as far as a new client has a place in it.
-GROWING: tuple[type[GrowingRecord], ...] = (
-    CountMemory,
-    DirectionMemory,
-    DriftMemory,
-    InFlight,
-    LabelPriorMemory,
-    ShareMemory,
-    SignatureMemory,
-    StartMemory,
-)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -194,7 +175,7 @@ def with_places(checkpoint: Checkpoint, clients: int, method: str) -> Checkpoint
     if count <= 0:
         return checkpoint
     try:
-        memory = groups.memory.with_newcomers(count, GROWING)
+        memory = groups.memory.with_newcomers(count)
     except KeyError:
         raise ConfigError(
             f"algorithm.name: {method} remembers what it knew of its clients at the start, got "

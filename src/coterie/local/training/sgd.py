@@ -168,7 +168,7 @@ class Autograd:
         memory = self._step_memory(solver, solver.count(size), start, pull)
         loss = torch.zeros((), device=self.device.name)
         seen = 0
-        # What the module itself draws (dropout) has a stream apart from the shuffling, so that a
+        # What the module itself draws, as dropout does, has a stream apart from the shuffling, so that a
         # network with dropout sees the same batches as one without.
         with keyed_torch(key.of("noise"), self.device.gpus):
             for batch in minibatches(samples, solver, key, self.convolves):

@@ -49,7 +49,7 @@ def first_client(groups: Groups, updates: Updates, round: Round) -> Matrix:
     return weights
 
 
-WEIGHS: dict[Weighing, Weigh] = {
+WEIGHS_OF_CODE: dict[Weighing, Weigh] = {
     "first_client": first_client,
     "by_size": by_size,
 }
@@ -69,7 +69,7 @@ def ifca(groups: Annotated[int, Field(ge=1)] = 3, weigh: Weighing = "first_clien
         >>> ifca(groups=2).weigh is first_client
         True
     """
-    return replace(algorithms.ifca(groups=groups), weigh=WEIGHS[weigh])
+    return replace(algorithms.ifca(groups=groups), weigh=WEIGHS_OF_CODE[weigh])
 
 
 @validated
@@ -91,4 +91,4 @@ def fesem(
         >>> fesem(groups=4, weigh="by_size").groups
         4
     """
-    return replace(algorithms.fesem(groups=groups, order=order), weigh=WEIGHS[weigh])
+    return replace(algorithms.fesem(groups=groups, order=order), weigh=WEIGHS_OF_CODE[weigh])
