@@ -178,7 +178,7 @@ class Rows:
             or isinstance(column.dtype, pd.CategoricalDtype)
         ):
             values = self._parsed(name, NUMBER, self._number)
-        elif pd.api.types.is_numeric_dtype(column.dtype):
+        elif pd.api.types.is_numeric_dtype(column.dtype) and column.dtype.kind != "c":
             values = np.array(column.to_numpy(np.float64, na_value=np.nan), np.float64)
         else:
             raise _wrong(self.where, name, NUMBER, str(column.dtype))

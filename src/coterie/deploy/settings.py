@@ -35,6 +35,7 @@ class DataForm:
         classes: none where targets are numbers.
         target_shape: of the targets of one sample; ``()`` for a single label or number.
         columns: of tables of which inputs are made; the shape follows from reports of the clients.
+        features: columns of numbers that are the inputs, in their order.
 
     Example:
         >>> DataForm((8,), ("cat", "dog")).targets(3).dtype, DataForm((8,), (), (2,)).targets(3).shape
@@ -45,6 +46,7 @@ class DataForm:
     classes: tuple[str, ...]
     target_shape: tuple[int, ...] = ()
     columns: tuple[Column, ...] = ()
+    features: tuple[str, ...] = ()
 
     @property
     def numbers(self) -> bool:
@@ -80,6 +82,8 @@ class DeploymentSettings:
         target_shape: of the targets of a sample, where there are several.
         columns: of a table, by name: ``number``, ``boolean``, ``time``, or a list of categories. The
             shape is ``()`` then, since the inputs are made of them.
+        features: the columns of numbers that are the inputs, in their order, where the data of nodes
+            have a column for each; names are compared, and no places.
         min_clients: a round begins when this many are connected.
         longest_wait: seconds that a round waits for them.
         reply_wait: seconds that clients have for an answer; better more than 60, the time after
@@ -102,6 +106,7 @@ class DeploymentSettings:
     root_certificates: str = "keys/ca.crt"
     folder: str = "runs"
     columns: dict[str, ColumnOption] = field(default_factory=dict)
+    features: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_record(self)
@@ -117,7 +122,7 @@ class DeploymentSettings:
     def form(self) -> DataForm:
         """What the samples of all clients have in common."""
         columns = tuple(_column(name, kind) for name, kind in self.columns.items())
-        return DataForm(self.shape, self.classes, self.target_shape, columns)
+        return DataForm(self.shape, self.classes, self.target_shape, columns, self.features)
 
     @classmethod
     def of(cls, tables: Mapping[str, Any], file: str = "deploy.toml") -> DeploymentSettings:
@@ -181,7 +186,9 @@ def form_of(config: Experiment) -> DataForm:
         target_shape = tuple(options.get("target_shape", ()))
         kinds = options.get("columns") or {}
         named = tuple(_column(name, kind) for name, kind in kinds.items())
-        return DataForm(tuple(options["shape"]), tuple(options["classes"]), target_shape, named)
+        features = tuple(options.get("features") or ())
+        shape = tuple(options["shape"])
+        return DataForm(shape, tuple(options["classes"]), target_shape, named, features)
     # The shape of samples is in no configuration, so the data are read.
     encode = check_encoding(config)
     samples = read_samples(config)
@@ -207,7 +214,15 @@ def form_of(config: Experiment) -> DataForm:
         classes = int(samples.y.max()) + 1
     if not names:
         names = tuple(map(str, range(classes)))
-    return DataForm(shape, names, tuple(samples.y.shape[1:]), columns)
+    return DataForm(shape, names, tuple(samples.y.shape[1:]), columns, _named_inputs(config, shape))
+
+
+def _named_inputs(config: Experiment, shape: tuple[int, ...]) -> tuple[str, ...]:
+    """The columns of numbers that are the inputs of a file; none for another source or a table."""
+    features = config.options("source").get("features")
+    if shape and config.name("source") == "file" and isinstance(features, list):
+        return tuple(features)
+    return ()
 
 
 def check_encoding(config: Experiment) -> Encode:

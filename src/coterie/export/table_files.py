@@ -145,16 +145,19 @@ def _targets(labels: list[str], count: int) -> list[str]:
 # --- the files ------------------------------------------------------------------------------------
 
 
+def write_readers(folder: Path) -> None:
+    """Write what reads rows, byte for byte as it is here, and what makes inputs of them."""
+    (folder / READER).write_bytes(Path(inspect.getfile(reading)).read_bytes())
+    inputs = inspect.getsource(new_rows).replace("from coterie.data.rows", "from rows")
+    (folder / INPUTS).write_text(inputs, encoding="utf-8")
+
+
 def write_columns(folder: Path, composed: Composed) -> None:
-    """Write what reads rows, byte for byte as it is here, and the columns of the run; nothing for a
-    run on other data."""
+    """Write what reads rows, and the columns of the run; nothing for a run on other data."""
     record = rows_record(composed)
     if record is None:
         return
-    source = Path(inspect.getfile(reading)).read_bytes()
-    (folder / READER).write_bytes(source)
-    inputs = inspect.getsource(new_rows).replace("from coterie.data.rows", "from rows")
-    (folder / INPUTS).write_text(inputs, encoding="utf-8")
+    write_readers(folder)
     text = json.dumps(record, indent=1)
     (folder / COLUMNS).write_text(text + "\n", encoding="utf-8")
 

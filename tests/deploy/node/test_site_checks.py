@@ -41,7 +41,7 @@ from coterie.errors import ConfigError, CoterieError, DataError, RemoteError
 
 NGINX = find_nginx() or ""
 ODD = ("gesund", 'it"s $100', "l'été \\ \u96ea")  # what would break nginx's configuration
-SETTINGS = DeploymentSettings(3, (2,), ODD)
+SETTINGS = DeploymentSettings(3, (2,), ODD, features=("a", "b"))
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def write_data(path: Path, label: int = 2, rows: int = 10) -> Path:
 def test_the_server_says_what_it_expects(address: str, deployment: Path) -> None:
     answer = meet_server(address, deployment / "keys" / "ca.crt")
     assert answer.card is not None
-    assert answer.card.form == DataForm((2,), ODD)
+    assert answer.card.form == DataForm((2,), ODD, features=("a", "b"))
     assert answer.card.coterie == installed_version("coterie")
     assert answer.ahead == 0.0
 
@@ -142,7 +142,7 @@ def test_another_version_of_coterie_is_named() -> None:
 
 
 def test_data_are_checked_against_what_the_server_expects(tmp_path: Path) -> None:
-    form = DataForm((2,), ("a", "b", "c"))
+    form = DataForm((2,), ("a", "b", "c"), features=("a", "b"))
     options = {"data": str(write_data(tmp_path / "p.parquet"))}
     line = check_data(options, form)
     assert (
@@ -151,8 +151,10 @@ def test_data_are_checked_against_what_the_server_expects(tmp_path: Path) -> Non
     assert "does not say" in check_data(options, None)
     wrong = (
         (options | {"classes": "a, c, b"}, form, "another class list, got a, c, b; expected a, b"),
-        (options, DataForm((3,), ("a", "b", "c")), "shapes do not fit"),
-        (options, DataForm((2,), ("a", "b")), "labels out of range, got 0 to 2"),
+        (options, replace(form, shape=(3,)), "shapes do not fit"),
+        (options, replace(form, features=()), "which the server does not say, got a, b"),
+        (options, replace(form, features=("a", "c")), "no column 'c'; expected one of a, b, label"),
+        (options, replace(form, classes=("a", "b")), "labels out of range, got 0 to 2"),
         ({"data": str(tmp_path / "none")}, form, "none: cannot be read"),
         (options | {"classes": "a,b"}, None, "labels out of range, got 0 to 2"),
     )
@@ -169,7 +171,7 @@ def test_data_are_checked_against_what_the_server_expects(tmp_path: Path) -> Non
 
 
 def test_a_site_without_labels_is_told_that_it_does_not_train(tmp_path: Path) -> None:
-    form = DataForm((2,), ("a", "b", "c"))
+    form = DataForm((2,), ("a", "b", "c"), features=("a", "b"))
     options = {"data": str(write_data(tmp_path / "p.parquet")), "unlabelled": True}
     words = "data: 10 rows without labels, so this client does not train, inputs [2]"
     assert check_data(options, form) == words
@@ -184,7 +186,9 @@ def test_what_the_server_calls_things_moves_no_cursor(tmp_path: Path) -> None:
     hostile = "9\x1b[2J"
     assert "\x1b" not in check_versions(FederationCard(installed_version("coterie"), hostile, None))
     options = {"data": str(write_data(tmp_path / "p.parquet"))}
-    assert "\x1b" not in check_data(options, DataForm((2,), ("a", "b", hostile)))
+    assert "\x1b" not in check_data(
+        options, DataForm((2,), ("a", "b", hostile), features=("a", "b"))
+    )
 
 
 def test_data_can_be_checked_where_the_server_says_nothing(tmp_path: Path) -> None:

@@ -294,6 +294,7 @@ def nodes(
     shape: tuple[int, ...],
     classes: tuple[str, ...],
     target_shape: tuple[int, ...] = (),
+    features: tuple[str, ...] = (),
     columns: dict[str, ColumnOption] | None = None,
     encode: Encode | None = None,
 ) -> Samples:
@@ -304,6 +305,8 @@ def nodes(
         shape: of one input.
         classes: their names, in the order of the labels; none where targets are numbers.
         target_shape: of the targets of one sample, where there are several.
+        features: the columns of numbers that are the inputs, in their order, where the data of nodes
+            have a column for each.
         columns: of a table, by name: ``number``, ``boolean``, ``time``, or a list of categories; the
             shape is ``[]`` then.
         encode: how columns of a table become numbers.

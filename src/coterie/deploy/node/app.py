@@ -197,7 +197,7 @@ def _node(content: Any, context: Any, app: Path | None) -> Node | UndescribedNod
         data = table.encoded(Encoder.read(json.loads(columns)), spec.form)
     else:
         spec = _federation_spec(config, settings, classes, "")
-        train, test = _load(context, app, spec.form.classes)
+        train, test = _load(context, app, spec.form)
         data = ClientData.of(train, test, spec.form)
     return Node(spec, data, NodeCache(cache_root(context.node_config, name), run))
 
@@ -211,18 +211,20 @@ def _load_table(context: Any, form: DataForm, config: str, app: Path | None) -> 
     return _read_table(json.dumps(dict(options)), _stamp(options), form, config)
 
 
-def _load(context: Any, app: Path | None, classes: tuple[str, ...]) -> tuple[Any, Any]:
+def _load(context: Any, app: Path | None, form: DataForm) -> tuple[Any, Any]:
     """The node's samples, training and test."""
     options: Mapping[str, Any] = context.node_config
     if "data" not in options or is_database(str(options["data"])):
-        return read_own_samples(context, app, classes)
-    return _read_samples(json.dumps(dict(options)), _stamp(options), classes)
+        return read_own_samples(context, app, form.classes, form.features)
+    return _read_samples(json.dumps(dict(options)), _stamp(options), form.classes, form.features)
 
 
 @lru_cache(maxsize=1)
-def _read_samples(options: str, stamp: Stamp, classes: tuple[str, ...]) -> tuple[Any, Any]:
+def _read_samples(
+    options: str, stamp: Stamp, classes: tuple[str, ...], features: tuple[str, ...]
+) -> tuple[Any, Any]:
     """The samples of files, read again when these change."""
-    return read_own_samples(node_context(json.loads(options)), None, classes)
+    return read_own_samples(node_context(json.loads(options)), None, classes, features)
 
 
 @lru_cache(maxsize=1)

@@ -71,7 +71,7 @@ def read_files(
     path: Path,
     options: Mapping[str, Any],
     classes: Sequence[str] | None = None,
-    features: Sequence[str] = (),
+    features: Sequence[str] | None = None,
 ) -> tuple[Pair, Pair | None]:
     """Training and test samples from parquet or CSV files.
 
@@ -84,7 +84,8 @@ def read_files(
         options: of the node: ``label`` and ``input`` name other columns; ``shape``, for example
             ``"8,8"``, reshapes flat rows; ``unlabelled`` says that there are no labels.
         classes: names of the classes; ``None`` where they are not known.
-        features: the columns of inputs, in the order that all nodes have.
+        features: the columns of inputs, in the order that all nodes have; ``None`` where the server was
+            not asked.
 
     Returns:
         ``None`` for the labels, and for the test samples, of a client without labels.
@@ -116,9 +117,7 @@ def split_files(path: Path) -> list[Path]:
     for split in ("train", "test"):
         present = sorted(one for one in path.glob(f"{split}.*") if one.suffix.lower() in SUFFIXES)
         if not present and split == "train":
-            raise DataError(
-                f"{path}: no training rows to read; expected train.parquet or train.csv"
-            )
+            raise DataError(f"{path}: no training rows; expected train.parquet or train.csv")
         found += present[:1]
     return found
 
@@ -166,7 +165,7 @@ def pair_of_rows(
     rows: Rows,
     options: Mapping[str, Any],
     classes: Sequence[str] | None,
-    features: Sequence[str] = (),
+    features: Sequence[str] | None = None,
 ) -> Pair:
     """The inputs and labels of a table; ``None`` for the labels of a client without any.
 
@@ -191,7 +190,9 @@ def pair_of_rows(
     return inputs, labels_of(rows, label, classes)
 
 
-def input_columns(rows: Rows, options: Mapping[str, Any], features: Sequence[str]) -> list[str]:
+def input_columns(
+    rows: Rows, options: Mapping[str, Any], features: Sequence[str] | None
+) -> list[str]:
     """The column that holds inputs as lists, or the columns of numbers in the order of all nodes."""
     if features:
         for name in features:
@@ -201,7 +202,13 @@ def input_columns(rows: Rows, options: Mapping[str, Any], features: Sequence[str
     if inputs in rows.names:
         return [inputs]
     # By name: the order in a file says nothing.
-    return sorted(name for name in rows.names if name != label_of(options))
+    names = sorted(name for name in rows.names if name != label_of(options))
+    if features is not None and len(names) > 1:
+        raise DataError(
+            f"{rows.where}: inputs by the names of columns, which the server does not say, got "
+            f"{', '.join(names)}; expected features = [...] in deploy.toml, or a column {inputs!r}"
+        )
+    return names
 
 
 def labels_of(rows: Rows, label: str, classes: Sequence[str] | None) -> NDArray[Any]:

@@ -44,7 +44,7 @@ def is_database(source: str) -> bool:
 
 
 def read_node_data(
-    options: Mapping[str, Any], classes: Sequence[str] | None, features: Sequence[str] = ()
+    options: Mapping[str, Any], classes: Sequence[str] | None, features: Sequence[str] | None = None
 ) -> tuple[Pair, Pair | None]:
     """Training and test samples of a node, for runs whose inputs are numbers; of one without labels
     ``None`` for the labels and for the test samples.
@@ -53,7 +53,8 @@ def read_node_data(
         options: of the node: ``data``, and what belongs to it, as ``docs/deploy.md`` lists them.
         classes: names of the classes, for labels that are text, and for the folders of images;
             ``None`` where they are not known: labels stay as they are.
-        features: the columns of inputs, in the order that all nodes have.
+        features: the columns of inputs, in the order that all nodes have; ``None`` where the server was
+            not asked.
     """
     source = str(options["data"])
     if is_database(source):

@@ -27,16 +27,22 @@ def node_context(options: Mapping[str, Any]) -> Any:
     return SimpleNamespace(node_config=dict(options), run_config={})
 
 
-def read_own_samples(context: Any, app: Path | None, classes: Sequence[str] | None) -> Any:
+def read_own_samples(
+    context: Any,
+    app: Path | None,
+    classes: Sequence[str] | None,
+    features: Sequence[str] | None = None,
+) -> Any:
     """Training and test samples of a node, from its ``data`` or its ``load_client``.
 
     Args:
         context: a ``flwr.app.Context``, whose ``node_config`` has the node's options.
         app: the app's ``client.py``, for a node that names no data.
         classes: as of `read_node_data`.
+        features: as of `read_node_data`.
     """
     if "data" in context.node_config:
-        return read_node_data(context.node_config, classes)
+        return read_node_data(context.node_config, classes, features)
     return _loaded(context, app)
 
 

@@ -168,7 +168,7 @@ def check_data(options: Mapping[str, Any], form: DataForm | None) -> str:
             return f"data: {_inputs(len(found.train[1]))}, with all {len(form.columns)} columns"
         lengths = [len(found.train[1]), len(found.test[1])]
         return f"data: {_rows(lengths)}, with all {len(form.columns)} columns"
-    train, test = read_own_samples(node_context(options), None, form.classes)
+    train, test = read_own_samples(node_context(options), None, form.classes, form.features)
     found = ClientData.of(train, test, form)
     if not found.labelled:
         return f"data: {_inputs(len(found.train[1]))}, inputs {list(form.shape)}"

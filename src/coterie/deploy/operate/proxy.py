@@ -24,7 +24,7 @@ from coterie.errors import ConfigError, RemoteError
 CARD = "federation.conf"  # in the folder of what Flower's commands keep; nginx.conf includes it
 CARD_PATH = "/federation.json"
 LONGEST = 3000  # letters; nginx reads no longer words from its configuration
-_FORM = ("shape", "classes", "target_shape", "columns")
+_FORM = ("shape", "classes", "target_shape", "columns", "features")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,7 @@ def card_text(settings: DeploymentSettings) -> str:
         "classes": settings.classes,
         "target_shape": settings.target_shape,
         "columns": settings.columns,
+        "features": settings.features,
     }
     whole = json.dumps({**card, **form})
     if len(nginx_word(whole)) > LONGEST:
