@@ -19,11 +19,9 @@ from coterie.listed import LISTED
 
 
 def test_the_names_are_those_of_the_registries() -> None:
-    for key, found in completion.REGISTRIES.items():
-        kind = key.removeprefix("data.").removesuffix(".name")
-        where = KINDS[kind]
-        assert found == (where.module, where.table, where.entry_points)
-        assert completion.registered(key) == list(registry.names(kind))
+    for name, kind in KINDS.items():
+        if kind.place:
+            assert completion.registered(kind.path) == list(registry.names(name))
     assert set(LISTED.values()) == set(KINDS)
     assert all(registry.names(kind) for kind in LISTED.values())
     folder = resources.files("coterie.studies.reproduce")
@@ -37,6 +35,7 @@ def test_lists_and_assignments() -> None:
         "algorithm.name=fedgroup",
         "algorithm.name=fedgrouprox",
     ]
+    assert complete_set("shift.kind=swap_a") == ["shift.kind=swap_all"]
     assert complete_set("no.such=") == []
 
 

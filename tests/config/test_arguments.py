@@ -12,8 +12,11 @@ from torch import nn
 
 import coterie as ct
 from coterie.algorithms import ALGORITHMS
+from coterie.core import Describe
 from coterie.data.population import Population
 from coterie.data.shifts import SHIFTS
+from coterie.measures.own_models import Adaptation
+from coterie.methods.buffered import Buffering
 
 
 @pytest.mark.parametrize(
@@ -52,6 +55,10 @@ from coterie.data.shifts import SHIFTS
             "batch_size: out of range, got 0; expected an integer >= 1",
         ),
         (lambda: ct.Solver(lr="fast"), "lr: wrong type, got 'fast'; expected a number > 0"),
+        # Every field of a record, and not only those that it has in a list.
+        (lambda: Describe(labelled="no"), "labelled: wrong type, got 'no'; expected true or false"),
+        (lambda: Adaptation(layers="head"), "layers: wrong type, got 'head'"),
+        (lambda: Buffering(exponent=-1), "exponent: out of range, got -1"),
     ],
 )
 def test_a_wrong_argument_is_named(call: Callable[[], Any], line: str) -> None:

@@ -13,15 +13,12 @@ from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from coterie.config.kinds import KINDS
 from coterie.listed import LISTED
 from coterie.studies.reproduce import PAPERS
 
-# Key of a configuration -> module and name of the registry of its names, and the group of plugins.
-REGISTRIES = {
-    "algorithm.name": ("coterie.algorithms", "ALGORITHMS", "coterie.algorithms"),
-    "data.source": ("coterie.data.sources", "SOURCES", "coterie.datasets"),
-    "engine.name": ("coterie.engines.registry", "ENGINES", "coterie.engines"),
-}
+# Key of a configuration -> the kind of what it names.
+REGISTRIES = {kind.path: kind for kind in KINDS.values() if kind.place}
 SHOWN_RUNS = 50
 
 
@@ -33,17 +30,18 @@ def registered(key: str) -> list[str]:
         >>> registered("engine.name")
         ['pool', 'serial', 'vmap', 'ray']
     """
-    module, table, group = REGISTRIES[key]
-    found: list[str] = []
-    for statement in ast.parse(_source_of(module)).body:
+    kind = REGISTRIES[key]
+    keys: list[str] = []
+    exported: list[str] = []
+    for statement in ast.parse(_source_of(kind.module)).body:
         # Registries are annotated dictionaries, or made of `import X as X`; a test compares what is
         # found here with them.
-        if isinstance(statement, ast.AnnAssign) and ast.unparse(statement.target) == table:
-            found += _keys_of(statement)
+        if isinstance(statement, ast.AnnAssign) and ast.unparse(statement.target) == kind.table:
+            keys = _keys_of(statement)
         elif isinstance(statement, ast.ImportFrom):
-            found += _exported_by(statement)
+            exported += _exported_by(statement)
     # Names of plugins are in the metadata of packages, so these are not imported either.
-    return found + sorted(entry_points(group=group).names)
+    return (keys or exported) + sorted(entry_points(group=kind.entry_points).names)
 
 
 def _source_of(module: str) -> str:
@@ -55,9 +53,14 @@ def _source_of(module: str) -> str:
 
 
 def _keys_of(statement: ast.AnnAssign) -> list[str]:
-    dictionaries = [node for node in ast.walk(statement) if isinstance(node, ast.Dict)]
-    keys = [key for one in dictionaries for key in one.keys if isinstance(key, ast.Constant)]
-    return [str(key.value) for key in keys]
+    """The keys of a dictionary, or the texts that it is made of."""
+    found: list[ast.AST | None] = []
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Dict):
+            found += node.keys
+        elif isinstance(node, ast.comprehension):
+            found += ast.walk(node.iter)
+    return [str(key.value) for key in found if isinstance(key, ast.Constant)]
 
 
 def _exported_by(statement: ast.ImportFrom) -> list[str]:
@@ -76,7 +79,7 @@ def complete_algorithms(incomplete: str) -> list[str]:
 
 
 def complete_set(incomplete: str) -> list[str]:
-    """``data.source=`` and ``algorithm.name=`` with what they may be."""
+    """Choices such as ``data.source=`` with what they may be."""
     key, equals, value = incomplete.partition("=")
     if not equals:
         return [f"{name}=" for name in _starting(REGISTRIES, key)]
