@@ -84,6 +84,7 @@ def test_a_client_has_its_own_file(
         "export.json",
         "groups.csv",
         "load.py",
+        "network.pt2",
     ]
     load = loader(done.folder)
     # Its line alone: who else took part is not for this client to know.

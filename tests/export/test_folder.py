@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -117,19 +118,44 @@ def test_what_cannot_be_exported_is_one_line(run: Path, table: Path, tmp_path: P
     assert not (tmp_path / "out").exists()
 
 
-def test_your_own_network_is_named_and_not_copied(
-    table: Path, tmp_path: Path, monkeypatch, capsys
+def test_your_own_network_is_written_and_needs_no_module_of_yours(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    config = tables(table, model={"name": "mynet7:Net"}, algorithm={"name": "fedavg"})
     (tmp_path / "mynet7.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    run_config(
-        check(tables(table, model={"name": "mynet7:Net"}, algorithm={"name": "fedavg"})), "run"
-    )
+    run_config(check(config), "run")
     assert invoke(["export", "run"]) == 0
-    assert "load.py imports mynet7:Net, which is yours" in capsys.readouterr().out
-    text = Path("run/export/load.py").read_text()
-    assert "from mynet7 import Net" in text
-    assert "Net(shape=SHAPE, classes=len(LABELS))" in text
-    assert "`mynet7:Net`, a network of the authors' own" in Path("run/export/README.md").read_text()
-    assert not Path("run/export/mynet7.py").exists()
+    assert "network.pt2" not in capsys.readouterr().out
+    (tmp_path / "mynet7.py").unlink()
+    command = [
+        sys.executable,
+        "-c",
+        "from load import load; print(load(0)(__import__('torch').ones(1, *__import__('load').SHAPE)).shape)",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, cwd="run/export", check=False)
+    assert done.stdout.startswith("torch.Size([1, "), done.stderr
+
+
+def test_weights_alone_of_a_network_that_torch_cannot_write(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    turned = OWN.replace(
+        "        return torch", "        x = x if x.sum() > 0 else -x\n        return torch"
+    )
+    (tmp_path / "mynet8.py").write_text(turned)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    config = tables(table, model={"name": "mynet8:Net"}, algorithm={"name": "fedavg"})
+    run_config(check(config), "run")
+    assert invoke(["export", "run"]) == 0
+    assert "network.pt2: torch cannot write the network" in capsys.readouterr().out
+    assert "There is no `network.pt2`" in Path("run/export/README.md").read_text()
+    loaded = runpy.run_path("run/export/load.py")
+    from mynet8 import Net  # type: ignore[import-not-found]
+
+    network = loaded["load"](0, Net(loaded["SHAPE"], len(loaded["LABELS"])))
+    assert torch.isfinite(network(torch.ones(2, *loaded["SHAPE"]))).all()
+    with pytest.raises(ValueError, match="torch could not write it"):
+        loaded["load"](0)

@@ -1,13 +1,15 @@
-"""Networks as Python source."""
+"""Networks as torch.export writes them."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 from coterie.core.keys import Key
-from coterie.export.network import UnknownLayer, source_of
+from coterie.export.loader import write_network
 from coterie.models import MODELS, build_model
 from coterie.objectives.fusion import fuse
 
@@ -22,43 +24,38 @@ SHAPES = {
 }
 
 
-def remade(module: nn.Module) -> nn.Module:
-    source = source_of(module)
-    code = "\n".join(
-        ("from torch import nn", *source.imports, *source.classes, f"made = {source.expression}")
-    )
-    space: dict[str, object] = {}
-    exec(compile(f"from __future__ import annotations\n{code}", "load.py", "exec"), space)
-    assert isinstance(space["made"], nn.Module)
-    return space["made"]
+def check_written(network: nn.Module, shape: tuple[int, ...], folder: Path) -> None:
+    """The network of the file takes the weights, and any number of inputs."""
+    x = torch.randn(5, *shape, generator=Key(1).torch())
+    for count in (1, 3):  # with which it is written
+        assert write_network(folder / "network.pt2", network, x[:count]) is None
+        again = torch.export.load(folder / "network.pt2").module()
+        again.load_state_dict(network.state_dict())
+        with torch.no_grad():
+            for part in (x, x[:1]):
+                assert torch.equal(again(part), network.eval()(part))
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_network_is_written_as_source(name: str) -> None:
+def test_every_network_is_written(name: str, tmp_path: Path) -> None:
     shape = SHAPES.get(name, (1, 28, 28))
-    network = build_model(name, shape, 2, Key(0)).eval()
-    again = remade(network).eval()
-    again.load_state_dict(network.state_dict())
-    x = torch.randn(3, *shape, generator=Key(1).torch())
-    with torch.no_grad():
-        assert torch.equal(again(x), network(x))
+    check_written(build_model(name, shape, 2, Key(0)), shape, tmp_path)
 
 
 @pytest.mark.parametrize("operator", ["conv", "multi", "single"])
 @pytest.mark.parametrize(("name", "shape"), [("mlp", (6,)), ("cnn_small", (1, 28, 28))])
-def test_a_fused_network_is_written_as_source(operator, name, shape) -> None:
-    network = fuse(build_model(name, shape, 3, Key(0)), operator, Key(1)).eval()
-    again = remade(network).eval()
-    again.load_state_dict(network.state_dict())
-    x = torch.randn(3, *shape, generator=Key(1).torch())
-    with torch.no_grad():
-        assert torch.equal(again(x), network(x))
+def test_a_fused_network_is_written(
+    operator: str, name: str, shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    check_written(fuse(build_model(name, shape, 3, Key(0)), operator, Key(1)), shape, tmp_path)
 
 
-def test_an_unknown_layer_is_named() -> None:
+def test_a_network_that_depends_on_values_is_not_written(tmp_path: Path) -> None:
     class Mine(nn.Module):
-        pass
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x if x.sum() > 0 else -x
 
-    for layer in (Mine(), nn.TransformerEncoderLayer(4, 2)):
-        with pytest.raises(UnknownLayer, match=type(layer).__name__):
-            source_of(nn.Sequential(nn.Linear(2, 2), layer))
+    reason = write_network(tmp_path / "network.pt2", Mine(), torch.ones(2, 3))
+    assert reason is not None
+    assert "\n" not in reason
+    assert not (tmp_path / "network.pt2").exists()

@@ -268,7 +268,7 @@ def _say_exported(exported: Exported) -> None:
     if exported.onnx is not None:
         say(f"onnx: differs from torch by at most {exported.onnx:.1e}")
     if card.needs:
-        say(f"load.py imports {card.needs}, which is yours and not copied")
+        say(f"network.pt2: torch cannot write the network ({card.needs}); weights alone")
     loader = exported.folder / "load.py"
     hint = f"README.md is the model card; python {loader} tries it"
     say(f"export: {exported.folder.resolve()} ({hint})")

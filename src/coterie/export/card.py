@@ -47,7 +47,7 @@ class Card:
         features: the columns that inputs come from, or none.
         columns: of a table, which `inputs.py` makes inputs of, or none.
         predicts: whether `predict.py` is there.
-        needs: the user's own ``module:factory`` that ``load.py`` imports, or nothing.
+        needs: why torch cannot write the network, which is not there then, or nothing.
         difference: between ONNX and torch, or nothing.
         own_part: what clients have beside the shared models, in words; empty for nothing.
         client: whose model it is, where it is that of one client.
@@ -83,7 +83,7 @@ def make_card(
     """Gather what the card says.
 
     Args:
-        needs: the user's own network, if the loader imports it.
+        needs: why torch cannot write the network.
         difference: between ONNX and torch.
     """
     config = composed.experiment

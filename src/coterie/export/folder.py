@@ -19,7 +19,13 @@ from coterie.core.vectors import whole_state
 from coterie.errors import ConfigError
 from coterie.export.card import Card, make_card, write_markdown
 from coterie.export.figures import Figures, evaluate, reported_figures
-from coterie.export.loader import first_inputs, try_loader, write_loader
+from coterie.export.loader import (
+    NETWORK,
+    first_inputs,
+    try_loader,
+    write_loader,
+    write_network,
+)
 from coterie.export.models import ClientModel, ExportedModels, client_model
 from coterie.export.onnx import require_onnx, write_onnx
 from coterie.export.placing import newcomer_vector
@@ -100,7 +106,7 @@ def export_run(
         ...     _ = run_config(check(tables), f"{folder}/run")
         ...     done = export_run(f"{folder}/run")
         ...     sorted(path.name for path in done.folder.iterdir())
-        ['README.md', 'export.json', 'group-0.safetensors', 'groups.csv', 'load.py']
+        ['README.md', 'export.json', 'group-0.safetensors', 'groups.csv', 'load.py', 'network.pt2']
     """
     target = RunFolder.open(run).path / "export"
     if out is not None:
@@ -181,14 +187,15 @@ def _fill(
     _write_weights(folder, composed.module, models)
     _write_groups(folder / "groups.csv", population.names, source.checkpoint, models)
     loader = folder / "load.py"
-    needs = write_loader(loader, composed, population, models, source.own_part)
+    inputs = first_inputs(population)
+    needs = write_network(folder / NETWORK, composed.module, inputs)
+    write_loader(loader, composed, population, models, source.own_part)
     write_columns(folder, composed)
     # It chooses among the shared models, so it would leave out what a client has of its own.
     predicts = has_record(composed) and own is None and not source.keeps
     if predicts:
         write_predictor(folder, source)
     # Whoever gets the export cannot compare it with the run, so it is compared now.
-    inputs = first_inputs(population)
     modules = try_loader(loader, composed.module, models, inputs)
     difference = None
     if onnx:

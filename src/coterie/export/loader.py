@@ -1,46 +1,55 @@
-"""``load.py`` of an export: written from the run's own network, and tried."""
+"""``network.pt2`` and ``load.py`` of an export: the run's own network as torch.export writes it, and
+what loads it; both are tried."""
 
 from __future__ import annotations
 
 import copy
-import inspect
 import itertools
+import logging
 import math
 import runpy
-from dataclasses import dataclass
+import warnings
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from coterie.config.custom import import_factory
 from coterie.core.vectors import Layout, state_dict
 from coterie.data import Population
 from coterie.errors import ConfigError, first_line
 from coterie.export.card import class_names, feature_names, template
 from coterie.export.models import ExportedModels
-from coterie.export.network import Source, UnknownLayer, source_of
 from coterie.runs.compose import Composed
 
+NETWORK = "network.pt2"
 TOLERANCE = 1e-5
 MODULE_NAME = "coterie_export_load"
 
 
-@dataclass(frozen=True, slots=True)
-class CustomNetwork:
-    """A network of the user's own that is imported: its source is not copied."""
+def write_network(path: Path, module: nn.Module, inputs: Tensor) -> str | None:
+    """Write the network by torch.export, in evaluation mode and for any number of inputs.
 
-    module: str
-    name: str
-    expression: str
-
-    @classmethod
-    def of(cls, factory: str, outputs: str) -> CustomNetwork:
-        """From ``module:factory``; ``outputs`` is their number as `load.py` writes it."""
-        module, _, attribute = factory.partition(":")
-        call = f"{attribute}{_arguments(factory, outputs)}"
-        return cls(module, attribute.partition(".")[0], call)
+    Returns:
+        Why torch cannot write it, such as a network whose layers depend on the values of inputs.
+    """
+    network = copy.deepcopy(module).eval()
+    # With one input, torch would take its number for a constant.
+    example = torch.cat([inputs, inputs])
+    batch = torch.export.Dim("batch")
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = torch.export.export(network, (example,), dynamic_shapes=({0: batch},))
+            torch.export.save(program, path)
+    except Exception as error:  # noqa: BLE001 - torch, and a network of the user's, raise anything
+        path.unlink(missing_ok=True)
+        return f"{type(error).__name__}: {first_line(error)}"
+    finally:
+        logging.disable(level)
+    return None
 
 
 def write_loader(
@@ -49,13 +58,8 @@ def write_loader(
     population: Population,
     models: ExportedModels,
     own_part: str = "",
-) -> str | None:
-    """Write ``load.py``.
-
-    Returns:
-        The user's own ``module:factory`` that the file imports, if it does.
-    """
-    source, custom = _network_source(composed, population)
+) -> None:
+    """Write ``load.py``."""
     outputs = _outputs(composed.module, first_inputs(population, 2))
     first = int(np.flatnonzero(models.row >= 0)[0])
     text = template("load.py.j2").render(
@@ -63,41 +67,16 @@ def write_loader(
         example=_safe_in_docstring(str(population.names[first])),
         # Of a client's own file it is in the model.
         own_part=own_part if models.groups else "",
-        imports=[line for line in source.imports if not line.startswith("from torch")],
-        names=_torch_names(source),
-        custom=custom,
         shape=repr(population.shape),
         # Escaped, so that no letter of a name can change how the file reads.
         labels=ascii(class_names(composed, population)),
         inputs=str(population.x.dtype).removeprefix("torch."),
         features=ascii(feature_names(composed.experiment, population)),
         groups=models.groups,
-        classes=source.classes,
-        expression=source.expression,
         outputs=", ".join(map(str, outputs.shape[1:])),
         outside=models.any_without_group,
     )
     path.write_text(text, encoding="utf-8")
-    if custom is None:
-        return None
-    return composed.experiment.name("model")
-
-
-def _network_source(
-    composed: Composed, population: Population
-) -> tuple[Source, CustomNetwork | None]:
-    """The source that makes the network anew, and what it imports of the user's own, if it does."""
-    name = composed.experiment.name("model")
-    try:
-        # From the layers and not by the network's name, so that a user's own module of torch's
-        # layers needs nothing of theirs, either.
-        return source_of(composed.module), None
-    except UnknownLayer as layer:
-        if ":" not in name:
-            what = f"{name} has a layer that no source is known for, got {layer}"
-            raise ConfigError(f"model.name: {what}") from None
-    custom = CustomNetwork.of(name, _count_text(composed, population))
-    return Source((), (), custom.expression), custom
 
 
 def _title(composed: Composed, models: ExportedModels) -> str:
@@ -108,40 +87,11 @@ def _title(composed: Composed, models: ExportedModels) -> str:
     return f"The model of a client, by {config.name('algorithm')} on {config.name('source')}."
 
 
-def _count_text(composed: Composed, population: Population) -> str:
-    """The number of outputs as `load.py` writes it: by the names of the classes where it can."""
-    outputs = composed.spec.task.outputs
-    if len(class_names(composed, population)) == outputs:
-        return "len(LABELS)"
-    return str(outputs)
-
-
-def _torch_names(source: Source) -> list[str]:
-    """What the file imports from torch."""
-    names = ["nn"]
-    for name in ("Tensor", "_VF"):
-        if f"from torch import {name}" in source.imports:
-            names.append(name)
-    return sorted(names)
-
-
 def _safe_in_docstring(name: str) -> str:
     """A client's name as an example in a docstring, or dots where it could end the docstring."""
     if name.isascii() and name.isprintable() and not set('"\\{}') & set(name):
         return name
     return "..."
-
-
-def _arguments(factory: str, outputs: str) -> str:
-    """How the user's factory is called, as `coterie.models.custom` does."""
-    parameters = inspect.signature(import_factory(factory)).parameters
-    if {"shape", "classes"} <= set(parameters):
-        return f"(shape=SHAPE, classes={outputs})"
-    for parameter in parameters.values():
-        variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        if parameter.default is parameter.empty and not variadic:
-            return f"(SHAPE, {outputs})"
-    return "()"
 
 
 # --- trying it ------------------------------------------------------------------------------------
@@ -160,18 +110,23 @@ def first_inputs(population: Population, count: int = 32) -> Tensor:
 def try_loader(
     path: Path, module: nn.Module, models: ExportedModels, inputs: Tensor
 ) -> dict[str, nn.Module]:
-    """Load every model with the file just written; each must give what the run's own network gives."""
+    """Load every model with the file just written; each must give what the run's own network gives.
+
+    Returns:
+        The run's own network with the weights of each model.
+    """
     # Run and not imported: bytecode would become part of the export.
     load_model = runpy.run_path(str(path), run_name=MODULE_NAME)["load_model"]
     layout = Layout.of(module)
-    loaded = {}
+    found = {}
     for name, vector in models.vectors.items():
-        reference = copy.deepcopy(module)
+        reference = copy.deepcopy(module).eval()
         # Frozen parameters and integer buffers are in no vector; the copy has them already.
         reference.load_state_dict(state_dict(layout, vector), strict=False)
+        # Weights alone, where torch cannot write the network.
+        into = None if (path.parent / NETWORK).exists() else copy.deepcopy(module).eval()
         try:
-            loaded[name] = load_model(name)
-            gap = _outputs(loaded[name], inputs) - _outputs(reference, inputs)
+            gap = _outputs(load_model(name, into), inputs) - _outputs(reference, inputs)
             difference = gap.abs().max().item()
         except Exception as error:  # noqa: BLE001 - a network of the user's own may raise anything
             what = f"fails ({type(error).__name__}: {first_line(error)})"
@@ -179,7 +134,8 @@ def try_loader(
         # Also for NaN, which is close to nothing.
         if not math.isclose(difference, 0, abs_tol=TOLERANCE):
             raise _does_not_fit(f"differs by {difference:.1e}")
-    return loaded
+        found[name] = reference
+    return found
 
 
 def _does_not_fit(what: str) -> ConfigError:
