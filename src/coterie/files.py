@@ -45,7 +45,7 @@ def replace_file(path: Path, data: bytes) -> None:
     hidden = path.with_name(f".{path.name}.tmp")
     try:
         # Synced before it has its name. Otherwise a power cut may leave an empty file of the right
-        # name; of 20 runs killed while they wrote in place, 16 left a file that nobody could read.
+        # name; of 20 runs killed while they wrote in place, 16 left a file that cannot be read.
         write_synced(hidden, data)
     except OSError:
         # A full disk: what was written of it is room for something else.
@@ -186,12 +186,7 @@ def csv_text(header: Sequence[object], rows: Iterable[Sequence[object]], end: st
 
 
 def safe_cell(value: object) -> object:
-    """A value as a cell: text that a spreadsheet would execute begins with an apostrophe.
-
-    Example:
-        >>> safe_cell("=cmd|' /C calc'!A0"), safe_cell("-1"), safe_cell(-1), safe_cell("'t Hart")
-        ("'=cmd|' /C calc'!A0", '-1', -1, "''t Hart")
-    """
+    """A value as a cell: text that a spreadsheet would execute begins with an apostrophe."""
     if not isinstance(value, str) or not value.startswith(FORMULA):
         return value
     try:
@@ -203,12 +198,7 @@ def safe_cell(value: object) -> object:
 
 
 def cell_text(cell: str) -> str:
-    """The text that `safe_cell` was given.
-
-    Example:
-        >>> cell_text("'=1+1"), cell_text("ann")
-        ('=1+1', 'ann')
-    """
+    """The text that `safe_cell` was given."""
     return cell.removeprefix("'")
 
 

@@ -108,12 +108,7 @@ class Headline:
         return f"{shown:{sign}.4g}"
 
     def short(self, value: float, sign: str = "") -> str:
-        """A value in its unit without the unit, in few digits; ``sign`` as in `digits`.
-
-        Example:
-            >>> Headline().short(0.9216), Headline("mae", "lower", "").short(0.1234567, "+")
-            ('92.2', '+0.123')
-        """
+        """A value in its unit without the unit, in few digits; ``sign`` as in `digits`."""
         return format(self.scale * value, f"{sign}{self.format}")
 
     @property

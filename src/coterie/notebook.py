@@ -25,15 +25,7 @@ def result_html(
     """The result of a run as a piece of HTML: its headline, the curve of it, and the last rounds.
 
     Args:
-        rows: of the rounds.
-        headline: of the run's task.
-        clients: number of clients.
         folder: of the run, ``None``: it is in memory.
-
-    Example:
-        >>> page = result_html([{"round": 0, "accuracy": 0.5, "sizes": [3, 2]}], ACCURACY, 5)
-        >>> "50.0 %" in page, "3 + 2" in page
-        (True, True)
     """
     values = _values(rows, headline)
     facts = {
@@ -136,7 +128,7 @@ def _ipython() -> tuple[Any, Any]:
         from IPython.display import HTML, display
     except ImportError:
         raise ConfigError(
-            "on_round: a live table is shown by IPython, got none; expected a notebook, or "
+            "on_round: a live table needs IPython, which is not installed: run in a notebook, or "
             "pip install ipython"
         ) from None
     return display, HTML

@@ -183,7 +183,7 @@ class Result:
         if not isinstance(rule, ServesStored):
             raise ConfigError(
                 "client: fits the model to its samples when it is scored, got a method whose result "
-                "has no such model; expected one that stores the models of its clients"
+                "has no such model; expected a method that stores the models of its clients"
             )
         row = np.flatnonzero(self.own_models.ids == client)
         if not len(row):
@@ -348,7 +348,7 @@ class Result:
 
     def _check_target(self, argument: str, target: object) -> None:
         if target is None and self.folder is None:
-            raise ConfigError(f"{argument}: the run is in memory, got none; expected a path")
+            raise ConfigError(f"{argument}: the run is in memory and has no folder: give a path")
 
     @contextmanager
     def _stored(self) -> Iterator[Path]:
@@ -385,16 +385,7 @@ def _save(rows: tuple[dict[str, Any], ...], unsaved: Unsaved, out: Path) -> RunF
 def compose_in(
     place: Path, experiment: Experiment, data: HeldData | None = None
 ) -> tuple[Composed, RunFolder]:
-    """A run put together, and its new folder, which names all that it follows from.
-
-    Args:
-        place: of the folder.
-        experiment: of the run.
-        data: of its clients, where they are at hand.
-
-    Raises:
-        ConfigError: for an object that no configuration can name.
-    """
+    """A run put together, and its new folder, which names all that it follows from."""
     files: dict[str, bytes] = {}
     if isinstance(experiment.data, Population):
         population = experiment.data

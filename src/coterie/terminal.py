@@ -59,12 +59,7 @@ def percent(fraction: float | None) -> str:
 
 
 def number_text(value: float | None, digits: str) -> str:
-    """A number in a cell of a table, ``-`` for none.
-
-    Example:
-        >>> number_text(0.5, ".2f"), number_text(None, ".2f")
-        ('0.50', '-')
-    """
+    """A number in a cell of a table, ``-`` for none."""
     if value is None:
         return "-"
     return format(value, digits)
@@ -128,24 +123,14 @@ def visible(line: str) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """A number of things.
-
-    Example:
-        >>> counted(1, "round"), counted(3, "round")
-        ('1 round', '3 rounds')
-    """
+    """A number of things."""
     if number == 1:
         return f"1 {what}"
     return f"{number:,} {what}s"
 
 
 def sizes(counts: Sequence[int]) -> str:
-    """The sizes of groups.
-
-    Example:
-        >>> sizes([20, 19, 21])
-        '20 + 19 + 21'
-    """
+    """The sizes of groups."""
     shown = " + ".join(str(c) for c in counts[:8])
     if len(counts) > 8:
         return f"{shown} + ... ({len(counts)})"

@@ -80,7 +80,7 @@ def test_a_run_that_would_spend_too_much_does_not_begin():
 
 def test_scaffold_is_refused_with_its_own_reason() -> None:
     """Its server moves a second vector by single updates, and groups nobody."""
-    with pytest.raises(ConfigError, match="moves a vector beside the model") as refused:
+    with pytest.raises(ConfigError, match="moves a vector next to the model") as refused:
         run(ct.scaffold(), privacy=ct.Privacy(noise=2.0))
     assert "groups clients" not in str(refused.value)
 

@@ -170,7 +170,7 @@ def test_a_run_with_a_folder_is_the_same(tmp_path: Path) -> None:
         ({"method": ct.fedgsp()}, "algorithm.name: its server needs single updates"),
         (
             {"method": ct.scaffold()},
-            "algorithm.name: its server also moves a vector beside the model",
+            "algorithm.name: its server also moves a vector next to the model",
         ),
         ({"weigh": "trimmed_mean"}, "algorithm.name: its server needs single updates"),
         ({"method": ALGORITHMS["local"]()}, "algorithm.name: its clients keep a part"),

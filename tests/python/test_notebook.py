@@ -77,5 +77,5 @@ def test_a_folder_with_brackets_is_no_markup() -> None:
 
 def test_a_live_table_outside_of_a_notebook_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "IPython.display", None)
-    with pytest.raises(ct.ConfigError, match="shown by IPython"):
+    with pytest.raises(ct.ConfigError, match="needs IPython"):
         short_run(1, on_round=ct.LiveTable())

@@ -213,11 +213,7 @@ class SweepProgress:
         return cls(out, len(plan.runs))
 
     def __call__(self, run: SweepRun, state: str) -> None:
-        """A run has ended.
-
-        Args:
-            state: ``done``, ``failed``, ``shared`` or ``skipped``.
-        """
+        """A run has ended: ``done``, ``failed``, ``shared`` or ``skipped``."""
         from coterie.runs.folder.store import RunFolder
         from coterie.terminal import duration, say
 

@@ -24,12 +24,7 @@ SHOWN_RUNS = 50
 
 @lru_cache
 def registered(key: str) -> list[str]:
-    """The names that a key of a configuration may have, and those of plugins.
-
-    Example:
-        >>> registered("engine.name")
-        ['pool', 'serial', 'vmap', 'ray']
-    """
+    """The names that a key of a configuration may have, and those of plugins."""
     kind = REGISTRIES[key]
     keys: list[str] = []
     exported: list[str] = []
@@ -130,7 +125,7 @@ def _prefixes(incomplete: str) -> list[str]:
 
 
 def _folders(folder: Path) -> Iterator[tuple[str, bool]]:
-    # What cannot be read is not completed: there is nobody to tell.
+    # What cannot be read is not completed: a shell shows no message.
     with suppress(OSError):
         for path in folder.iterdir():
             if path.is_dir() and not path.name.startswith("."):

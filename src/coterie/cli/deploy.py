@@ -102,7 +102,7 @@ def deploy_local(
         count = clients or settings.clients
         training = count - unlabelled
         if training < 1:
-            what = f"nobody would be left to train, got {unlabelled} of {count}"
+            what = f"no client would be left to train, got {unlabelled} of {count}"
             raise ConfigError(f"--unlabelled: {what}; expected fewer")
         # Fewer nodes than deploy.toml expects have to be enough for a round; more have to fit.
         settings = replace(

@@ -19,12 +19,7 @@ Function = Callable[..., None]
 
 
 def command_group(commands: Mapping[str, Function], **options: Any) -> typer.Typer:
-    """Make a group of commands; without a command it shows its help.
-
-    Args:
-        commands: name -> function, whose parameters are annotated as typer has it, or records of
-            such parameters.
-    """
+    """Make a group of commands, by name; without a command it shows its help."""
     # Texts are not markup: names in brackets would vanish.
     app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None, **options)
     for name, function in commands.items():
@@ -120,20 +115,6 @@ def with_flat_options(function: Callable[..., None]) -> Callable[..., None]:
     Typer makes an option of each parameter, so a command with many options would have many
     parameters. Here a parameter may be a record, a dataclass whose fields are annotated as typer
     has it. Each field becomes an option, and the function gets the record.
-
-    Example:
-        >>> from dataclasses import dataclass
-        >>> @dataclass(frozen=True)
-        ... class Size:
-        ...     width: int = 3
-        ...     height: int = 2
-        >>> def show(name: str, size: Size) -> None:
-        ...     print(name, size.width * size.height)
-        >>> flat = with_flat_options(show)
-        >>> list(signature(flat).parameters)
-        ['name', 'width', 'height']
-        >>> flat(name="area", width=5, height=2)
-        area 10
     """
     records: dict[str, type] = {}
     parameters: list[Parameter] = []

@@ -107,12 +107,7 @@ def absolute(data_root: Path | None) -> str | None:
 
 
 def split_names(names: str) -> list[str]:
-    """Names between commas; none for an empty text.
-
-    Example:
-        >>> split_names("fedavg, ifca"), split_names("")
-        (['fedavg', 'ifca'], [])
-    """
+    """Names between commas; none for an empty text."""
     if not names:
         return []
     return [name.strip() for name in names.split(",")]

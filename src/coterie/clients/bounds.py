@@ -57,15 +57,6 @@ class Bounds:
         refuse: multiple of the limit from which an update is refused.
         scores: whether evaluations are bounded, too: real clients count their samples themselves,
             those of a simulation are counted by the simulation.
-
-    Example:
-        >>> delta = np.array([[1.0], [1.1], [0.9], [-1.0], [-1e3], [1e9]], np.float32)
-        >>> fields = {"delta": delta, "size": np.ones(6), "loss": np.ones(6)}
-        >>> from coterie.objectives import plain
-        >>> which = np.zeros(6, np.int64)
-        >>> reply, clipped, refused = Bounds().apply(Train(), Reply(0, np.arange(6), fields), which)
-        >>> reply.fields["delta"].ravel().tolist(), dict(clipped), dict(refused)
-        ([1.0, 1.100000023841858, 0.8999999761581421, -1.0, -1.0], {'norm': 1}, {'norm': 1})
     """
 
     enabled: bool = True
@@ -225,9 +216,6 @@ def scaled_to_size(reply: Reply, limits: FloatArray) -> tuple[Reply, int]:
     Args:
         reply: to an evaluation: ``size [n]``, and sums over samples ``[n, ...]``.
         limits: float64 ``[n]``, the most samples of each client; infinite for no limit.
-
-    Returns:
-        The results, and of how many clients they were scaled.
     """
     size = reply.size.astype(np.float64)
     many = size > limits

@@ -29,7 +29,6 @@ class ModelShape:
     """What all clients agree on about the model; rules may ask for it.
 
     Args:
-        classes: number of classes ``c``.
         sums: what a method's evaluation of models counts in addition to their losses.
     """
 

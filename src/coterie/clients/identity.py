@@ -19,7 +19,6 @@ class Identity:
     """What a client says of itself before it takes part.
 
     Args:
-        client: its name.
         model: `signature` of its network.
         classes: how many, or their names.
         labelled: whether its samples have labels; without them it neither trains nor tests.

@@ -139,7 +139,6 @@ class Ledger:
     Args:
         clipped: replies that were brought within their bounds, by reason.
         training: seconds that the server waited for training.
-        steps: mini-batch steps that clients took.
         scores: what real clients answered when they scored the models that serve them; ``None``:
             they were not asked.
         round: of the requests so far; ``None``: there were none.
@@ -198,13 +197,8 @@ class Ledger:
         self.blocks.append(Block(key.round, key.what, True, reply.ids, models, sizes, names))
 
     def described(self, ids: IntArray, reported: IntArray, answered: int) -> None:
-        """Each client reports of the columns of its table, before the first round, and is sent how
-        they become inputs.
-
-        Args:
-            reported: int64 ``[n]``, bytes that each sends.
-            answered: bytes that each is sent.
-        """
+        """Before the first round, client ``i`` reported the columns of its table in ``reported[i]``
+        bytes, and was sent how they become inputs in ``answered`` bytes."""
         none = np.zeros(len(ids), np.int64)
         self.blocks.append(Block(0, "describe", True, ids, none, reported, ("columns", "size")))
         self.blocks.append(Block(0, "describe", False, ids, none, none + answered))

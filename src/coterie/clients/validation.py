@@ -57,15 +57,6 @@ class ReplyValidator:
         task: what is learned: sums over test samples that no samples have are refused (``sums``).
             ``None``: they are not looked at, as those of a simulation.
         limit: the largest absolute value of any number in a reply.
-
-    Example:
-        >>> from coterie.core.work import Score
-        >>> expected = Expected(Score(), np.array([4, 7]), round=2)
-        >>> one = {"correct": np.ones((1, 1)), "loss": np.ones((1, 1)), "size": np.ones(1)}
-        >>> late = Reply(1, np.array([4]), one)
-        >>> reply, refused = ReplyValidator().validate(expected, [late])
-        >>> len(reply), dict(refused)
-        (0, {'late': 1})
     """
 
     cap: float = 1e9

@@ -74,23 +74,13 @@ class Answer:
 
 
 def digest(vector: Tensor) -> str:
-    """The name of a model's content.
-
-    Example:
-        >>> import torch
-        >>> digest(torch.zeros(3)) == digest(torch.zeros(3)), digest(torch.zeros(3)) == digest(torch.ones(3))
-        (True, False)
-    """
+    """The name of a model's content."""
     return hashlib.blake2b(vector.contiguous().numpy().tobytes(), digest_size=16).hexdigest()
 
 
 def dumps(work: Work, local: Train) -> str:
     """A work record as JSON. What a client knows from the run's configuration is no part of it, nor
-    are the shares of clients: these travel in each client's own message.
-
-    Raises:
-        ConfigError: if the work is a training by other rules than those of the run's method.
-    """
+    are the shares of clients: these travel in each client's own message."""
     return json.dumps(_plain(work, local))
 
 
@@ -165,11 +155,7 @@ class Known:
 
 
 def loads(text: str, known: Known) -> Work:
-    """The work record of `dumps`.
-
-    Raises:
-        ValueError: if it is none.
-    """
+    """The work record of `dumps`; a ``ValueError`` where the text is none."""
     return _work(json.loads(text), known)
 
 

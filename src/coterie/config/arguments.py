@@ -32,18 +32,6 @@ def validated(factory: Callable[P, R]) -> Callable[P, R]:
     Raises:
         ConfigError: with a line ``<name>: <what>, got <value>; expected <what it may be>`` for each
             wrong argument.
-
-    Example:
-        >>> from typing import Annotated, Literal
-        >>> from pydantic import Field
-        >>> @validated
-        ... def group(groups: Annotated[int, Field(ge=1)] = 3, measure: Literal["edc", "madc"] = "edc"):
-        ...     return groups
-        >>> group(5)
-        5
-        >>> group(groups=0)
-        Traceback (most recent call last):
-        coterie.errors.ConfigError: groups: out of range, got 0; expected an integer >= 1
     """
 
     @wraps(factory)
@@ -56,11 +44,7 @@ def validated(factory: Callable[P, R]) -> Callable[P, R]:
 
 
 def check_arguments(factory: Factory, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that can be checked, as the annotations of ``factory`` have them.
-
-    Raises:
-        ConfigError: for those that do not fit.
-    """
+    """The arguments that can be checked, as the annotations of ``factory`` have them."""
     model = _model(factory)
     # The rest are objects of Python (modules, rules, populations), of which the model has no field.
     known = {name: _plain(value) for name, value in arguments.items() if name in model.model_fields}
@@ -80,11 +64,7 @@ def check_fields(record: Any) -> None:
 
 
 def check_record(record: Any) -> None:
-    """Hold the fields of a record to their annotations; functions among them are not checked.
-
-    Raises:
-        ConfigError: with a line for each field that does not fit.
-    """
+    """Hold the fields of a record to their annotations; functions among them are not checked."""
     kind = type(record)
     model = schema.table_of(kind)
     fields = {name: getattr(record, name) for name in model.model_fields}

@@ -17,10 +17,6 @@ def import_factory(name: str) -> Callable[..., Any]:
     Raises:
         ImportError, AttributeError, TypeError, ValueError: where it names none; or what the module
             itself raises.
-
-    Example:
-        >>> import_factory("math:prod").__name__
-        'prod'
     """
     module, _, attribute = name.partition(":")
     if not module or module.startswith("."):

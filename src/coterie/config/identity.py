@@ -67,10 +67,6 @@ def relevant(resolved: Mapping[str, Any]) -> dict[str, Any]:
     checkpoints, data root).
 
     With ``vmap`` the engine can, in the last digits: then it counts.
-
-    Example:
-        >>> relevant({"seed": 1, "engine": {"workers": 2}, "data": {"source": "digits", "root": "data"}})
-        {'seed': 1, 'data.source': 'digits'}
     """
     engine = resolved.get("engine")
     irrelevant = set(IRRELEVANT)
@@ -101,12 +97,7 @@ def _leaves(value: Any, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], An
 
 
 def config_hash(resolved: Mapping[str, Any]) -> str:
-    """SHA-256 of a resolved configuration in canonical JSON; the order of keys does not matter.
-
-    Example:
-        >>> config_hash({"seed": 1, "a": 2}) == config_hash({"a": 2, "seed": 1, "engine": {"workers": 2}})
-        True
-    """
+    """SHA-256 of a resolved configuration in canonical JSON; the order of keys does not matter."""
     # Canonical: the same bytes for the same configuration, whatever wrote it.
     text = json.dumps(
         relevant(resolved),
@@ -119,12 +110,7 @@ def config_hash(resolved: Mapping[str, Any]) -> str:
 
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """The key paths in which two resolved configurations differ, of those that matter.
-
-    Example:
-        >>> differing({"seed": 1, "train": {"rounds": 3}}, {"seed": 1, "train": {"rounds": 4}})
-        ['train.rounds']
-    """
+    """The key paths in which two resolved configurations differ, of those that matter."""
     a = relevant(one)
     b = relevant(other)
     return sorted(key for key in a.keys() | b.keys() if a.get(key) != b.get(key))

@@ -31,7 +31,6 @@ def module_files(name: str, searched: Sequence[str]) -> tuple[Path, ...]:
     """The files of a module and of the packages that it is in, outermost first.
 
     Args:
-        name: of the module, with dots.
         searched: folders where top-level modules are looked for, in this order.
     """
     return tuple(module.file for module in _found(name, searched))

@@ -33,12 +33,7 @@ _OF_KIND = {"every": "step", "gamma": "step", "over": "cosine", "floor": "cosine
 
 @lru_cache(maxsize=1)
 def optimizer_classes() -> Mapping[str, Callable[..., Optimizer]]:
-    """The optimisers of local training by name: classes of ``torch.optim`` in lower case.
-
-    Example:
-        >>> optimizer_classes()["adamw"].__name__
-        'AdamW'
-    """
+    """The optimisers of local training by name: classes of ``torch.optim`` in lower case."""
     # Not above: a configuration without them is read without waiting for torch.
     from torch import optim
 
@@ -62,12 +57,7 @@ def optimizer_defaults(optimizer: str) -> Mapping[str, Any]:
 
 
 def has_momentum(optimizer: str) -> bool:
-    """Whether ``local.momentum`` is a parameter of an optimiser.
-
-    Example:
-        >>> has_momentum("rmsprop"), has_momentum("adam")
-        (True, False)
-    """
+    """Whether ``local.momentum`` is a parameter of an optimiser."""
     return "momentum" in inspect.signature(optimizer_classes()[optimizer]).parameters
 
 
@@ -79,14 +69,6 @@ def optimizer_problems(place: Place, local: Mapping[str, Any]) -> list[Problem]:
 
     Args:
         place: of the table, empty for arguments of Python.
-        local: the table, not validated.
-
-    Example:
-        >>> print(optimizer_problems(("local",), {"optimizer": "AdamW"})[0].line()[-28:])
-        'sgd'; did you mean 'adamw'?
-        >>> wrong = {"optimizer": "adam", "optimizer_options": {"beta": [0.9, 0.99]}}
-        >>> print(optimizer_problems((), wrong)[0].line())
-        optimizer_options.beta: unknown key, got [0.9, 0.99]; expected one of betas, eps, amsgrad; did you mean 'betas'?
     """
     name = local.get("optimizer", "sgd")
     options = local.get("optimizer_options") or {}

@@ -32,11 +32,7 @@ class Plugin:
         return f"{self.name!r} of package {self.package!r} (entry point {self.group})"
 
     def load(self) -> Factory:
-        """The factory.
-
-        Raises:
-            ConfigError: if importing it fails, or finds nothing that can be called.
-        """
+        """Import the factory."""
         expected = "an installed package whose entry point names a function"
         try:
             factory: Factory = self.entry_point.load()
@@ -54,7 +50,6 @@ class Plugins:
     """The plugins of one group.
 
     Args:
-        usable: by name.
         refused: name -> the line that says why; these are not used.
     """
 

@@ -20,10 +20,6 @@ class Problem:
     """One thing that is wrong.
 
     Args:
-        path: the key or the argument.
-        what: is wrong with it.
-        got: its value.
-        expected: what it may be.
         hint: a name that may have been meant.
 
     Example:

@@ -51,25 +51,12 @@ def plugins(kind: str) -> Plugins:
 
 
 def names(kind: str) -> tuple[str, ...]:
-    """The registered names of a kind: Coterie's own, then those of plugins.
-
-    Example:
-        >>> "fedgroup" in names("algorithm")
-        True
-    """
+    """The registered names of a kind: Coterie's own, then those of plugins."""
     return (*builtin(kind), *plugins(kind).usable)
 
 
 def find(kind: str, name: str) -> Factory:
-    """The factory of a name: Coterie's own, a plugin's, or the user's as ``module:factory``.
-
-    Raises:
-        ConfigError: for an unknown name, or code of others that cannot be imported.
-
-    Example:
-        >>> find("algorithm", "fedavg")().groups
-        1
-    """
+    """The factory of a name: Coterie's own, a plugin's, or the user's as ``module:factory``."""
     # Coterie's own first, so that no installed package can change what a configuration means.
     own = builtin(kind)
     if name in own:
@@ -120,7 +107,6 @@ def table_model(kind: str, factory: Factory | None, custom_name: bool = False) -
     """The pydantic model of the table of one choice: its selector, and the factory's options.
 
     Args:
-        kind: of the choice.
         factory: the one chosen; ``None`` for an unknown one, then any option passes.
         custom_name: whether the name is ``module:factory``.
     """
@@ -166,11 +152,7 @@ def default_detector(name: Any) -> str:
 
 
 def options(kind: str, name: str) -> dict[str, tuple[Any, Any]]:
-    """The options of a choice: name -> (type, default, ``...`` where there is none).
-
-    Raises:
-        ConfigError: for an unknown name, or code of others that cannot be imported.
-    """
+    """The options of a choice: name -> (type, default, ``...`` where there is none)."""
     factory = find(kind, name)
     return schema.factory_options(factory, _not_options(kind, factory))
 
@@ -204,19 +186,10 @@ def build(kind: str, table: Mapping[str, Any], **context: Any) -> Any:
     """Make what a table names.
 
     Args:
-        kind: of the choice, a key of `KINDS`.
-        table: the name and the options.
         context: what the library fills in; the factory is passed what it has parameters for.
 
     Raises:
         ConfigError: for an unknown name, wrong options, or code of others that fails.
-
-    Example:
-        >>> build("algorithm", {"name": "fedgroup", "groups": 5}).groups
-        5
-        >>> build("algorithm", {"name": "fedgroup", "groups": 0})
-        Traceback (most recent call last):
-        coterie.errors.ConfigError: algorithm.groups: out of range, got 0; expected an integer >= 1 or 'auto'
     """
     where = KINDS[kind]
     name, factory, chosen = _resolve(kind, table)

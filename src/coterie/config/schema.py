@@ -116,13 +116,7 @@ def factory_options(factory: Factory, context: Iterable[str] = ()) -> dict[str, 
     """The options of a factory: name -> (type, default, ``...`` where there is none), in order.
 
     Args:
-        factory: any callable with a signature.
         context: parameters that the library fills in, left out of the options.
-
-    Example:
-        >>> def fedgroup(groups: Annotated[int, Field(ge=1)] = 3, *, measure: Literal["edc", "madc"] = "edc"): ...
-        >>> list(factory_options(fedgroup)), factory_options(fedgroup)["groups"][1]
-        (['groups', 'measure'], 3)
     """
     found = {}
     # Annotations are strings in modules with `from __future__ import annotations`, so they
@@ -167,16 +161,7 @@ class OneOf:
 
 
 def table_of(record: Any) -> type[RecordTable]:
-    """The pydantic model of a record's table: those of its fields that a file can hold.
-
-    Example:
-        >>> @dataclass(frozen=True)
-        ... class Quorum:
-        ...     min_replies: Count = 1
-        ...     on_skip: Callable[[], None] | None = None
-        >>> table_of(Quorum)(min_replies=3).made()
-        Quorum(min_replies=3, on_skip=None)
-    """
+    """The pydantic model of a record's table: those of its fields that a file can hold."""
     return _table_of(record)
 
 
@@ -232,17 +217,7 @@ def _annotated(kind: Any, metadata: Sequence[Any]) -> Any:
 
 
 def to_plain(value: Any) -> Any:
-    """A record as its table has it, without what is ``None``: mappings, lists, numbers and texts.
-
-    Example:
-        >>> @dataclass(frozen=True)
-        ... class Adapt:
-        ...     epochs: int = 1
-        ...     layers: tuple[str, ...] = ()
-        ...     seed: int | None = None
-        >>> to_plain(Adapt(layers=("head",)))
-        {'epochs': 1, 'layers': ['head']}
-    """
+    """A record as its table has it, without what is ``None``: mappings, lists, numbers and texts."""
     if is_dataclass(value) and not isinstance(value, type):
         names = table_of(type(value)).model_fields
         value = {name: getattr(value, name) for name in names}

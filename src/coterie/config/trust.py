@@ -37,8 +37,6 @@ class NamedCode:
     """A key of a configuration that names code.
 
     Args:
-        key: its path.
-        value: what it names.
         files: that would run, as far as they are known without running any.
         imported: further files that these import, but for installed packages.
     """
@@ -50,11 +48,7 @@ class NamedCode:
 
 
 def require_trust(folder: Path, tables: Mapping[str, Any], *, trusted: bool) -> None:
-    """Refuse the configuration of a run folder that names code, unless the user trusts it.
-
-    Raises:
-        ConfigError: naming what would run.
-    """
+    """Refuse the configuration of a run folder that names code, unless the user trusts it."""
     found = list(named_code(tables))
     if not found:
         return
@@ -85,14 +79,7 @@ def remember(folder: Path, tables: Mapping[str, Any]) -> None:
 
 
 def named_code(tables: Mapping[str, Any]) -> Iterator[NamedCode]:
-    """The keys of a configuration that name code, nothing of which is run.
-
-    Example:
-        >>> [code.value for code in named_code({"algorithm": {"name": "os:system"}})]
-        ['os:system']
-        >>> list(named_code({"algorithm": {"name": "fedavg"}}))
-        []
-    """
+    """The keys of a configuration that name code, nothing of which is run."""
     folder = tables.get("folder")
     searched = [*sys.path, os.getcwd()]
     if isinstance(folder, str):

@@ -30,17 +30,8 @@ class Costs:
         flops_sample: ``N_calc``, operations to train on one sample once.
         flops_aggregate: ``N_aggr``, operations to add one model to an average.
         flops_second: ``T_FLOPS``, operations per second of a device.
-        model_bytes: size of the model.
         bits_in: ``R_in``, bits per second into the server.
         bits_out: ``R_out``, bits per second out of it.
-
-    Example:
-        >>> paper = Costs()
-        >>> rounds, log = 34, growing("log", 2.0, 10, 368)
-        >>> f"{paper.computation(rounds, log):.2f} s, {paper.communication(rounds):,.1f} s"
-        '10.19 s, 2,669.2 s'
-        >>> f"{paper.traffic(rounds) / 1e9:.1f} GB"
-        '189.2 GB'
     """
 
     clients: int = 368
@@ -87,24 +78,12 @@ class Costs:
 
 
 def growing(growth: Growth, alpha: float, beta: int, clients: int) -> GroupsInRound:
-    """``f`` of FedGSP's eq. 1-3, clipped at the number of clients.
-
-    Example:
-        >>> f = growing("log", 2.0, 10, 368)
-        >>> f(1), f(34), f(404)
-        (10, 80, 130)
-    """
+    """``f`` of FedGSP's eq. 1-3, clipped at the number of clients."""
     return lambda r: grow(growth, r, alpha, beta, clients)
 
 
 def constant(groups: int) -> GroupsInRound:
-    """``f`` of a fixed number of groups: NaiveGSP, and with one group per client FedAvg.
-
-    Example:
-        >>> fedavg = constant(368)
-        >>> round(Costs().computation(470, fedavg), 2), round(Costs().communication(470), 1)
-        (18.56, 36898.1)
-    """
+    """``f`` of a fixed number of groups: NaiveGSP, and with one group per client FedAvg."""
     return lambda r: groups
 
 

@@ -20,14 +20,7 @@ QUANTILES = {"p10": 0.1, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p90": 0.9}
 
 
 def worst_tenth(values: FloatArray, headline: Headline) -> float:
-    """The mean of the tenth of the clients that is served worst, of one client at least.
-
-    Example:
-        >>> worst_tenth(np.array([0.9, 0.5, 0.7]), Headline())
-        0.5
-        >>> worst_tenth(np.array([0.9, 0.5, 0.7]), Headline("mae", "lower"))
-        0.9
-    """
+    """The mean of the tenth of the clients that is served worst, of one client at least."""
     ascending = np.sort(values)
     if headline.better == "lower":
         ascending = ascending[::-1]
@@ -42,10 +35,6 @@ def jain_index(values: FloatArray) -> float | None:
 
     Source: Jain, Chiu and Hawe, A Quantitative Measure of Fairness and Discrimination for Resource
     Allocation in Shared Computer Systems (1984).
-
-    Example:
-        >>> jain_index(np.array([0.5, 0.5])), jain_index(np.array([1.0, 0.0]))
-        (1.0, 0.5)
     """
     squares = float((values**2).sum())
     if squares == 0 or (values < 0).any():

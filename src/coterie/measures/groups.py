@@ -22,10 +22,6 @@ def agreement(member: IntArray, planted: IntArray) -> dict[str, float] | None:
 
     ``ari``: adjusted Rand index; ``nmi``: mutual information over the mean of the two entropies. 1
     is full agreement, whatever the groups are called; 0 is what chance gives an ``ari``.
-
-    Example:
-        >>> agreement(np.array([2, 2, 0, -1]), np.array([0, 0, 1, 1]))
-        {'ari': 1.0, 'nmi': 1.0}
     """
     has_group = member >= 0
     if not has_group.any():
@@ -54,13 +50,6 @@ def share_error(found: FloatArray, planted: FloatArray) -> float | None:
         found: ``[N, k]``; rows of zeros, of clients without a group, are left out. ``None`` is
             returned where no client has one.
         planted: ``[N, g]``.
-
-    Example:
-        >>> planted = np.array([[0.7, 0.3], [0.3, 0.7]])
-        >>> round(share_error(np.array([[0.25, 0.75], [0.75, 0.25]]), planted), 2)
-        0.05
-        >>> round(share_error(np.array([[1.0, 0.0], [0.0, 1.0]]), planted), 2)
-        0.3
     """
     # Imported late: it is slow to load, and most federations have no planted shares.
     from scipy.optimize import linear_sum_assignment
@@ -132,10 +121,6 @@ def cpd_share(histograms: Matrix, gamma: float) -> FloatArray:
     ``MMD^2`` of the ``c`` shares of one distribution and the ``c`` shares of the other, with the
     kernel ``exp(-gamma (a - b)^2)``. It does not see which class a share belongs to. See
     ``gamma_of_shares``.
-
-    Example:
-        >>> cpd_share(np.array([[0.9, 0.1], [0.1, 0.9], [0.5, 0.5]]), 0.5).round(6).tolist()
-        [0.0, 0.016842, 0.016842]
     """
     shares = _class_shares(histograms)
     within = np.array([_mean_kernel(row[None], row, gamma)[0] for row in shares])

@@ -103,20 +103,6 @@ def imbalance_bound(
         minimum: ``w* [d]``.
         gradients: ``grad F^m(w^t) [M, d]``, the mean gradient of the samples of each class (eq. 11).
         shares: ``b~ [M]``, how much each class counts in the step (eq. 14); they sum to 1.
-
-    Example:
-        >>> found = imbalance_bound(
-        ...     model=np.array([0.0, 0.0]),
-        ...     minimum=np.array([15.0, 0.0]),
-        ...     gradients=np.array([[-3.0, 4.0], [-3.0, -4.0]]),
-        ...     shares=np.array([1.0, 0.0]),
-        ...     eta=1.0,
-        ...     smoothness=1.0,
-        ... )
-        >>> found.gap, found.slope, round(found.curvature, 3), found.imbalance
-        (12.0, 0.0, 2.667, 0.5)
-        >>> round(found.value, 3)
-        163.333
     """
     if shares.shape != gradients.shape[:1] or not np.isclose(shares.sum(), 1.0):
         raise ValueError(
@@ -188,15 +174,6 @@ class LogisticLoss:
         Raises:
             ConfigError: for ``l2 = 0``, with which separable classes have no minimum, or samples
                 that are made client by client.
-
-        Example:
-            >>> p = Population(
-            ...     torch.tensor([[1.0], [-1.0]]), torch.tensor([0, 1]), ([0], [1]), ([], []), 2
-            ... )
-            >>> loss = LogisticLoss.of(p, l2=0.1)
-            >>> minimum = loss.minimum(np.zeros(4))
-            >>> float(np.abs(loss.gradient(minimum)).max()) < 1e-8
-            True
         """
         if l2 <= 0:
             raise ConfigError(f"l2: no minimum is sure to exist, got {l2}; expected > 0")

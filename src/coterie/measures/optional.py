@@ -39,11 +39,8 @@ class RoundView:
 
     Args:
         clients: to be asked with ``clients.measure``, which counts as no traffic.
-        population: who holds what in this round.
-        groups: the state after the round.
         notes: what the round did; ``plan`` is who was to train, ``ids [n]`` and ``weights [k, n]``
             are the replies that counted, and how much.
-        key: random stream.
         can_train: bool ``[N]``, who is present and holds training samples; ``None``: all.
     """
 

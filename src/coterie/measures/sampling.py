@@ -25,12 +25,6 @@ class EvaluationSample:
 
     One random order ``[N]`` holds for the whole run, so that rounds are compared on the same
     clients.
-
-    Example:
-        >>> sample = EvaluationSample.of(4, 10, Key(0))
-        >>> ids = sample.draw(np.ones(10, bool), np.arange(10) < 3)
-        >>> len(ids), int((ids < 3).sum())
-        (4, 2)
     """
 
     size: int

@@ -32,7 +32,6 @@ class Scoring:
         sample: which clients stand for all; ``None``: all are scored.
         loss: whether the mean loss on test samples is measured in addition to the metrics.
         local: whether each client is also scored with the network that it trained last.
-        task: whose metrics.
         adapt: the training of a copy of the served model after which each client is scored, too;
             ``None``: none.
         training: whether clients are scored on their training samples, too, see

@@ -108,9 +108,6 @@ def bound(delta: float, constants: Constants, solver: Solver, shift: float = 0.0
     and ``normalized_model`` can move a model; ``InterGroupStep.largest_shift`` has a bound for each
     rule. It holds for convex models and full-batch steps, of which ``E`` counts one an epoch.
 
-    Args:
-        shift: how far inter-group aggregation can move a model.
-
     Example:
         >>> round(bound(1.0, Constants(2.0, 4.0), Solver(epochs=2, lr=0.5), shift=0.2), 6)
         6.8

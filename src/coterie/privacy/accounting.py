@@ -61,8 +61,8 @@ class Release:
 def check_package() -> None:
     """Refuse accounting where the package is missing."""
     if find_spec("dp_accounting") is None:
-        what = "the package 'dp-accounting' is not installed, got none"
-        raise ConfigError(f"privacy: {what}; expected {install_command('privacy')}")
+        what = "the package 'dp-accounting' is not installed"
+        raise ConfigError(f"privacy: {what}: install it with {install_command('privacy')}")
 
 
 # Rows of a resumed run, and runs of a sweep, ask for the same figures again.
@@ -77,10 +77,6 @@ def epsilon_of(
 
     Returns:
         Infinity for a release without noise, 0 for no release.
-
-    Example:
-        >>> round(epsilon_of((Release(noise=2.0, sampled=0.1, count=50),), delta=1e-5), 2)
-        1.65
     """
     # A run that has not begun has released nothing.
     spent = [release for release in releases if release.count]
@@ -146,12 +142,6 @@ def least_noise(
     Args:
         releases: with their noise relative to each other.
         fixed: further releases, whose noise stays as it is.
-
-    Example:
-        >>> release = Release(noise=1.0, sampled=0.1, count=50)
-        >>> noise = least_noise((release,), epsilon=2.0, delta=1e-5, accountant="rdp")
-        >>> 1.99 <= epsilon_of((Release(noise, 0.1, 50),), 1e-5, "rdp") <= 2.0
-        True
     """
 
     def cost(factor: float, by: Accountant) -> float:

@@ -166,7 +166,7 @@ class PrivateSums:
 
 
 def noised(sums: PrivateSums) -> Aggregate:
-    """Sums with noise in place of means. Models move in every round: that nobody was asked is
+    """Sums with noise in place of means. Models move in every round: that no client was asked is
     something about the clients, too."""
     return Aggregate(sums, sums.collect, sums=True, every_round=True)
 
@@ -185,14 +185,7 @@ def clipped_sums(delta: Tensor, lengths: FloatArray, row: IntArray, k: int, clip
 
     Args:
         delta: float32 ``[n, d]``.
-        lengths: float64 ``[n]``, of the updates.
         row: int64 ``[n]``, the group of each.
-
-    Example:
-        >>> import numpy as np
-        >>> delta = torch.tensor([[3.0, 4.0], [0.3, 0.4]])
-        >>> clipped_sums(delta, lengths_of(delta), np.array([1, 1]), 2, 1.0).numpy().round(3).tolist()
-        [[0.0, 0.0], [0.9, 1.2]]
     """
     total = torch.zeros(k, delta.shape[1], dtype=torch.float64)
     # In client order and float64, so that the sums have the same bits on every engine.
@@ -267,10 +260,6 @@ def moving_shares(counts: FloatArray, least: float) -> FloatArray:
 
     Args:
         counts: float64 ``[k]``, noised; below 0 counts as 0.
-
-    Example:
-        >>> moving_shares(np.array([90.0, 10.0]), 20.0).round(3).tolist()
-        [[0.889, 0.111], [0.0, 1.0]]
     """
     n = np.maximum(counts, 0.0)
     missing = np.maximum(least - n, 0.0)

@@ -36,7 +36,7 @@ _PART = "clips whole updates, not parts of them"
 _FEATURES = (
     Feature(
         "algorithm.name",
-        "one that does with sums, as fedavg, fedprox, fedadam, ifca, fedgroup, or no [privacy]",
+        "a method that needs only sums, such as fedavg, fedprox or ifca, or no [privacy]",
         {"own_step": _SINGLE, "reads_clients": _SINGLE},
     ),
     # A client reports its drift to the server without noise, and may change its group by that.
@@ -58,7 +58,7 @@ _FEATURES = (
             "mixture": "clips one update of each client, not those of several models",
             # SCAFFOLD's server takes the number of steps of each client from its update.
             "moves_beside": "sees the noised sum of updates alone, and the method's server also moves a "
-            "vector beside the model, by the single update and the number of steps of each client",
+            "vector next to the model, by the single update and the number of steps of each client",
         },
     ),
     # A rule of weights by samples is replaced: a client could claim as many as it likes.
@@ -69,7 +69,7 @@ _FEATURES = (
     ),
     Feature(
         "privacy",
-        "one that does with sums, or no [privacy]",
+        "a method that needs only sums, or no [privacy]",
         {"regroups": "sees no single update, by which the method groups clients"},
     ),
 )
@@ -91,7 +91,7 @@ class Privacy:
             models of smaller ones; ``None``: no client moves.
         accountant: ``pld`` or ``rdp``, see `coterie.privacy.accounting`.
         randomness: of the noise and the cohorts: ``seed``, so that a run can be repeated, or
-            ``system``, which nobody can.
+            ``system``, which cannot be repeated.
 
     Raises:
         ConfigError: for a value out of its range, and without an epsilon and a noise.
@@ -142,16 +142,7 @@ class Repeats:
 
 
 def check_private(made: Method | Algorithm, name: str = "method") -> Method:
-    """The method, called ``name`` in an error, if it does with sums of updates.
-
-    Raises:
-        ConfigError: for a method that needs single updates.
-
-    Example:
-        >>> from coterie.algorithms import fedavg
-        >>> check_private(fedavg()).needs
-        ()
-    """
+    """The method, called ``name`` in an error, if it needs only sums of updates."""
     method = method_of(made)
     traits = set(traits_of(made))
     if method is not None:
@@ -220,11 +211,7 @@ def make_private(
 
 
 def random_cohorts(sampler: object, privacy: Privacy) -> Sampler:
-    """The sampler of cohorts, if it is one that the accountant knows.
-
-    Raises:
-        ConfigError: if it is none.
-    """
+    """The sampler of cohorts, if it is one that the accountant knows."""
     # A function of the user's own may draw as it likes, and the first rounds of the default sampler
     # are no draw at all: in both an accountant would count an amplification that is not there.
     if not isinstance(sampler, Sampler) or sampler.kind == "cover_then_uniform":
@@ -242,12 +229,7 @@ def random_cohorts(sampler: object, privacy: Privacy) -> Sampler:
 
 
 def _start_rate(assign: StartsPrivately, sampler: Sampler) -> float:
-    """The probability with which a client takes part in a cold start.
-
-    Raises:
-        ConfigError: for cohorts of a fixed size, which are counted in another way, and for an option
-            of the start that needs single updates.
-    """
+    """The probability with which a client takes part in a cold start."""
     size = assign.start_size()
     if sampler.kind != "poisson":
         what = (
@@ -259,11 +241,7 @@ def _start_rate(assign: StartsPrivately, sampler: Sampler) -> float:
 
 
 def check_columns(columns: Release, sampler: Sampler, privacy: Privacy) -> None:
-    """Refuse what does not work with a noised description of a table's columns.
-
-    Raises:
-        ConfigError: for cohorts of a fixed size, and noise that cannot be drawn again.
-    """
+    """Refuse what does not work with a noised description of a table's columns."""
     if sampler.kind != "poisson":
         what = (
             "noised descriptions of columns cannot be counted together with cohorts of a fixed size"
@@ -285,11 +263,7 @@ def _plan(
     start_rate: float | None,
     columns: Release | None,
 ) -> tuple[float, Budget]:
-    """The noise of a round, and what the rounds spend.
-
-    Raises:
-        PrivacyError: if the description of a table's columns alone costs more than allowed.
-    """
+    """The noise of a round, and what the rounds spend."""
     # One client more or less moves the sums by a clip, one in the place of another by two.
     if sampler.kind == "poisson":
         unit = Release(1.0, sampler.rate)

@@ -40,11 +40,11 @@ _PART = "its clients keep a part of the model"
 _FEATURES = (
     Feature(
         "algorithm.name",
-        "one that does with sums of whole updates, as fedavg, ifca, fedgroup, or no [secure]",
+        "a method that needs only sums of whole updates, such as fedavg or ifca, or no [secure]",
         {
             # SCAFFOLD's server takes the number of steps of each client from its update.
-            "beside": "its server also moves a vector beside the model, by the single update and the "
-            "number of steps of each client",
+            "beside": "its server also moves a vector next to the model, by the single update and "
+            "the number of steps of each client",
             "own_step": _SINGLE,
             "chains": _SINGLE,
             "data": _SINGLE,
@@ -218,16 +218,7 @@ def secure_sum(sums: SecureSums, weigh: WeighsAlone) -> Aggregate:
 
 
 def make_secure(made: Method | Algorithm, sums: SecureSums, name: str = "method") -> Method:
-    """The method, called ``name`` in an error, with sums as secure aggregation computes them.
-
-    Raises:
-        ConfigError: for a method that needs single updates in every round.
-
-    Example:
-        >>> from coterie.algorithms import fedavg
-        >>> make_secure(fedavg(), SecureSums()).aggregate.sums
-        True
-    """
+    """The method, called ``name`` in an error, with sums as secure aggregation computes them."""
     traits = traits_of(made)
     for feature in _FEATURES:
         feature.check(traits, name)
@@ -246,10 +237,6 @@ def quantise(values: FloatArray, reach: float, levels: int, key: Key) -> IntArra
 
     A value is cut to ``[-reach, reach]``. With a step of ``2 reach / levels`` the error of each is
     less than a step, and its standard deviation at most half a step.
-
-    Example:
-        >>> quantise(np.array([-1.0, 0.0, 2.0]), reach=1.0, levels=4, key=Key(0)).tolist()
-        [0, 2, 4]
     """
     exact = (np.clip(values, -reach, reach) + reach) * (levels / (2 * reach))
     above = np.ceil(exact)
@@ -265,13 +252,7 @@ def neighbourhoods(clients: int, shares: int, key: Key) -> BoolArray:
     graph of SecAgg+). With as many shares as clients all share with all (Bonawitz et al.).
 
     Args:
-        clients: ``n``.
         shares: of each secret, odd, or all.
-        key: random stream.
-
-    Example:
-        >>> neighbourhoods(5, 3, Key(0)).sum(axis=1).tolist()
-        [3, 3, 3, 3, 3]
     """
     if shares >= clients:
         return np.ones((clients, clients), bool)
@@ -287,13 +268,7 @@ def recoverable(near: BoolArray, replied: BoolArray, threshold: int) -> bool:
 
     Args:
         near: bool ``[n, n]``, see `neighbourhoods`.
-        replied: bool ``[n]``.
         threshold: shares that bring a secret back.
-
-    Example:
-        >>> everyone = np.ones((3, 3), bool)
-        >>> recoverable(everyone, np.array([True, True, False]), threshold=2)
-        True
     """
     return bool(((near & replied).sum(axis=1) >= threshold).all())
 

@@ -51,7 +51,6 @@ class StartsPrivately(Protocol):
 
         Args:
             noise: noise multiplier of all sums together.
-            rate: probability with which each client takes part.
             clients: how many could be drawn.
             secret: the stream of noise and sample, ``None``: the run's own.
         """
@@ -192,11 +191,7 @@ def chosen_centre(directions: Tensor, memory: CentreMemory) -> IntArray:
 
 
 def private_start_size(cold_start: GroupColdStart | PrivateColdStart, newcomers: Any) -> int:
-    """Clients of a cold start of noised sums, on average.
-
-    Raises:
-        ConfigError: for an option that needs single updates.
-    """
+    """Clients of a cold start of noised sums, on average."""
     assert isinstance(cold_start, GroupColdStart), "the cold start is private already"
     found = {
         "groups": (cold_start.groups, cold_start.groups == "auto", "a number"),

@@ -20,11 +20,7 @@ MOST_POINTS = 500
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """A value of a series in one round.
-
-    Args:
-        round: counted from 0.
-    """
+    """A value of a series in one round."""
 
     round: int
     mean: float

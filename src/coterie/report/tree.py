@@ -90,7 +90,6 @@ def brackets(tree: Tree, groups: IntArray) -> list[Bracket]:
 
     Args:
         tree: with ``n`` leaves, which stand at 0, 1, ..., ``n - 1``.
-        groups: int64 ``[n]``, the group of each row of the proximity matrix.
 
     Example:
         >>> tree = Tree(np.array([[0.0, 1, 2, 2]]), np.arange(2))

@@ -48,11 +48,6 @@ class RunView:
             shown as one.
         data_id: a text that is equal for runs over the same clients with the same data.
         without_model: values of it that predictions without a model have, by what makes them.
-
-    Example:
-        >>> view = RunView("FedAvg", [{"round": 0, "accuracy": 0.5}], np.zeros(2, int), ("a", "b"))
-        >>> view.clients, view.group_count, view.final_accuracy
-        (2, 1, 0.5)
     """
 
     name: str

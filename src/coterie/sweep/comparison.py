@@ -31,10 +31,8 @@ class Difference:
     """The mean of paired differences and its 95 % confidence interval.
 
     Args:
-        mean: of ``a_i - b_i``.
         half: half the width of the interval, ``t_{0.975, n-1} s / sqrt(n)``; ``None`` with one
             pair.
-        pairs: ``n``.
     """
 
     mean: float
@@ -79,7 +77,6 @@ class SweepTable:
 
     Args:
         without_model: what predictions without a model reach, the mean over runs.
-        measured: the figures of the runs that are done, by their ids.
     """
 
     keys: tuple[str, ...]

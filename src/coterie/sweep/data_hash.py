@@ -58,10 +58,6 @@ def hash_data(configs: Iterable[Experiment]) -> dict[str, DataHash]:
 
     Returns:
         key of `data_key` -> hash of the samples and of the partition.
-
-    Raises:
-        ConfigError: if a configuration asks for more than its data hold.
-        DataError: if the data cannot be read.
     """
     by_key: dict[str, list[Experiment]] = {}
     for config in configs:

@@ -20,15 +20,7 @@ ATTACKERS = "attack.share"
 
 
 def read_seeds(text: str) -> list[int]:
-    """Read seeds from a list of numbers and ranges.
-
-    Returns:
-        Each seed once, in the order of the text.
-
-    Example:
-        >>> read_seeds("0-2,7")
-        [0, 1, 2, 7]
-    """
+    """Read seeds from numbers and ranges, as ``0-2,7``: each once, in the order of the text."""
     # A dictionary keeps the order and takes each seed once.
     found: dict[int, None] = {}
     for part in text.split(","):
@@ -76,12 +68,7 @@ def read_grid(grid: Sequence[str], algorithms: Sequence[str]) -> dict[str, list[
 
 
 def split_values(text: str) -> list[str]:
-    """Split values at commas, but not at commas within brackets or quotes.
-
-    Example:
-        >>> split_values("1, 2.5,[3, 4],'a,b'")
-        ['1', '2.5', '[3, 4]', "'a,b'"]
-    """
+    """Split values at commas, but not at commas within brackets or quotes."""
     pieces = [""]
     depth = 0
     quote = ""

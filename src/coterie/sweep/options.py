@@ -121,9 +121,6 @@ def is_algorithm_key(assignment: str, algorithms: Sequence[str]) -> bool:
 def key_for(algorithm: str, key: str, algorithms: Sequence[str]) -> str | None:
     """The key as it stands in the configuration of one algorithm.
 
-    Args:
-        key: as the user wrote it.
-
     Returns:
         ``None`` if the key does not apply to this algorithm.
 

@@ -241,8 +241,8 @@ def _refused(configs: Mapping[Cell, Experiment]) -> dict[str, str]:
     """The algorithms that cannot have the personal layers of a configuration, keep what optimisers
     remember, or be scored as it says, and why.
 
-    Baselines such as `local` are asked for together with methods that can, so one that cannot is no reason
-    to stop. It is left out of the runs, and its row in the table says why.
+    Baselines such as `local` are asked for together with methods that can, so such a baseline does not
+    stop the others. It is left out of the runs, and its row in the table says why.
     """
     found: dict[str, str] = {}
     for (name, _, _), config in configs.items():

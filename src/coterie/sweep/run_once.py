@@ -48,12 +48,7 @@ def lock_of(run: SweepRun, out: Path) -> FileLock:
 
 @contextmanager
 def _locked(run: SweepRun, out: Path) -> Iterator[None]:
-    """The lock of a run, held inside.
-
-    Raises:
-        Timeout: if another process holds it.
-        CheckpointError: if the folder of the sweep cannot be written.
-    """
+    """The lock of a run, held inside."""
     lock = lock_of(run, out)
     with refuse_unwritable(out):
         lock.acquire()

@@ -118,7 +118,7 @@ def ranked_gains(run: RunView, base: RunView) -> list[Gain]:
 
 
 def gain_chart(rows: Sequence[Gain], run: RunView, base: RunView) -> Spec:
-    """What each client gained, from the one that lost most to the one that won most."""
+    """What each client gained, from the greatest loss to the greatest gain."""
     count = len(rows)
     across = alt.X(
         "left:Q",
@@ -213,7 +213,7 @@ def _value_columns(headline: Headline) -> list[str]:
 
 
 def gain_table(rows: Sequence[Gain], headline: Headline) -> Table:
-    """The clients by their gain, from the one that lost most; the middle of many is left out."""
+    """The clients by their gain, the greatest loss first; the middle of many is left out."""
     columns = ["client", "group", *_value_columns(headline)]
     cells = [_gain_cells(row, headline) for row in rows]
     if len(rows) > MOST_CLIENTS:

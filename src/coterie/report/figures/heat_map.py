@@ -31,7 +31,6 @@ def heat_map(
     Args:
         proximity: float64 ``[n, n]``.
         order: int64 ``[n]``, rows of the matrix from first to last.
-        groups: int64 ``[n]``, the group of each row.
         small: one of many: with a short legend.
     """
     # Blocks differ by at most one client, so no client is left out.

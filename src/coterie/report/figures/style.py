@@ -106,11 +106,6 @@ def legend_widths(spec: Any) -> list[int]:
 
     Vega does not wrap a legend that is too wide, so the columns that fit are counted where a chart
     is drawn: in `legend_columns` for a file, in ``draw.js`` for a page.
-
-    Example:
-        >>> names = {"scale": {"domain": ["group 0", "group 10"]}}
-        >>> legend_widths({"color": {"title": "group", **names}})
-        [84]
     """
     found: dict[str, int] = {}
     _collect_legends(spec, found)
@@ -139,12 +134,7 @@ def _colour_bars(spec: Spec) -> int:
 
 
 def legend_columns(spec: Spec, width: int) -> int:
-    """How many columns of its legends fit side by side into a chart, at least one.
-
-    Example:
-        >>> legend_columns({"usermeta": {"legends": [84], "gradients": 0}}, 640)
-        6
-    """
+    """How many columns of its legends fit side by side into a chart, at least one."""
     drawn = spec["usermeta"]
     room = width - LEGEND_LEFT - COLOUR_BAR * int(drawn["gradients"])
     return int(max(1, room // max(1, sum(drawn["legends"]))))

@@ -55,11 +55,7 @@ def tree_sections(run: RunView, number: int) -> list[Section]:
 
 
 def dendrogram(tree: Tree, groups: IntArray, names: Sequence[str]) -> Spec:
-    """The merges of the clients: two of them meet at the height of their distance.
-
-    Args:
-        groups: int64 ``[N]``, the group of each client.
-    """
+    """The merges of the clients: two of them meet at the height of their distance."""
     of_leaves = groups[tree.leaves]
     merges = brackets(tree, of_leaves)
     n = len(of_leaves)

@@ -60,8 +60,7 @@ def advise(
 
     Args:
         search: whether to choose the learning rate first.
-        bare: whether the configuration says nothing of the cohort; then one that suits the clients
-            is chosen.
+        bare: whether the configuration says nothing of the cohort; then a suitable one is chosen.
         methods: some of `CANDIDATES` and `ON_REQUEST`; default: all candidates, but FlexCFL only if the
             configuration has a shift.
     """

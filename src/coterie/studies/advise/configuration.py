@@ -207,7 +207,7 @@ def _column(
 
 
 def _usual(names: Sequence[str], usual: Sequence[str]) -> str | None:
-    """The first column of a usual name, or else of one that has it as a word."""
+    """The first column of a usual name, or else of a name that has it as a word."""
     lowered = {name.lower(): name for name in reversed(names)}
     for name in usual:
         if name in lowered:
@@ -269,7 +269,7 @@ def _taken(path: Path, others: Sequence[str]) -> tuple[list[str], bool]:
 
 
 def _why_left(rows: Rows, name: str) -> str:
-    """Why a column is no input; empty for one that is."""
+    """Why a column is no input; empty for an input."""
     kind = rows.kind(name)
     if kind == ARRAY:
         return rows.type_of(name)

@@ -42,16 +42,7 @@ class Gain:
 
 
 def gain(ours: Trial, theirs: Trial, key: Key) -> Gain:
-    """What one method gains over another on the same held-out samples.
-
-    Example:
-        >>> def trial(*correct):
-        ...     sums = {"correct": np.array([correct], float), "size": np.array([[4.0, 4.0]])}
-        ...     return Trial("x", {}, sums, np.zeros(2, int), ())
-        >>> found = gain(trial(3, 4), trial(2, 1), Key(0))
-        >>> found.mean, found.won, found.lost
-        (0.5, 2, 0)
-    """
+    """What one method gains over another on the same held-out samples."""
     headline = ours.headline
     size = ours.sums["size"][0]
     scored = np.flatnonzero(size > 0)

@@ -64,10 +64,6 @@ def ifca(groups: Annotated[int, Field(ge=1)] = 3, weigh: Weighing = "first_clien
     Args:
         groups: number of groups ``k``.
         weigh: ``first_client`` as in FlexCFL's code (C1), ``by_size`` as in FedGroup's (C8).
-
-    Example:
-        >>> ifca(groups=2).weigh is first_client
-        True
     """
     return replace(algorithms.ifca(groups=groups), weigh=WEIGHS_OF_CODE[weigh])
 
@@ -86,9 +82,5 @@ def fesem(
         groups: number of groups ``k``.
         order: ``flexcfl`` assigns newcomers as FlexCFL's code does (C5).
         weigh: ``first_client`` as in FlexCFL's code (C1), ``by_size`` as in FedGroup's (C8).
-
-    Example:
-        >>> fesem(groups=4, weigh="by_size").groups
-        4
     """
     return replace(algorithms.fesem(groups=groups, order=order), weigh=WEIGHS_OF_CODE[weigh])

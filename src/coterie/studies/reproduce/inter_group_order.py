@@ -50,10 +50,6 @@ def flexcfl(
         groups: number of groups ``m``.
         alpha: ``alpha * m`` clients take part in the group cold start.
         eta_g: inter-group rate of the rule ``convex``.
-
-    Example:
-        >>> flexcfl(groups=5).inter_group is None
-        True
     """
     plain = algorithms.flexcfl(groups=groups, alpha=alpha, migration="none")
     return replace(plain, assign=StepFirst(plain.assign, InterGroupStep(eta_g, "convex")))

@@ -37,13 +37,6 @@ def cost(quantity: Quantity, algorithm: Mapping[str, Any], rounds: int) -> float
     Args:
         quantity: ``t_comp``: seconds of computation (eq. 15); ``t_comm``: seconds of communication
             (eq. 16); ``d_comm``: traffic in GB (eq. 17).
-
-    Example:
-        >>> fedgsp = {"name": "fedgsp"}
-        >>> f"{cost('t_comp', fedgsp, 34):.2f} s, {cost('t_comm', fedgsp, 34):.1f} s"
-        '10.19 s, 2669.2 s'
-        >>> f"{cost('d_comm', {'name': 'fedavg'}, 470):.1f} GB"
-        '2615.2 GB'
     """
     costs = Costs(kappa=algorithm.get("kappa", 0.3))
     if quantity == "t_comp":

@@ -144,7 +144,7 @@ def _show(figures: SuiteFigures, results: Results) -> None:
 
 
 def _check_methods(option: str, suite: Suite) -> None:
-    """Refuse methods that nothing has, also among those that are told or tried something."""
+    """Refuse unknown methods, also among those whose options the suite sets or tries."""
     known = list(registry.names("algorithm"))
     named = [*suite.methods, *suite.told, *suite.tried]
     _check_names(option, [name for name in named if ":" not in name], known)

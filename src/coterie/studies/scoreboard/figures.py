@@ -109,11 +109,7 @@ class Spread:
 
 
 class SuiteFigures:
-    """What the entries of one or several results files say.
-
-    Args:
-        entries: of it, and of others that were merged.
-    """
+    """What the entries of one or several results files say."""
 
     def __init__(self, results: Results, entries: Sequence[Entry]) -> None:
         self.suite = Suite.model_validate(results["suite"])

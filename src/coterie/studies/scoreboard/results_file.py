@@ -66,16 +66,16 @@ def read_results(path: Path) -> Results:
         found: Results = json.loads(path.read_text(encoding="utf-8"))
         if found["format"] != FORMAT:
             raise ValueError(f"its format is {found['format']!r}")
-        told, computed = found["digest"], results_digest(found)
+        stated, computed = found["digest"], results_digest(found)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"{path}: no results of a scoreboard, got {error}; expected a file that "
             "`coterie scoreboard` wrote"
         ) from None
-    if told != computed:
+    if stated != computed:
         raise ConfigError(
             f"{path}: was changed since it was written, got digest {computed[:12]}; expected "
-            f"{told[:12]}"
+            f"{stated[:12]}"
         )
     return found
 
@@ -89,12 +89,7 @@ def published(suite: str) -> Path:
 
 
 def merge(ours: Results, others: Mapping[Path, Results]) -> list[dict[str, Any]]:
-    """The entries of several files on the federations of ours, ours first.
-
-    Raises:
-        ConfigError: for other clients under the same name, other seeds, or two different results of
-            the same entry.
-    """
+    """The entries of several files on the federations of ours, ours first."""
     known = {_key(entry): entry for entry in ours["entries"]}
     seeds = ours["suite"]["seeds"]
     for path, found in others.items():
@@ -122,12 +117,7 @@ def merge(ours: Results, others: Mapping[Path, Results]) -> list[dict[str, Any]]
 
 
 def check_mergeable(ours: Results, path: Path, others: Results) -> None:
-    """Refuse results on other clients than ours.
-
-    Raises:
-        ConfigError: for other seeds, for federations of the same name that are not the same, and if
-            none is.
-    """
+    """Refuse results on other clients than ours."""
     expected = sorted(ours["suite"]["seeds"])
     got = sorted(others["suite"]["seeds"])
     if got != expected:

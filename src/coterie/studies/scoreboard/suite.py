@@ -33,11 +33,11 @@ Tables = dict[str, Any]
 Score = Literal["served", "unseen", "course"]
 Differ = Literal["inputs", "labels", "classes", "over time", "nothing"]
 
-# What methods that need a number of groups are told where none is planted.
+# The number of groups for methods that need one, where none is planted.
 GROUPS_WITHOUT = 4
 # Every suite has it: its traffic is the budget of all methods.
 BASELINE = "fedavg"
-# It is told who is in which group, so it is shown and has no rank.
+# It is given who is in which group, so it is shown and has no rank.
 ORACLE = "known_groups"
 
 
@@ -68,7 +68,7 @@ class Federation(_Part):
 
     @property
     def groups_told(self) -> int:
-        """The number that a method is told which needs one."""
+        """The number of groups for a method that needs one."""
         return self.groups or GROUPS_WITHOUT
 
 
@@ -175,11 +175,7 @@ def default_setting(suite: Suite, federation: Federation, method: str) -> Settin
 
 
 def planted_groups(federation: Federation) -> dict[str, Any]:
-    """The options of `known_groups` for a federation with planted groups.
-
-    Raises:
-        ConfigError: for one whose groups do not follow from its configuration.
-    """
+    """The options of `known_groups` for a federation with planted groups."""
     kind = federation.tables.get("data", {}).get("partition", {}).get("kind")
     shift = federation.tables.get("shift", {"kind": "none"})
     if federation.groups is None or kind != "planted":
