@@ -209,7 +209,7 @@ def test_a_run_that_fails_or_dies_does_not_stop_the_others(
     lines = shown.err.splitlines()
     assert len(lines) == 3
     assert re.match(
-        r"error: sweep_bad:dies, seed 0 \(s/[0-9a-f]{12}\): engine: the process .*got SIGKILL",
+        r"error: sweep_bad:dies, seed 0 \(s/[0-9a-f]{12}\): engine: the process .*\(SIGKILL\)",
         lines[0],
     )
     assert re.match(r"error: sweep_bad:raises, seed 0 .* failed \(ZeroDivisionError: x\)", lines[1])

@@ -95,7 +95,7 @@ class Worker:
         how = f"exit code {code}"
         if code < 0:
             how = signal.Signals(-code).name
-        died = f"engine: the process of the run died ({how}): the same command resumes the run"
+        died = f"engine: the process of the run died ({how}): the same command tries it again"
         return {"state": "failed", "line": died}
 
     def stop(self) -> None:
