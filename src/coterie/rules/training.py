@@ -121,6 +121,19 @@ class _Chains:
         self.size[chain] += reply.size
         self.loss[chain] += reply.loss * reply.size
 
+    def updates(self, row: IntArray) -> Updates:
+        """The updates of the chains in which a client replied; ``row`` is the model of each chain."""
+        replied = np.flatnonzero(self.last >= 0)
+        # In client order, as the updates of clients side by side.
+        replied = replied[np.argsort(self.last[replied])]
+        return Updates(
+            self.last[replied],
+            row[replied],
+            torch.from_numpy(self.moved[replied]),
+            self.size[replied],
+            self.loss[replied] / self.size[replied],
+        )
+
 
 def _train_in_waves(local: Train, groups: Groups, plan: Plan, round: Round) -> Updates:
     """Waves of chains: the first client of every chain, then the second from where the first ended,
@@ -144,31 +157,22 @@ def _train_in_waves(local: Train, groups: Groups, plan: Plan, round: Round) -> U
     chains = _Chains.begin(starts.numpy()[row])
     for wave in range(int(place.max(initial=-1)) + 1):
         models = torch.from_numpy(chains.start + chains.moved)
+        # The first wave has the stream of a round without chains, so a chain of one client is that
+        # client alone to the bit.
+        key = round.key
+        if wave:
+            key = round.key.of(str(wave))
         posted = []
         # A request has one budget, and clients that pre-trained in this round have less of it left.
         for budget in np.unique(spent[place == wave]):
             asked = np.flatnonzero((place == wave) & (spent == budget))
             work = local.after(int(budget))
-            # The first wave has the stream of a round without chains, so a chain of one client is
-            # that client alone to the bit.
-            key = round.key
-            if wave:
-                key = round.key.of(str(wave))
             read = round.clients.post(work, plan.ids[asked], models, chain[asked], key=key)
             posted.append((asked, read))
         for asked, read in posted:
             reply = read()
             chains.add(reply, chain[asked[places_of(reply.ids, plan.ids[asked])]])
-    replied = np.flatnonzero(chains.last >= 0)
-    # In client order, as the updates of clients side by side.
-    replied = replied[np.argsort(chains.last[replied])]
-    updates = Updates(
-        chains.last[replied],
-        row[replied],
-        torch.from_numpy(chains.moved[replied]),
-        chains.size[replied],
-        chains.loss[replied] / chains.size[replied],
-    )
+    updates = chains.updates(row)
     if plan.mixtures is None:
         return updates
     return replace(updates, started=updates.row, starts=starts)

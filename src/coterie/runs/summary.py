@@ -84,16 +84,21 @@ def summarise(
         # The same seed gives the same bits with the same versions only.
         "versions": versions(),
     }
-    # What only some runs have.
+    return {**summary, **_of_some_runs(last, headline, kept)}
+
+
+def _of_some_runs(last: Mapping[str, Any], headline: Headline, kept: Kept | None) -> dict[str, Any]:
+    """What only some runs have in their summary."""
+    found: dict[str, Any] = {}
     if kept is not None:
-        summary["personal"] = asdict(kept)
+        found["personal"] = asdict(kept)
     if headline != ACCURACY:
-        summary["headline"] = headline.record()
+        found["headline"] = headline.record()
     if last.get("privacy") is not None:
-        summary["privacy"] = {name: last["privacy"][name] for name in ("epsilon", "delta")}
+        found["privacy"] = {name: last["privacy"][name] for name in ("epsilon", "delta")}
     if last.get("share_error") is not None:
-        summary["share_error"] = float(last["share_error"])
-    return summary
+        found["share_error"] = float(last["share_error"])
+    return found
 
 
 def _last_fairness(

@@ -177,9 +177,8 @@ class FlowerEngine:
             arrivals = self._pull(left, limit)
             left -= {arrival.request for arrival in arrivals}
             # Who of them was first is not known; what counts must not be chance.
-            for client, arrival in sorted(
-                ((owner[arrival.request], arrival) for arrival in arrivals), key=itemgetter(0)
-            ):
+            by_client = ((owner[arrival.request], arrival) for arrival in arrivals)
+            for client, arrival in sorted(by_client, key=itemgetter(0)):
                 if first.take(client, arrival):
                     came.append((client, arrival))
                 else:
@@ -189,11 +188,14 @@ class FlowerEngine:
             long_wait.look([self.register.names[owner[request]] for request in left])
             pause.wait()
         late = {request for request in left if first.is_late(owner[request])}
-        for why, missing in {"late": late, "no answer": left - late}.items():
-            self.inbox.drop(missing)
-            self.observer.dropped(missing, why)
-            self._lost[why] += len(missing)
+        self._drop(late, "late")
+        self._drop(left - late, "no answer")
         return came
+
+    def _drop(self, missing: set[str], why: str) -> None:
+        self.inbox.drop(missing)
+        self.observer.dropped(missing, why)
+        self._lost[why] += len(missing)
 
     def _pull(self, left: Collection[str], limit: ReplyLimit) -> list[Arrival]:
         began = time.monotonic()

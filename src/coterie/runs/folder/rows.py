@@ -29,7 +29,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ParsedRows:
     """The lines of a file of rows.
 
     Args:
@@ -50,7 +50,7 @@ def chained(row: Mapping[str, Any], before: str) -> tuple[bytes, str]:
     return text[:-1] + f',"chain":"{digest}"}}\n'.encode(), digest
 
 
-def parse_rows(data: bytes, start: str) -> Rows:
+def parse_rows(data: bytes, start: str) -> ParsedRows:
     """The rows of a file whose chain has this start, as far as nothing is wrong with them."""
     found: list[Row] = []
     links = [start]
@@ -77,7 +77,7 @@ def parse_rows(data: bytes, start: str) -> Rows:
             links.append(link[1].decode())
             continue
         break
-    return Rows(found, links[1:], problem)
+    return ParsedRows(found, links[1:], problem)
 
 
 def _digest(line: bytes, before: str) -> str:
@@ -156,7 +156,7 @@ class RowFile:
         """The rows; a last line that a kill tore is left out."""
         return list(consistent(self.folder, self._checked).rows)
 
-    def _checked(self) -> Rows:
+    def _checked(self) -> ParsedRows:
         digests = read_digests(self.folder)
         found = self._parse()
         if found.problem:
@@ -195,7 +195,7 @@ class RowFile:
         config.pop("train.rounds", None)
         return sha256(canonical_json(config))
 
-    def _parse(self) -> Rows:
+    def _parse(self) -> ParsedRows:
         return parse_rows(self._data(), self._start())
 
     def _data(self) -> bytes:
