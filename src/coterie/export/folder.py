@@ -247,7 +247,7 @@ def _write_groups(
 ) -> None:
     """``groups.csv``: client, group (-1: none), since which round, and the file of the model that
     serves it."""
-    since = np.asarray(checkpoint.extra["since"]).tolist()
+    since = checkpoint.since.tolist()
     member = checkpoint.groups.member.tolist()
     files = models.names
     # An export of one client has no line about the others.

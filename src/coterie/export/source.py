@@ -162,7 +162,7 @@ def prepare_real_run(
     clients = len(nodes.names)
     # A deployment reserves numbers for clients that may still come.
     known_groups = replace(groups, member=groups.member[:clients])
-    extra = {**checkpoint.extra, "since": np.asarray(checkpoint.extra["since"])[:clients]}
+    extra = {**checkpoint.extra, "since": checkpoint.since[:clients]}
     return composed, replace(checkpoint, groups=known_groups, extra=extra)
 
 

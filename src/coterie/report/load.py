@@ -128,7 +128,7 @@ def _with_checkpoint(view: RunView, checkpoint: Checkpoint, embedding: Embedding
     known = replace(
         view,
         groups=checkpoint.groups.member,
-        joined=_joined(view, np.asarray(checkpoint.extra["since"], np.int64)),
+        joined=_joined(view, checkpoint.since),
         tree=Tree.of(checkpoint.groups.memory.get(SignatureMemory)),
     )
     if embedding is None:

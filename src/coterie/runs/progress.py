@@ -59,8 +59,8 @@ class Progress:
         rows: Sequence[Mapping[str, Any]],
     ) -> Progress:
         """That of a checkpoint, and of the rows before it."""
-        since = np.asarray(checkpoint.extra["since"], np.int64)
-        progress = cls(checkpoint.round, checkpoint.groups, since, saved=checkpoint.round)
+        done = checkpoint.round
+        progress = cls(done, checkpoint.groups, checkpoint.since, saved=done)
         if checkpoint.snapshot:
             progress.snapshot = FederationSnapshot.restore(population, checkpoint.snapshot)
         # From the rows, not from a clock: time in which the run was stopped is no time of waiting.
@@ -138,9 +138,9 @@ def kept_arrays(clients: Clients) -> dict[str, Any]:
 def restore_kept(clients: Clients, extra: Mapping[str, Any]) -> None:
     """Give clients back what they kept."""
     for prefix, store in _stores(clients).items():
-        names = [f"{prefix}{name}" for name in KEPT]
-        if all(name in extra for name in names):
-            store.restore(KeptState(*(extra[name] for name in names)))
+        kept = kept_state(extra, prefix)
+        if len(kept.ids):
+            store.restore(kept)
 
 
 def kept_state(extra: Mapping[str, Any], prefix: str = "") -> KeptState:

@@ -183,6 +183,6 @@ def with_places(checkpoint: Checkpoint, clients: int, method: str) -> Checkpoint
         ) from None
     none = np.full(count, NO_GROUP)
     grown: Groups = replace(groups, member=np.append(groups.member, none), memory=memory)
-    since = np.append(np.asarray(checkpoint.extra["since"], np.int64), none)
+    since = np.append(checkpoint.since, none)
     extra: Mapping[str, object] = {**checkpoint.extra, "since": since}
     return replace(checkpoint, groups=grown, extra=extra)

@@ -19,6 +19,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor, from_numpy
 
 from coterie.config.identity import differing
+from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups, Memory
 from coterie.errors import CheckpointError
 from coterie.runs.folder.digests import (
@@ -51,6 +52,11 @@ class Checkpoint:
     extra: Mapping[str, Any]
     snapshot: Mapping[str, Tensor] = field(default_factory=dict)
     warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def since(self) -> IntArray:
+        """The round since which each client has had its group, int64 ``[N]``; -1 without one."""
+        return np.asarray(self.extra["since"], np.int64)
 
     def data(self) -> bytes:
         """The bytes of its file."""
