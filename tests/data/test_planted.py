@@ -167,7 +167,7 @@ def test_sizes_inside_a_group_may_be_skewed(how: str) -> None:
     [
         ({"angles": (10, 20), "how": "swap"}, "angles: goes with how = 'rotate', got how = 'swap'"),
         ({"swaps": ((), ()), "how": "labels"}, "swaps: goes with how = 'swap', got how = 'labels'"),
-        ({"how": "images"}, "styles: how = 'images' needs them, got none"),
+        ({"how": "images"}, "styles: missing; how = 'images' needs one for each group"),
         ({"how": "images", "styles": ("plain",)}, "styles: one for each group, got 1 for 2"),
         (
             {"how": "images", "styles": ("plain", "blur")},

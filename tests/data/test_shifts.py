@@ -541,7 +541,7 @@ def test_a_configuration_names_none_or_one_or_several() -> None:
         ),
         (
             {"kind": "departures", "count": 1, "fraction": 0.1},
-            "shift.fraction: given beside shift.count",
+            "shift.fraction: given together with shift.count",
         ),
     ],
 )

@@ -155,7 +155,7 @@ class FederationSpec:
         return tuple(kept)
 
     def _own_parts(self) -> Parts:
-        """Those of what it has of its own beside the model that it is sent."""
+        """Those of what it has of its own in addition to the model that it is sent."""
         if self.local.own_model is None:
             return ()
         layout = Layout.of(self.network.module)
@@ -180,7 +180,7 @@ class FederationSpec:
 
     @property
     def kept_own(self) -> Keep | None:
-        """Which coordinates a client stores of what it has beside its model; ``None``: none."""
+        """Which coordinates a client stores of what it has of its own; ``None``: none."""
         if self.local.own_model is None:
             return None
         stored = sum(self.local.own_model.lengths(Layout.of(self.network.module).d).values())
@@ -190,8 +190,8 @@ class FederationSpec:
 
     @property
     def kept(self) -> Keep | None:
-        """Which coordinates a client stores: of its model, of what it has beside it, or of both, one
-        behind the other; ``None``: it stores nothing."""
+        """Which coordinates a client stores: of its model, of what it has of its own, or of both,
+        one         behind the other; ``None``: it stores nothing."""
         layers = self.local.stays
         own = self.kept_own
         if layers is None or own is None:

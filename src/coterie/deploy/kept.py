@@ -39,7 +39,6 @@ class KeptRounds:
 
     Args:
         server: the server's process that it trained for last.
-        rounds: int64 ``[m]``, ascending.
         vectors: float32 ``[m, s]``.
     """
 
@@ -67,7 +66,7 @@ class KeptRounds:
         return KeptRounds(server, self.rounds[known], self.vectors[known])
 
     def after(self, round: int, vector: Vectors, most: int) -> KeptRounds:
-        """The same after a training, with the last ``most`` rounds.
+        """The same after one more training, with the last ``most`` rounds.
 
         Example:
             >>> kept = KeptRounds("a", np.array([2, 5]), np.array([[1.0], [2.0]], np.float32))
@@ -160,7 +159,7 @@ def _digest(about: Mapping[str, str], rounds: IntArray, vectors: Vectors) -> str
 
 @dataclass(frozen=True, slots=True)
 class KeptStores:
-    """The coordinates that a client keeps of its model, and what it stores beside its model. In its
+    """The coordinates that a client keeps of its model, and what it stores of its own. In its
     file they are one vector, the coordinates first."""
 
     parts: ClientStore
@@ -196,7 +195,7 @@ class KeptStores:
             begin += size
 
     def vector(self, client: int) -> Vectors | None:
-        """What a client has, float32 ``[s]``; ``None`` for one that never trained."""
+        """What a client has, float32 ``[s]``; ``None`` if it never trained."""
         ids = np.array([client])
         stores = [store for store, _ in self._used]
         if not all(store.has_stored(ids).all() for store in stores):
@@ -212,10 +211,9 @@ _SERVED_FORMAT = "coterie-served-1"  # what the file is, with the version of its
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """The model that serves a client.
+    """The model that serves a client, by the names of its tensors.
 
     Args:
-        tensors: name in the network -> values.
         group: of the client, -1 without one.
         by: how it came to the group, in words.
         round: after which it was sent, from 0.

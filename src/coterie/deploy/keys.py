@@ -26,7 +26,7 @@ def write_private(path: Path, content: bytes) -> None:
     # the machine can open the file.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(descriptor, "wb") as file:
-        # The rights above are those of a new file; one that is there would keep its own.
+        # The rights above are those of a new file; an existing file would keep its own.
         os.fchmod(descriptor, 0o600)
         file.write(content)
         file.flush()
@@ -34,8 +34,8 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def create_private(path: Path) -> None:
-    """Create an empty file that only its owner may read, for a program that writes it; one that is there
-    keeps its content.
+    """Create an empty file that only its owner may read, for a program that writes it; an existing
+    file keeps its content.
 
     Example:
         >>> import tempfile
@@ -51,7 +51,7 @@ def create_private(path: Path) -> None:
 
 
 def replace_private(path: Path, content: bytes) -> None:
-    """The same so that the file is the old one or the new one, whole, at any moment.
+    """Write a file so that at any moment it is the old one or the new one, whole.
 
     Example:
         >>> import tempfile
@@ -100,7 +100,9 @@ def certificate_end(file: Path) -> dt.datetime:
     now = dt.datetime.now(dt.UTC)
     if not begin <= now <= end:
         got = f"{begin:%Y-%m-%d} to {end:%Y-%m-%d}"
-        raise ConfigError(f"{file}: not valid now, got {got}; expected one that holds today")
+        raise ConfigError(
+            f"{file}: not valid now, got {got}; expected a certificate that is valid today"
+        )
     return end
 
 
@@ -164,7 +166,7 @@ def key_fingerprint(public_key: Path) -> str:
         ) from None
     if b"PRIVATE KEY" in text:
         what = "a private key, got one that must not leave its site"
-        raise ConfigError(f"{public_key}: {what}; expected the .pub file beside it")
+        raise ConfigError(f"{public_key}: {what}; expected the .pub file next to it")
     try:
         curve = load_ssh_public_key(text).curve.name
     except (ValueError, AttributeError, UnsupportedAlgorithm):
@@ -176,12 +178,7 @@ def key_fingerprint(public_key: Path) -> str:
 
 
 def check_name(name: str) -> str:
-    """The name of a client, which is also that of its files.
-
-    Example:
-        >>> check_name("hospital-3")
-        'hospital-3'
-    """
+    """Validate the name of a client, which is also that of its files."""
     if not 0 < len(name) <= LONGEST or not name.isprintable():
         what = f"no name of a client, got {name[:80]!r}"
         raise ConfigError(f"--name: {what}; expected 1 to {LONGEST} printable letters")

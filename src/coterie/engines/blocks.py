@@ -32,7 +32,6 @@ class Cohort:
     """The clients to train, wherever their samples are.
 
     Args:
-        sizes: int64 ``[n]``, how many samples each one holds.
         samples: inputs and labels of the client at a place of ``0..n-1``.
         which: int64 ``[n]``, the row of ``models`` that each one gets.
     """
@@ -45,15 +44,7 @@ class Cohort:
 
 
 class Blocks:
-    """Trains any number of clients in blocks.
-
-    Args:
-        decay: names of the kernels that carry L2.
-        memory: GiB that a block may take.
-
-    Raises:
-        ConfigError: for an optimiser that clients cannot share, or graphs without a GPU.
-    """
+    """Trains any number of clients in blocks, each of which may take ``memory`` GiB."""
 
     def __init__(
         self,
@@ -78,14 +69,8 @@ class Blocks:
     def train(
         self, work: Train, cohort: Cohort, end: float | None = None
     ) -> tuple[Tensor, FloatArray, NDArray[np.bool_]]:
-        """Train ``n`` clients.
-
-        Args:
-            end: of the monotonic clock; clients that are not done then are left out.
-
-        Returns:
-            updates float32 ``[n, d]``, losses ``[n]``, and who is done, bool ``[n]``.
-        """
+        """Train clients; returns their updates float32 ``[n, d]``, losses ``[n]``, and who is done,
+        bool ``[n]``: whoever is not by ``end`` of the monotonic clock is left out."""
         n = len(cohort.sizes)
         delta = torch.zeros(n, cohort.models.shape[1])
         loss = np.zeros(n)
@@ -186,11 +171,7 @@ def make_blocks(
     module: nn.Module, solver: Solver, decay: tuple[str, ...], device: Device, memory: float | None
 ) -> Blocks | None:
     """Blocks of clients; ``None`` for a network with running statistics, whose clients train one
-    after another. The arguments are those of `Blocks`.
-
-    Raises:
-        ConfigError: for graphs where there are no blocks, and as `Blocks`.
-    """
+    after another. Refuses graphs where there are no blocks."""
     if not has_running_statistics(module):
         return Blocks(module, solver, decay, device, memory)
     if device.graphs:

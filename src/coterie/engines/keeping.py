@@ -100,11 +100,8 @@ class KeepingEngine:
     def _starts(
         self, keep: Keep, ids: IntArray, models: Tensor, which: IntArray
     ) -> tuple[Tensor, IntArray]:
-        """The models of each client with its stored coordinates in them.
-
-        Returns:
-            float32 ``[n r, d]``, and of each client its rows there, shaped as ``which``.
-        """
+        """The models of each client with its stored coordinates in them, float32 ``[n r, d]``, and
+        of each client its rows there, shaped as ``which``."""
         starts = models.numpy()[which.reshape(-1)]  # fancy indexing makes a copy
         rows = np.arange(len(starts)).reshape(which.shape)
         stored_before = self.store.has_stored(ids)
@@ -144,7 +141,6 @@ class RememberingEngine:
     """An engine around any simulating engine that stores each client's last trained network.
 
     Args:
-        networks: where they are stored, one vector ``[d]`` for each client that trained.
         d: values of a model; ``None``: of a row. A row may be longer: behind the model is then what
             a client has of its own.
     """
@@ -179,12 +175,8 @@ class RememberingEngine:
         return replies
 
     def _remember(self, reply: Reply, models: Tensor, sent: IntArray) -> None:
-        """Store the networks of a reply.
-
-        Args:
-            reply: with whole updates.
-            sent: int64 ``[n]`` or ``[n, r]``, the row or rows that each client was sent.
-        """
+        """Store the networks of a reply with whole updates, whose clients were sent the rows
+        ``sent``."""
         rows = sent.reshape(len(sent), -1)
         # A client that chose among several models trained the one it chose.
         column = reply.fields.get("choice", np.zeros(len(rows))).astype(np.int64)

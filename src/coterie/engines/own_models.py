@@ -55,12 +55,7 @@ class _Adapting:
 
 
 class OwnModelEngine:
-    """An engine around any simulating engine, whose `run` also knows trainings `WithOwnModel`.
-
-    Args:
-        store: what clients store, one vector for each client that has trained; ``None``: a new,
-            empty one.
-    """
+    """An engine around any simulating engine, whose `run` also knows trainings `WithOwnModel`."""
 
     def __init__(self, engine: Engine, store: ClientStore | None = None) -> None:
         self.engine = engine
@@ -153,8 +148,8 @@ class OwnModelEngine:
     def served_models(
         self, served_by: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key
     ) -> Tensor:
-        """The model that serves each of some clients, float32 ``[n, d]``; for one that has nothing of
-        its own the one that it is sent."""
+        """The model that serves each of some clients, float32 ``[n, d]``; for a client without
+        anything of its own the model that it is sent."""
         found = models[torch.from_numpy(which)]
         own = np.flatnonzero(self._has_own(served_by, ids))
         if len(own):
@@ -163,7 +158,7 @@ class OwnModelEngine:
         return found
 
     def _has_own(self, served_by: Train, ids: IntArray) -> BoolArray:
-        """Which clients are served by another model than the one that they are sent, bool ``[n]``."""
+        """Which clients are served by another model than they are sent, bool ``[n]``."""
         if isinstance(served_by.own_model, ServesStored):
             # A client that never trained has nothing of its own yet.
             return self.store.has_stored(ids)
@@ -198,12 +193,8 @@ class OwnModelEngine:
         return served
 
     def _rows(self, rule: OwnModel, ids: IntArray, models: Tensor, received: IntArray) -> Tensor:
-        """What each client is sent, and behind it what it stored, float32 ``[n, r d + s]``.
-
-        Args:
-            rule: says what a client has that stored nothing yet.
-            received: int64 ``[n, r]``, the rows of ``models`` that each client is sent.
-        """
+        """What each client is sent, and behind it what it stored, or by the rule has at first,
+        float32 ``[n, r d + s]``; ``received`` are rows of ``models``."""
         sent = models[torch.from_numpy(received)].reshape(len(ids), -1)
         lengths = rule.lengths(models.shape[1])
         if not lengths:

@@ -184,8 +184,9 @@ def make_engine(name: str, simulation: Simulation, options: Mapping[str, Any]) -
 
 
 class SimulatedClients:
-    """The clients of a simulation as an experimenter sees them: what serves each, and what a training
-    would do that leaves no trace. Measures of a run need this, and no server could have it.
+    """The clients of a simulation as an experimenter sees them: what serves each, and what a
+    training that leaves no trace would do. Measures of a run need this, and no server could have
+    it.
 
     Args:
         trains: the engine that trains, without what remembers anything.

@@ -73,10 +73,7 @@ def _place(error: Exception) -> str:
 
 
 def ending(code: int) -> str:
-    """How a process ended, in words.
-
-    Args:
-        code: its exit code; minus the number of the signal that ended it.
+    """How a process ended, in words; the code is minus the number of the signal that ended it.
 
     Example:
         >>> ending(-9)
@@ -97,13 +94,11 @@ def ending(code: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CohortUpdates:
-    """What the clients of a request send, by their places in it.
+    """What the clients of a request send, by their places in it. A loss is the mean of a client's
+    last pass.
 
     Args:
         delta: float32 ``[n, d]``.
-        size: float64 ``[n]``, their samples.
-        loss: float64 ``[n]``, means of their last passes.
-        done: bool ``[n]``, who is done in time.
     """
 
     delta: Tensor
@@ -148,7 +143,7 @@ class SimulationEngine(ABC):
         self.runner = runner
         self.round_timeout = round_timeout
         self.threads = threads
-        # Other processes that score beside this one, where an engine has them.
+        # Other processes that score in addition to this one, where an engine has them.
         self.helpers: Helpers | None = None
 
     def deadline(self) -> float | None:

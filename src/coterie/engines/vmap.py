@@ -46,11 +46,7 @@ STREAMS = 4  # on a GPU; a guess, as none was at hand
 
 class VmapEngine(SimulationEngine):
     """Trains blocks of clients with one gradient call a step, and scores models on the same device.
-    Its options are those of `coterie.engines.registry.vmap`.
-
-    Raises:
-        ConfigError: for a device that is not there, or an option that does not fit the network.
-    """
+    Its options are those of `coterie.engines.registry.vmap`."""
 
     def __init__(
         self,
@@ -130,7 +126,7 @@ class StreamedClients:
 
     Args:
         streams: how many clients at a time; default 4 on a GPU, 1 on a CPU. A training that draws
-            random numbers in its steps has no other beside it: both would draw from one stream.
+            random numbers in its steps runs alone: two would draw from one stream.
     """
 
     def __init__(self, runner: LocalRunner, device: Device, streams: int | None = None) -> None:
@@ -145,11 +141,8 @@ class StreamedClients:
         self._gathering = Lock()
 
     def train(self, work: Train, request: StreamRequest, end: float | None) -> Reply:
-        """Train clients until all are done, or the time is over.
-
-        Args:
-            end: of the monotonic clock; clients that are not begun then are left out.
-        """
+        """Train clients until all are done; those that have not begun at ``end`` of the monotonic
+        clock are left out."""
         lanes = self._lanes_for(work, request.ids)
         updates = CohortUpdates.room(len(request.ids), request.models.shape[1])
         places = _Places(len(request.ids), end)
@@ -231,11 +224,7 @@ class StreamedClients:
 
 @dataclass(frozen=True, slots=True)
 class _Lane:
-    """Where one client trains at a time.
-
-    Args:
-        stream: of the GPU; ``None`` on a CPU.
-    """
+    """Where one client trains at a time, with a stream of the GPU; ``None`` on a CPU."""
 
     trainers: Trainers
     stream: torch.cuda.Stream | None
@@ -255,11 +244,7 @@ class _Lane:
 
 @dataclass(slots=True)
 class _Places:
-    """The numbers ``0..n-1``, each given to one thread, until the time is over.
-
-    Args:
-        end: of the monotonic clock; ``None``: there is no end.
-    """
+    """The numbers ``0..n-1``, each given to one thread, until ``end`` of the monotonic clock."""
 
     count: int
     end: float | None

@@ -89,11 +89,7 @@ def warn_of_values(config: Experiment, population: Population) -> None:
 
 
 def scale_warning(population: Population, names: Sequence[str]) -> str | None:
-    """A line where the standard deviations of two features differ by a factor of 100.
-
-    Args:
-        population: with inputs ``[S, q]``, or series ``[S, past, q]``.
-    """
+    """A line where the standard deviations of two features differ by a factor of 100."""
     spreads = _spreads(population)
     if not (spreads > 0).any():
         return None
@@ -117,14 +113,10 @@ def _spreads(population: Population) -> FloatArray:
 def telling_columns(
     population: Population, names: Sequence[str], label: str | Sequence[str]
 ) -> list[str]:
-    """A line for each column that alone tells the label in every training row.
+    """A line for each column that alone gives away the label in every training row.
 
     A model then learns this column and nothing else, and its score says nothing. It is not left
     out, since it may be known in time.
-
-    Args:
-        population: with inputs ``[S, q]``, or made from a table.
-        names: of the ``q`` features, where no table names its columns.
     """
     held = np.concatenate(population.train)
     table = population.table

@@ -46,12 +46,8 @@ from coterie.terminal import warn
 
 @dataclass(frozen=True, slots=True)
 class HeldData:
-    """The clients' data, and who holds which samples.
-
-    Args:
-        partition: who holds which samples, to be saved with the run; ``None`` for a population that
-            was made in Python.
-    """
+    """The clients' data, and who holds which samples, to be saved with the run: ``None`` for a
+    population that was made in Python."""
 
     population: Population
     partition: Partition | None = None
@@ -60,11 +56,8 @@ class HeldData:
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """An experiment with all that its run needs before its engine starts.
-
-    Args:
-        data: as they were before any of them was held out.
-    """
+    """An experiment with all that its run needs before its engine starts; ``data`` are as they were
+    before any of them was held out."""
 
     experiment: Experiment
     spec: RunSpec
@@ -115,12 +108,8 @@ class Composed:
 
 
 def compose(experiment: Experiment, saved: Path | None = None) -> Composed:
-    """Load the data, and put the run together.
-
-    Args:
-        saved: the partition of an earlier run, used where it is there, and so are other files
-            in its folder that the run was given.
-    """
+    """Load the data, and put the run together. The partition ``saved`` of an earlier run is used
+    where it exists, and so are other files in its folder that the run was given."""
     if isinstance(experiment.data, Population):
         return compose_on(experiment, HeldData(experiment.data))
     samples, partition, population = load_data(experiment, saved)

@@ -47,12 +47,8 @@ def private_spec(
     name: str = "method",
     repeats: Repeats = Repeats(),
 ) -> RunSpec:
-    """The same run with noised sums in place of what its server computes of single updates, where
-    that is asked for.
-
-    Args:
-        repeats: of real clients, where the run was stopped.
-    """
+    """The same run with noised sums in place of what its server computes of single updates, if
+    ``privacy`` asks for it."""
     columns = _columns_release(spec.population)
     if privacy is None:
         if columns is not None:

@@ -37,12 +37,8 @@ def write_client_scores(
     scored: Mapping[Split, Sums],
     task: Task,
 ) -> None:
-    """Write what the model of each client reached: correct predictions, or the task's headline.
-
-    Args:
-        scored: the sums of the task's metrics over each client's test samples, ``[N, *shape]``, and
-            over its training samples where it is scored on these, too.
-    """
+    """Write what the model of each client reached: correct predictions, or the task's headline, of
+    sums over the samples of each split it is scored on, ``[N, *shape]``."""
     first = task.metrics[0]
     columns: dict[str, IntArray | FloatArray] = {}
     for split, sums in scored.items():
@@ -100,7 +96,6 @@ def write_results(
     Args:
         since: int64 ``[N]``, the round since which each client is in its group.
         names: of the clients that are known; in a federation of real ones not all need be.
-        samples_at_hand: whether the population has the clients' own samples.
     """
     # A federation may have places for clients that never came; they have no name and no line.
     known = len(names)

@@ -1,5 +1,5 @@
 """A method, a task, a network and the clients' data, made to go together before a run, and how its
-clients are scored beside the usual way."""
+clients are scored in addition to the usual way."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ class Fitted:
     """What a run is made of, each part made for the others.
 
     Args:
-        network: with the parameters that the method's objective adds.
         population: the clients and their data; pooled for a method that asks for it.
         local: local SGD, with the budget that such a method has.
     """
@@ -55,13 +54,8 @@ def fit_together(
     clients_per_round: int,
     seed: int,
 ) -> Fitted:
-    """Fit a method, a task and a network to each other and to the data.
-
-    Args:
-        task: what is learned; ``None``: classification.
-        make_network: number of outputs -> network with its first weights.
-        seed: of what the method's objective adds to the network.
-    """
+    """Fit a method, a task (``None``: classification) and a network of as many outputs as it needs
+    to each other and to the data."""
     # The task first: it says how many outputs the network has.
     fitted = fit_task(task, population)
     check_task(method, fitted)

@@ -28,11 +28,7 @@ LOOKED_AT = 256
 
 
 class DivergenceWatch:
-    """Says once that a run diverges.
-
-    Args:
-        honest: whether no client attacks; else nothing is said.
-    """
+    """Says once that a run diverges, unless some client attacks."""
 
     def __init__(self, lr: float, honest: bool = True) -> None:
         self.lr = lr
@@ -95,11 +91,8 @@ def warn_of_one_class(spec: RunSpec, groups: Groups) -> None:
 def one_class_line(
     task: Task, population: Population, module: nn.Module, served: Served
 ) -> str | None:
-    """A line where the models predict the same class for all test samples that are looked at.
-
-    Returns:
-        ``None`` where several classes are predicted, or the samples are of one class.
-    """
+    """A line where the models predict the same class for all test samples that are looked at,
+    though these are of several."""
     if population.lazy or not task.class_labels:
         return None
     held = [np.full(len(rows), client) for client, rows in enumerate(population.test)]
@@ -129,12 +122,8 @@ def predicted_classes(
     owner: np.ndarray,
     rows: torch.Tensor,
 ) -> torch.Tensor:
-    """The class that the model of its client predicts for each sample, int64 ``[n]``.
-
-    Args:
-        owner: int64 ``[n]``, the client of each sample.
-        rows: int64 ``[n]``, the samples.
-    """
+    """The class that the model of its client, ``owner``, predicts for each of the samples ``rows``,
+    int64 ``[n]``."""
     # A model is loaded once for all of its clients' samples, and not for each client.
     vectors, model = served.for_clients(owner)
     outputs = ModelOutputs(module)

@@ -15,10 +15,8 @@ from coterie.errors import DataError
 
 
 def held_out_samples(train: Sequence[IntArray], share: float, key: Key) -> tuple[IntArray, ...]:
-    """A random share of each client's training samples, the same whenever it is asked for.
-
-    Args:
-        share: of them, rounded down, so that one is left.
+    """A random share of each client's training samples, rounded down so that one is left; the same
+    whenever it is asked for.
 
     Example:
         >>> import numpy as np

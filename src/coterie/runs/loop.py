@@ -41,8 +41,6 @@ class RoundResult:
     """What a round left.
 
     Args:
-        row: its line in ``rounds.jsonl``.
-        snapshot: who held which data in it.
         serve: the method's rule of which model serves each client.
         scores: what real clients answered when they scored the models that serve them; ``None``:
             they were not asked, or there are none.
@@ -67,7 +65,6 @@ class StartingPoint:
     """Where a run begins, or goes on.
 
     Args:
-        round: the first round to run.
         state: the groups after the round before; ``None``: the run begins.
         snapshot: who held which data in that round; ``None``: the population before any shift.
         skipped: rounds skipped in a row before.
@@ -81,11 +78,7 @@ class StartingPoint:
 
 @dataclass(frozen=True, slots=True)
 class _RoundSteps:
-    """The steps of a round, for what all rounds of a run have in common.
-
-    Args:
-        population: the clients' data before any shift.
-    """
+    """The steps of a round, for what all rounds of a run have in common."""
 
     algorithm: Algorithm
     population: Population

@@ -30,12 +30,10 @@ class Progress:
     """How far a run is.
 
     Args:
-        round: rounds done.
         since: int64 ``[N]``, the round since which each client has had its group, -1 without one.
         skipped: rounds skipped in a row.
         waited: seconds that those took.
         saved: rounds of the newest checkpoint, -1 without one.
-        snapshot: who held which data in the last round.
     """
 
     round: int
@@ -111,11 +109,7 @@ class Progress:
 def make_progress(
     spec: RunSpec, folder: RunFolder, checkpoint: Checkpoint | None, *, resume: bool
 ) -> Progress:
-    """Where a run starts.
-
-    Args:
-        resume: whether the folder may hold rows already; those after the checkpoint are forgotten.
-    """
+    """Where a run starts. If it is resumed, rows after the checkpoint are forgotten."""
     rows = []
     if resume:
         rows = folder.rewind(checkpoint.round if checkpoint else 0)
@@ -144,12 +138,8 @@ def restore_kept(clients: Clients, extra: Mapping[str, Any]) -> None:
 
 
 def kept_state(extra: Mapping[str, Any], prefix: str = "") -> KeptState:
-    """What clients keep of their models, from what a checkpoint holds beside the state; nothing for
-    most methods.
-
-    Args:
-        prefix: `OWN_MODELS` for what they store for a model of their own.
-    """
+    """What clients keep of their models, or with the prefix `OWN_MODELS` for a model of their own,
+    from a checkpoint; nothing for most methods."""
     names = [f"{prefix}{name}" for name in KEPT]
     if all(name in extra for name in names):
         return KeptState(*(extra[name] for name in names))

@@ -17,11 +17,7 @@ LINES = 20  # of progress, where there is no terminal
 
 
 class Reporter:
-    """Shows the progress of a run: a live bar in a terminal, about twenty lines elsewhere.
-
-    Args:
-        start: how many are done already.
-    """
+    """Shows the progress of a run: a live bar in a terminal, about twenty lines elsewhere."""
 
     def __init__(
         self,

@@ -31,13 +31,11 @@ def reopen(
     rounds: int | None = None,
     trust: bool = False,
 ) -> tuple[Composed, Checkpoint | None]:
-    """The run of a folder, and the state that it goes on from; to be called under its lock.
+    """The run of a folder with ``values`` that change no result, and the state that it resumes
+    from; call it under the folder's lock.
 
     With another number of rounds, the folder says so from here on. Final models, members and rows
     are those of a run of this number from the start.
-
-    Args:
-        values: settings that change no result, by key path.
     """
     config = folder.config(values, trust=trust)
     # With the options of the caller: those that change results are refused here.
@@ -92,8 +90,6 @@ class JoiningClients:
     Args:
         x: ``[S, ...]``, inputs as the run's network has them.
         y: ``[S]`` or ``[S, t]``, targets as the run's task has them.
-        train: per client its training samples, as numbers below ``S``.
-        test: per client its test samples.
     """
 
     x: Tensor

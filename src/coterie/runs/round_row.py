@@ -1,4 +1,5 @@
-"""The row of a round in ``rounds.jsonl``: the scores of the models, and what it says beside them."""
+"""The row of a round in ``rounds.jsonl``: the scores of the models, and what it says in
+addition to them."""
 
 from __future__ import annotations
 
@@ -144,11 +145,7 @@ def round_seconds(
 
 @dataclass(frozen=True, slots=True)
 class RoundEvaluation:
-    """What is measured after each round of a run.
-
-    Args:
-        honest: bool ``[N]``, the clients that do not attack.
-    """
+    """What is measured after each round of a run, of the ``honest`` clients alone."""
 
     evaluation: Evaluation
     scoring: Scoring
@@ -174,7 +171,7 @@ class RoundEvaluation:
         *,
         adapts: bool = True,
     ) -> dict[str, Any]:
-        """The metrics of the models, each client scored with the one that serves it."""
+        """The metrics of the models, each client scored with the model that serves it."""
         # What the models do for attackers is no figure of the method.
         testable = snapshot.testable & self.honest
         scoring = self.scoring

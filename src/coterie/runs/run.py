@@ -52,7 +52,6 @@ class Run:
     """The rounds of a spec over its clients.
 
     Args:
-        progress: where it goes on; changed round by round.
         folder: where its rows are stored, ``None``: nowhere.
         annotate: changes the row of a round before it is stored.
     """
@@ -118,16 +117,12 @@ class Run:
         """The state after the last round."""
         if self.progress.groups is None:
             where = "run" if self.folder is None else self.folder.path
-            raise ConfigError(f"{where}: no round was run, got none; expected at least one")
+            raise ConfigError(f"{where}: no round was run; run at least one first")
         return self.progress.groups
 
     def save(self, keep: int, *, with_snapshot: bool = True) -> None:
-        """Write a checkpoint, unless the newest one is of this round.
-
-        Args:
-            with_snapshot: whether to save who holds which data, where data move; real clients know
-                it by themselves.
-        """
+        """Write a checkpoint, unless the newest one is of this round. Who holds which data is saved
+        where data move, but not of real clients, which know it by themselves."""
         progress = self.progress
         # Called once more when a run ends for whatever reason, often right after a checkpoint.
         if self.folder is None or progress.groups is None or progress.round == progress.saved:
@@ -198,11 +193,8 @@ def run_config(
 def make_folder(
     composed: Composed, out: Path | str | None = None, files: Mapping[str, bytes] = EMPTY
 ) -> RunFolder:
-    """The folder of a new run, with its configuration and its partition.
-
-    Args:
-        out: the folder; default a new one in ``runs``.
-    """
+    """The folder of a new run, by default a new one in ``runs``, with its configuration and its
+    partition."""
     check_installed(composed.experiment.log.to)
     resolved = composed.experiment.resolved()
     # In the folder from the beginning: a full disk or a kill leaves none without it.
@@ -235,8 +227,7 @@ def execute(
         stop: asked after each round; the number of a signal, or 0 to go on.
 
     Raises:
-        Stopped: if ``stop`` said so; the state is saved.
-        QuorumError: if too few clients answered for too long; the state is saved.
+        Stopped: if ``stop`` said so; the state is saved, as it is for a `QuorumError`.
     """
     config = composed.experiment
     names = composed.population.names

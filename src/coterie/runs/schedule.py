@@ -75,12 +75,8 @@ def participation_of(
     over_selection: float,
     wanted: int,
 ) -> Participation:
-    """Who can be asked, and who answers in time, where more clients may be asked than are needed.
-
-    Args:
-        over_selection: how many are asked for each reply.
-        wanted: replies of a round.
-    """
+    """Who can be asked, and who answers in time, where ``over_selection`` clients are asked for
+    each wanted reply."""
     if over_selection == 1:
         return Participation(availability, reply_times)
     # Who comes first has to follow from something: without the user's own times from the defaults.
@@ -88,12 +84,7 @@ def participation_of(
 
 
 def asked_clients(wanted: int, over_selection: float, clients: int) -> int:
-    """How many clients are asked for so many wanted replies, so that enough of them answer soon.
-
-    Example:
-        >>> asked_clients(10, 1.3, 100), asked_clients(10, 1.25, 11), asked_clients(10, 1.0, 100)
-        (13, 11, 10)
-    """
+    """How many clients are asked for so many wanted replies, so that enough of them answer soon."""
     # Rounded first: 10 * 1.1 is a little more than 11.
     return min(math.ceil(round(wanted * over_selection, 9)), max(wanted, clients))
 
@@ -105,7 +96,7 @@ class Evaluation:
     Args:
         every: score the models in every so many rounds, and in the last.
         clients: score so many clients at most, by a random order drawn once; ``None``: all.
-        loss: whether the mean loss on test samples goes into the row beside the metrics.
+        loss: whether the mean loss on test samples goes into the row with the metrics.
         local: whether each client is also scored with the network that it trained last.
         adapt: the training of a copy of the served model after which clients are scored, too;
             ``None``: none.
@@ -155,12 +146,11 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What happens in the rounds of a run beside the method's own step.
+    """What happens in the rounds of a run in addition to the method's own step.
 
     Args:
         sampler: round, and with a shift who can train (bool ``[N]``) -> clients asked.
         attackers: clients of a simulation that attack; nothing is measured of them.
-        quorum: how many replies make a round.
     """
 
     sampler: Callable[..., IntArray]
@@ -206,11 +196,7 @@ class Schedule:
     def shifted(
         self, snapshot: FederationSnapshot, initial: Population, member: IntArray, number: int
     ) -> FederationSnapshot:
-        """Who holds which data in a round.
-
-        Args:
-            snapshot: who held which in the round before.
-        """
+        """Who holds which data in a round, from who held which in the round before."""
         if self.shift is None:
             return snapshot
         key = self.key.at(number).of("shift")
@@ -227,7 +213,7 @@ class Schedule:
         return trainable & reachable
 
     def check(self, population: Population) -> None:
-        """Refuse a shift of a population that is made lazily, and one that unseen clients are in; and
+        """Refuse a shift of a lazy population, and of a population with unseen clients; and
         other ways of scoring where models are scored before the round.
         """
         evaluation = self.evaluation

@@ -39,11 +39,7 @@ CHUNK = 1024
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A network with its first weights.
-
-    Args:
-        decay: names of the kernels that carry L2.
-    """
+    """A network with its first weights, and the names of its kernels that carry L2."""
 
     module: nn.Module
     decay: tuple[str, ...]
@@ -58,12 +54,8 @@ class Network:
         l2: float,
         options: Mapping[str, Any] | None = None,
     ) -> Network:
-        """The network of a name, with weights from the seed, or a module of the user's own.
-
-        Args:
-            model: a registered name, ``module:factory``, or a module, whose weights stay.
-            outputs: of the network for one input: those of the task, one a class.
-        """
+        """The network of a name, with weights from the seed, or of ``module:factory``, or a module
+        of the user's own, whose weights stay."""
         options = options or {}
         if isinstance(model, str):
             module = build_model(model, shape, outputs, Key(seed).of("model"), **options)
@@ -79,7 +71,6 @@ class RunSpec:
     """All that the rounds of a run follow from, but for their clients.
 
     Args:
-        population: the clients' data before any shift.
         sampler: round, and with a shift who can train (bool ``[N]``) -> clients asked.
     """
 
@@ -104,7 +95,7 @@ class RunSpec:
         if self.attack is None:
             return np.empty(0, np.int64)
         able = np.flatnonzero(self.population.sizes("train") > 0)
-        # One that never trains could not attack either.
+        # A client that never trains could not attack either.
         able = np.setdiff1d(able, self.evaluation.unseen)
         return self.attack.attackers(able, self.population.clients, self.key)
 

@@ -31,8 +31,6 @@ class RunState:
     """A run as it is.
 
     Args:
-        config: the configuration, unchecked.
-        summary: of a run that has written its results, which is the last that it does.
         now: when it was read, in seconds since 1970.
         written: when the last row was written, or the run began.
         version: changes with the files that were read.
@@ -89,10 +87,8 @@ class RunState:
 
     @property
     def silence(self) -> float:
-        """Seconds without a new round, where they are too many for a run that goes on; else 0.
-
-        From outside, a run that was killed cannot be told from a slow one.
-        """
+        """Seconds without a new round, where they are too many for a run that goes on; else 0. From
+        outside, a killed run looks like a slow one."""
         silence = self.now - self.written
         # A round with a cold start or many clients may take long by itself.
         usual = seconds_left(self.rows[1:], 1) or 0.0
@@ -103,10 +99,7 @@ class RunState:
 
 def seconds_left(rows: Rows, rounds: int) -> float | None:
     """How long so many rounds take, at the pace of the last ones; ``None`` where it is unknown.
-
-    Args:
-        rows: without that of the first round, which has the cold start.
-    """
+    Leave the first round out of ``rows``: it has the cold start."""
     if not rounds:
         return 0.0
     seconds = [row["seconds"]["total"] for row in rows[-RECENT:] if row.get("seconds")]
@@ -117,11 +110,7 @@ def seconds_left(rows: Rows, rounds: int) -> float | None:
 
 
 def read_state(folder: RunFolder, before: RunState | None = None) -> RunState:
-    """The state of a run.
-
-    Args:
-        before: what was read before, of which only the time changes where no file has.
-    """
+    """The state of a run. Of what was read ``before`` only the time changes where no file has."""
     # A run of thousands of rounds has a large file, and `watch` looks twice a second.
     version = (_version(folder.path / ROWS), _version(folder.path / DIGESTS))
     # Wall clock, because the times of files are; the run is another process.

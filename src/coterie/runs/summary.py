@@ -19,12 +19,8 @@ from coterie.measures.protocol import ways_of
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What stays with the clients of a run, as its summary says it.
-
-    Args:
-        values: how many values they have.
-        of: values of the whole model.
-    """
+    """How many values stay with the clients of a run, of how many of the whole model, as its
+    summary says it."""
 
     layers: tuple[str, ...]
     values: int
@@ -158,19 +154,14 @@ def covered(
 def figures_of(
     rows: Sequence[Mapping[str, Any]], headline: Headline = ACCURACY
 ) -> dict[str, float | None]:
-    """The field ``accuracy`` of a summary: ``max``, ``final`` and ``last10_mean``, see `summarise`.
-
-    Example:
-        >>> figures_of([{"accuracy": 0.5}, {"accuracy": 0.75}, {"accuracy": 0.625}])
-        {'max': 0.75, 'final': 0.625, 'last10_mean': 0.625}
-    """
+    """The field ``accuracy`` of a summary, see `summarise`."""
     evaluated = [row[headline.name] for row in rows if row.get(headline.name) is not None]
     if not evaluated:
         return {headline.best_key: None, "final": None, "last10_mean": None}
     comparable = [row[headline.name] for row in covered(rows, headline)] or evaluated
     return {
         # The papers print the best, which is chosen on test data and so is too good; the mean of
-        # the last ten rounds stands beside it.
+        # the last ten rounds stands next to it.
         headline.best_key: headline.best(comparable),
         "final": evaluated[-1],
         "last10_mean": statistics.fmean(evaluated[-10:]),

@@ -1,5 +1,5 @@
-"""Rounds logged to MLflow or TensorBoard, beside the run: whatever happens to them, the run goes
-on.
+"""Rounds logged to MLflow or TensorBoard, in addition to the run: whatever happens to them, the run
+goes on.
 
 Used by `coterie.runs.run`. A new tracker is named in ``TRACKERS`` and in ``NEEDS``.
 """
@@ -43,11 +43,7 @@ class LoggedRound(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LoggedRun:
-    """The run that a tracker logs.
-
-    Args:
-        start: the first round; a resumed run goes on where it was.
-    """
+    """The run that a tracker logs, from its first round ``start``; a resumed run continues."""
 
     settings: Log
     resolved: Mapping[str, Any]
@@ -101,7 +97,7 @@ def tracked(
     """What to call with the row of each round; it does nothing without a tracker."""
     check_installed(settings.to)
     run = LoggedRun(settings, resolved, folder, start)
-    # A thread each, so that one that hangs holds up neither the run nor the other.
+    # A thread each, so that a tracker that hangs holds up neither the run nor the other.
     threads = [TrackerThread(name, run) for name in dict.fromkeys(settings.to)]
 
     def log(row: Mapping[str, Any]) -> None:

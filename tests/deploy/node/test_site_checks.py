@@ -115,7 +115,9 @@ def test_a_certificate_that_has_expired_is_named(
             return dt.datetime(3199, 1, 1, tzinfo=tz)
 
     monkeypatch.setattr("coterie.deploy.keys.dt.datetime", Later)
-    with pytest.raises(ConfigError, match=r"not valid now, got .*; expected one that holds today"):
+    with pytest.raises(
+        ConfigError, match=r"not valid now, got .*; expected a certificate that is valid today"
+    ):
         meet_server("127.0.0.1:1", deployment / "keys" / "ca.crt")
 
 

@@ -48,7 +48,9 @@ def test_what_no_server_refused_is_not_called_closed(
 ) -> None:
     attempt = listed(monkeypatch, tmp_path, message)
     assert attempt.worked is None
-    with pytest.raises(RemoteError, match="nobody refused to list the runs; start the server"):
+    with pytest.raises(
+        RemoteError, match="no server answered when asked to list the runs; start the server"
+    ):
         refuse_exposed(ADDRESS, [attempt])
 
 

@@ -349,7 +349,7 @@ def test_a_health_check_asks_the_ports(
         port = nginx.getsockname()[1]
         set_port(deployment, 18001, port)
         assert invoke(asked) == 7
-        assert f"nginx is down: nobody listens on port {port}" in capsys.readouterr().err
+        assert f"nginx is down: no process listens on port {port}" in capsys.readouterr().err
         nginx.listen()
         assert invoke(asked) == 0
         assert f"up: nodes connect to port {port}" in capsys.readouterr().out

@@ -1,7 +1,7 @@
 """Who gets which samples: pure functions from samples to index arrays, `PARTITIONS` by kind.
 
 A partition is called as ``partition(samples, key, **options)``. The options are those of the table
-``[data.partition]`` of a configuration. To add one, write its file beside these and name it in
+``[data.partition]`` of a configuration. To add one, write its file next to these and name it in
 `PARTITIONS`, and in `READS_NO_LABELS` if it works without class labels.
 """
 

@@ -45,11 +45,8 @@ def concatenate_rows(arrays: Sequence[IntArray]) -> IntArray:
 
 
 def train_and_test_pools(samples: Samples, key: Key) -> tuple[list[IntArray], list[IntArray]]:
-    """The training rows and the test rows of each class.
-
-    They follow the split of the source. A source without test rows gives a random tenth of each
-    class.
-    """
+    """The training rows and the test rows of each class, by the split of the source. A source
+    without test rows gives a random tenth of each class."""
     pools = rows_by_class(samples.labels, samples.classes)
     # Training rows come first in every source, so a row's number says which split it is of.
     train_rows = samples.train_rows
@@ -107,7 +104,10 @@ def too_many_clients(clients: int, limit: int) -> DataError:
 def require_test_rows(samples: Samples, what: str) -> None:
     """Refuse a source that has no test split."""
     if samples.train_rows >= len(samples):
-        raise DataError(f"data.partition: {what} needs a source with a test split, got none")
+        raise DataError(
+            f"data.partition: {what} needs test samples, and this source has no test split; "
+            "choose another source or another kind"
+        )
 
 
 # --- cutting pools into clients -------------------------------------------------------------------
@@ -152,11 +152,8 @@ def cut_pool(pool: IntArray, counts: IntArray) -> list[IntArray]:
 
 
 def cut_pools(pools: Sequence[IntArray], counts: IntArray) -> tuple[IntArray, ...]:
-    """Cut every class by its column of ``counts`` and put the runs of each client together.
-
-    Args:
-        pools: the rows of each class, in the order in which clients get them.
-    """
+    """Cut every class by its column of ``counts`` and put the runs of each client together. Clients
+    get the rows of a pool in its order."""
     runs_by_class = [cut_pool(pool, counts[:, c]) for c, pool in enumerate(pools)]
     return tuple(concatenate_rows(runs) for runs in zip(*runs_by_class, strict=True))
 

@@ -89,14 +89,6 @@ def planted(
         skew: concentration of the Dirichlet distribution of the sizes of a group's clients; ``None``:
             equal sizes.
         noise: share of each client's training labels that are wrong: any other class, each as likely.
-
-    Example:
-        >>> import torch
-        >>> y = torch.arange(6).repeat_interleave(50)
-        >>> samples = Samples(torch.zeros(300, 1), y, classes=6, train_rows=300)
-        >>> parts = planted(samples, Key(0), clients=6, groups=2)
-        >>> parts.planted.tolist(), sorted(set(samples.labels[parts.train[0]].tolist()))
-        ([0, 1, 0, 1, 0, 1], [0, 1, 2])
     """
     lists = {"angles": angles, "styles": styles, "swaps": swaps, "columns": columns}
     _check_lists(how, groups, clients, lists)
@@ -183,7 +175,9 @@ def _check_lists(how: How, groups: int, clients: int, lists: Mapping[str, Sequen
                 f"expected {groups}"
             )
     if how in ("images", "columns") and not lists[LISTS[how]]:
-        raise DataError(f"data.partition.{LISTS[how]}: how = {how!r} needs them, got none")
+        raise DataError(
+            f"data.partition.{LISTS[how]}: missing; how = {how!r} needs one for each group"
+        )
     for style in lists["styles"]:
         if not is_style(style):
             known = ", ".join(STYLES)
@@ -218,14 +212,6 @@ def planted_mixture(
             samples, to a whole sample.
         test_fraction: share of each client's samples to test on.
         size: most samples of a client, train and test together; ``None``: all samples are used.
-
-    Example:
-        >>> import torch
-        >>> y = torch.arange(5).repeat_interleave(80)
-        >>> samples = Samples(torch.zeros(400, 1), y, classes=5, train_rows=400)
-        >>> parts = planted_mixture(samples, Key(0), clients=4, groups=2)
-        >>> [np.bincount(parts.concept[rows]).tolist() for rows in parts.train]
-        [[56, 24], [24, 56], [56, 24], [24, 56]]
     """
     check_groups(groups, clients, how, samples.classes)
     if clients * 2 > len(samples):

@@ -33,7 +33,6 @@ class ClientSizes:
     """How many samples the clients hold.
 
     Args:
-        test_fraction: share of each client's samples to test on.
         most: samples of a client, train and test together; ``None``: all.
         skew: concentration of the Dirichlet distribution of the sizes; ``None``: equal sizes.
     """
@@ -47,7 +46,7 @@ class ClientSizes:
         if self.skew is None:
             return shuffle_and_split(rows, key, clients)
         shares = key.of("sizes").generator().dirichlet(np.full(clients, self.skew))
-        # The distribution may give a client nearly nothing, so the least is set aside for each.
+        # The distribution may give a client nearly nothing, so the least is reserved for each.
         counts = least + apportion(shares, len(rows) - least * clients)
         return cut_pool(key.generator().permutation(rows), counts)
 
@@ -84,9 +83,9 @@ def rows_of_own_classes(
 def copied_rows(samples: Samples, key: Key, group: IntArray, sizes: ClientSizes) -> Partition:
     """Every group has its own copy of all samples; copy ``g`` of row ``i`` is row ``g S + i``."""
     pools = _train_and_test_rows(samples, key, sizes.test_fraction)
-    nobody = np.empty(0, np.int64)
-    train = [nobody] * len(group)
-    test = [nobody] * len(group)
+    no_rows = np.empty(0, np.int64)
+    train = [no_rows] * len(group)
+    test = [no_rows] * len(group)
     for g in range(int(group.max()) + 1):
         members = np.flatnonzero(group == g)
         for pool, held, most in zip(pools, (train, test), sizes.most_of_splits, strict=True):

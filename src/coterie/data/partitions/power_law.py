@@ -75,14 +75,11 @@ def power_law(
 
 
 def _extra_samples(key: Key, left: IntArray, clients: int, classes_per_client: int) -> IntArray:
-    """How many samples a client gets beyond the first ones.
+    """How many samples a client gets beyond the first ones, of the ``left`` int64 ``[c]`` of each
+    class.
 
-    Args:
-        left: int64 ``[c]``, samples of each class that are left.
-
-    Returns:
-        int64 ``[c, ceil(N / c), classes_per_client]``: client ``u`` has ``[class, u // c, j]`` of
-        its ``j``-th class. Only the ``c`` clients of a block hold a class as their ``j``-th.
+    Client ``u`` has ``[class, u // c, j]`` of its ``j``-th class in the int64 ``[c, ceil(N / c),
+    classes_per_client]``. Only the ``c`` clients of a block hold a class as their ``j``-th.
     """
     classes = len(left)
     blocks = -(-clients // classes)

@@ -6,7 +6,7 @@ client whose data did not change keeps the *identical* arrays, so that engines a
 what changed. A run that resumes goes on from the saved snapshot.
 
 `SHIFTS` holds the factories by name; the table ``[shift]`` of a configuration names one,
-``[[shift]]`` several. To add one, write its file beside these and name it in `SHIFTS`.
+``[[shift]]`` several. To add one, write its file next to these and name it in `SHIFTS`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -54,11 +54,8 @@ SHIFTS: MappingProxyType[str, Callable[..., Shift]] = MappingProxyType(
 
 
 def make_shift(tables: Sequence[Mapping[str, Any]]) -> Shift | None:
-    """The shift of some tables, each with its ``kind`` and its options.
-
-    Returns:
-        ``None`` where there are no tables; the shifts one after another where there are several.
-    """
+    """The shift of some tables, each with its ``kind`` and its options: ``None`` without tables,
+    the shifts one after another where there are several."""
     made = [registry.build("shift", table) for table in tables]
     if not made:
         return None

@@ -55,15 +55,6 @@ def concepts(
 
     Source: the experiments of Jothimurugesan et al., Federated Learning under Distributed Concept
     Drift (2023).
-
-    Example:
-        >>> import torch
-        >>> p = Population(torch.zeros(4, 1), torch.tensor([0, 1, 1, 0]), ([0], [1]), ([], []),
-        ...     classes=2, planted=np.array([0, 1]), copies=2)
-        >>> step = concepts(matrix=[[0, 0], [0, 1]], every=3)
-        >>> snapshot = step(FederationSnapshot.start(p), p, 3, np.ones(2, bool), Key(0, round=3))
-        >>> [rows.tolist() for rows in snapshot.population.train]
-        [[0], [3]]
     """
 
     def shift(
@@ -118,11 +109,8 @@ def _seen(
     concept: IntArray,
     portion: tuple[int, int],
 ) -> tuple[IntArray, ...]:
-    """The rows of each client as its concept sees them.
-
-    Args:
-        portion: which of how many portions of its rows a client has.
-    """
+    """The rows of each client as its concept sees them; ``portion`` says which of how many portions
+    it has."""
     samples = len(initial.y) // initial.copies
     held = []
     for client, rows in enumerate(first):
@@ -155,15 +143,6 @@ def rotate_labels(
         by: how far labels turn.
         pool: ``warm``: clients with a group; ``all``: all clients present.
         waves: number of waves; a client can be chosen again.
-
-    Example:
-        >>> y = torch.tensor([0, 2])
-        >>> p = Population(torch.zeros(2, 1), y, ([0], [1]), ([], []), classes=3)
-        >>> rotate = rotate_labels(0, fraction=1.0)
-        >>> start = FederationSnapshot.start(p)
-        >>> snapshot = rotate(start, p, 0, np.zeros(2, bool), Key(0, round=0))
-        >>> snapshot.population.y.tolist(), p.y.tolist()
-        ([1, 0], [0, 2])
     """
     refuse_both(count, fraction)
     schedule = RoundSchedule(round, every=every, times=waves)
@@ -211,8 +190,8 @@ def _refuse_shared_samples(initial: Population) -> None:
 
 def _rows_of(now: Population, initial: Population, clients: IntArray) -> IntArray:
     """The samples that these clients hold, or will receive."""
-    # A sample of the first round that no client holds now is one that `incremental` has yet to
-    # release; one that another client holds was swapped away.
+    # If no client holds a sample of the first round now, `incremental` has yet to release it. If
+    # another client holds it, it was swapped away.
     holders = np.bincount(np.concatenate([*now.train, *now.test]), minlength=len(now.y))
     held = np.concatenate([parts[i] for parts in (now.train, now.test) for i in clients])
     first = np.concatenate([initial.train[i] for i in clients])

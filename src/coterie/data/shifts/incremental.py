@@ -35,7 +35,7 @@ def incremental(
     """Training data are released by and by: a share first, more later, until all are there.
 
     Each client's training samples are put in a random order once. At round ``start + s * every`` it
-    has the first ``ceil(min(1, (s + 1) share) n)`` of them. Tests stay as they are. Beside other
+    has the first ``ceil(min(1, (s + 1) share) n)`` of them. Tests stay as they are. With other
     shifts, put this one first: what is yet to be released stays the client's own, whatever it swaps
     meanwhile. Planted groups and tests then describe a mixture until the swapped data are
     outweighed. The data of all clients together differ from round to round.
@@ -49,18 +49,6 @@ def incremental(
             start comes before round 0.
 
     Source: Duan et al., FlexCFL (2022), section 5.3.
-
-    Example:
-        >>> import torch
-        >>> y = torch.zeros(8).long()
-        >>> p = Population(torch.zeros(8, 1), y, (np.arange(8),), ([],), classes=1)
-        >>> snapshot, shift = FederationSnapshot.start(p), incremental(every=2)
-        >>> sizes = []
-        >>> for t in range(8):
-        ...     snapshot = shift(snapshot, p, t, np.ones(1, bool), Key(0, round=t))
-        ...     sizes.append(len(snapshot.population.train[0]))
-        >>> sizes
-        [2, 2, 4, 4, 6, 6, 8, 8]
     """
     step = _STEPS[release]
 

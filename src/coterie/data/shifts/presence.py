@@ -36,18 +36,6 @@ def arrivals(
         round: of the first wave.
         count: clients in each wave.
         fraction: share of all clients in each wave, instead of ``count``; default 0.1.
-
-    Example:
-        >>> import numpy as np, torch
-        >>> y = torch.zeros(3).long()
-        >>> p = Population(torch.zeros(3, 1), y, ([0], [1], [2]), ([],) * 3, classes=1)
-        >>> snapshot, shift = FederationSnapshot.start(p), arrivals(round=2, count=1, waves=2)
-        >>> present = []
-        >>> for t in range(5):
-        ...     snapshot = shift(snapshot, p, t, np.zeros(3, bool), Key(0, round=t))
-        ...     present.append(int(snapshot.present.sum()))
-        >>> present
-        [1, 1, 2, 3, 3]
     """
     refuse_both(count, fraction)
     schedule = RoundSchedule(round, every=every, times=waves)
@@ -98,18 +86,6 @@ def departures(
         round: of the first wave.
         count: clients in each wave; one client always stays.
         fraction: share of all clients in each wave, instead of ``count``; default 0.1.
-
-    Example:
-        >>> import torch
-        >>> y = torch.zeros(3).long()
-        >>> p = Population(torch.zeros(3, 1), y, ([0], [1], [2]), ([],) * 3, classes=1)
-        >>> snapshot, shift = FederationSnapshot.start(p), departures(round=1, count=1, waves=5)
-        >>> present = []
-        >>> for t in range(5):
-        ...     snapshot = shift(snapshot, p, t, np.zeros(3, bool), Key(0, round=t))
-        ...     present.append(int(snapshot.present.sum()))
-        >>> present
-        [3, 2, 1, 1, 1]
     """
     refuse_both(count, fraction)
     schedule = RoundSchedule(round, every=every, times=waves)

@@ -41,12 +41,10 @@ class Shift(Protocol):
         key: Key,
         /,
     ) -> FederationSnapshot:
-        """The federation of this round.
+        """The federation of this round, from that of the round before and the population before any
+        shift.
 
         Args:
-            snapshot: of the round before.
-            initial: the population before any shift.
-            round: number of this round, from 0.
             warm: bool ``[N]``, which clients have a group.
             key: the stream of this round. Draws that hold for the whole run come from
                 ``key.at(BEFORE)``.
@@ -148,10 +146,11 @@ def wave_size(count: int | None, fraction: float | None, clients: int) -> int:
 
 
 def refuse_both(count: int | None, fraction: float | None) -> None:
-    """Refuse a number of clients beside a share of them."""
+    """Refuse a number of clients together with a share of them."""
     if count is not None and fraction is not None:
         raise ConfigError(
-            f"shift.fraction: given beside shift.count, got {fraction}; expected one of the two"
+            f"shift.fraction: given together with shift.count, got {fraction}; "
+            "expected one of the two"
         )
 
 

@@ -55,12 +55,8 @@ class FederationSnapshot:
     # --- for checkpoints ---
 
     def tensors(self, initial: Population) -> dict[str, Tensor]:
-        """What a checkpoint keeps of the federation, as named tensors.
-
-        Args:
-            initial: the population before any shift. Its inputs are not stored, for no shift
-                changes them, and its labels only where they changed.
-        """
+        """What a checkpoint keeps of the federation, as named tensors: not the inputs of the
+        initial population, for no shift changes them, and its labels only where they changed."""
         # Tensors of NumPy arrays share their memory, so what could change later is copied.
         named = {"present": torch.from_numpy(self.present.copy())}
         if self.population.planted is not None:

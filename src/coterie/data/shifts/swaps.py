@@ -43,16 +43,6 @@ def swap_all(
         stop: the round before which it ends; ``None``: never.
 
     Source: Duan et al., FlexCFL (2022), section 5.3.
-
-    Example:
-        >>> import torch
-        >>> y = torch.tensor([0, 1])
-        >>> p = Population(torch.zeros(2, 1), y, ([0], [1]), ([], []), classes=2)
-        >>> swap = swap_all(p=1.0, pool="all")
-        >>> start = FederationSnapshot.start(p)
-        >>> snapshot = swap(start, p, 0, np.zeros(2, bool), Key(0, round=0))
-        >>> [rows.tolist() for rows in snapshot.population.train], snapshot.changed.tolist()
-        ([[1], [0]], [0, 1])
     """
     schedule = RoundSchedule(start, stop, every)
 
@@ -103,16 +93,6 @@ def swap_part(
         stop: the round before which it ends; ``None``: never.
 
     Source: Duan et al., FlexCFL (2022), section 5.3.
-
-    Example:
-        >>> import torch
-        >>> y = torch.tensor([0, 1, 0, 1])
-        >>> p = Population(torch.zeros(4, 1), y, ([0], [1]), ([2], [3]), classes=2)
-        >>> swap = swap_part(p=1.0, pool="all")
-        >>> start = FederationSnapshot.start(p)
-        >>> now = swap(start, p, 0, np.zeros(2, bool), Key(0, round=0)).population
-        >>> [rows.tolist() for rows in now.train], [rows.tolist() for rows in now.test]
-        ([[1], [0]], [[3], [2]])
     """
     schedule = RoundSchedule(start, stop, every)
 

@@ -90,11 +90,9 @@ Stamp = tuple[tuple[str, int, int], ...]
 
 
 def describe_client(content: Any, context: Any, app: Path | None) -> Any:
-    """Say who this is, see ``coterie.clients.identity.Identity``.
+    """Answer the server's question who this client is, see ``coterie.clients.identity.Identity``.
 
     Args:
-        content: of the message, a ``flwr.app.RecordDict``.
-        context: a ``flwr.app.Context``: the configurations of node and run.
         app: the app's ``client.py``; ``None`` where it has none.
     """
     try:
@@ -157,11 +155,8 @@ def _config(text: str) -> Experiment:
 def _federation_spec(
     config: str, settings: str, classes: tuple[str, ...], columns: str
 ) -> FederationSpec:
-    """Network, task and method of a run, as every machine makes them.
-
-    Args:
-        columns: what becomes of the columns of a table, as JSON; empty where there is none.
-    """
+    """Network, task and method of a run, as every machine makes them; ``columns`` is JSON, or empty
+    without a table."""
     form = _form(settings, classes)
     if columns:
         form = form.encoded(Encoder.read(json.loads(columns)))

@@ -35,11 +35,7 @@ _DIGEST = re.compile(r"[0-9a-f]{32}")
 
 class NodeCache:
     """Models that a client will need again, the label histogram of its last assignment, and its own
-    secret.
-
-    Args:
-        run: name of the run; what belongs to the last few runs stays.
-    """
+    secret, for the last few runs."""
 
     def __init__(self, root: Path, run: str) -> None:
         self.root = root

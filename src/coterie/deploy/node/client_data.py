@@ -26,8 +26,7 @@ class ClientData:
         train: inputs float32 (int64 for tokens) ``[n, ...]`` and labels int64 ``[n]``, or the targets of
             another task, float32 or int64 ``[n, ...]``.
         test: the same, for evaluation; may be empty.
-        labelled: whether the samples have labels. Without them ``train`` has the inputs, and zeros for
-            labels, which nothing reads.
+        labelled: where false, the labels are zeros, which nothing reads.
     """
 
     train: tuple[Tensor, Tensor]
@@ -36,13 +35,8 @@ class ClientData:
 
     @classmethod
     def of(cls, train: Split, test: Split | None, form: DataForm) -> ClientData:
-        """Validate what the user's ``load_client`` returned.
-
-        Args:
-            train: inputs and labels, tensors or arrays; ``None`` for the labels of a client that has
-                none.
-            test: the same, or ``None``, as of a client without labels.
-        """
+        """Validate what the user's ``load_client`` returned; without labels, they and ``test`` are
+        ``None``."""
         labelled = has_labels(train, test)
         if not labelled:
             train = (train[0], form.targets(len(train[0])))
@@ -66,12 +60,8 @@ class ClientData:
         return self.labelled and len(self.test[1]) > 0
 
     def population(self, client: int, classes: int) -> Population:
-        """A population in which only this client holds samples, so that a node's work is that of
-        a simulation.
-
-        Args:
-            client: the client's number; clients with lower numbers hold nothing.
-        """
+        """A population in which only this client holds samples, so that a node's work is that of a
+        simulation."""
         x, y = self.train
         test_x, test_y = self.test
         nothing: IntArray = np.empty(0, np.int64)
@@ -101,7 +91,7 @@ def has_labels(train: Any, test: Any) -> bool:
     if not isinstance(train, tuple | list) or len(train) != 2 or train[1] is not None:
         return True
     if test is not None:
-        what = "no labels to train on, got test samples beside inputs without labels"
+        what = "no labels to train on, got test samples with inputs without labels"
         raise DataError(f"load_client: {what}; expected ((inputs, None), None)")
     return False
 

@@ -38,12 +38,8 @@ LabelledRows = tuple[RawTable, NDArray[Any]]
 
 @dataclass(frozen=True, eq=False)
 class ClientTable:
-    """A client's own rows.
-
-    Args:
-        labelled: whether the rows have labels. Without them ``train`` has the rows, and zeros for
-            labels, which nothing reads.
-    """
+    """A client's own rows. Where they are not labelled, the labels of ``train`` are zeros, which
+    nothing reads."""
 
     train: LabelledRows
     test: LabelledRows
@@ -72,7 +68,6 @@ def loaded_table(
     Args:
         train: rows, a table of pandas or pyarrow, and labels: names of classes, or numbers; ``None`` for
             the labels of a client that has none.
-        test: the same, or ``None``.
     """
     labelled = has_labels(train, test)
     first = _rows(train, form, encode)
@@ -100,7 +95,9 @@ def _column(rows: Rows, known: Column) -> FloatArray:
     """The values of a column, categories as their places in those that the server names."""
     if known.name not in rows.names:
         got = ", ".join(rows.names)
-        raise DataError(f"node: no column {known.name}, got {got}; expected it (deploy.toml)")
+        raise DataError(
+            f"node: no column {known.name}, got {got}; expected all columns of deploy.toml"
+        )
     if known.kind != CATEGORY:
         values: FloatArray = rows.values(known.name, known.kind)
         return values
@@ -122,10 +119,6 @@ def read_client_table(
 
     A folder has ``train`` and optionally ``test``, as parquet or CSV. Of a single file, a fifth of the
     rows becomes test data. Rows without a label are left out, unless the client has no labels at all.
-
-    Args:
-        options: of the node: ``label`` names the column of labels; ``unlabelled`` says that there are
-            none.
     """
     texts = [column.name for column in form.columns if column.kind in AS_TEXT]
     label = label_of(options)

@@ -228,7 +228,7 @@ class UndescribedNode:
 
 
 def _rows(work: Work, models: int) -> IntArray:
-    """Which of the sent models the work is on, as an engine is told it for one client."""
+    """Which of the sent models the work is on, as an engine needs it for one client."""
     match work:
         case Train(own_model=None, mixture=None, choose=None) | Score(served_by=Train()):
             return np.zeros(1, np.int64)

@@ -34,12 +34,7 @@ _ORDERED = re.compile(r"\border\s+by\b", re.IGNORECASE)
 
 
 def is_database(source: str) -> bool:
-    """Whether the ``data`` of a node are the URL of a database.
-
-    Example:
-        >>> is_database("postgresql+psycopg://reader@db/clinic"), is_database("/srv/patients")
-        (True, False)
-    """
+    """Whether the ``data`` of a node are the URL of a database."""
     return "://" in source
 
 
@@ -50,7 +45,6 @@ def read_node_data(
     ``None`` for the labels and for the test samples.
 
     Args:
-        options: of the node: ``data``, and what belongs to it, as ``docs/deploy.md`` lists them.
         classes: names of the classes, for labels that are text, and for the folders of images;
             ``None`` where they are not known: labels stay as they are.
         features: the columns of inputs, in the order that all nodes have; ``None`` where the server was
@@ -68,12 +62,7 @@ def read_node_data(
 
 
 def places(labels: Sequence[Any] | NDArray[Any], classes: Sequence[str]) -> NDArray[np.int64]:
-    """The places of labels among the names of the classes, int64 ``[n]``.
-
-    Example:
-        >>> places(["ill", "healthy"], ("healthy", "ill"))
-        array([1, 0])
-    """
+    """The places of labels among the names of the classes, int64 ``[n]``."""
     names = [text_of(label) for label in labels]
     unknown = sorted(set(names) - set(classes))
     if unknown:
@@ -90,9 +79,6 @@ def read_query(options: Mapping[str, Any]) -> Rows:
 
     The query has to say ``ORDER BY``: a fifth of the rows is test data, and which rows these are
     follows from their order.
-
-    Args:
-        options: of the node: ``data``, a URL as SQLAlchemy has them, and ``query``.
     """
     query = str(options.get("query", ""))
     url = str(options["data"])

@@ -41,12 +41,7 @@ from coterie.terminal import duration, visible
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A client's machine.
-
-    Args:
-        server: ``host:port`` where nodes connect.
-        options: of the node, as ``docs/deploy.md`` lists them, but for its name.
-    """
+    """A client's machine; ``server`` is the ``host:port`` where nodes connect."""
 
     server: str
     certificates: Path
@@ -173,9 +168,7 @@ class NodeWatch:
     """Reads the lines of a SuperNode, and notes and says what changes.
 
     Args:
-        folder: of its site.
-        joined: whether the server ever let the node in.
-        told: whether its site knows that it is not let in.
+        reported: whether its site knows that it is not let in.
         last: the line that says why the process ended, or else the last one.
     """
 
@@ -184,7 +177,7 @@ class NodeWatch:
     folder: Path
     joined: bool = False
     state: str = ""
-    told: bool = False
+    reported: bool = False
     last: str = ""
 
     @property
@@ -214,7 +207,7 @@ class NodeWatch:
             self.last = line[-200:]
         if _CONNECTED in line:
             (self.folder / JOINED).touch()
-            self.told = False
+            self.reported = False
             self._change(CONNECTED, f"joined as {self.name}; waiting for work")
         elif _UNKNOWN_KEY in line:
             self.note(NOT_LET_IN if self.joined else NOT_ADDED)
@@ -234,7 +227,7 @@ class NodeWatch:
 
 # --- the node itself ------------------------------------------------------------------------------
 
-# A node that was not added yet waits for that; one that was killed counts as connected for about a
+# A node that was not added yet waits for that; a killed node counts as connected for about a
 # minute, and so long no other process of it is let in.
 AGAIN = 10.0  # seconds before a node that was not let in tries again
 LARGEST = 10_000_000  # bytes of a log, of which the three before it are kept
@@ -243,10 +236,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def log_line(line: str, as_json: bool, now: float | None = None) -> str:
-    """A line as the log of a node holds it.
-
-    Args:
-        now: seconds since 1970; default the present.
+    """A line as the log of a node holds it, at ``now`` in seconds since 1970.
 
     Example:
         >>> log_line("connected", False, now=0.0)
@@ -286,9 +276,9 @@ def run_node(site: Site, say: Callable[[str], None], as_json: bool = False) -> N
             if not watch.refused:
                 raise RemoteError(f"the node ended with {code}: {watch.last}")
             # Said once: a site may wait for days.
-            if not watch.told:
+            if not watch.reported:
                 say(_not_let_in(site, watch.state))
-                watch.told = True
+                watch.reported = True
             time.sleep(AGAIN)
 
 

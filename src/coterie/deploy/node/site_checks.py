@@ -51,12 +51,7 @@ class ServerAnswer:
 
 
 def split_address(server: str) -> tuple[str, int]:
-    """Host and port.
-
-    Example:
-        >>> split_address("fl.example.org:18001")
-        ('fl.example.org', 18001)
-    """
+    """Host and port of ``host:port``."""
     host, _, port = server.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         what = f"no address, got {server!r}"

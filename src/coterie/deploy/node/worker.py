@@ -1,5 +1,5 @@
-"""The worker of a node: a process beside the SuperNode that stays from message to message, with its
-imports, its data and its compiled code."""
+"""The worker of a node: a process next to the SuperNode that stays from message to message, with
+its imports, its data and its compiled code."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ Handle = Callable[[Mapping[str, Any], bytes], tuple[Mapping[str, Any], bytes]]
 
 @dataclass(slots=True)
 class NodeWorker:
-    """Does one message after another until its node ends, nobody asks any more, or it is too large.
+    """Handles one message after another until its node ends, no message comes any more, or it is
+    too large.
 
     Args:
         memory: bytes that it may hold after a message.
@@ -115,11 +116,8 @@ def _ends_with(connection: Connection) -> Iterator[None]:
 
 
 def end_with(node: ProcessId, file: Path) -> None:
-    """End this process as soon as another one ends.
-
-    Args:
-        file: the socket, which is removed then: no later process has one of this name.
-    """
+    """End this process as soon as another one ends, and remove its socket: no later process has one
+    of this name."""
 
     def watch() -> None:
         with suppress(psutil.Error):

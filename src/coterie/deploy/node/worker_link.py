@@ -1,9 +1,9 @@
 """The worker of a node, as the process that Flower starts for each message sees it: found, or
 started, and asked.
 
-Importing PyTorch takes longer than most work. So the first message of a node starts a process beside
-it that stays, and the processes of later messages hand their work to it. They import neither PyTorch
-nor Numba, and so does this module.
+Importing PyTorch takes longer than most work. So the first message of a node starts a process next
+to it that stays, and the processes of later messages hand their work to it. They import neither
+PyTorch nor Numba, and so does this module.
 """
 
 from __future__ import annotations
@@ -88,13 +88,8 @@ class WorkerPlace:
 
 
 def find_place(options: Mapping[str, Any], command: str) -> WorkerPlace | None:
-    """Where the worker of this process's node is to be; ``None`` where there is to be none: switched
-    off, not under a node, not on Linux, or no folder that is this user's alone.
-
-    Args:
-        options: of the node: ``worker``, whether there is one, and ``worker_memory``; by default
-            ``COTERIE_WORKER`` and ``COTERIE_WORKER_MEMORY`` of the environment say so.
-    """
+    """Where the worker of this process's node is to be; ``None`` if it is switched off, not under a
+    node, not on Linux, or no folder is this user's alone."""
     on = options.get("worker", os.environ.get("COTERIE_WORKER", "1"))
     if sys.platform != "linux" or str(on).lower() in ("0", "false", "no"):
         return None
@@ -139,9 +134,9 @@ def ask_worker(
                 send(connection, head, body)
                 taken, _ = receive(connection)
             except (EOFError, OSError):
-                # It ended before it took the work, as one that was idle too long.
+                # It ended before it took the work, such as after being idle too long.
                 continue
-            # One that was started for another app or version lets the next be started.
+            # A worker that was started for another app or version lets the next be started.
             if not taken.get("taken"):
                 continue
             try:

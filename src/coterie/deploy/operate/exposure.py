@@ -141,11 +141,7 @@ def _failed(what: str, message: str) -> Attempt:
 
 
 def try_as_stranger(superlink: str, certificates: Path) -> list[Attempt]:
-    """Try what must not work for a stranger at the address of a federation, and take back what worked.
-
-    Args:
-        superlink: ``host:port`` where nodes connect.
-    """
+    """Try at a federation's address what must not work for a stranger, and undo what worked."""
     host, _, port = superlink.rpartition(":")
     if not host or not port.isdigit():
         expected = "host:port, as fl.example.org:18001"
@@ -176,5 +172,6 @@ def refuse_exposed(superlink: str, attempts: list[Attempt]) -> None:
         raise ExposedError(f"{superlink}: {what}; expected a proxy that passes /v1/fleet/ alone")
     unknown = [attempt.what for attempt in attempts if attempt.worked is None]
     if unknown:
-        what = f"not known what strangers can do: nobody refused to {', '.join(unknown)}"
+        asked = ", ".join(unknown)
+        what = f"not known what strangers can do: no server answered when asked to {asked}"
         raise RemoteError(f"{superlink}: {what}; start the server, and try again")

@@ -31,11 +31,9 @@ LOCAL_TABLES = ("engine", "folder")  # of a simulation; nodes have no use for th
 def init(
     folder: Path, config_file: Path, clients: int | None = None, hosts: Sequence[str] = ()
 ) -> list[Path]:
-    """Write the folder; returns what was written.
+    """Write the folder for a configuration; returns what was written.
 
     Args:
-        config_file: a configuration. Its data say shape and classes, and for a trial who holds
-            what.
         clients: the most that take part; default those of the partition, else as many as a round
             asks.
         hosts: by which nodes reach the server, besides localhost.

@@ -40,12 +40,11 @@ _LOOK = 0.5  # seconds between two looks at the processes
 
 @dataclass(slots=True)
 class LocalFederation:
-    """The processes of a federation on this machine.
+    """The processes of a federation on this machine; ``None`` for one that is down, and for nginx
+    where it is not installed.
 
     Args:
         node_port: where nodes connect: nginx's, or the SuperLink's where there is no nginx.
-        superlink: its process; ``None`` while it is down.
-        proxy: nginx; ``None`` while it is down, and where it is not installed.
     """
 
     folder: Path
@@ -217,11 +216,6 @@ def local_federation(folder: Path, clients: int, unlabelled: int = 0) -> Iterato
 
 
 def client_names(clients: int) -> list[str]:
-    """``client-00``, ``client-01``, ...: sorted by name they are in the order of their shares.
-
-    Example:
-        >>> client_names(2)
-        ['client-00', 'client-01']
-    """
+    """``client-00``, ``client-01``, ...: sorted by name they are in the order of their shares."""
     width = max(2, len(str(clients - 1)))
     return [f"client-{i:0{width}d}" for i in range(clients)]

@@ -42,8 +42,8 @@ class FederationCard:
             card = json.loads(text)
             form = None
             if "shape" in card:
-                told = {name: card[name] for name in _FORM}
-                form = DeploymentSettings.of({"clients": 1, **told}, "the server's data").form
+                reported = {name: card[name] for name in _FORM}
+                form = DeploymentSettings.of({"clients": 1, **reported}, "the server's data").form
             return cls(str(card["coterie"]), str(card["flower"]), form)
         except (ValueError, TypeError, KeyError, RecursionError, ConfigError):
             what = f"no description of a federation, got {text[:60]!r}"
@@ -130,9 +130,7 @@ def nginx_text(
 
     Args:
         listen: the port, or ``address:port``, where nodes connect.
-        keys: where the certificates are; ends in a slash.
         state: begins the names of the files that nginx writes.
-        home: where the description of the federation is.
     """
     values = {
         "listen": listen,

@@ -56,9 +56,7 @@ def check_server(folder: Path) -> tuple[DeploymentSettings, str]:
 
 def serve_until_end(folder: Path) -> None:
     """Run SuperLink and nginx until a signal comes, or one of them ends, which ends the other.
-
-    What they print goes to the output of this command.
-    """
+    Their output is that of this command."""
     folder = folder.resolve()
     settings, nginx = check_server(folder)
     control = control_port(settings)
@@ -103,7 +101,7 @@ def require_listening(folder: Path) -> None:
     require_up(folder, settings)
     port = node_port(folder, settings)
     if not listens(port):
-        raise RemoteError(f"{folder}: nginx is down: nobody listens on port {port}")
+        raise RemoteError(f"{folder}: nginx is down: no process listens on port {port}")
     say(f"up: nodes connect to port {port}")
 
 
@@ -134,7 +132,7 @@ def _show_nodes(folder: Path) -> None:
     rows = []
     for node in nodes:
         number = str(node.get("node-id", ""))
-        # One that was added by other means has no name here.
+        # A node that was added by other means has no name here.
         name, key = names.get(number, (f"node {number}", ""))
         state = str(node.get("status", ""))
         since = str(node.get(f"{'online' if state == 'online' else 'offline'}-at", ""))

@@ -100,12 +100,8 @@ def log_lines(home: Path, run: int) -> Generator[str | None, None, None]:
 
 @dataclass(slots=True)
 class Events:
-    """The events in a run's log, each once, until the run is over.
-
-    Args:
-        heard: when the SuperLink last answered, in seconds of the monotonic clock.
-        unanswered: how often in a row it did not answer.
-    """
+    """The events in a run's log, each once, until the run is over; times are of the monotonic
+    clock."""
 
     home: Path
     run: int
@@ -148,7 +144,7 @@ class Events:
             event = self._parse(line)
             if event is not None:
                 # Only an event is a sign of life: Flower's command prints lines of its own, even
-                # where nobody answers it.
+                # where no user answers it.
                 self.heard = time.monotonic()
                 yield event
 

@@ -43,7 +43,6 @@ def supernode_command(
     """A SuperNode, see ``coterie.deploy.processes.supernode``.
 
     Args:
-        port: of this machine, for the node's own processes.
         node_config: what its client needs: pairs ``key="value"``, or the path of a TOML file.
     """
     options = {
@@ -86,11 +85,11 @@ def require_flower() -> None:
 
 
 def find_command(name: str) -> str:
-    """The path of one of Flower's commands: beside this Python, or where the shell finds it."""
+    """The path of one of Flower's commands: next to this Python, or where the shell finds it."""
     # First the Flower that was installed with this Coterie; the path may name another one.
-    beside = Path(sys.executable).parent / name
-    if beside.is_file():
-        return str(beside)
+    installed = Path(sys.executable).parent / name
+    if installed.is_file():
+        return str(installed)
     found = shutil.which(name)
     if found is None:
         what = f"no command {name} on the path"

@@ -35,11 +35,8 @@ _SAME_BIRTH = 2.0  # seconds
 
 
 class ProcessId(NamedTuple):
-    """A process, told from a later one with the same number by its time of birth.
-
-    Args:
-        born: in seconds since 1970.
-    """
+    """A process, distinguished from a later one with the same number by when it was born, in
+    seconds since 1970."""
 
     pid: int
     born: float
@@ -64,10 +61,8 @@ def is_running(process: ProcessId) -> bool:
 def start(arguments: Sequence[str], env: dict[str, str], out: Path | int | None) -> Popen:
     """Start one of Flower's commands in the background, as the leader of its own session.
 
-    Linux ends the process with the *thread* that starts it, so that has to be one that lasts.
-
-    Args:
-        out: where its output goes: a log, ``subprocess.PIPE``, or ``None`` for that of this process.
+    Linux ends the process with the *thread* that starts it, so start it from a lasting thread.
+    Output goes to ``out``: a log, ``subprocess.PIPE``, or ``None`` for that of this process.
     """
     if isinstance(out, Path):
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -106,7 +101,7 @@ def free_ports(count: int) -> list[int]:
     """Ports of this machine that no process listens on, and that were not given lately.
 
     A process takes its port seconds after it is chosen. So the port is none of those that systems
-    usually give to outgoing connections meanwhile, and this process gives it once.
+    usually give to outgoing connections in the meantime, and this process gives it once.
     """
     found: list[int] = []
     candidates = sorted(set(_PORTS) - set(_given))
@@ -135,11 +130,8 @@ def listens(port: int) -> bool:
 def wait_for_port(
     port: int, name: str, process: Popen, log: Path | None, longest: float = 90.0
 ) -> None:
-    """Wait until a process listens on a port, for ``longest`` seconds.
-
-    Args:
-        log: what it writes; ``None``: on the output of this command.
-    """
+    """Wait until a process listens on a port, for ``longest`` seconds; it writes to ``log``, or to
+    the output of this command."""
     end = time.monotonic() + longest
     while not listens(port):
         refuse_end(name, process, log)

@@ -1,1 +1,1 @@
-"""The app beside the SuperLink: the rounds of a simulation, with real clients."""
+"""The app next to the SuperLink: the rounds of a simulation, with real clients."""

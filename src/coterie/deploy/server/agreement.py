@@ -1,7 +1,7 @@
 """What a server and its clients agree on before the rounds: the network, and what becomes of the
 columns of tables.
 
-Each client reports sums of its own training rows, and all are told what follows from the totals; no
+Each client reports sums of its own training rows, and all receive what follows from the totals; no
 row leaves a client.
 """
 
@@ -132,12 +132,12 @@ def usual_reports(columns: Sequence[Column], reports: FloatArray) -> BoolArray:
 
 
 def description_text(encoder: Encoder) -> str:
-    """What clients are told of the columns, as JSON."""
+    """What clients receive about the columns, as JSON."""
     return json.dumps(encoder.record())
 
 
 def read_description(folder: RunFolder) -> Encoder | None:
-    """What the run's clients were told of their columns; ``None`` before they were asked."""
+    """What the run's clients received about their columns; ``None`` before that."""
     data = folder.file(COLUMNS)
     if data is None:
         return None
@@ -195,7 +195,7 @@ def agree(engine: FlowerEngine, federation: FederationSpec) -> None:
     model = signature(Layout.of(module), frozen_digest(module))
     identity = replace(engine.terms.identity, model=model, shape=federation.form.shape)
     engine.agree(replace(engine.terms, identity=identity, local=federation.local))
-    # Also where nobody has come yet: commands that read the folder look for the files.
+    # Also where no client has come yet: commands that read the folder look for the files.
     engine.register.joined(engine.register.names)
 
 

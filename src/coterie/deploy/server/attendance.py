@@ -159,7 +159,7 @@ class Attendance:
     ) -> FederationSnapshot:
         """The federation in this round. See ``coterie.data.shifts.Shift``."""
         before = self.last
-        # Nobody joins the first round: whoever is there by then belongs to the beginning.
+        # No client joins in the first round: whoever is there by then belongs to the beginning.
         if before is None:
             before = self.engine.register.present
         self.gather(round)

@@ -62,14 +62,11 @@ NODES_KNOW_THE_SEED = (
 
 @dataclass(slots=True)
 class Releases:
-    """The file ``releases.json`` of a run.
+    """The file ``releases.json`` of a run: the rounds that were released, in order.
 
-    A round is written down when its models have moved, before any client is sent them. If the server
-    is killed between that and its checkpoint, the round is done again with other noise, and both
-    count.
-
-    Args:
-        rounds: that were released, in order; one that was done twice stands there twice.
+    A round is written down when its models have moved, before any client is sent them. If the
+    server is killed between that and its checkpoint, the round is done again with other noise, and
+    both count: the round is listed twice.
     """
 
     folder: RunFolder

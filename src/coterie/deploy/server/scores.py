@@ -25,12 +25,8 @@ COLUMN = "client_scores"
 
 @dataclass(frozen=True, slots=True)
 class SameClients:
-    """What the same clients reached in each round.
-
-    Args:
-        values: number of the round -> the mean of their headlines, weighted by their test samples. Of
-            an accuracy that is the accuracy over all their samples.
-    """
+    """What the same clients reached in each round: the mean of their headlines, weighted by their
+    test samples. Of an accuracy that is the accuracy over all their samples."""
 
     clients: int
     away: bool  # whether some other client was scored in some round

@@ -46,11 +46,8 @@ from coterie.runs.spec import RunSpec
 
 
 def serve(grid: Any, values: Mapping[str, Any], write_event: WriteEvent) -> dict[str, Any]:
-    """Run the rounds that are left on the clients of a grid; returns the summary.
-
-    Args:
-        values: see `ServerInput.of`.
-    """
+    """Run the rounds that are left on the clients of a grid; returns the summary. `ServerInput.of`
+    reads ``values``."""
     server = ServerInput.of(values)
     folder = _open_folder(server)
     with folder.locked():
@@ -87,7 +84,7 @@ def _serve_rounds(
     # Before the wait, too: a budget that would be exceeded is refused at once.
     private = private_deployment(configured_spec(federation, settings), config, folder, start)
 
-    # Step 2: enough clients. The user is told first that the run began, since the wait may be long.
+    # Step 2: enough clients. Say first that the run began, since the wait may be long.
     _announce_start(write_event, folder, config, federation, start)
     # The first models may need clients, so some have to be there before the first round.
     attendance.gather(start)
@@ -200,7 +197,7 @@ def _make_clients(
     shape = ModelShape.of(federation.task, federation.classes, federation.form.shape, layout)
     return Clients(
         engine,
-        # A simulation caps claims at what its largest client holds; here nobody knows that.
+        # A simulation caps claims at what its largest client holds; here it is unknown.
         ReplyValidator(cap=settings.most_samples, task=task),
         shape,
         drift_reports=engine,

@@ -28,11 +28,7 @@ SAME = "#6b7682"  # of the curve of the same clients, which is no group's
 
 @dataclass(frozen=True, slots=True)
 class StatusCurve:
-    """A line of the chart.
-
-    Args:
-        points: ``round,value`` pairs; the value is negative, since what SVG draws grows downwards.
-    """
+    """A line of the chart: ``round,value`` pairs, values negative since SVG draws downwards."""
 
     name: str
     colour: str
@@ -46,12 +42,8 @@ class StatusCurve:
 
 @dataclass(frozen=True, slots=True)
 class StatusChart:
-    """The headline metric over rounds.
-
-    Args:
-        curves: one for each group, and one for the same clients where some were away.
-        box: of the curves, as SVG has it: left, top, width, height.
-    """
+    """The headline metric over rounds: a curve for each group, and one for the same clients where
+    some were away, in a ``box`` of left, top, width and height."""
 
     title: str
     curves: Sequence[StatusCurve]
@@ -63,13 +55,10 @@ class StatusChart:
 
 
 def status_page(status: FederationStatus, refresh: int = REFRESH) -> str:
-    """The page as HTML.
+    """The page as HTML, which a browser asks for again after ``refresh`` seconds; 0: never.
 
-    Names of clients, groups and reasons come from elsewhere: all are escaped, and the page's content
-    security policy allows no script at all.
-
-    Args:
-        refresh: seconds after which a browser asks again; 0: never.
+    Names of clients, groups and reasons come from elsewhere: all are escaped, and the page's
+    content security policy allows no script at all.
     """
     style = page_style()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -181,7 +170,7 @@ def metrics_text(status: FederationStatus) -> str:
         title = state.headline.title
         groups = dict(enumerate(row.get(state.headline.keys.groups) or []))
         metric("headline", "gauge", f"{title} of the last scored round.", groups, "group")
-        # By client, since a mean over them rises when one that is served badly is away.
+        # By client, since a mean over them rises when a badly served client is away.
         own = {name: value for name, (value, _) in (row.get(COLUMN) or {}).items()}
         metric("client_headline", "gauge", f"{title} of each client there.", own, "client")
     return "\n".join(lines) + "\n"
@@ -238,11 +227,7 @@ class StatusHandler(BaseHTTPRequestHandler):
 
 
 class StatusServer(ThreadingHTTPServer):
-    """Serves the state of a federation on this machine.
-
-    Args:
-        port: of this machine; 0: any that is free.
-    """
+    """Serves the state of a federation on a port of this machine; 0: any that is free."""
 
     daemon_threads = True
 

@@ -24,12 +24,8 @@ from coterie.terminal import amount, counted, duration
 
 @dataclass(frozen=True, slots=True)
 class FederationStatus:
-    """What is known of a run on real clients.
-
-    Args:
-        live: what its process noted; empty where it noted nothing.
-        groups: of each client, -1 for none; empty where it is unknown.
-    """
+    """What is known of a run on real clients; a field is empty where it is not known, and a group
+    is -1 for none."""
 
     state: RunState
     live: Mapping[str, Any]
@@ -129,12 +125,7 @@ class FederationStatus:
 
 
 def work_name(kind: str) -> str:
-    """What clients were asked to do.
-
-    Example:
-        >>> work_name("train")
-        'training'
-    """
+    """What clients were asked to do."""
     # One kind of message asks for a statistic, and brings a model to a client without labels.
     names = {
         "train": "training",

@@ -111,7 +111,7 @@ def _rounds(status: FederationStatus) -> StatusTable:
     # Runs that score a sample of their clients have no scores of single ones.
     if same.values:
         same_ones = counted(same.clients, "client")
-        note += f" Beside it is the mean of the {same_ones} in all rounds, by their samples."
+        note += f" Next to it is the mean of the {same_ones} in all rounds, by their samples."
     headings = (
         *("round", title, "of the same clients", f"{title} by group", "clients by group"),
         *("replies", "not taken", "to clients", "by clients", "time"),

@@ -41,7 +41,6 @@ class FlowerEngine:
     Args:
         names: of the clients met before, in the order of their numbers.
         joined: called with all names before a new number is used.
-        observer: receives what is sent and what comes; ``None``: there is none.
     """
 
     def __init__(
@@ -207,12 +206,10 @@ class FlowerEngine:
     def _read(
         self, requests: Sequence[OutgoingRequest], client: int, arrival: Arrival, *, last: bool
     ) -> list[OutgoingRequest]:
-        """Take a client's answers to its requests; returns those for which it lacked a model.
+        """Read a client's answers to its requests; returns those for which it lacked a model,
+        unless this is the ``last`` try.
 
         Whatever a client sent, this does not raise: what is no reply is counted.
-
-        Args:
-            last: whether a model that it lacks is a failure.
         """
         if arrival.failure == "missing" and not last:
             return list(requests)
@@ -306,7 +303,7 @@ class FlowerEngine:
 
 
 def open_inbox(grid: Grid) -> Inbox:
-    """The inbox of a grid: one that limits replies where the grid allows it."""
+    """The inbox of a grid, which limits replies where the grid allows it."""
     try:
         from coterie.engines.flower.http_inbox import HttpInbox
     except ImportError:  # a version of Flower with other internals

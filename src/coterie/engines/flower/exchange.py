@@ -23,22 +23,13 @@ class ExchangeObserver(Protocol):
     def sent(
         self, kind: str, round: int, ttl: float, sending: float, clients: Mapping[str, str]
     ) -> None:
-        """Requests were sent.
-
-        Args:
-            ttl: seconds that clients have for an answer.
-            sending: seconds that it took to send them.
-            clients: message -> the name of its client.
-        """
+        """Requests were sent; clients have ``ttl`` seconds for an answer, sending took ``sending``
+        seconds, and ``clients`` are names by message."""
         ...
 
     def arrived(self, failures: Mapping[str, str | None], reading: float) -> None:
-        """Replies came.
-
-        Args:
-            failures: message -> why it is no reply; ``None``: it is one.
-            reading: seconds that it took to read them.
-        """
+        """Replies came, and were read in ``reading`` seconds; ``failures`` are by message, ``None``
+        for a reply."""
         ...
 
     def dropped(self, messages: Collection[str], why: str) -> None:
@@ -61,11 +52,8 @@ class Unobserved:
 
 @dataclass(slots=True)
 class FirstReplies:
-    """The first replies of clients that were asked to train, and all of the others.
-
-    Args:
-        wanted: how many of their replies are waited for; ``None``: all.
-    """
+    """The first ``wanted`` replies of clients that were asked to train (``None``: all), and all of
+    the others."""
 
     training: frozenset[int]
     wanted: int | None
@@ -88,7 +76,7 @@ class FirstReplies:
             return True
         if self.enough:
             return False
-        # In place of one that failed another is waited for.
+        # Wait for another reply in place of a failed one.
         if arrival.failure is None:
             self.replied.add(client)
         return True
@@ -110,13 +98,8 @@ def _trains(requests: Sequence[OutgoingRequest]) -> bool:
 
 @dataclass(slots=True)
 class LongWait:
-    """Says whom an exchange waits for, now and then.
-
-    Args:
-        end: when the exchange is closed, on the monotonic clock.
-        next: when there is something to say.
-        pause: seconds to the line after that.
-    """
+    """Says whom an exchange waits for, now and then; times are of the monotonic clock, in
+    seconds."""
 
     say: Callable[[str], None]
     round: int

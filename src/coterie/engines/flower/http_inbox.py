@@ -2,7 +2,8 @@
 
 Flower takes a message apart into objects, which it names by their digests. Its own
 ``grid.pull_messages`` fetches all objects of all replies, however many and however large, waits
-minutes for one that a node announced and never sent, and decodes all replies before it returns one.
+minutes for a reply that a node announced and never sent, and decodes all replies before it returns
+one.
 So this module uses what is underneath: the names of a message's objects come first, then each
 object by itself.
 """
@@ -62,12 +63,8 @@ class _SizeGuard:
 
 @dataclass(slots=True)
 class _Download:
-    """A reply that is being fetched.
-
-    Args:
-        message: the digest of the message itself.
-        missing: digests of the objects still to come.
-    """
+    """A reply that is being fetched, by digests: of the message itself, and of the objects still to
+    come."""
 
     message: str
     missing: list[str]
@@ -135,11 +132,8 @@ class HttpInbox:
         return arrivals
 
     def _fetch(self, download: _Download, limit: ReplyLimit) -> None:
-        """Fetch the objects that a node has sent by now.
-
-        Raises:
-            _RefusedError: if they are too large, or no longer there.
-        """
+        """Fetch the objects that a node has sent by now; refuses those that are too large, or no
+        longer there."""
         while download.missing:
             left = limit.size - download.size
             request = PullObjectRequest(
@@ -196,11 +190,8 @@ def _object_names(tree: Any, most: int) -> list[str] | None:
 
 
 def _decoded(download: _Download, limit: ReplyLimit) -> Message:
-    """The message that objects make.
-
-    Raises:
-        _RefusedError: if they make none, or a larger one than expected.
-    """
+    """The message that objects make; refuses those that make none, or a larger one than
+    expected."""
     try:
         _check_sizes(download.contents, limit)
         message = inflate_object_from_contents(download.message, download.contents)

@@ -61,7 +61,6 @@ class Arrival:
 
     Args:
         request: the message that was sent. Not what the reply says of itself.
-        message: the reply; ``None`` where it could not be read.
         failure: why it is no reply; ``None`` where it is one, see ``messages.failure_of``.
     """
 

@@ -47,12 +47,7 @@ FLOWER_ERRORS: Mapping[int, str] = {
 
 
 def part_name(record: str, number: int) -> str:
-    """The name of a record of one of several requests in a message.
-
-    Example:
-        >>> part_name(NOTE, 0), part_name(NOTE, 1)
-        ('coterie', 'coterie.1')
-    """
+    """The name of a record of one of several requests in a message."""
     if not number:
         return record
     return f"{record}.{number}"
@@ -76,16 +71,10 @@ def failure_of(message: Message) -> str | None:
 
 
 def read_array(data: bytes, most: int) -> NDArray[Any]:
-    """An array in NumPy's own format.
+    """An array in NumPy's own format; a ValueError if it is not one, or larger than ``most`` bytes.
 
     The bytes are a stranger's. ``numpy.load`` would unpickle objects, and trust a header that asks
     for more memory than there is: here the size is checked first, and the header against it.
-
-    Args:
-        most: bytes that are expected at most.
-
-    Raises:
-        ValueError: if it is none, or larger than expected.
     """
     if len(data) > most:
         raise ValueError("too large")
@@ -107,11 +96,8 @@ def read_array(data: bytes, most: int) -> NDArray[Any]:
 
 
 def run_name(content: RecordDict) -> str:
-    """The name of the run that a message belongs to.
-
-    Raises:
-        ConfigError: if the server speaks another protocol.
-    """
+    """The name of the run that a message belongs to; refuses a server that speaks another
+    protocol."""
     note = content.config_records[NOTE]
     if note["protocol"] != wire.PROTOCOL:
         raise ConfigError(
@@ -137,14 +123,8 @@ def read_request(
     sums: SumShapes,
     kept: Callable[[str], Tensor | None],
 ) -> wire.Request | None:
-    """What a client is asked; ``None`` if a model is neither in the message nor kept.
-
-    Args:
-        kept: a model that the client was sent before, by its digest; ``None`` where it has none.
-
-    Raises:
-        ValueError: if it is no request.
-    """
+    """What a client is asked; ``None`` if a model is neither in the message nor ``kept`` by its
+    digest. Anything else is a ValueError."""
     envelope = content.config_records[NOTE]
     note = content.config_records[part_name(NOTE, number)]
     sent = content.array_records
@@ -193,12 +173,8 @@ class Answered:
 
 
 def write_answers(answers: Sequence[Answered | str]) -> RecordDict:
-    """The reply with what the work asks for, and nothing more.
-
-    Args:
-        answers: to each request of a message, in their order; a word of ``wire.FAILURES`` where there is
-            none.
-    """
+    """The reply with what the work asks for, and nothing more: an answer to each request of a
+    message in order, or a word of ``wire.FAILURES``."""
     content: dict[str, ConfigRecord | ArrayRecord] = {}
     for number, answer in enumerate(answers):
         if isinstance(answer, str):

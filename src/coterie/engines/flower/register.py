@@ -29,11 +29,8 @@ class Terms:
     Args:
         identity: what a client must say of itself, but for its name.
         local: the training of the method, with what stays with its clients.
-        capacity: the most clients that ever take part, ``N``.
         server: a name of this process of the server.
         since: the first round of this process.
-        columns: what clients receive about the columns of their tables, as JSON; empty where they have
-            none, and before they were asked.
         wanted: replies to trainings after which an exchange waits no longer for the others; ``None``:
             it waits for all.
         least_poll: seconds between two polls for replies, at first.

@@ -26,7 +26,6 @@ class OutgoingRequest:
     """A request as parts of messages are made of it.
 
     Args:
-        text: the same, as it travels.
         wanted: client -> the digests of its models.
         records: digest -> the model, as it travels.
     """
@@ -74,10 +73,10 @@ class OutgoingRequest:
     def part(
         self, number: int, client: int, kept: set[str], envelope: Mapping[str, Any]
     ) -> dict[str, ArrayRecord | ConfigRecord]:
-        """The records of one client's message that this request is.
+        """The records of one client's message that this request is, without the models that the
+        client ``kept``.
 
         Args:
-            kept: digests of the models that the client was sent before and keeps.
             envelope: what the message says besides its requests; it is in the note of the first.
         """
         names = self.wanted[client]
@@ -141,13 +140,7 @@ def limit_of(requests: Sequence[OutgoingRequest]) -> ReplyLimit:
 
 @dataclass(frozen=True, slots=True)
 class PartAnswer:
-    """A client's answer to one request.
-
-    Args:
-        round: that it says it is of.
-        purpose: likewise.
-        sender: the client that it says it is of.
-    """
+    """A client's answer to one request; round, purpose and sender are those that it claims."""
 
     round: int
     purpose: str
@@ -159,11 +152,8 @@ class PartAnswer:
 def read_part(
     content: RecordDict, number: int, parts: int, request: OutgoingRequest
 ) -> PartAnswer | str:
-    """The answer to one request of a message, or a word of ``wire.FAILURES``.
-
-    Raises:
-        Exception: of any kind, for what is no answer.
-    """
+    """The answer to one request of a message, or a word of ``wire.FAILURES``. Raises an exception
+    of any kind for what is no answer."""
     note = content.config_records[part_name(NOTE, number)]
     failure = note.get("failed")
     if failure is not None:

@@ -47,18 +47,14 @@ _MOST_BYTES = 2**29  # of the updates of a block, and of the models that are sco
 class PoolEngine(SimulationEngine):
     """A pool of worker processes around a ``LocalRunner``.
 
+    With ``spawn``, which several threads need, a script needs an importable module and the usual
+    guard ``if __name__ == "__main__":``. Only a fork can map samples on disk.
+
     Args:
         round_timeout: seconds after which clients without an update are left out, ``None``: wait
             for all.
         retries: how often a client is run again after its worker died.
         start: how worker processes start, ``fork`` or ``spawn``; default what is safe here.
-
-    Raises:
-        ValueError: for a fork with several threads.
-        ConfigError: for samples on disk, which only a fork can map.
-
-    With ``spawn``, which several threads need, a script needs the usual ``if __name__ == "__main__":``
-    guard and an importable module.
     """
 
     def __init__(
@@ -252,15 +248,7 @@ class PoolEngine(SimulationEngine):
 
 
 def shared_out(sizes: IntArray, workers: int) -> IntArray:
-    """Clients shared out among workers, so that each has about as many samples.
-
-    Returns:
-        int64 ``[N]``, the worker of each client.
-
-    Example:
-        >>> shared_out(np.array([5, 1, 9, 4]), 2).tolist()
-        [1, 0, 0, 1]
-    """
+    """The worker of each client, int64 ``[N]``, so that each worker has about as many samples."""
     # The largest clients in turn, there and back: who gets the larger one of a pair gets the smaller one
     # of the next.
     largest_first = np.argsort(-sizes, kind="stable")

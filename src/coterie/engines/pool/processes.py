@@ -44,9 +44,8 @@ def start_method(threads: int = 1) -> str:
     """``fork`` where it is safe: on Linux with no accelerator, whose runtime does not survive it.
     Else ``spawn``.
 
-    Args:
-        threads: how many the training of one client uses. A fork has none of the threads of its
-            parent, but OpenMP believes that they are there, and waits for them.
+    A fork has none of the threads with which its parent trains a client, but OpenMP believes that
+    they are there, and waits for them.
     """
     if sys.platform == "linux" and threads == 1 and not torch.accelerator.is_available():
         return "fork"
@@ -84,22 +83,14 @@ class WorkerPool:
         return bool(self.processes)
 
     def fits(self, models: int, tasks: int, width: int) -> bool:
-        """Whether processes run whose shared memory has room for so many models and tasks.
-
-        Args:
-            width: values of a model, and of what its client has of its own.
-        """
+        """Whether processes run whose shared memory has room for so many models and tasks, each of
+        ``width`` values with what its client has of its own."""
         room = models <= self._models and tasks <= self._tasks and width <= self._width
         return self.running and room
 
     def start(self, runner: LocalRunner, models: int, tasks: int, width: int) -> None:
         """Start processes with room for at least so many models and tasks, in place of those that
-        run; the arguments are those of `fits`.
-
-        Raises:
-            ConfigError: if no process begins to work because of what the user's code is, or shared
-                memory has no room for the models.
-        """
+        run; the arguments are those of `fits`."""
         self.close()
         # Room never shrinks: a request as large as an earlier one must not restart the workers.
         self._models = max(models, self._models, _LEAST_MODELS)
@@ -161,7 +152,7 @@ class WorkerPool:
 
     def _send(self, packed: bytes) -> None:
         for pipe in self._pipes:
-            # Of one that has ended we hear below.
+            # A worker that has ended is noticed below.
             with suppress(BrokenPipeError, ConnectionResetError):
                 pipe.send_bytes(packed)
 
@@ -178,7 +169,7 @@ class WorkerPool:
                     with suppress(EOFError, OSError):
                         pipe.recv()
                         heard += 1
-                # Of one that died at its start the next job tells.
+                # The next job notices a worker that died at its start.
                 elif process.sentinel not in ready:
                     continue
                 del silent[pipe]
@@ -209,17 +200,9 @@ class WorkerPool:
         self.done: NDArray[np.uint8] = self._shared.done.numpy()
 
     def train(self, job: PoolJob, tasks: Sequence[int], end: float | None) -> bool:
-        """Hand out tasks and wait until all are done.
-
-        Args:
-            tasks: places in ``job.ids``, in the order in which workers take them.
-
-        Returns:
-            ``False`` if a worker died or the time is over; ``done`` says what came before.
-
-        Raises:
-            ClientError: if a client's own code failed; the processes are ended.
-        """
+        """Hand out tasks, places in ``job.ids``, in their order, and wait until all are done; false
+        if a worker died or the time is over, and ``done`` says what came before. If a client's own
+        code failed, the processes are ended."""
         self.done[: len(tasks)] = 0
         # An end mark for each worker, behind all tasks. They fit the pipe (64 KiB), so that this
         # write does not wait for workers that wait for their job.
@@ -237,11 +220,7 @@ class WorkerPool:
 
     def ask(self, jobs: Sequence[PoolJob | PartJob], end: float | None) -> list[Any] | None:
         """A job for each worker, and what they answer; ``None`` if a worker died or the time is
-        over. After a `Failure` the other answers are not waited for.
-
-        Raises:
-            ConfigError: for a job that cannot be sent to another process.
-        """
+        over. After a `Failure` the other answers are not waited for."""
         self._wake_apart()
         try:
             for pipe, job in zip(self._pipes, jobs, strict=True):

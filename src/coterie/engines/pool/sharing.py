@@ -51,16 +51,7 @@ class _Unpacker(pickle.Unpickler):
 
 
 def pack_arguments(value: Any) -> tuple[bytes, list[Tensor]]:
-    """A value as bytes, and the large tensors in it.
-
-    Example:
-        >>> import torch
-        >>> packed, tensors = pack_arguments({"small": torch.ones(2), "large": torch.ones(2**20)})
-        >>> len(packed) < 2**20, [len(tensor) for tensor in tensors]
-        (True, [1048576])
-        >>> unpack_arguments(packed, tensors)["small"].tolist()
-        [1.0, 1.0]
-    """
+    """A value as bytes, and the large tensors in it."""
     file = io.BytesIO()
     packer = _Packer(file)
     packer.dump(value)
@@ -79,7 +70,6 @@ class Shared:
         starts: float32 ``[rows, width]``, the models that clients start from; the memory may be
             wider than a job needs.
         deltas: float32 ``[tasks, width]``, their updates.
-        sizes_and_losses: float64 ``[tasks, 2]``.
         done: uint8 ``[tasks]``, 1 where a task is done: written last, so that what a killed worker
             left half done does not count.
     """
@@ -91,14 +81,7 @@ class Shared:
 
 
 def share(models: int, tasks: int, width: int, *, fork: bool) -> Shared:
-    """New memory, all zero.
-
-    Args:
-        fork: whether workers inherit it; others are sent it.
-
-    Raises:
-        ConfigError: if the system has no room for it.
-    """
+    """New memory, all zero; with ``fork`` workers inherit it, others are sent it."""
     # Whole lines of the cache, so that every model begins one.
     values = CACHE_LINE // torch.float32.itemsize
     row = math.ceil(width / values) * values

@@ -35,7 +35,6 @@ class PoolJob:
         work: training, of which each worker takes the next task that is left, or scoring, of
             clients that are this worker's alone.
         rows: int64 ``[n]`` or ``[n, r]``, their models among the shared ones.
-        width: values of a model, and of what its client has of its own behind it.
         moves: what changed hands since the worker's last job.
     """
 
@@ -49,11 +48,8 @@ class PoolJob:
 
 @dataclass(frozen=True, slots=True)
 class PartJob:
-    """A part of what the network is to score, for a worker.
-
-    Args:
-        clients: int64 ``[n]`` each, who is scored on the first of the shared models, the second...
-    """
+    """A part of what the network is to score, for a worker: the clients, int64 ``[n]`` each, that
+    are scored on the first of the shared models, the second, ..."""
 
     work: Score
     clients: Sequence[IntArray]
@@ -73,11 +69,8 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class WorkerEquipment:
-    """What a worker needs for all its jobs.
-
-    Args:
-        threads: how many the training of one client uses. Workers score on one.
-    """
+    """What a worker needs for all its jobs. One client trains on ``threads`` threads; scores take
+    one."""
 
     runner: LocalRunner
     shared: Shared
@@ -99,7 +92,7 @@ def work_until_the_end(
         tasks: from which all workers read the numbers of tasks.
         pipe: to the parent: jobs come, answers go.
         inherited: ends of pipes that a fork copied into this process. They are closed: as long as
-            one process holds an end open, nobody sees that the pipe was closed.
+            one process holds an end open, no reader sees that the pipe was closed.
     """
     for end in inherited:
         end.close()

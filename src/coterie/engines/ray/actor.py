@@ -44,10 +44,7 @@ class ActorJob:
     """A call: who trains what, on which samples.
 
     Args:
-        which: int64 ``[n]``, the row of the models that each one gets.
         places: of each client its shard and its rows there, or the rows in the actor's own samples.
-        fresh: names of the shards that come with the call, and are kept.
-        stale: names of those to forget.
         pieces: in how many values the updates go back besides the first one, 0: as part of it.
     """
 
@@ -63,12 +60,8 @@ class ActorJob:
 
 @dataclass(frozen=True, slots=True)
 class ScoreJob:
-    """A call: which samples to score, and under which models.
-
-    Args:
-        which: the models, as rows of those that are sent.
-        rows: int64 each, the samples of each model, as rows of those that are sent.
-    """
+    """A call to score the samples ``rows`` under the models ``which``, both rows of what is
+    sent."""
 
     work: Score
     which: tuple[int, ...]
@@ -82,7 +75,6 @@ class ActorOptions:
     Args:
         load: reads all samples ``[S, ...]`` on the actor's node; ``None``: they are sent in shards.
         device: of a ``vmap`` actor, ``auto``: the GPU that Ray gives it.
-        memory: of a ``vmap`` actor, GiB.
         threads: how many the training of one client uses; an actor asks for as many cores.
     """
 
@@ -105,7 +97,7 @@ class Equipment:
 
 
 def samples_fingerprint(x: Tensor) -> str:
-    """The shape and a hash of samples, to tell whether a node reads the same ones.
+    """The shape and a hash of samples, which show whether a node reads the same ones.
 
     Example:
         >>> samples_fingerprint(torch.zeros(2, 3)) == samples_fingerprint(torch.zeros(3, 2))

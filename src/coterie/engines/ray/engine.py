@@ -44,11 +44,8 @@ _DEEP = 2  # calls an actor has at hand, so that it need not wait for the next
 
 @dataclass(slots=True)
 class Pace:
-    """How long a step takes an actor, measured in the round before.
-
-    Args:
-        seconds_per_step: infinite as long as nothing was measured.
-    """
+    """How long a step takes an actor, measured in the round before; infinite as long as nothing was
+    measured."""
 
     seconds_per_step: float = math.inf
 
@@ -69,19 +66,13 @@ class Pace:
 
 
 def cut(steps: IntArray, actors: int, parts: int, pace: Pace) -> list[IntArray]:
-    """The calls of a round, the longest clients first, each with a part of the steps left by then.
+    """The calls of a round, as places in ``steps``, the longest clients first. Each has one of
+    ``parts`` of the steps left by then.
 
     A call costs milliseconds, ten and more where updates go through the object store. So each has
     work for several times that, and calls get shorter towards the end, so that actors end together.
     Where a round is short, an even share of the steps for each actor is better than a choice at the
     end.
-
-    Args:
-        steps: int64 ``[n]``, SGD steps of each client.
-        parts: a call has ``1 / parts`` of the steps that are left.
-
-    Returns:
-        the clients of each call, as places in ``steps``.
 
     Example:
         >>> [call.tolist() for call in cut(np.array([4, 1, 2, 1]), 1, 2, Pace())]
@@ -125,7 +116,6 @@ class TrainRequest:
     """A request to train, as calls are made of it.
 
     Args:
-        which: int64 ``[n]``, the row of ``models`` that each client gets.
         rows: int64 ``[n]``, the same among ``shared``.
         shared: the models that clients share, or Ray's reference to them; ``None`` where each
             client has its own, which then travels with the call.
@@ -148,11 +138,6 @@ class RayEngine(SimulationEngine):
             for all.
         spare: actors that another engine let go (``release``), taken up before new ones are asked
             for.
-
-    Raises:
-        ConfigError: when it first trains, if there is no such cluster.
-        ConfigError: for ``actors.load`` where samples are made client by client.
-        DataError: if a node reads other samples than the run's.
     """
 
     def __init__(

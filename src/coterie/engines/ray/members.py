@@ -32,7 +32,6 @@ class Member:
 
     Args:
         coming: the call that says that it is there; ``None`` once it was answered.
-        at: call -> the clients that it trains, as places in the request.
         pieces: call -> the values in which its updates come.
         held: shards that it keeps, and their bytes, those unused the longest first.
     """
@@ -63,13 +62,8 @@ class Member:
 
 
 class Members:
-    """All actors of a run. One that is lost is replaced; those that are not there yet may come
-    later.
-
-    Args:
-        spare: actors that another engine let go (``release``), taken up before new ones are asked
-            for.
-    """
+    """All actors of a run. A lost actor is replaced; those that have not come yet may come
+    later."""
 
     def __init__(
         self,
@@ -230,11 +224,7 @@ class Members:
 
     def result(self, member: Member, call: Any) -> tuple[IntArray, Any]:
         """What a call gave; ``None`` where the actor only said that it is there, or was lost and
-        replaced.
-
-        Raises:
-            CoterieError: what went wrong in the actor, or with too many of them.
-        """
+        replaced."""
         nothing = np.empty(0, np.int64)
         try:
             found = ray.get(call)
@@ -294,6 +284,6 @@ def _cause(error: RayTaskError) -> Exception:
         return cause
     if isinstance(cause, ImportError):
         return ConfigError(
-            f"engine.name: a node cannot import what the run needs: {cause}; expected it installed"
+            f"engine.name: a node cannot import what the run needs: {cause}; install it there"
         )
     return error

@@ -22,8 +22,8 @@ Name = tuple[int, int]  # a shard's number and its version
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The samples of some clients in the object store. What changes gets a new name, so that nobody
-    takes an old shard for a new one.
+    """The samples of some clients in the object store. What changes gets a new name, so that no
+    actor     takes an old shard for a new one.
     """
 
     name: Name

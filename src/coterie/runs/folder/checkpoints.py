@@ -43,7 +43,6 @@ class Checkpoint:
     Args:
         round: rounds done, so the next round to run.
         extra: further arrays by name, such as what clients keep.
-        snapshot: the tensors of a shifted federation, see ``coterie.data.shifts``.
         warnings: one line for each newer checkpoint that was damaged and passed over.
     """
 
@@ -155,14 +154,9 @@ class CheckpointFiles:
     def latest(self, resolved: Mapping[str, Any] | None = None) -> Checkpoint | None:
         """The newest valid checkpoint; ``None`` if none was ever written.
 
-        An older one is used where the newest is damaged or gone, and a warning says so.
-
-        Args:
-            resolved: the configuration to go on with, default the folder's own.
-
-        Raises:
-            CheckpointError: if every checkpoint is damaged, or the run is one of another
-                configuration or format.
+        An older one is used where the newest is damaged or gone, and a warning says so. A
+        CheckpointError says that all are damaged, or that the run is of another format or of
+        another configuration than ``resolved``, by default the folder's own.
         """
         found = consistent(self.folder, self._latest)
         if found is None:
@@ -186,12 +180,12 @@ class CheckpointFiles:
         if broken:
             got = ", ".join(broken)
             raise CheckpointError(
-                f"{self.folder}: no valid checkpoint, got {got}; expected one that is whole"
+                f"{self.folder}: no valid checkpoint, got {got}; expected an undamaged one"
             )
         return None
 
     def _read(self, round: int, name: str, digests: Digests) -> Checkpoint:
-        # Read once. The tensors are taken from the very bytes that were checked: safetensors has no
+        # Read once. The tensors are taken from the bytes that were checked: safetensors has no
         # checksum and loads many damaged files without a word.
         data = read_checked(self.folder, name, digests)
         assert data is not None, "the record has it"

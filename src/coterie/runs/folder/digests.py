@@ -1,8 +1,8 @@
 """The record of a run folder, ``digests.json``: which files it has, and the SHA-256 of each.
 
-A file that is damaged, or of another run, is refused by its name, and one that the record does not
-know is not read. A new file is written before the record, and one that is replaced after it. So a
-kill at any moment leaves files that the record knows.
+A file that is damaged, or of another run, is refused by its name, and a file that the record does
+not know is not read. A new file is written before the record, and a file that is replaced is
+written after it. So a kill at any moment leaves files that the record knows.
 """
 
 from __future__ import annotations
@@ -72,10 +72,8 @@ class Digests:
     """What a run folder holds, as the run wrote it.
 
     Args:
-        config: the configuration that the run was started with.
         files: path in the folder -> SHA-256, in hexadecimal; two of a file that is being replaced.
         rows: how many rounds ``rounds.jsonl`` has at least.
-        chain: digest of the rows up to there.
         planned: how many rounds the run has now, where that is not the number of ``config``; two
             numbers while it is being changed.
     """
@@ -132,7 +130,7 @@ def sha256(data: bytes) -> str:
 
 
 def is_result(name: str) -> bool:
-    """Whether a file is one that a run writes at its end."""
+    """Whether a run writes this file at its end."""
     return name in RESULTS or MODEL.match(name) is not None
 
 
@@ -140,7 +138,7 @@ def is_result(name: str) -> bool:
 
 
 def read_digests(folder: Path) -> Digests:
-    """The record of a run folder; of one that lost it, a record of the files as they are."""
+    """The record of a run folder; if the folder lost it, a record of the files as they are."""
     file = folder / DIGESTS
     try:
         data = file.read_bytes()
@@ -198,7 +196,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     try:
         canonical_json(tables)
     except (ValueError, TypeError) as error:
-        what = f"no value that a run writes, got one that is no JSON ({error})"
+        what = f"a value that no run writes, got a value that is not JSON ({error})"
         raise ConfigError(
             f"{folder / CONFIG}: {what}; expected the file as the run wrote it"
         ) from None
@@ -253,12 +251,10 @@ def store_files(
     files: Mapping[str, bytes],
     finish: Callable[[Digests], Digests] = lambda digests: digests,
 ) -> None:
-    """Write files of a run, each whole at any moment, and record their digests.
+    """Write files of a run, each whole at any moment, and record their digests; ``finish`` changes
+    the record just before it is written.
 
     A file that is there already with the same bytes is left as it is.
-
-    Args:
-        finish: changes the record when the files are written, just before it is.
     """
     with refuse_unwritable(folder):
         digests = read_digests(folder)

@@ -1,4 +1,4 @@
-"""One process writes a run folder at a time: it holds the lock, and others are told who that is.
+"""One process writes a run folder at a time: it holds the lock, and others see who that is.
 
 The operating system releases the lock when the process ends, however it ends.
 """
@@ -21,7 +21,7 @@ from coterie.errors import InUseError
 from coterie.files import MALFORMED, refuse_unwritable
 
 LOCK = ".lock"
-# Beside the lock, since the file of a lock may be emptied by whoever tries to get it.
+# Next to the lock, since the file of a lock may be emptied by whoever tries to get it.
 HOLDER = ".holder.json"
 # Workers of a process that was killed hold its lock until they notice.
 WAIT = 15.0  # seconds
@@ -98,7 +98,7 @@ def _is_dead(holder: dict[str, Any]) -> bool:
     if not holder or holder["host"] != socket.gethostname():
         return False
     try:
-        # Signal 0 is sent to nobody: it asks whether the process is there.
+        # Signal 0 is not delivered: it asks whether the process exists.
         os.kill(holder["pid"], 0)
     except ProcessLookupError:
         return True
@@ -111,5 +111,5 @@ def _who(folder: Path, holder: dict[str, Any]) -> str:
     who = "another process"
     if holder:
         who = f"process {holder['pid']} on {holder['host']} since {holder['since']}"
-    expected = f"nobody else; `coterie watch {folder}` shows how far it is"
+    expected = f"no other process; `coterie watch {folder}` shows how far it is"
     return f"{folder}: the run is in progress, got {who}; expected {expected}"

@@ -57,25 +57,16 @@ class ResultFiles:
         member: IntArray,
         columns: Mapping[str, IntArray | FloatArray],
     ) -> None:
-        """``clients.csv``: client, group, its test samples, and what its model makes of them.
-
-        Args:
-            columns: ``[N]`` each, by name: ``test_samples``, ``correct`` (correct predictions) or the
-                name of the task's headline, and the same with ``training``.
-        """
+        """``clients.csv``: client, group, its test samples, and what its model makes of them, as
+        columns ``[N]`` by name."""
         header = ["client", "group", *columns]
         values = [column.tolist() for column in columns.values()]
         rows = zip(names, member.tolist(), *values, strict=True)
         store_files(self.folder, {CLIENTS: _csv(header, rows)})
 
     def clients(self, column: str = "correct") -> tuple[FloatArray, IntArray] | None:
-        """What each client's model reached at the end, and its test samples: ``[N]`` both.
-
-        ``None`` for a run that is not done, or was done by a version that did not write it.
-
-        Args:
-            column: ``correct`` for correct predictions, or the name of the task's headline.
-        """
+        """What each client's model reached at the end, correct predictions or another ``column``,
+        and its test samples: ``[N]`` both; ``None`` for a run that is not done."""
 
         def columns(rows: Rows) -> tuple[FloatArray, IntArray]:
             values = np.array([float(row[column]) for row in rows], np.float64)

@@ -34,7 +34,6 @@ class ParsedRows:
 
     Args:
         rows: of rounds 0, 1, ... as far as they go on without a gap.
-        links: the digest of the rows up to each.
         problem: what is wrong with the lines after them, none where nothing is.
     """
 

@@ -51,12 +51,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """The folder of one run. Names of clients and of anything else that was read are never names of
-    files.
-
-    Args:
-        path: the folder; make one with `RunFolder.create`, or `RunFolder.open` one.
-    """
+    """The folder of one run; `RunFolder.create` or `RunFolder.open` make one. Names of clients and
+    of anything else that was read are never names of files."""
 
     path: Path
 
@@ -231,12 +227,9 @@ def _runs_near(path: Path, most: int = 4) -> str:
 
 
 def check_folder(folder: RunFolder, *, resumed: bool = False) -> None:
-    """Check every file of a run but its checkpoints, of which an older one may be used; what can be
-    worked with is said in a warning.
-
-    Args:
-        resumed: the run goes on, so damaged results are written anew and need no refusal.
-    """
+    """Check every file of a run but its checkpoints, of which an older one may be used; a warning
+    says what can be worked with. A resumed run writes damaged results anew, so they need no
+    refusal."""
     file = folder.path / DIGESTS
     if not file.exists():
         if not resumed:
