@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -172,7 +173,12 @@ def test_an_export_of_real_clients_makes_inputs_of_rows(
     models_of = [(folder / "group-0.safetensors").read_bytes() for folder in exported]
     assert models_of[0] == models_of[1]
     patients = write_table(tmp_path / "again").drop_columns(["ill", "hospital"]).to_pylist()
-    made = [runpy.run_path(str(folder / "inputs.py"))["inputs"](patients) for folder in exported]
+    made = []
+    for folder in exported:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(folder)
+            patch.delitem(sys.modules, "rows", raising=False)
+            made.append(runpy.run_path(str(folder / "inputs.py"))["inputs"](patients))
     # Statistics of columns are summed in another order, so their last digits differ.
     torch.testing.assert_close(made[0], made[1], rtol=0, atol=1e-6)
 

@@ -59,12 +59,14 @@ SECONDS_A_DAY = 86_400.0
 # Up to pandas 3.0 a number was not always read as the nearest one of float64.
 _NEAREST = {} if pd.__version__ >= "3.1" else {"float_precision": "round_trip"}
 _WHOLE = re.compile(r"(-?[1-9][0-9]*|0)\.0+")
-_NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*")
-_WITH_COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?\s*")
-_TIME = re.compile(
-    r"\s*[0-9]{4}-[0-9]{2}-[0-9]{2}"
-    r"([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}([.,][0-9]{1,9})?)?\s?(?P<zone>Z|[+-][0-9]{2}:?([0-9]{2})?)?)?\s*"
+# As text, since pandas matches whole columns by them.
+_NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+_WITH_COMMA = r"[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?"
+_TIME = (
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    r"([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}:?([0-9]{2})?)?)?"
 )
+_HEAD = 100  # values that are looked at first
 _TRUE = ("true", "1", "1.0")
 _FALSE = ("false", "0", "0.0")
 # What pandas calls an index that has no name, and what it makes of it when it reads it again.
@@ -105,6 +107,8 @@ class Rows:
 
     def kept(self, keep: Any) -> Rows:
         """Some of the rows, by a mask or by their numbers."""
+        if keep.dtype.kind == "b" and keep.all():
+            return self
         places = np.flatnonzero(keep) if keep.dtype.kind == "b" else keep
         return replace(self, frame=self.frame.take(places))
 
@@ -202,7 +206,17 @@ class Rows:
         column = self.column(name)
         if pd.api.types.is_datetime64_any_dtype(column.dtype):
             return _days(pd.DatetimeIndex(column))
-        return self._parsed(name, TIME, _moment)
+        if not is_text(column):
+            return self._parsed(name, TIME, _moment)
+        codes, values = pd.factorize(column)
+        texts = pd.Series(values, dtype=column.dtype).str.strip()
+        texts = texts.mask(texts.isin(MISSING_WORDS))
+        wrong = texts.notna() & ~texts.str.fullmatch(_TIME).fillna(True).astype(bool)
+        moments = pd.to_datetime(texts.mask(wrong), format="ISO8601", utc=True, errors="coerce")
+        wrong |= texts.notna() & moments.isna()
+        if wrong.any():
+            raise _wrong(self.where, name, TIME, repr(texts[wrong].iloc[0]))
+        return np.append(_days(pd.DatetimeIndex(moments)), np.nan)[codes]
 
     def values(self, name: str, kind: str) -> Any:
         """A column by its kind, float64 ``[R]``; of categories see `factor`."""
@@ -215,9 +229,10 @@ class Rows:
     def _number(self, value: Any) -> float:
         if not isinstance(value, str):
             return float(value)
-        if _NUMBER.fullmatch(value):
+        value = value.strip()
+        if re.fullmatch(_NUMBER, value):
             return float(value)
-        if self.separator != "," and _WITH_COMMA.fullmatch(value):
+        if self.separator != "," and re.fullmatch(_WITH_COMMA, value):
             return float(value.replace(",", "."))
         raise ValueError(value)
 
@@ -254,7 +269,7 @@ def _wrong(where: str, name: str, kind: str, got: str) -> DataError:
 
 def is_number(text: str) -> bool:
     """Whether a text is written as a number."""
-    return _NUMBER.fullmatch(text) is not None
+    return re.fullmatch(_NUMBER, text) is not None
 
 
 def is_code(text: str) -> bool:
@@ -306,7 +321,7 @@ def _boolean(value: Any) -> float:
 def _moment(value: Any) -> float:
     # Whole numbers would be taken for nanoseconds since 1970.
     if isinstance(value, (bool, int, float)) or (
-        isinstance(value, str) and not _TIME.fullmatch(value)
+        isinstance(value, str) and not re.fullmatch(_TIME, value.strip())
     ):
         raise ValueError(value)
     moment = pd.Timestamp(value.strip() if isinstance(value, str) else value)
@@ -358,29 +373,29 @@ def _kind(column: pd.Series, typed: bool, separator: str) -> str:
         return NUMBER
     if pd.api.types.is_datetime64_any_dtype(kind):
         return TIME
-    values = pd.factorize(column)[1].tolist()
-    if all(isinstance(value, str) for value in values):
-        found = CATEGORY if typed else _kind_of_texts(values, separator)
-        if found == CATEGORY and len(values) > TEXT_SHARE * max(len(column), TEXT_ROWS):
-            return TEXT
-        return found
-    return _kind_of_objects(values)
+    values = pd.factorize(column)[1]
+    if not is_text(column) and not all(isinstance(value, str) for value in values):
+        return _kind_of_objects(values.tolist())
+    found = CATEGORY if typed else _kind_of_texts(values, separator)
+    if found == CATEGORY and len(values) > TEXT_SHARE * max(len(column), TEXT_ROWS):
+        return TEXT
+    return found
 
 
-def _kind_of_texts(values: Sequence[str], separator: str) -> str:
-    words = [value for value in values if value.strip() not in MISSING_WORDS]
-    if not words:
-        return EMPTY
-    if all(map(_NUMBER.fullmatch, words)):
-        return NUMBER
+def _kind_of_texts(values: pd.Index, separator: str) -> str:
+    texts = pd.Series(values, dtype=pd.StringDtype(na_value=np.nan)).str.strip()
     # In a file whose fields stand between commas, a comma may stand between thousands.
-    if separator != "," and all(_NUMBER.fullmatch(w) or _WITH_COMMA.fullmatch(w) for w in words):
-        return NUMBER
-    if all(map(_TIME.fullmatch, words)):
-        return TIME
-    if all(word.strip().lower() in ("true", "false") for word in words):
-        return BOOLEAN
-    return CATEGORY
+    number = _NUMBER if separator == "," else f"{_NUMBER}|{_WITH_COMMA}"
+    # The first values rule most kinds out, and spare a look at a million of others.
+    for part in (texts[:_HEAD], texts):
+        words = part[~part.isin(MISSING_WORDS)]
+        if part is texts and words.empty:
+            return EMPTY
+        kinds = {NUMBER: number, TIME: _TIME, BOOLEAN: "(?i:true|false)"}
+        fit = [kind for kind, pattern in kinds.items() if words.str.fullmatch(pattern).all()]
+        if not fit:
+            return CATEGORY
+    return fit[0]
 
 
 def _kind_of_objects(values: Sequence[Any]) -> str:

@@ -135,12 +135,9 @@ def why_no_input(rows: Rows, name: str, kind: str) -> str:
 
 
 def _missing_words(column: pd.Series, name: str) -> list[str]:
-    counts = column.value_counts()
-    words = {
-        word: int(count)
-        for word, count in counts.items()
-        if isinstance(word, str) and word.strip() in MISSING_WORDS - set(MISSING)
-    }
+    looked_for = MISSING_WORDS - set(MISSING)
+    found = column[column.astype("str").str.strip().isin(looked_for)]
+    words = found.value_counts().to_dict()
     if not words:
         return []
     shown = ", ".join(map(repr, list(words)[:SHOWN]))
