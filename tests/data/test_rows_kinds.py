@@ -310,6 +310,58 @@ def test_files_of_one_federation_each_in_its_own_form(tmp_path: Path) -> None:
         population([str(tmp_path / "north.csv"), "none.csv"])
 
 
+def test_codes_with_zeros_before_them_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = text(tmp_path, rows_of(["a", "b"], ["01", "02", "10"]))
+    made = population(path, client="site")
+    assert made.table is not None
+    assert "code" in made.table.encoder.features
+    assert "column code: values such as '01' are read as numbers" in capsys.readouterr().err
+    made = population(path, client="site", encode={"categories": ["code"]})
+    assert "code = 01" in made.table.encoder.features  # type: ignore[union-attr]
+    assert "read as numbers" not in capsys.readouterr().err
+
+
+def test_inspect_says_each_columns_kind_and_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [",site,code,dose,town,when,same,hint,y"]
+    for at in range(120):
+        site = "" if at == 5 else f"0{at % 2}"
+        dose = "n/a" if at % 9 == 0 else f"{at / 7:.2f}"
+        town = ("None", "Bern", "BERN", "Wil")[at % 4]
+        y = at % 3 // 2
+        lines.append(f"{at},{site},{at % 3},{dose},{town},2024-01-{at % 28 + 1:02d},1,{y * 7},{y}")
+    path = text(tmp_path, "\n".join(lines) + "\n")
+    file = tmp_path / "c.toml"
+    file.write_text(
+        f'[data]\nsource = "file"\npath = "{path}"\nfeatures = "*"\nclient = "site"\n'
+        '[data.columns]\ncode = "category"\n[data.partition]\nkind = "natural"\n'
+        '[model]\nname = "mclr"\n[train]\nrounds = 1\n[algorithm]\nname = "fedavg"\n'
+    )
+    assert invoke(["data", "inspect", str(file)]) == 0
+    printed = capsys.readouterr()
+    for line in (
+        "column site: identifier (the client; 2 different values; 1 of 120 missing)",
+        "column code: category (said to be one; its 3 different values look like number)",
+        "column dose: number (",
+        "column town: category (4 different values; 'None' look like missing values)",
+        "column when: time (28 different times)",
+        "column y: category (the label; 2 different values)",
+        "column same: only the value 1 in training rows; left out",
+    ):
+        assert line in printed.out.replace("\n ", " "), line
+    for line in (
+        "column Unnamed: 0: an index of pandas, left out",
+        "1 row without site, left out",
+        "column dose: 'n/a' taken for missing values",
+        "column town: 'BERN' and 'Bern' differ by their spelling alone",
+        "column hint: alone tells y in each",
+    ):
+        assert line in printed.err.replace("\n", " ").replace("  ", " "), line
+
+
 def test_kinds_that_the_user_sets(tmp_path: Path) -> None:
     path = text(tmp_path, rows_of(["a", "b"], ["1", "2"]))
     kinds = {"code": "category", "age": "identifier"}

@@ -16,6 +16,7 @@ from coterie.listed import LISTED
 
 if TYPE_CHECKING:
     from coterie.data import Population
+    from coterie.experiment import Experiment
 
 SHOWN_CLIENTS = 24
 NAME_WIDTH = 16
@@ -126,6 +127,7 @@ def inspect_command(
     train = population.sizes("train").tolist()
     test = population.sizes("test").tolist()
     out.print(sizes_table([("train", train), ("test", test)]))
+    _print_columns(validated, population)
     if population.table is not None:
         features = population.table.encoder.features
         out.print(f"{len(features)} features: {printable(', '.join(features))}", soft_wrap=True)
@@ -141,6 +143,25 @@ def inspect_command(
     if not labels:
         labels = [str(label) for label in range(population.classes)]
     _print_labels(population, labels)
+
+
+def _print_columns(config: Experiment, population: Population) -> None:
+    """The kind of each column of a file, and why."""
+    from pathlib import Path
+
+    from coterie.data.sources.files import inspected_columns
+    from coterie.terminal import printable
+
+    if config.name("source") != "file":
+        return
+    root = getattr(config.data, "root", None)
+    columns = inspected_columns(
+        Path(root) if root else None,
+        config.options("source"),
+        "classes" if population.classes else "numbers",
+    )
+    for name, kind, why in columns:
+        print(f"column {printable(name)}: {kind} ({printable(why)})", file=sys.stdout)
 
 
 def _print_numbers(population: Population) -> None:

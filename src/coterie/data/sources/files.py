@@ -30,7 +30,7 @@ from coterie.data.tabular.roles import (
     train_rows_first,
 )
 from coterie.data.tabular.tables import is_mixed, table_samples
-from coterie.data.tabular.training_rows import read_training_rows
+from coterie.data.tabular.training_rows import described_columns, read_training_rows
 from coterie.errors import DataError, first_line, install_command
 
 # The column that says which split of the dataset a row is of.
@@ -90,9 +90,7 @@ def file(
             )
         rows = _rows_of_arrays(places[0], roles)
         return _samples_of_rows(rows, roles.kinds(targets), roles, shape, targets)
-    # What is forecast is a number.
-    known = roles.kinds("numbers" if window is not None else targets)
-    known |= dict.fromkeys((encode or Encode()).categories, CATEGORY) | (columns or {})
+    known = _known_kinds(roles, columns, encode, window, targets)
     rows, kinds = read_training_rows(places, known)
     for name in columns or {}:
         rows.column(name, "columns")
@@ -100,6 +98,38 @@ def file(
         return table_samples(rows, kinds, roles, encode or Encode(), window, targets)
     samples = _samples_of_rows(rows, kinds, roles, shape, targets)
     return replace(samples, scaling="pixels are divided by 255, numbers are as in the file.")
+
+
+def _known_kinds(
+    roles: Roles,
+    columns: Mapping[str, str] | None,
+    encode: Encode | None,
+    window: Window | None,
+    targets: Targets,
+) -> dict[str, str]:
+    """The kinds of columns that are said, or that follow from what they are for."""
+    # What is forecast is a number.
+    found = roles.kinds("numbers" if window is not None else targets)
+    found |= dict.fromkeys((encode or Encode()).categories, CATEGORY)
+    return found | dict(columns or {})
+
+
+def inspected_columns(
+    root: Path | None, options: Mapping[str, Any], targets: Targets
+) -> list[tuple[str, str, str]]:
+    """Each column of the files of `file`, its kind and why; none for arrays."""
+    places = _places(options["path"], root)
+    if places[0].suffix.lower() == ".npz":
+        return []
+    roles = Roles(options["features"], options["label"], options["client"], options["split"])
+    window = options["window"]
+    known = _known_kinds(roles, options["columns"], options["encode"], window, targets)
+    rows, kinds = read_training_rows(places, known)
+    said = dict.fromkeys(roles.labels, "the label") | {roles.split: "train or test"}
+    said |= {roles.client: "the client"}
+    if window is not None:
+        said[window.time] = "the time"
+    return described_columns(rows, kinds, said)
 
 
 def _places(path: str | list[str], root: Path | None) -> list[Path]:

@@ -33,6 +33,7 @@ from coterie.data.rows import (
 FILE_NAME = "(file)"  # as the column of clients: the name of the file that a row is in
 # Text with more different numbers than this is no code.
 CODES = 20
+_STEP = 2**24  # bytes of a file that are looked at together
 SHOWN = 5  # values, words or names in a line
 
 
@@ -51,6 +52,7 @@ def read_training_rows(
     names = list(dict.fromkeys(name for rows in files for name in rows.names))
     kinds = decide_kinds(files, [name for name in names if name not in known])
     kinds = {name: known.get(name) or kinds[name] for name in names}
+    files = [replace(one, lines=(*one.lines, *_codes_as_numbers(one, kinds))) for one in files]
     if len(files) == 1:
         return files[0], kinds
     texts = [name for name, kind in kinds.items() if kind in AS_TEXT]
@@ -101,6 +103,38 @@ def _column_of_kind(rows: Rows, name: str, kind: str) -> Any:
     return rows.values(name, kind)
 
 
+def _codes_as_numbers(rows: Rows, kinds: Mapping[str, str]) -> list[str]:
+    """A line for each column of whole numbers with zeros before them, which may be codes."""
+    whole = [
+        name
+        for name, kind in kinds.items()
+        if kind == NUMBER and name in rows.names and rows.frame[name].dtype.kind in "iu"
+    ]
+    if rows.typed or not whole or not _has_codes(Path(rows.where).read_bytes()):
+        return []
+    texts = read_rows(rows.where, whole)
+    lines = []
+    for name in whole:
+        codes = [text for text in texts.frame[name].dropna().unique() if is_code(text.strip())]
+        if codes:
+            lines.append(
+                f"column {name}: values such as {codes[0]!r} are read as numbers; where they are "
+                f"codes: [data.columns] {name} = 'category'"
+            )
+    return lines
+
+
+def _has_codes(data: bytes) -> bool:
+    """Whether a field begins with a zero and another digit."""
+    for begin in range(0, len(data), _STEP):
+        part = np.frombuffer(data, np.uint8, min(_STEP + 2, len(data) - begin), begin)
+        digit = (part[2:] >= ord("0")) & (part[2:] <= ord("9"))
+        found = np.flatnonzero((part[1:-1] == ord("0")) & digit)
+        if np.isin(part[found], np.frombuffer(b',;\t\n"', np.uint8)).any():
+            return True
+    return False
+
+
 # --- what a user should know ----------------------------------------------------------------------
 
 
@@ -132,6 +166,40 @@ def why_no_input(rows: Rows, name: str, kind: str) -> str:
         return "identifiers"
     different = rows.frame[name].nunique()
     return f"text with {different:,} different values in {len(rows):,} rows"
+
+
+def described_columns(
+    rows: Rows, kinds: Mapping[str, str], roles: Mapping[str, str]
+) -> list[tuple[str, str, str]]:
+    """Each column, its kind, and why it has it.
+
+    Args:
+        roles: columns that are no inputs -> what they are.
+    """
+    return [
+        (name, kind, _why(rows, name, kind, roles.get(name, ""))) for name, kind in kinds.items()
+    ]
+
+
+def _why(rows: Rows, name: str, kind: str, role: str) -> str:
+    column = rows.frame[name]
+    if kind == ARRAY:
+        return role or rows.type_of(name)
+    present = rows.present(name, kind)
+    parts = [role] if role else []
+    different = f"{column[present].nunique():,} different"
+    natural = rows.kind(name)
+    if role or natural == kind:
+        parts.append(f"{different} values" if kind in AS_TEXT else f"{different} {kind}s")
+    else:
+        parts.append(f"said to be one; its {different} values look like {natural}")
+    if not present.all():
+        parts.append(f"{int((~present).sum()):,} of {len(rows):,} missing")
+    if kind in (CATEGORY, IDENTIFIER):
+        words = [word for word in rows.factor(name)[1] if word.strip() in MISSING_WORDS]
+        if words:
+            parts.append(f"{', '.join(map(repr, words[:SHOWN]))} look like missing values")
+    return "; ".join(parts)
 
 
 def _missing_words(column: pd.Series, name: str) -> list[str]:
