@@ -13,7 +13,7 @@ from coterie.core.keys import Key
 from coterie.data.partitions.helpers import split_train_test
 from coterie.data.tabular.new_rows import NEW_CLIENT
 from coterie.errors import DataError
-from coterie.export.table_files import read_new_rows
+from coterie.export.table_files import read_rows_for_run
 from coterie.runs.compose import Composed
 from coterie.runs.folder.checkpoints import Checkpoint
 from coterie.runs.folder.store import RunFolder
@@ -70,7 +70,7 @@ def read_joining(data: str | PathLike[str] | pd.DataFrame, composed: Composed) -
     Raises:
         DataError: for rows without a client or a label.
     """
-    new = read_new_rows(data, composed)
+    new = read_rows_for_run(data, composed)
     names = tuple(dict.fromkeys(new.client.tolist()))
     if NEW_CLIENT in names:
         rows = int((new.client == NEW_CLIENT).sum())

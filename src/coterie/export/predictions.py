@@ -16,7 +16,7 @@ from coterie.errors import ConfigError
 from coterie.export.calibration import CalibrationRule, calibration_of
 from coterie.export.placing import Placed, place_clients, rows_of_clients
 from coterie.export.source import ExportSource
-from coterie.export.table_files import read_new_rows, task_record
+from coterie.export.table_files import read_rows_for_run, task_record
 from coterie.export.table_outputs import TaskRecord, calibrated, columns_of, logits_of
 from coterie.files import csv_text
 from coterie.runs.spec import ModelOutputs
@@ -80,7 +80,7 @@ def predict(
             "clients; expected one of a simulation, or predict.py of `coterie export`"
         )
     task = task_record(composed)
-    new = read_new_rows(data, composed)
+    new = read_rows_for_run(data, composed)
     placed = place_clients(source, new, task)
     outputs = _outputs(source, new, placed)
     columns = columns_of(task, outputs)

@@ -74,7 +74,7 @@ def rows_record(composed: Composed) -> dict[str, Any] | None:
     return record
 
 
-def read_new_rows(data: str | PathLike[str] | pd.DataFrame, composed: Composed) -> NewRows:
+def read_rows_for_run(data: str | PathLike[str] | pd.DataFrame, composed: Composed) -> NewRows:
     """Read a table with the columns of the run's own data, as tensors.
 
     Labels, clients and columns of inputs may be missing.
