@@ -115,6 +115,7 @@ def test_clients_are_described_once_and_newcomers_join_without_opening_a_group()
     run.step([0, 1, 2, 3], able)
     assert run.state.k == 1
     notes = run.step([0, 4, 8], able)
+    down, up = (b for b in run.clients.ledger.blocks if b.what == "signatures")
     groups = run.state.k
     assert notes["cold_start"] == 11
     assert groups > 1
@@ -126,7 +127,6 @@ def test_clients_are_described_once_and_newcomers_join_without_opening_a_group()
     alike = [run.member[client] for client in (1, 3, 5, 7, 9)]
     assert run.member[11] in alike
     assert torch.equal(signatures(run).signature, before.signature)
-    down, up = (b for b in run.clients.ledger.blocks if b.what == "signatures")
     assert down.bytes.tolist() == [4 * len(run.w0)] * 11
     # Moments of all and of 4 classes in 4 directions, and the number of samples.
     classes = run.clients.classes

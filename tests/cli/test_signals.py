@@ -39,7 +39,7 @@ def test_a_signal_saves_the_state(config: str, number: int, code: int, tmp_path:
         r"error: stopped after (\d+) of 100000 rounds; `coterie resume r` goes on", err
     )
     assert stopped
-    assert os.listdir("r/checkpoints") == [f"round-{int(stopped[1]):06d}"]
+    assert os.listdir("r/checkpoints") == [f"round-{int(stopped[1]):06d}.safetensors"]
 
 
 def test_an_interrupt_is_130(config: str, monkeypatch: pytest.MonkeyPatch) -> None:

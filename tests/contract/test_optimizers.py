@@ -72,7 +72,7 @@ def test_workers_do_not_matter(solver: ct.Solver) -> None:
 @every
 def test_an_actor_of_ray_trains_as_serial(solver: ct.Solver) -> None:
     pytest.importorskip("ray", reason="the extra 'ray' is not installed")
-    from coterie.engines.ray.actor import Actor, ActorJob, Equipment
+    from coterie.engines.ray.actor import Actor, ActorJob, ActorOptions, Equipment
 
     solver = solver.over_rounds(3)
     data = blobs(clients=2)
@@ -92,7 +92,7 @@ def test_an_actor_of_ray_trains_as_serial(solver: ct.Solver) -> None:
     work = replace(Train(), objective=objective)
     keys = tuple(key.client(i) for i in range(2))
     actor = Actor()
-    actor.equip(Equipment(net, solver, (), "serial", Device("cpu"), None, None, CLASSIFICATION))
+    actor.equip(Equipment(net, solver, (), CLASSIFICATION, ActorOptions(device=Device("cpu"))))
     delta, *_ = actor.train(
         ActorJob(work, keys, 0 * ids, labels, places, ("all",)), models.numpy(), x
     )

@@ -28,12 +28,13 @@ from tests.engines.test_flower import DEPLOYED, SETTINGS, TABLE, deploy, tables
 CLIENTS = 4
 ROUNDS = 5
 CHANGED_AFTER = 2  # rounds
+PIXELS = [f"p{at:02d}" for at in range(64)]
 Samples = tuple[np.ndarray, np.ndarray]
 
 
 def frame(samples: Samples) -> pd.DataFrame:
     x, y = samples
-    table = pd.DataFrame(x.reshape(len(x), -1), columns=[f"p{at:02d}" for at in range(64)])
+    table = pd.DataFrame(x.reshape(len(x), -1), columns=PIXELS)
     return table.assign(label=y)
 
 
@@ -98,7 +99,11 @@ def test_data_that_change_at_a_site_move_its_client_and_nothing_else_leaves_it(
     config["train"]["clients_per_round"] = CLIENTS
     write = SOURCES[source]
     shares = shares_of(config)
-    grid = FakeGrid(contexts(config, SETTINGS, range(CLIENTS), tmp_path))
+    features = []
+    if source != "images":
+        features = PIXELS
+    settings = {**SETTINGS, "features": features}
+    grid = FakeGrid(contexts(config, settings, range(CLIENTS), tmp_path))
     for client, context in enumerate(grid.contexts.values()):
         del context.node_config["loader"]
         context.node_config.update(write(tmp_path / f"site-{client}", shares[client]))
@@ -114,7 +119,9 @@ def test_data_that_change_at_a_site_move_its_client_and_nothing_else_leaves_it(
         return replies
 
     grid.meddle = change_and_note
-    reported = deploy(tmp_path, config, grid, clients=CLIENTS, min_clients=CLIENTS)
+    reported = deploy(
+        tmp_path, config, grid, clients=CLIENTS, min_clients=CLIENTS, features=features
+    )
     assert not reported.refused
     drifted = {client for client, notes in seen.items() if any(yes for _, yes in notes)}
     assert drifted == {0}
