@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from docutils import nodes
-from docutils.statemachine import StringList
+from records import parsed
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -18,10 +18,7 @@ class Factories(SphinxDirective):
         homes = {
             name: "coterie.algorithms" if name == "local" else "coterie" for name in ALGORITHMS
         }
-        lines = [f".. autofunction:: {home}.{name}" for name, home in homes.items()]
-        holder = nodes.container()
-        self.state.nested_parse(StringList(lines, "factories"), self.content_offset, holder)
-        return holder.children
+        return parsed(self, [f".. autofunction:: {home}.{name}" for name, home in homes.items()])
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from docutils import nodes
-from docutils.statemachine import StringList
 from method_tables import TABLES, sent
+from records import parsed
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -17,10 +17,7 @@ class Methods(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         from coterie.algorithms import ALGORITHMS
 
-        lines = TABLES[self.arguments[0]](ALGORITHMS, sent()).splitlines()
-        holder = nodes.container()
-        self.state.nested_parse(StringList(lines, "methods"), self.content_offset, holder)
-        return holder.children
+        return parsed(self, TABLES[self.arguments[0]](ALGORITHMS, sent()).splitlines())
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -155,6 +155,34 @@ def test_a_folder_that_lost_its_record_gets_a_new_one_where_it_goes_on(
     assert invoke(["show", "r"]) == 4
 
 
+def test_a_checkpoint_is_checked_by_itself_where_the_record_is_lost(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    newest = run / "checkpoints" / "round-000003.safetensors"
+    whole = newest.read_bytes()
+    older = (run / "checkpoints" / "round-000002.safetensors").read_bytes()
+    # A bit that flipped in a value, and a checkpoint of another round.
+    flipped = whole[:-1] + bytes([whole[-1] ^ 1])
+    for damaged in (flipped, older):
+        (run / "digests.json").unlink(missing_ok=True)
+        newest.write_bytes(damaged)
+        assert invoke(["resume", "r"]) == 0
+        said = capsys.readouterr().err
+        assert "round-000003.safetensors: damaged" in said
+        assert "the one before it is used" in said
+        assert newest.read_bytes() == whole
+
+
+def test_a_changed_configuration_is_refused_where_the_record_is_lost(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run / "digests.json").unlink()
+    file = run / "config.toml"
+    file.write_text(file.read_text().replace("lr = 0.03", "lr = 0.3"))
+    assert invoke(["resume", "r"]) == 4
+    assert "the configuration was changed, got other values of local.lr" in capsys.readouterr().err
+
+
 def test_a_folder_of_another_format_is_one_line(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -112,7 +112,7 @@ def test_parquet_with_columns_twice_or_without_features_is_one_line(tmp_path: Pa
     with pytest.raises(DataError, match="column x, got it 2 times; expected once"):
         file(None, path=str(tmp_path / "twice.parquet"))
     np.savez(tmp_path / "none.npz", x=np.empty((3, 0)), y=np.arange(3))
-    with pytest.raises(DataError, match="features, got none in 3 rows"):
+    with pytest.raises(DataError, match="no feature has a value in 3 rows"):
         file(None, path=str(tmp_path / "none.npz"))
     one = parquet(tmp_path / "one.parquet", {"x": [1.0, 2.0], "y": [0, 1]})
     with pytest.raises(DataError, match=r"data.features: got no column of one.parquet"):

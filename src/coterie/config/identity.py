@@ -111,6 +111,9 @@ def config_hash(resolved: Mapping[str, Any]) -> str:
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """The key paths in which two resolved configurations differ, of those that matter."""
-    a = relevant(one)
-    b = relevant(other)
-    return sorted(key for key in a.keys() | b.keys() if a.get(key) != b.get(key))
+    return differing_keys(relevant(one), relevant(other))
+
+
+def differing_keys(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The keys of which two records have other values, or one of them none."""
+    return sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))

@@ -70,7 +70,7 @@ class Blocks:
         self, work: Train, cohort: Cohort, end: float | None = None
     ) -> tuple[Tensor, FloatArray, NDArray[np.bool_]]:
         """Train clients; returns their updates float32 ``[n, d]``, losses ``[n]``, and who is done,
-        bool ``[n]``: whoever is not by ``end`` of the monotonic clock is left out."""
+        bool ``[n]``: a client that is not by ``end`` of the monotonic clock is left out."""
         n = len(cohort.sizes)
         delta = torch.zeros(n, cohort.models.shape[1])
         loss = np.zeros(n)

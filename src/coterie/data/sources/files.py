@@ -197,7 +197,9 @@ def _inputs(rows: Rows, features: str | list[str]) -> NDArray[np.float32]:
         return unit(cached_images(Path(rows.where), features, len(blobs), make))
     x = finite(plain_features(rows, features), rows.where)
     if x.size == 0:
-        raise DataError(f"{rows.where}: features, got none in {len(x)} rows; expected at least one")
+        raise DataError(
+            f"{rows.where}: no feature has a value in {len(x)} rows; expected at least one"
+        )
     return x
 
 

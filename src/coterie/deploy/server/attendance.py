@@ -159,7 +159,7 @@ class Attendance:
     ) -> FederationSnapshot:
         """The federation in this round. See ``coterie.data.shifts.Shift``."""
         before = self.last
-        # No client joins in the first round: whoever is there by then belongs to the beginning.
+        # No client joins in the first round: all that are there by then belong to the beginning.
         if before is None:
             before = self.engine.register.present
         self.gather(round)

@@ -1,7 +1,8 @@
 """Checkpoints that survive a kill at any moment, and the newest that a run can go on from.
 
 A checkpoint is a file of tensors that appears whole or not at all. The record of the run has its
-SHA-256, and how many rows were written before it. So a damaged one is never taken for a whole one.
+SHA-256, and how many rows were written before it. So a damaged one is never taken for a whole one,
+and by its seal not even in a folder that lost its record.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, from_numpy
@@ -24,11 +24,14 @@ from coterie.core.groups import Groups, Memory
 from coterie.errors import CheckpointError
 from coterie.runs.folder.digests import (
     Digests,
+    changed_settings,
     consistent,
     read_checked,
     read_config,
     read_digests,
+    read_seal,
     store_files,
+    with_seal,
 )
 from coterie.runs.folder.rows import RowFile
 from coterie.terminal import warn
@@ -57,8 +60,8 @@ class Checkpoint:
         """The round since which each client has had its group, int64 ``[N]``; -1 without one."""
         return np.asarray(self.extra["since"], np.int64)
 
-    def data(self) -> bytes:
-        """The bytes of its file."""
+    def data(self, config: Mapping[str, Any]) -> bytes:
+        """The bytes of its file, with the configuration that the run was started with."""
         groups = self.groups
         named = {"models": groups.models, "member": _tensor(groups.member)}
         named |= _named("optimiser.", groups.optimiser)
@@ -71,9 +74,10 @@ class Checkpoint:
         named |= _named("scene.", self.snapshot)
         named |= _named("extra.", {name: _tensor(array) for name, array in self.extra.items()})
         # Clones: safetensors refuses tensors that share memory, as views of one model do.
-        return save_tensors(
+        data = save_tensors(
             {name: tensor.detach().clone().contiguous() for name, tensor in named.items()}
         )
+        return with_seal(data, config, self.round)
 
     @classmethod
     def of_data(cls, round: int, data: bytes) -> Checkpoint:
@@ -130,7 +134,8 @@ class CheckpointFiles:
         snapshot: Mapping[str, Tensor] | None = None,
     ) -> Path:
         """Save the state after ``round`` rounds; the last ``keep`` checkpoints stay."""
-        data = Checkpoint(round, groups, extra, snapshot or {}).data()
+        config = read_digests(self.folder).config
+        data = Checkpoint(round, groups, extra, snapshot or {}).data(config)
         name = f"{PLACE}/round-{round:06d}.safetensors"
         rows = RowFile(self.folder)
 
@@ -189,18 +194,15 @@ class CheckpointFiles:
         # checksum and loads many damaged files without a word.
         data = read_checked(self.folder, name, digests)
         assert data is not None, "the record has it"
-        try:
-            return Checkpoint.of_data(round, data)
-        # Of a folder that lost its record.
-        except (SafetensorError, KeyError) as error:
-            raise CheckpointError(f"{self.folder / name}: cannot be read: {error}") from None
+        # A record that was made anew has the digest of whatever the folder had.
+        if read_seal(data, round) is None:
+            what = f"damaged, got bytes that are not those of round {round}"
+            raise CheckpointError(f"{self.folder / name}: {what}; expected the file of the run")
+        return Checkpoint.of_data(round, data)
 
     def _check_config(self, resolved: Mapping[str, Any]) -> None:
         # Not by a hash, which cannot say which settings differ.
         digests = read_digests(self.folder)
-        keys = ", ".join(differing(digests.config, digests.as_started(resolved)))
+        keys = differing(digests.config, digests.as_started(resolved))
         if keys:
-            raise CheckpointError(
-                f"{self.folder}: the configuration was changed, got other values of {keys}; "
-                "expected those that the run was started with"
-            )
+            raise changed_settings(self.folder, keys)

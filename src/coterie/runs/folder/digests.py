@@ -8,6 +8,7 @@ written after it. So a kill at any moment leaves files that the record knows.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -17,9 +18,11 @@ from typing import Any, TypeVar
 
 import tomli_w
 
+from coterie.config.identity import differing_keys, relevant
 from coterie.config.toml_text import read
 from coterie.errors import CheckpointError, ConfigError
 from coterie.files import (
+    MALFORMED,
     POPULATION,
     canonical_json,
     read_sealed,
@@ -174,7 +177,63 @@ def _as_found(folder: Path) -> Digests:
         for name in names
         if (folder / name).is_file() and (name in FIRST_FILES or CHECKPOINT.match(name))
     }
-    return Digests(read_config(folder), files)
+    found = Digests(read_config(folder), files)
+    seals = [read_seal((folder / name).read_bytes(), round) for round, name in found.checkpoints()]
+    settings = relevant(found.config)
+    for sealed_settings in filter(None, seals):
+        # How many rounds the run has may be changed, which only the record knew.
+        keys = set(differing_keys(sealed_settings, settings)) - {"train.rounds"}
+        if keys:
+            raise changed_settings(folder / CONFIG, sorted(keys))
+    return found
+
+
+def changed_settings(place: Path, keys: Iterable[str]) -> CheckpointError:
+    """The one line for a configuration that is not the one that the run was started with."""
+    return CheckpointError(
+        f"{place}: the configuration was changed, got other values of {', '.join(keys)}; "
+        "expected those that the run was started with"
+    )
+
+
+def with_seal(data: bytes, config: Mapping[str, Any], round: int) -> bytes:
+    """Safetensors that also hold the SHA-256 of their tensors, the round, and the settings that can
+    change results: a folder that lost its record is checked by them."""
+    header, tensors = _split(data)
+    seal = _seal(header, tensors, relevant(config), round)
+    sealed_header = {**header, "__metadata__": {"seal": seal}}
+    text = canonical_json(sealed_header)
+    # Tensors begin at a multiple of eight bytes.
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + tensors
+
+
+def read_seal(data: bytes, round: int) -> dict[str, Any] | None:
+    """The settings of `with_seal` by their key paths; ``None`` where the bytes are not those of the
+    round."""
+    try:
+        header, tensors = _split(data)
+        found = header.pop("__metadata__")["seal"]
+        settings: dict[str, Any] = json.loads(found)["settings"]
+        if _seal(header, tensors, settings, round) == found:
+            return settings
+    except (*MALFORMED, RecursionError):
+        return None
+    return None
+
+
+def _seal(
+    header: Mapping[str, Any], tensors: bytes, settings: Mapping[str, Any], round: int
+) -> str:
+    digest = sha256(canonical_json(header) + tensors)
+    return sealed({"tensors": digest, "round": round, "settings": dict(settings)}).decode()
+
+
+def _split(data: bytes) -> tuple[dict[str, Any], bytes]:
+    """The header of safetensors, and what follows it."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    header: dict[str, Any] = json.loads(data[8:end])
+    return header, data[end:]
 
 
 def write_digests(folder: Path, digests: Digests) -> None:

@@ -35,6 +35,7 @@ from coterie.runs.folder.digests import (
     PARTITION,
     REPORT,
     Digests,
+    changed_settings,
     checked_file,
     is_result,
     store_files,
@@ -259,10 +260,8 @@ def _check_settings(folder: RunFolder, digests: Digests) -> None:
     """Whether ``config.toml`` is the one of the run; what changes no result may differ."""
     file = folder.path / CONFIG
     now = digests.as_started(folder.resolved)
-    keys = ", ".join(differing(digests.config, now))
+    keys = differing(digests.config, now)
     if keys:
-        what = f"the configuration was changed, got other values of {keys}"
-        expected = "those that the run was started with"
-        raise CheckpointError(f"{file}: {what}; expected {expected}")
+        raise changed_settings(file, keys)
     if now != digests.config:
         warn(f"{file}: changed since the run was started, in settings that change no result")
