@@ -98,7 +98,7 @@ def table_samples(
 def read_columns(rows: Rows, kinds: Mapping[str, str], encode: Encode) -> RawTable:
     """Columns as numbers with missing values, each by its kind."""
     if not kinds:
-        raise DataError(f"{rows.where}: no column is left for features; expected at least one")
+        raise DataError(f"{rows.where}: no column for features is left; expected at least one")
     used = {name: kind for name, kind in kinds.items() if kind not in (IDENTIFIER, TEXT)}
     values = np.empty((len(rows), len(used)))
     columns = []
