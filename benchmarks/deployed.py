@@ -27,15 +27,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coterie.config.toml_text import read
-from coterie.deploy.operate.folder import init
-from coterie.deploy.operate.local import local_federation
-from coterie.deploy.operate.submit import follow, run_status, submit
-from coterie.deploy.processes.flower_commands import FEDERATION, flower_home, run_flwr
-from coterie.deploy.processes.process import descendants
-from coterie.deploy.server.live import LIVE
-from coterie.deploy.settings import DeploymentSettings, load_deployment
 from coterie.experiment import Experiment, check
-from coterie.flower_app import WORKER
+from coterie.flower.app import WORKER
+from coterie.flower.operate.folder import init
+from coterie.flower.operate.local import local_federation
+from coterie.flower.operate.submit import follow, run_status, submit
+from coterie.flower.processes.flower_commands import FEDERATION, flower_home, run_flwr
+from coterie.flower.processes.process import descendants
+from coterie.flower.server.live import LIVE
+from coterie.flower.settings import DeploymentSettings, load_deployment
 
 CONFIG = """
 [data]

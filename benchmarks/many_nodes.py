@@ -50,14 +50,14 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supernode.fleet_http_connection import http_request_response
 
 from coterie.data.population import Population
-from coterie.deploy.keys import make_node_key
-from coterie.deploy.node.app import answer_requests, describe_client
-from coterie.deploy.operate.folder import init
-from coterie.deploy.operate.local import LocalFederation, client_names, local_federation
-from coterie.deploy.operate.submit import submit
-from coterie.deploy.settings import load_deployment
 from coterie.engines.flower.messages import ASK_IDENTITY
 from coterie.experiment import check
+from coterie.flower.keys import make_node_key
+from coterie.flower.node.app import answer_requests, describe_client
+from coterie.flower.operate.folder import init
+from coterie.flower.operate.local import LocalFederation, client_names, local_federation
+from coterie.flower.operate.submit import submit
+from coterie.flower.settings import load_deployment
 from coterie.runs.data import load_data
 from coterie.runs.run import run_config
 from tests.live.federations import difference

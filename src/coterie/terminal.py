@@ -1,6 +1,6 @@
 """Text for a terminal: lines, tables, and numbers as people read them.
 
-Used by the commands of `coterie.cli`, `coterie.deploy` and `coterie.studies`, and for the progress
+Used by the commands of `coterie.cli`, `coterie.flower` and `coterie.studies`, and for the progress
 and the warnings of a run. The report and the card of an export write numbers as these commands do.
 Names of runs and clients come from files: brackets in them are never taken for Rich's markup.
 """

@@ -68,7 +68,7 @@ def test_a_shell_gets_them(words: str, expected: str, tmp_path: Path) -> None:
     script = (
         "import sys, atexit\n"
         "from coterie.cli.main import main\n"
-        "atexit.register(lambda: print('TORCH' if 'torch' in sys.modules else ''))\n"
+        "atexit.register(lambda: print(*{'torch', 'pydantic'} & set(sys.modules)))\n"
         "main()"
     )
     asked = {

@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from coterie.cli.main import app, invoke
-from tests.deploy.conftest import CONFIG, write_deployment
+from tests.flower.conftest import CONFIG, write_deployment
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_a_run_that_the_server_would_refuse_is_not_submitted(
     def never(*arguments: object) -> None:
         raise AssertionError("something was submitted")
 
-    monkeypatch.setattr("coterie.deploy.operate.submit.run_flwr", never)
+    monkeypatch.setattr("coterie.flower.operate.submit.run_flwr", never)
     private = ("privacy.epsilon=0.1", "privacy.noise=0.5", "privacy.accountant=rdp")
     first = ("train.sampler=poisson", "bounds.enabled=false")
     put = [part for change in (*first, *private, *changes) for part in ("--set", change)]
@@ -101,7 +101,7 @@ def test_a_run_that_the_server_would_refuse_is_not_submitted(
 def test_a_client_is_forgotten_but_for_its_secret(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from coterie.deploy.node.cache import NodeCache, cache_root
+    from coterie.flower.node.cache import NodeCache, cache_root
 
     for name in ("hospital-3", "hospital-4"):
         cache = NodeCache(cache_root({"cache": tmp_path}, name), "a")
@@ -134,7 +134,7 @@ def test_a_password_on_the_command_line_is_warned_of(
 
 
 def test_what_a_node_keeps_is_for_its_user_alone(tmp_path: Path) -> None:
-    from coterie.deploy.node.cache import NodeCache, cache_root
+    from coterie.flower.node.cache import NodeCache, cache_root
 
     root = cache_root({"cache": tmp_path}, "hospital-3")
     # As an earlier version made it.
@@ -166,7 +166,7 @@ def test_a_server_that_is_not_there_is_a_remote_failure(
     deployment: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
-    from coterie.deploy.processes.process import free_ports
+    from coterie.flower.processes.process import free_ports
 
     text = (deployment / "deploy.toml").read_text().replace(":18101", f":{free_ports(1)[0]}")
     (deployment / "deploy.toml").write_text(text)
@@ -179,7 +179,7 @@ def test_a_check_of_an_address_where_nobody_is_says_so(
 ) -> None:
     """It must not be taken for one that is closed."""
     pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
-    from coterie.deploy.processes.process import free_ports
+    from coterie.flower.processes.process import free_ports
 
     command = ["deploy", "check", str(deployment), "--superlink", f"127.0.0.1:{free_ports(1)[0]}"]
     assert invoke(command) == 7

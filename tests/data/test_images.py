@@ -18,8 +18,8 @@ from PIL import Image
 from coterie.data import load_samples
 from coterie.data.images import cache, decoding
 from coterie.data.images.decoding import decode
-from coterie.deploy.node.node_source import read_node_data
 from coterie.errors import DataError
+from coterie.flower.node.node_source import read_node_data
 
 # A stored image: how its file is called, and its bytes.
 Stored = tuple[str, bytes]

@@ -29,9 +29,9 @@ from coterie.data.tabular.raw import Column, Encode
 from coterie.data.tabular.roles import Roles, read_targets
 from coterie.data.tabular.tables import read_columns
 from coterie.data.tabular.training_rows import read_training_rows
-from coterie.deploy.node.client_table import read_client_table
-from coterie.deploy.settings import DataForm
 from coterie.export.table_files import write_readers
+from coterie.flower.node.client_table import read_client_table
+from coterie.flower.settings import DataForm
 
 ZONE = dt.timezone(dt.timedelta(hours=2))
 MOMENTS = [dt.datetime(2024, 2, 28 + at % 2, 5 * at % 24, 30) for at in range(8)]

@@ -16,7 +16,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from coterie.engines.flower.messages import FIELDS, NOTE, part_name
 from coterie.experiment import check
-from coterie.flower_app import client
+from coterie.flower.app import client
 from coterie.runs.data import load_data
 
 TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1

@@ -37,7 +37,7 @@ from flwr.supercore.run import Run
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.superlink.grid import HttpGrid
 
-from coterie.flower_app import client
+from coterie.flower.app import client
 
 Spoil = Callable[[int, Message], Message]
 

@@ -32,15 +32,15 @@ from coterie.clients.identity import Identity, signature
 from coterie.core.keys import Key
 from coterie.core.vectors import Layout, flatten
 from coterie.core.work import Train
-from coterie.deploy.federation_spec import FederationSpec
-from coterie.deploy.server.serve import serve
-from coterie.deploy.settings import DataForm
 from coterie.engines import SerialEngine
 from coterie.engines.flower import FlowerEngine, Terms
 from coterie.engines.flower.messages import FIELDS, FLOWER_ERRORS, NOTE, part_name
 from coterie.errors import CheckpointError, ConfigError, QuorumError
 from coterie.experiment import check
 from coterie.export import export_run
+from coterie.flower.federation_spec import FederationSpec
+from coterie.flower.server.serve import serve
+from coterie.flower.settings import DataForm
 from coterie.local import LocalRunner
 from coterie.report.load import view_of
 from coterie.runs.compose import compose
@@ -750,11 +750,11 @@ def test_another_version_and_another_model_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grid = nodes(tmp_path, tables())
-    monkeypatch.setattr("coterie.deploy.node.node.version", lambda name: "0.0.9")
+    monkeypatch.setattr("coterie.flower.node.node.version", lambda name: "0.0.9")
     with pytest.raises(QuorumError, match="too few clients before round 1"):
         deploy(tmp_path, tables(), grid, min_clients=1, longest_wait=0.2)
     monkeypatch.undo()
-    monkeypatch.setattr("coterie.deploy.node.node.signature", lambda *_: "other")
+    monkeypatch.setattr("coterie.flower.node.node.signature", lambda *_: "other")
     reported = Reported()
     with pytest.raises(QuorumError, match="too few clients before round 1"):
         play(tmp_path / "b", tables(), grid, reported, min_clients=1, longest_wait=0.2)

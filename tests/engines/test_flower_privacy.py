@@ -17,9 +17,9 @@ pytest.importorskip("dp_accounting", reason="the extra 'privacy' is not installe
 
 from flwr.app import Array, Message
 
-from coterie.deploy.server.serve import serve
 from coterie.errors import ConfigError, PrivacyError
 from coterie.experiment import check
+from coterie.flower.server.serve import serve
 from coterie.runs.run import run_config
 from tests.conftest import assert_near
 from tests.engines.fake_grid import parts_of

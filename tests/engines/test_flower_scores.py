@@ -13,8 +13,8 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from flwr.app import Array, ArrayRecord, Message
 
-from coterie.deploy.watch.status import read_status
 from coterie.engines.flower.messages import FIELDS, part_name
+from coterie.flower.watch.status import read_status
 from tests.engines.fake_grid import FakeGrid, Meddle, contexts
 from tests.engines.test_flower import SETTINGS, Reported, deploy, tables
 

@@ -22,13 +22,13 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 from flwr.app import Context, Message, RecordDict
 
 from coterie.data.tabular.raw import Column, Encode
-from coterie.deploy.node.client_table import loaded_table, read_client_table
-from coterie.deploy.node.data_sources import trial_share
-from coterie.deploy.server.agreement import usual_reports
-from coterie.deploy.settings import DataForm, DeploymentSettings, form_of
 from coterie.errors import ConfigError, DataError
 from coterie.experiment import check
 from coterie.export import export_run
+from coterie.flower.node.client_table import loaded_table, read_client_table
+from coterie.flower.node.data_sources import trial_share
+from coterie.flower.server.agreement import usual_reports
+from coterie.flower.settings import DataForm, DeploymentSettings, form_of
 from coterie.runs.data import load_data
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config

@@ -17,14 +17,14 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 from coterie.core.keys import Key
 from coterie.data import Population
 from coterie.data.sources.saved import POPULATION, population_bytes, population_digest
-from coterie.deploy.federation_spec import FederationSpec
-from coterie.deploy.node.cache import NodeCache
-from coterie.deploy.node.client_data import ClientData
-from coterie.deploy.node.node import Node
-from coterie.deploy.settings import form_of
 from coterie.errors import ConfigError, DataError
 from coterie.experiment import check
 from coterie.export import export_run
+from coterie.flower.federation_spec import FederationSpec
+from coterie.flower.node.cache import NodeCache
+from coterie.flower.node.client_data import ClientData
+from coterie.flower.node.node import Node
+from coterie.flower.settings import form_of
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
 from tests.engines.fake_grid import FakeGrid, as_deployed, contexts, parts_of

@@ -30,9 +30,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
-from coterie.deploy.node.data_sources import trial_share
-from coterie.deploy.operate.local import client_names
-from coterie.deploy.processes.process import free_ports
+from coterie.flower.node.data_sources import trial_share
+from coterie.flower.operate.local import client_names
+from coterie.flower.processes.process import free_ports
 from tests.live import soak_processes
 from tests.live.soak_processes import VICTIMS, find_processes
 

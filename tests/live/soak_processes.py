@@ -13,16 +13,16 @@ from pathlib import Path
 
 import numpy as np
 
-from coterie.deploy.processes.process import ProcessId, identify
+from coterie.flower.processes.process import ProcessId, identify
 
 # What a command line holds -> what its process is. The first that fits counts.
 ROLES = {
-    "coterie.flower_app import work": "worker",
+    "coterie.flower.app import work": "worker",
     "flwr-clientapp": "message",
     "flwr-serverapp": "ServerApp",
     "flower-superexec": "superexec",
     "flower-superlink": "SuperLink",
-    "coterie.deploy.processes.supernode": "node",
+    "coterie.flower.processes.supernode": "node",
     "nginx": "nginx",
     "coterie node join": "keeper of a node",
     "coterie server up": "keeper of the server",

@@ -22,18 +22,18 @@ import pytest
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from coterie.config.toml_text import read
-from coterie.deploy.keys import make_node_key, make_server_keys
-from coterie.deploy.operate.folder import init
-from coterie.deploy.operate.local import LocalFederation, local_federation
-from coterie.deploy.operate.submit import follow, submit
-from coterie.deploy.processes.flower_commands import environment, flower_home
-from coterie.deploy.processes.process import descendants, free_ports, start, stop
-from coterie.deploy.settings import DeploymentSettings, load_deployment
 from coterie.errors import CoterieError, QuorumError
 from coterie.experiment import Experiment, check
+from coterie.flower.keys import make_node_key, make_server_keys
+from coterie.flower.operate.folder import init
+from coterie.flower.operate.local import LocalFederation, local_federation
+from coterie.flower.operate.submit import follow, submit
+from coterie.flower.processes.flower_commands import environment, flower_home
+from coterie.flower.processes.process import descendants, free_ports, start, stop
+from coterie.flower.settings import DeploymentSettings, load_deployment
 from coterie.runs.run import run_config
-from tests.deploy.conftest import CONFIG
 from tests.engines.test_flower import METHODS
+from tests.flower.conftest import CONFIG
 from tests.live.federations import difference, left_behind
 
 pytestmark = pytest.mark.flower

@@ -14,12 +14,12 @@ import pytest
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
-from coterie.deploy.operate.local import LocalFederation, local_federation
-from coterie.deploy.operate.submit import follow, submit
-from coterie.deploy.processes.flower_commands import environment, flower_home
-from coterie.deploy.processes.process import descendants, free_ports, start
-from coterie.deploy.settings import load_deployment
-from tests.deploy.conftest import write_deployment
+from coterie.flower.operate.local import LocalFederation, local_federation
+from coterie.flower.operate.submit import follow, submit
+from coterie.flower.processes.flower_commands import environment, flower_home
+from coterie.flower.processes.process import descendants, free_ports, start
+from coterie.flower.settings import load_deployment
+from tests.flower.conftest import write_deployment
 from tests.live.federations import left_behind
 
 pytestmark = pytest.mark.flower
@@ -30,7 +30,7 @@ LOADER = """
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord
 from flwr.supercore.inflatable.inflatable_object import add_header_to_object_body
-from coterie.deploy.node.data_sources import load_function
+from coterie.flower.node.data_sources import load_function
 from coterie.engines.flower import messages
 """
 SPOILS = {

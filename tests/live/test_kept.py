@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from coterie.config.toml_text import read
-from coterie.deploy.kept import KEPT_FILE
 from coterie.experiment import check
+from coterie.flower.kept import KEPT_FILE
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.progress import OWN_MODELS, kept_state
 from tests.live.federations import difference

@@ -16,12 +16,12 @@ import pytest
 from coterie.cli.main import invoke
 from coterie.cli.signals import stop_once
 from coterie.config.toml_text import read
-from coterie.deploy.operate.local import LocalFederation, local_federation
-from coterie.deploy.operate.proxy import find_nginx
 from coterie.errors import RemoteError
 from coterie.experiment import check
+from coterie.flower.operate.local import LocalFederation, local_federation
+from coterie.flower.operate.proxy import find_nginx
 from coterie.runs.run import run_config
-from tests.deploy.conftest import write_deployment
+from tests.flower.conftest import write_deployment
 from tests.live.federations import difference, left_behind
 
 

@@ -12,16 +12,16 @@ import pytest
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from coterie.cli.main import invoke
-from coterie.deploy.keys import make_node_key
-from coterie.deploy.operate.local import LocalFederation, local_federation
-from coterie.deploy.operate.proxy import find_nginx
-from coterie.deploy.processes.flower_commands import (
+from coterie.flower.keys import make_node_key
+from coterie.flower.operate.local import LocalFederation, local_federation
+from coterie.flower.operate.proxy import find_nginx
+from coterie.flower.processes.flower_commands import (
     FEDERATION,
     environment,
     find_command,
     write_connection,
 )
-from tests.deploy.conftest import write_deployment
+from tests.flower.conftest import write_deployment
 from tests.live.federations import left_behind
 
 pytestmark = [

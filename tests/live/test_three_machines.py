@@ -20,7 +20,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
-from coterie.deploy.operate.proxy import find_nginx
+from coterie.flower.operate.proxy import find_nginx
 from tests.live.federations import left_behind
 from tests.live.machines import Machine, can_make_machines, stop_all, three_machines, wait_for
 from tests.live.postgres import find_server, postgres

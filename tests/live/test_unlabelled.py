@@ -13,11 +13,11 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from coterie.cli.main import invoke
 from coterie.config.toml_text import read
-from coterie.deploy.kept import SERVED_FILE, ServedModel
-from coterie.deploy.operate.folder import init
 from coterie.experiment import check
+from coterie.flower.kept import SERVED_FILE, ServedModel
+from coterie.flower.operate.folder import init
 from coterie.runs.run import run_config
-from tests.deploy.conftest import CONFIG
+from tests.flower.conftest import CONFIG
 from tests.live.federations import difference, left_behind
 
 pytestmark = pytest.mark.flower

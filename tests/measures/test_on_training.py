@@ -15,8 +15,8 @@ from torch.nn import functional as F
 import coterie as ct
 from coterie.algorithms.local import local
 from coterie.cli.main import invoke
-from coterie.deploy.federation_spec import check_real
 from coterie.experiment import check
+from coterie.flower.federation_spec import check_real
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
 from tests.measures.small_runs import digits, measured

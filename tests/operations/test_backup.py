@@ -16,10 +16,10 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from coterie.cli.main import invoke
 from coterie.config.toml_text import read
-from coterie.deploy.operate.server_folder import DATABASE
 from coterie.experiment import check
+from coterie.flower.operate.server_folder import DATABASE
 from coterie.runs.run import run_config
-from tests.deploy.conftest import write_deployment
+from tests.flower.conftest import write_deployment
 
 SCRIPT = Path(__file__).resolve().parents[2] / "operations" / "coterie-backup"
 

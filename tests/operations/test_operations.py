@@ -92,7 +92,7 @@ def test_the_commands_of_containers_exist() -> None:
 
 
 def test_containers_publish_the_port_of_nodes_alone() -> None:
-    from coterie.deploy.operate.proxy import NODE_PORT
+    from coterie.flower.operate.proxy import NODE_PORT
 
     services = compose()["services"]
     assert services["server"]["ports"] == [f"{NODE_PORT}:{NODE_PORT}"]

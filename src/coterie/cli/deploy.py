@@ -42,7 +42,7 @@ def deploy_init(
 
     It has the app, its configuration, client.py to fill in, and keys for a trial.
     """
-    from coterie.deploy.operate.folder import init, next_step
+    from coterie.flower.operate.folder import init, next_step
     from coterie.terminal import say
 
     for path in init(folder, config, clients, host or ()):
@@ -56,9 +56,9 @@ def deploy_run(
     """Run on the SuperLink that deploy.toml names."""
     # Rounds run on the server. Here is none to finish, only processes to take down.
     with stop_once():
-        from coterie.deploy.operate.submit import run_remote
-        from coterie.deploy.processes.flower_commands import require_flower
-        from coterie.deploy.settings import load_deployment
+        from coterie.flower.operate.submit import run_remote
+        from coterie.flower.processes.flower_commands import require_flower
+        from coterie.flower.settings import load_deployment
 
         # Flower is an extra: without it the first line says how to install it, before
         # anything is read.
@@ -87,13 +87,13 @@ def deploy_local(
     ends the run, which `--resume` continues.
     """
     with stop_once():
-        from coterie.deploy.operate.folder import refuse_unfilled
-        from coterie.deploy.operate.local import local_federation
-        from coterie.deploy.operate.submit import run_remote
-        from coterie.deploy.processes.flower_commands import require_flower
-        from coterie.deploy.server.configured import check_before_submitting
-        from coterie.deploy.settings import load_deployment
         from coterie.errors import ConfigError
+        from coterie.flower.operate.folder import refuse_unfilled
+        from coterie.flower.operate.local import local_federation
+        from coterie.flower.operate.submit import run_remote
+        from coterie.flower.processes.flower_commands import require_flower
+        from coterie.flower.server.configured import check_before_submitting
+        from coterie.flower.settings import load_deployment
         from coterie.terminal import say
 
         require_flower()
@@ -138,9 +138,9 @@ def deploy_check(
 
     The stranger has the public certificate and no registered key. Run it on another machine.
     """
-    from coterie.deploy.operate.exposure import refuse_exposed, try_as_stranger
-    from coterie.deploy.processes.flower_commands import require_flower
-    from coterie.deploy.settings import load_deployment
+    from coterie.flower.operate.exposure import refuse_exposed, try_as_stranger
+    from coterie.flower.processes.flower_commands import require_flower
+    from coterie.flower.settings import load_deployment
     from coterie.terminal import say
 
     require_flower()
@@ -169,10 +169,10 @@ def deploy_status(
 
     It reads the run's folder, on the machine of the server. DIR may also be the folder of a run.
     """
-    from coterie.deploy.watch.page import StatusServer, status_page
-    from coterie.deploy.watch.status import read_status, refuse_strange_state
-    from coterie.deploy.watch.tables import print_status
     from coterie.files import refuse_unwritable_output
+    from coterie.flower.watch.page import StatusServer, status_page
+    from coterie.flower.watch.status import read_status, refuse_strange_state
+    from coterie.flower.watch.tables import print_status
     from coterie.terminal import say
 
     if out is not None:

@@ -12,7 +12,7 @@ from coterie.cli.options import Debug, JsonLogs
 from coterie.cli.signals import stop_once
 
 if TYPE_CHECKING:
-    from coterie.deploy.node.site import Site
+    from coterie.flower.node.site import Site
 
 Client = Annotated[str, typer.Argument(help="The name of a client of this machine.")]
 Cache = Annotated[
@@ -79,7 +79,7 @@ class DataOptions:
 
     def values(self) -> dict[str, Any]:
         """What is given, as the node's configuration has it."""
-        from coterie.deploy.node.node_source import PASSWORD, has_password, is_database
+        from coterie.flower.node.node_source import PASSWORD, has_password, is_database
         from coterie.terminal import warn
 
         paths = {"data": self.data, "loader": self.loader}
@@ -115,7 +115,7 @@ def node_join(
     The first time it makes the node's key, and says what to send to the operator of the server.
     """
     with stop_once():
-        from coterie.deploy.node.site import check_site, make_key, run_node
+        from coterie.flower.node.site import check_site, make_key, run_node
 
         site = _site(node, data)
         say = _say_with_time(json_logs)
@@ -126,7 +126,7 @@ def node_join(
 
 def node_check(node: NodeOptions, data: DataOptions, debug: Debug = False) -> None:
     """Check data, versions and connection without joining."""
-    from coterie.deploy.node.site import check_site
+    from coterie.flower.node.site import check_site
     from coterie.terminal import say
 
     check_site(_site(node, data), say)
@@ -143,8 +143,8 @@ def node_status(
 
     The exit code is 7 where it is not.
     """
-    from coterie.deploy.keys import check_name
-    from coterie.deploy.node.site import default_folder, require_connected
+    from coterie.flower.keys import check_name
+    from coterie.flower.node.site import default_folder, require_connected
     from coterie.terminal import say
 
     say(require_connected(name, folder or default_folder(check_name(name))))
@@ -161,8 +161,8 @@ def node_key(
 
     A key that is there already is kept.
     """
-    from coterie.deploy.keys import check_name, make_node_key
-    from coterie.deploy.node.site import default_folder
+    from coterie.flower.keys import check_name, make_node_key
+    from coterie.flower.node.site import default_folder
     from coterie.terminal import say
 
     for name in names:
@@ -171,9 +171,9 @@ def node_key(
 
 
 def _site(node: NodeOptions, data: DataOptions) -> Site:
-    from coterie.deploy.keys import check_name
-    from coterie.deploy.node.site import Site, default_folder
-    from coterie.deploy.processes.flower_commands import require_flower
+    from coterie.flower.keys import check_name
+    from coterie.flower.node.site import Site, default_folder
+    from coterie.flower.processes.flower_commands import require_flower
 
     require_flower()
     name = check_name(node.name)
@@ -186,7 +186,7 @@ def _site(node: NodeOptions, data: DataOptions) -> Site:
 
 def _say_with_time(as_json: bool) -> Any:
     """Lines with their times, as the node's log has them."""
-    from coterie.deploy.node.site import log_line
+    from coterie.flower.node.site import log_line
     from coterie.terminal import say
 
     return lambda line: say(log_line(line, as_json))
@@ -203,7 +203,7 @@ def node_export(
     Its personal layers, or what it stores for a model of its own, of the run in which it trained last; of
     a client without labels the model that it was sent.
     """
-    from coterie.deploy.node.cache import export_kept
+    from coterie.flower.node.cache import export_kept
     from coterie.terminal import say
 
     names = export_kept(name, out, cache)
@@ -216,7 +216,7 @@ def node_forget(name: Client, cache: Cache = None, debug: Debug = False) -> None
     Its layers and models of its own, the models that it was sent, and its label histograms, of all
     runs. If it takes part again, it begins anew.
     """
-    from coterie.deploy.node.cache import forget
+    from coterie.flower.node.cache import forget
     from coterie.terminal import say
 
     removed, secret = forget(name, cache)

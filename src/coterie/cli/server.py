@@ -18,8 +18,8 @@ def server_up(folder: Folder, debug: Debug = False) -> None:
 
     Where one of the two ends, the command ends with code 7: a service manager starts it again.
     """
-    from coterie.deploy.operate.server_up import serve_until_end
-    from coterie.deploy.processes.flower_commands import require_flower
+    from coterie.flower.operate.server_up import serve_until_end
+    from coterie.flower.processes.flower_commands import require_flower
 
     require_flower()
     with stop_once():
@@ -40,7 +40,7 @@ def server_status(
 
     The exit code is 7 where the server is down.
     """
-    from coterie.deploy.operate.server_up import require_listening, show_status
+    from coterie.flower.operate.server_up import require_listening, show_status
 
     if quick:
         require_listening(folder)
@@ -63,8 +63,8 @@ def server_add(
     debug: Debug = False,
 ) -> None:
     """Let nodes in: bind each public key to the name of its client."""
-    from coterie.deploy.operate.server_folder import add_node
     from coterie.errors import ConfigError
+    from coterie.flower.operate.server_folder import add_node
     from coterie.terminal import say
 
     if name is not None and len(keys) > 1:
@@ -80,7 +80,7 @@ def server_remove(
     debug: Debug = False,
 ) -> None:
     """Let nodes in no longer."""
-    from coterie.deploy.operate.server_folder import remove_node
+    from coterie.flower.operate.server_folder import remove_node
     from coterie.terminal import say
 
     for name in names:

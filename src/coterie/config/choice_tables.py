@@ -8,6 +8,7 @@ Such a table has the options of the registered factory in addition to its own fi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -73,6 +74,14 @@ class SourceTable(ChoiceTable):
 
     not_options: ClassVar[frozenset[str]] = frozenset({"source", "partition", "root"})
     source: str
+
+
+# The table of a choice by its selector: the key that names the choice.
+TABLES: Mapping[str, type[ChoiceTable]] = {
+    "name": NamedTable,
+    "kind": KindTable,
+    "source": SourceTable,
+}
 
 
 class DataTable(SourceTable):

@@ -1,12 +1,12 @@
-"""The kinds of things that a configuration can name, and where the factories of each stand."""
+"""The kinds of things that a configuration can name, and where the factories of each stand.
+
+Nothing is imported here: the shell waits for it while it completes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-from coterie.config.choice_tables import ChoiceTable, KindTable, NamedTable, SourceTable
-from coterie.config.wording import spelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,6 @@ class Kind:
         table: its name there.
         selector: the key that names the choice.
         place: of the table in a configuration.
-        record: the typed part of that table.
         context: parameters that the library fills in; the others are options.
         custom: whether ``module:factory`` names one, too.
         options_name_code: whether a text of its options may be ``module:factory``, too; not where it
@@ -33,7 +32,6 @@ class Kind:
     table: str
     selector: str = "name"
     place: tuple[str, ...] = ()
-    record: type[ChoiceTable] = NamedTable
     context: tuple[str, ...] = ()
     custom: bool = False
     options_name_code: bool = True
@@ -44,7 +42,7 @@ class Kind:
     @property
     def path(self) -> str:
         """The key path of the selector."""
-        return spelled([*self.place, self.selector])
+        return ".".join([*self.place, self.selector])
 
 
 KINDS: Mapping[str, Kind] = {
@@ -53,7 +51,6 @@ KINDS: Mapping[str, Kind] = {
         table="SOURCES",
         selector="source",
         place=("data",),
-        record=SourceTable,
         context=("root", "partition", "key", "targets"),
         custom=True,
         # A column may be called "a:b", and so may a file.
@@ -65,7 +62,6 @@ KINDS: Mapping[str, Kind] = {
         table="PARTITIONS",
         selector="kind",
         place=("data", "partition"),
-        record=KindTable,
         context=("samples", "key"),
     ),
     "model": Kind(
@@ -116,7 +112,6 @@ KINDS: Mapping[str, Kind] = {
         table="TASKS",
         selector="kind",
         place=("task",),
-        record=KindTable,
         custom=True,
     ),
     "shift": Kind(
@@ -124,14 +119,12 @@ KINDS: Mapping[str, Kind] = {
         table="SHIFTS",
         selector="kind",
         place=("shift",),
-        record=KindTable,
     ),
     "attack": Kind(
         module="coterie.engines.attacks",
         table="ATTACKS",
         selector="kind",
         place=("attack",),
-        record=KindTable,
         article="an",
     ),
     "engine": Kind(

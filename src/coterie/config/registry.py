@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any, Literal
@@ -18,14 +17,13 @@ from typing import Any, Literal
 from pydantic import ValidationError, create_model
 
 from coterie.config import custom, schema
-from coterie.config.choice_tables import ChoiceTable
+from coterie.config.choice_tables import TABLES, ChoiceTable
 from coterie.config.kinds import KINDS
 from coterie.config.plugins import Plugins, find_plugins
 from coterie.config.problems import Problem, problems
 from coterie.config.schema import Factory
 from coterie.config.wording import describe_type, nearest, shown, spelled
 from coterie.errors import ConfigError, CoterieError
-from coterie.imports import large_import
 
 
 class Open(ChoiceTable, extra="allow"):
@@ -35,9 +33,6 @@ class Open(ChoiceTable, extra="allow"):
 def builtin(kind: str) -> Mapping[str, Factory]:
     """The factories of a kind that Coterie has itself, by name; imports them."""
     where = KINDS[kind]
-    if where.module not in sys.modules:
-        with large_import():
-            importlib.import_module(where.module)
     table: Mapping[str, Factory] = getattr(importlib.import_module(where.module), where.table)
     return table
 
@@ -112,14 +107,15 @@ def table_model(kind: str, factory: Factory | None, custom_name: bool = False) -
     """
     where = KINDS[kind]
     known = tuple(sorted(names(kind)))
+    base = TABLES[where.selector]
     fields: dict[str, Any] = {where.selector: (Literal[known], ...)}
     if custom_name:
         fields[where.selector] = (str, ...)
     if factory is None:
-        return create_model(kind.capitalize(), __base__=(where.record, Open), **fields)
+        return create_model(kind.capitalize(), __base__=(base, Open), **fields)
     if where.custom_options or not custom_name:
         fields |= schema.fields(factory, _not_options(kind, factory))
-    return create_model(kind.capitalize(), __base__=where.record, **fields)
+    return create_model(kind.capitalize(), __base__=base, **fields)
 
 
 def _not_options(kind: str, factory: Factory) -> tuple[str, ...]:

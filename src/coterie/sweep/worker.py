@@ -6,6 +6,7 @@ the round in progress and saves when its input closes. So it also stops when the
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -22,14 +23,9 @@ from typing import TextIO
 from filelock import Timeout
 
 from coterie.errors import CoterieError, InUseError, first_line
-from coterie.imports import begin_own_process, large_import
-
-if __name__ == "__main__":
-    begin_own_process()
-with large_import():
-    from coterie.runs.run import Stopped
-    from coterie.sweep.plan import SweepRun
-    from coterie.sweep.run_once import carry_out
+from coterie.runs.run import Stopped
+from coterie.sweep.plan import SweepRun
+from coterie.sweep.run_once import carry_out
 
 Answer = dict[str, str]  # its `state`, and for a failed run also a `line` that says why
 
@@ -167,6 +163,8 @@ def _main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
+    # What was imported stays to the end: no search for garbage looks through it again.
+    gc.freeze()
     execute_tasks(tasks, answers)
 
 

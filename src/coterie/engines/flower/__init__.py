@@ -1,4 +1,4 @@
-"""Real clients through Flower. Only this package and ``coterie.flower_app`` know of Flower.
+"""Real clients through Flower. Only this package and ``coterie.flower.app`` know of Flower.
 
 What a message holds is listed in ``docs/privacy.md``.
 """

@@ -1,0 +1,191 @@
+"""Keys and certificates, and how files are written that only their owner may read.
+
+For a trial there is an authority of its own (trustme) with the server's certificate. For a real
+federation that comes from an authority that the sites trust. Each site makes its own node's key and
+sends the public half. Modules of the extra ``flower`` are imported where they are used.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from coterie.clients.identity import LONGEST
+from coterie.errors import ConfigError
+from coterie.files import sync_folder
+from coterie.flower.processes.flower_commands import require_flower
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file that only its owner may read."""
+    # Made with these rights: to change them afterwards would leave a moment in which any user of
+    # the machine can open the file.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "wb") as file:
+        # The rights above are those of a new file; an existing file would keep its own.
+        os.fchmod(descriptor, 0o600)
+        file.write(content)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def create_private(path: Path) -> None:
+    """Create an empty file that only its owner may read, for a program that writes it; an existing
+    file keeps its content.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder) / "database"
+        ...     bytes_written = file.write_bytes(b"42")
+        ...     create_private(file)
+        ...     oct(file.stat().st_mode & 0o777), file.read_bytes()
+        ('0o600', b'42')
+    """
+    path.touch(mode=0o600)
+    path.chmod(0o600)
+
+
+def replace_private(path: Path, content: bytes) -> None:
+    """Write a file so that at any moment it is the old one or the new one, whole.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder) / "secret"
+        ...     replace_private(file, b"42")
+        ...     [one.name for one in Path(folder).iterdir()], file.read_bytes()
+        (['secret'], b'42')
+    """
+    # Flower starts a process for each message, and two may write at once: hence a name for each.
+    hidden = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    write_private(hidden, content)
+    hidden.replace(path)
+    sync_folder(path.parent)
+
+
+# --- certificates ---------------------------------------------------------------------------------
+
+VALID_DAYS = 365
+SERVER_FILES = ("ca.crt", "server.pem", "server.key")
+
+
+def make_server_keys(folder: Path, hosts: Sequence[str] = ("localhost", "127.0.0.1")) -> None:
+    """Write ``ca.crt``, ``server.pem`` and ``server.key``; where all three exist they stay."""
+    require_flower()
+    import trustme
+
+    if all((folder / name).exists() for name in SERVER_FILES):
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    # The authority's private key is not kept: nothing else can be signed by it later. By the path
+    # length no certificate that it signs may sign another.
+    authority = trustme.CA(path_length=0, organization_name="Coterie trial authority")
+    until = dt.datetime.now(dt.UTC) + dt.timedelta(days=VALID_DAYS)
+    server = authority.issue_cert(*hosts, common_name=hosts[0], not_after=until)
+    authority.cert_pem.write_to_path(folder / "ca.crt")
+    (folder / "server.pem").write_bytes(server.cert_chain_pems[0].bytes())
+    write_private(folder / "server.key", server.private_key_pem.bytes())
+
+
+def certificate_end(file: Path) -> dt.datetime:
+    """Until when a certificate is valid, which it has to be now."""
+    certificate = _read_certificate(file)
+    end: dt.datetime = certificate.not_valid_after_utc
+    begin: dt.datetime = certificate.not_valid_before_utc
+    now = dt.datetime.now(dt.UTC)
+    if not begin <= now <= end:
+        got = f"{begin:%Y-%m-%d} to {end:%Y-%m-%d}"
+        raise ConfigError(
+            f"{file}: not valid now, got {got}; expected a certificate that is valid today"
+        )
+    return end
+
+
+def _read_certificate(file: Path) -> Any:
+    """The first certificate of a file."""
+    # Those of a real authority, too, so that trustme does not help here.
+    from cryptography import x509
+
+    try:
+        return x509.load_pem_x509_certificate(file.read_bytes())
+    except OSError as error:
+        raise ConfigError(
+            f"{file}: cannot be read ({error.strerror}): give the file of a certificate"
+        ) from None
+    except ValueError:
+        raise ConfigError(f"{file}: no certificate, got other text; expected PEM") from None
+
+
+# --- keys of nodes --------------------------------------------------------------------------------
+
+
+def make_node_key(folder: Path, name: str) -> Path:
+    """Write ``<name>.key`` and ``<name>.pub`` of a node; returns the path of the private one.
+
+    Keys are on NIST P-384 and in OpenSSH's format, as ``ssh-keygen -t ecdsa -b 384`` makes them. A
+    key that exists stays.
+    """
+    require_flower()
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    file = folder / f"{name}.key"
+    if file.exists():
+        return file
+    folder.mkdir(parents=True, exist_ok=True)
+    key = ec.generate_private_key(ec.SECP384R1())
+    public = key.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
+    secret = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
+    )
+    # The private key last: where it exists, the pair is taken to be whole.
+    (folder / f"{name}.pub").write_bytes(public)
+    write_private(file, secret)
+    return file
+
+
+def key_fingerprint(public_key: Path) -> str:
+    """Sixteen letters that stand for the public key of a node."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+
+    try:
+        text = public_key.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"{public_key}: cannot be read ({error.strerror}): give the .pub file of a node"
+        ) from None
+    if b"PRIVATE KEY" in text:
+        what = "a private key, got one that must not leave its site"
+        raise ConfigError(f"{public_key}: {what}; expected the .pub file next to it")
+    try:
+        curve = load_ssh_public_key(text).curve.name
+    except (ValueError, AttributeError, UnsupportedAlgorithm):
+        curve = "another kind of key"
+    if curve != "secp384r1":
+        what = f"no key on NIST P-384, got {curve}"
+        raise ConfigError(f"{public_key}: {what}; expected the file that `coterie node` wrote")
+    return hashlib.sha256(b" ".join(text.split()[:2])).hexdigest()[:16]
+
+
+def check_name(name: str) -> str:
+    """Validate the name of a client, which is also that of its files."""
+    if not 0 < len(name) <= LONGEST or not name.isprintable():
+        what = f"no name of a client, got {name[:80]!r}"
+        raise ConfigError(f"--name: {what}; expected 1 to {LONGEST} printable letters")
+    # With a dash in front Flower's command would take the name for an option.
+    if "/" in name or name.startswith((".", "-")):
+        what = f"no name of a file, got {name!r}"
+        raise ConfigError(
+            f"--name: {what}; expected one without '/' that begins with no dot or dash"
+        )
+    return name

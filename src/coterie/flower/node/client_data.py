@@ -1,0 +1,146 @@
+"""A client's own samples, validated before they are used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coterie.core.arrays import IntArray
+from coterie.data import Population
+from coterie.errors import DataError
+from coterie.flower.settings import DataForm
+
+Split = tuple[Any, Any]
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """A client's own samples.
+
+    Args:
+        train: inputs float32 (int64 for tokens) ``[n, ...]`` and labels int64 ``[n]``, or the targets of
+            another task, float32 or int64 ``[n, ...]``.
+        test: the same, for evaluation; may be empty.
+        labelled: where false, the labels are zeros, which nothing reads.
+    """
+
+    train: tuple[Tensor, Tensor]
+    test: tuple[Tensor, Tensor]
+    labelled: bool = True
+
+    @classmethod
+    def of(cls, train: Split, test: Split | None, form: DataForm) -> ClientData:
+        """Validate what the user's ``load_client`` returned; without labels, they and ``test`` are
+        ``None``."""
+        labelled = has_labels(train, test)
+        if not labelled:
+            train = (train[0], form.targets(len(train[0])))
+        if test is None:
+            test = (np.zeros((0, *form.shape), np.float32), form.targets(0))
+        train_split = _validated_split("train", train, form)
+        data = cls(train_split, _validated_split("test", test, form), labelled)
+        if not len(data.train[1]) + len(data.test[1]):
+            got = "none to train and none to test"
+            raise DataError(f"load_client: no samples, got {got}; expected some")
+        return data
+
+    @property
+    def trains(self) -> bool:
+        """Whether there are samples to train on."""
+        return self.labelled and len(self.train[1]) > 0
+
+    @property
+    def tests(self) -> bool:
+        """Whether there are samples to be scored on."""
+        return self.labelled and len(self.test[1]) > 0
+
+    def population(self, client: int, classes: int) -> Population:
+        """A population in which only this client holds samples, so that a node's work is that of a
+        simulation."""
+        x, y = self.train
+        test_x, test_y = self.test
+        nothing: IntArray = np.empty(0, np.int64)
+        lower = (nothing,) * client
+        train_rows = np.arange(len(y))
+        test_rows = np.arange(len(y), len(y) + len(test_y))
+        # A population needs a client that trains. Where this one has test samples alone, one more
+        # client holds the first sample; it is never asked.
+        extra = nothing
+        if not len(y):
+            extra = np.zeros(1, np.int64)
+        return Population(
+            torch.cat([x, test_x]),
+            torch.cat([y, test_y]),
+            (*lower, train_rows, extra),
+            (*lower, test_rows, nothing),
+            classes,
+        )
+
+    def histogram(self, classes: int) -> NDArray[np.int64]:
+        """Training samples of each class, int64 ``[classes]``."""
+        return np.bincount(self.train[1].numpy(), minlength=classes).astype(np.int64)
+
+
+def has_labels(train: Any, test: Any) -> bool:
+    """Whether a client's samples have labels; without them ``train`` is inputs and ``None``."""
+    if not isinstance(train, tuple | list) or len(train) != 2 or train[1] is not None:
+        return True
+    if test is not None:
+        what = "no labels to train on, got test samples with inputs without labels"
+        raise DataError(f"load_client: {what}; expected ((inputs, None), None)")
+    return False
+
+
+def _validated_split(name: str, split: Any, form: DataForm) -> tuple[Tensor, Tensor]:
+    try:
+        x, y = split
+        # By way of NumPy, which takes lists of arrays and data frames, too.
+        inputs = torch.as_tensor(np.asarray(x))
+        targets = torch.as_tensor(np.asarray(y))
+        # Tokens are whole numbers; everything else is trained on as float32.
+        if inputs.dtype != torch.int64:
+            inputs = inputs.to(torch.float32)
+    except (TypeError, ValueError) as error:
+        what = f"no inputs and labels, got {error}"
+        raise DataError(f"load_client: {name}: {what}; expected a pair of arrays") from None
+    # An empty split says nothing of the shape of its targets.
+    if not len(targets):
+        targets = form.targets(0)
+    _check_shapes(name, inputs, targets, form)
+    _check_values(name, inputs, targets, form)
+    return inputs, targets.to(form.targets(0).dtype)
+
+
+def _check_shapes(name: str, inputs: Tensor, targets: Tensor, form: DataForm) -> None:
+    fits = tuple(inputs.shape[1:]) == form.shape and len(inputs) == len(targets)
+    if not fits or tuple(targets.shape[1:]) != form.target_shape:
+        got = f"inputs {list(inputs.shape)} and labels {list(targets.shape)}"
+        expected = " and ".join(
+            f"[{', '.join(map(str, ('n', *shape)))}]" for shape in (form.shape, form.target_shape)
+        )
+        raise DataError(f"load_client: {name}: shapes do not fit, got {got}; expected {expected}")
+
+
+def _check_values(name: str, inputs: Tensor, targets: Tensor, form: DataForm) -> None:
+    # With one NaN every update of this client would be refused by the server, which cannot see why.
+    for what, values in (("inputs", inputs), ("targets", targets)):
+        if values.is_floating_point() and not bool(torch.isfinite(values).all()):
+            problem = f"{what} not finite, got NaN or infinity"
+            raise DataError(f"load_client: {name}: {problem}; expected numbers")
+    # Rows of targets are checked by their task, which knows what they mean.
+    if form.numbers or form.target_shape or not targets.numel():
+        return
+    if targets.is_floating_point() and bool((targets != targets.round()).any()):
+        what = "labels are no whole numbers, got fractions"
+        raise DataError(f"load_client: {name}: {what}; expected 0 to {len(form.classes) - 1}")
+    lowest = int(targets.min())
+    highest = int(targets.max())
+    if not 0 <= lowest <= highest < len(form.classes):
+        got = f"{lowest} to {highest}"
+        expected = f"0 to {len(form.classes) - 1}"
+        raise DataError(f"load_client: {name}: labels out of range, got {got}; expected {expected}")

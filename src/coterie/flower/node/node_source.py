@@ -1,0 +1,185 @@
+"""Where the ``data`` of a node are: parquet or CSV files, the answer to a SQL query, or a folder of
+images. They are read again for every request, so data that change are seen."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.data.images.decoding import decode, images_in
+from coterie.data.images.pixels import unit
+from coterie.data.rows import Rows, read_rows, text_of
+from coterie.errors import ConfigError, DataError, first_line, install_command
+from coterie.flower.node.data_sources import (
+    Pair,
+    divide,
+    is_unlabelled,
+    pair_of_rows,
+    read_files,
+)
+
+# Of the environment: on a command line every user of the machine could read it.
+PASSWORD = "COTERIE_DATABASE_PASSWORD"
+_WITH_PASSWORD = re.compile(r"://[^@]*:[^@]*@|(password|passwd|pwd)\s*=", re.IGNORECASE)
+# What of a URL may be shown: its kind, its host and the database, but no user and no options.
+_SHOWN = re.compile(r"([\w+]+://)(?:[^?]*@)?([\w.:/\[\]-]*)(?:\?[^@]*)?")
+_ORDERED = re.compile(r"\border\s+by\b", re.IGNORECASE)
+
+
+def is_database(source: str) -> bool:
+    """Whether the ``data`` of a node are the URL of a database."""
+    return "://" in source
+
+
+def read_node_data(
+    options: Mapping[str, Any], classes: Sequence[str] | None, features: Sequence[str] | None = None
+) -> tuple[Pair, Pair | None]:
+    """Training and test samples of a node, for runs whose inputs are numbers; of one without labels
+    ``None`` for the labels and for the test samples.
+
+    Args:
+        classes: names of the classes, for labels that are text, and for the folders of images;
+            ``None`` where they are not known: labels stay as they are.
+        features: the columns of inputs, in the order that all nodes have; ``None`` where the server was
+            not asked.
+    """
+    source = str(options["data"])
+    if is_database(source):
+        return divide(*pair_of_rows(read_query(options), options, classes, features))
+    path = Path(source).expanduser()
+    if is_unlabelled(options) and images_in(path, "*"):
+        return (_images_alone(path), None), None
+    if _has_images(path) and not is_unlabelled(options):
+        return _read_images(path, classes)
+    return read_files(path, options, classes, features)
+
+
+def places(labels: Sequence[Any] | NDArray[Any], classes: Sequence[str]) -> NDArray[np.int64]:
+    """The places of labels among the names of the classes, int64 ``[n]``."""
+    names = [text_of(label) for label in labels]
+    unknown = sorted(set(names) - set(classes))
+    if unknown:
+        what = f"a label that is no class, got {unknown[0]!r}"
+        raise DataError(f"node: {what}; expected one of {', '.join(classes)}")
+    return np.array([classes.index(name) for name in names], np.int64)
+
+
+# --- a database -----------------------------------------------------------------------------------
+
+
+def read_query(options: Mapping[str, Any]) -> Rows:
+    """The answer of a database.
+
+    The query has to say ``ORDER BY``: a fifth of the rows is test data, and which rows these are
+    follows from their order.
+    """
+    query = str(options.get("query", ""))
+    url = str(options["data"])
+    where = _shown(url)
+    if not _ORDERED.search(query):
+        got = repr(query[:80]) if query else "none"
+        expected = "SELECT ... ORDER BY a key, so that the same rows are test data every time"
+        raise DataError(f"{where}: --query: rows in no order, got {got}; expected {expected}")
+    try:
+        import pandas as pd
+        from sqlalchemy import create_engine, make_url, text
+        from sqlalchemy.exc import SQLAlchemyError
+        from sqlalchemy.pool import NullPool
+    except ImportError:
+        install = install_command("sql")
+        what = "SQLAlchemy is not installed"
+        raise ConfigError(f"{where}: {what}: install it with {install}") from None
+    try:
+        address = make_url(url)
+    except (SQLAlchemyError, ValueError):
+        # Without what SQLAlchemy says: it may quote a part of the password.
+        what = "no URL of a database, got another text"
+        raise DataError(f"{where}: {what}; expected kind+driver://user@host/name") from None
+    if address.password is None and PASSWORD in os.environ:
+        address = address.set(password=os.environ[PASSWORD])
+    try:
+        engine = create_engine(address, poolclass=NullPool)
+        try:
+            with engine.connect() as connection:
+                frame = pd.read_sql_query(text(query), connection)
+        finally:
+            engine.dispose()
+        return replace(read_rows(frame), where=where)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{where}: its driver is missing: install {error.name}") from None
+    except (SQLAlchemyError, OSError, ValueError) as error:
+        what = f"cannot be read, got {_without_secrets(first_line(error), address)}"
+        raise DataError(f"{where}: {what}; expected an answer to --query") from None
+
+
+def has_password(source: str) -> bool:
+    """Whether the ``data`` of a node are the URL of a database with a password in it."""
+    return is_database(source) and _WITH_PASSWORD.search(source) is not None
+
+
+def _shown(url: str) -> str:
+    """A URL without user, password and options, any of which may be secret.
+
+    Example:
+        >>> _shown("postgresql://reader:secret@db/clinic?sslpassword=other")
+        'postgresql://db/clinic'
+        >>> _shown("postgresql:reader:secret@db")
+        'the database'
+    """
+    found = _SHOWN.fullmatch(url)
+    if found is None:
+        return "the database"
+    return found[1] + found[2]
+
+
+def _without_secrets(line: str, address: Any) -> str:
+    """What a driver says, without the password and the options of the URL that it may repeat."""
+    options = [value for values in address.normalized_query.values() for value in values]
+    for secret in (address.password, *options):
+        if secret:
+            line = line.replace(str(secret), "***")
+    return line
+
+
+# --- images ---------------------------------------------------------------------------------------
+
+
+def _has_images(path: Path) -> bool:
+    """Whether a folder has images in folders that are named as classes."""
+    if not path.is_dir() or any(path.glob("train.*")):
+        return False
+    return any(images_in(path, pattern) for pattern in ("train/*/*", "*/*"))
+
+
+def _images_alone(path: Path) -> NDArray[np.float32]:
+    """Images without labels, float32 ``[n, channels, height, width]`` in 0 to 1."""
+    return unit(decode(images_in(path, "*")))
+
+
+def _read_images(path: Path, classes: Sequence[str] | None) -> tuple[Pair, Pair | None]:
+    """Images of ``train/CLASS`` and ``test/CLASS``, or of ``CLASS`` with a fifth for test."""
+    if not (path / "train").is_dir():
+        return divide(*_labelled(path, images_in(path, "*/*"), classes))
+    train = images_in(path, "train/*/*")
+    test = images_in(path, "test/*/*")
+    # At once: the widest of all decides whether they are grey, and so for both.
+    inputs, labels = _labelled(path, train + test, classes)
+    count = len(train)
+    return (inputs[:count], labels[:count]), (inputs[count:], labels[count:])
+
+
+def _labelled(folder: Path, files: Sequence[Path], classes: Sequence[str] | None) -> Pair:
+    """Images float32 ``[n, channels, height, width]`` in 0 to 1, and labels int64 ``[n]``, or names
+    where the classes are not known."""
+    if not files:
+        raise DataError(f"{folder}: no images; expected folders named as classes")
+    names = [file.parent.name for file in files]
+    labels = np.asarray(names) if classes is None else places(names, classes)
+    return unit(decode(files)), labels

@@ -1,0 +1,322 @@
+"""A site of a federation: its key, its checks, and its SuperNode, until one of the two is stopped."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import IO, Any
+
+import tomli_w
+
+from coterie.errors import ConfigError, CoterieError, RemoteError
+from coterie.flower.keys import key_fingerprint, make_node_key, replace_private, write_private
+from coterie.flower.node.site_checks import (
+    check_clock,
+    check_data,
+    check_versions,
+    meet_server,
+)
+from coterie.flower.processes.flower_commands import environment, supernode_command
+from coterie.flower.processes.process import (
+    ProcessId,
+    free_ports,
+    identify,
+    is_running,
+    start,
+    stop,
+)
+from coterie.flower.processes.supernode import OWN_LINE, says_why
+from coterie.terminal import duration, visible
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A client's machine; ``server`` is the ``host:port`` where nodes connect."""
+
+    server: str
+    certificates: Path
+    name: str
+    folder: Path
+    options: Mapping[str, Any]
+
+    @property
+    def public_key(self) -> Path:
+        """The file to send to the operator of the server."""
+        return self.folder / f"{self.name}.pub"
+
+    @property
+    def private_key(self) -> Path:
+        """The file that never leaves this machine."""
+        return self.folder / f"{self.name}.key"
+
+    @property
+    def config_file(self) -> Path:
+        """The node's configuration, as Flower reads it."""
+        return self.folder / "node.toml"
+
+
+def default_folder(name: str) -> Path:
+    """Where the key of a node is kept unless its site says otherwise."""
+    return Path.home() / ".coterie" / name
+
+
+def make_key(site: Site) -> str:
+    """Make the node's key, if it has none; returns what to do with it, in a line."""
+    site.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    new = not site.private_key.exists()
+    make_node_key(site.folder, site.name)
+    begin = "made" if new else "there"
+    return f"key: {begin}, {key_fingerprint(site.public_key)}, public half in {site.public_key}"
+
+
+def check_site(site: Site, say: Callable[[str], None]) -> None:
+    """Check all that can be checked before a node joins."""
+    wrong: list[CoterieError] = []
+
+    def attempt(check: Callable[[], Any]) -> Any:
+        try:
+            return check()
+        except CoterieError as error:
+            wrong.append(error)
+            return None
+
+    answer = attempt(lambda: meet_server(site.server, site.certificates))
+    form = None
+    if answer is not None:
+        say(f"server: {site.server} answers, with a certificate of the authority")
+        for check in (lambda: check_clock(answer), lambda: check_versions(answer.card)):
+            line = attempt(check)
+            if line is not None:
+                say(line)
+        if answer.card is not None:
+            form = answer.card.form
+    line = attempt(lambda: check_data(site.options, form))
+    if line is not None:
+        say(line)
+    if len(wrong) == 1:
+        raise wrong[0]
+    if wrong:
+        raise ConfigError("\n".join(" ".join(str(error).split()) for error in wrong))
+
+
+# --- what its node does ---------------------------------------------------------------------------
+
+STATE = "state.json"
+JOINED = "joined"  # a file that is there since the server first let the node in
+STARTING = "starting"
+CONNECTED = "connected"
+NOT_ADDED = "not added"
+NOT_LET_IN = "not let in"
+NO_CONNECTION = "no connection"
+# State -> what a site has to do.
+_REMEDIES = {
+    STARTING: "look again in a minute",
+    NOT_ADDED: "the operator of the server runs `coterie server add`",
+    NOT_LET_IN: "wait a minute, or have the operator add it again if it was removed",
+    NO_CONNECTION: "see that the server is up, and that the firewall lets this machine reach it",
+}
+# What Flower's SuperNode prints.
+_UNKNOWN_KEY = "Failed to activate SuperNode"
+_CONNECTED = "SuperNode ID:"
+_LOST = "Connection attempt failed"
+_FOUND = "Connection successful"
+
+
+@dataclass(frozen=True, slots=True)
+class SiteState:
+    """What a node does, as `coterie node status` reads it.
+
+    Args:
+        born: of the process of `coterie node join`, see `ProcessId`.
+        since: when the state began, in seconds since 1970.
+    """
+
+    pid: int
+    born: float
+    state: str
+    since: float
+
+
+def require_connected(name: str, folder: Path) -> str:
+    """What the node of a client does, in a line."""
+    try:
+        found = SiteState(**json.loads((folder / STATE).read_bytes()))
+        running = is_running(ProcessId(found.pid, found.born))
+    except (OSError, ValueError, TypeError):
+        running = False
+    if not running:
+        start = f"`coterie node join --name {name} ...`"
+        raise RemoteError(f"{name}: its node is down: start it with {start}")
+    lasted = duration(time.time() - found.since)
+    if found.state != CONNECTED:
+        raise RemoteError(f"{name}: {found.state} for {lasted}: {_REMEDIES.get(found.state, '')}")
+    return f"{name}: connected for {lasted} (process {found.pid})"
+
+
+@dataclass(slots=True)
+class NodeWatch:
+    """Reads the lines of a SuperNode, and notes and says what changes.
+
+    Args:
+        reported: whether its site knows that it is not let in.
+        last: the line that says why the process ended, or else the last one.
+    """
+
+    say: Callable[[str], None]
+    name: str
+    folder: Path
+    joined: bool = False
+    state: str = ""
+    reported: bool = False
+    last: str = ""
+
+    @property
+    def refused(self) -> bool:
+        """Whether the server did not let the node in."""
+        return self.state in (NOT_ADDED, NOT_LET_IN)
+
+    def begin(self) -> None:
+        """A process of the node begins."""
+        self.joined = (self.folder / JOINED).exists()
+        self.last = "it said nothing"
+        self.note(STARTING)
+
+    def note(self, state: str) -> None:
+        """Write a state if it is another one than before."""
+        if state == self.state:
+            return
+        self.state = state
+        me = identify(os.getpid())
+        assert me is not None, "this process runs"
+        found = SiteState(me.pid, me.born, state, time.time())
+        replace_private(self.folder / STATE, json.dumps(asdict(found)).encode())
+
+    def __call__(self, line: str) -> None:
+        # What its own processes still write explains nothing.
+        if says_why(line) or not says_why(self.last):
+            self.last = line[-200:]
+        if _CONNECTED in line:
+            (self.folder / JOINED).touch()
+            self.reported = False
+            self._change(CONNECTED, f"joined as {self.name}; waiting for work")
+        elif _UNKNOWN_KEY in line:
+            self.note(NOT_LET_IN if self.joined else NOT_ADDED)
+        # Before it is in, and after it ended, the node's own processes print the same of each other.
+        elif _LOST in line and self.state == CONNECTED:
+            self._change(NO_CONNECTION, "no connection to the server; trying again")
+        elif _FOUND in line and self.state == NO_CONNECTION:
+            self._change(CONNECTED, "connected again")
+        # What the node did, and why it could not: all else is Flower's own, for the log alone.
+        elif OWN_LINE in line:
+            self.say(visible(line.partition(OWN_LINE)[2].strip()))
+
+    def _change(self, state: str, line: str) -> None:
+        self.note(state)
+        self.say(line)
+
+
+# --- the node itself ------------------------------------------------------------------------------
+
+# A node that was not added yet waits for that; a killed node counts as connected for about a
+# minute, and so long no other process of it is let in.
+AGAIN = 10.0  # seconds before a node that was not let in tries again
+LARGEST = 10_000_000  # bytes of a log, of which the three before it are kept
+KEPT_LOGS = 3
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def log_line(line: str, as_json: bool, now: float | None = None) -> str:
+    """A line as the log of a node holds it, at ``now`` in seconds since 1970.
+
+    Example:
+        >>> log_line("connected", False, now=0.0)
+        '1970-01-01T00:00:00Z connected'
+        >>> log_line("connected", True, now=0.0)
+        '{"time": "1970-01-01T00:00:00Z", "process": "node", "line": "connected"}'
+    """
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
+    if as_json:
+        return json.dumps({"time": at, "process": "node", "line": line})
+    return f"{at} {line}"
+
+
+def run_node(site: Site, say: Callable[[str], None], as_json: bool = False) -> None:
+    """Run the SuperNode until it ends, which is an error, or a signal comes.
+
+    A node whose key the operator has not added yet waits for that.
+    """
+    config = {"client": site.name, **site.options}
+    # The URL of a database may have a password.
+    write_private(site.config_file, tomli_w.dumps(config).encode())
+    watch = NodeWatch(say, site.name, site.folder)
+    with closing(_open_log(site.folder / "node.log")) as log:
+
+        def read(output: IO[bytes]) -> None:
+            with output:
+                for raw in output:
+                    line = _COLOURS.sub("", raw.decode("utf-8", "replace")).rstrip()
+                    if line:
+                        text = log_line(line, as_json)
+                        log.handle(logging.LogRecord("", logging.INFO, "", 0, text, None, None))
+                        watch(line)
+
+        while True:
+            watch.begin()
+            code = _run_once(site, read)
+            if not watch.refused:
+                raise RemoteError(f"the node ended with {code}: {watch.last}")
+            # Said once: a site may wait for days.
+            if not watch.reported:
+                say(_not_let_in(site, watch.state))
+                watch.reported = True
+            time.sleep(AGAIN)
+
+
+def _open_log(file: Path) -> RotatingFileHandler:
+    """The log of a node, which does not grow for ever."""
+    return RotatingFileHandler(
+        file, maxBytes=LARGEST, backupCount=KEPT_LOGS, encoding="utf-8", errors="replace"
+    )
+
+
+def _run_once(site: Site, read: Callable[[IO[bytes]], None]) -> int:
+    """Run the SuperNode to its end; returns its exit code."""
+    command = supernode_command(
+        site.server,
+        site.certificates.resolve(),
+        site.private_key,
+        free_ports(1)[0],
+        str(site.config_file),
+    )
+    process = start(command, environment(site.folder / "flower"), subprocess.PIPE)
+    assert process.stdout is not None, "the process has a pipe"
+    reader = threading.Thread(target=read, args=(process.stdout,), daemon=True)
+    reader.start()
+    try:
+        code = process.wait()
+        # For its last lines. What it started may keep the pipe open a little longer.
+        reader.join(2.0)
+        return code
+    finally:
+        stop([process])
+
+
+def _not_let_in(site: Site, state: str) -> str:
+    if state == NOT_LET_IN:
+        return (
+            "not let in: for about a minute the server takes the process before for connected; or "
+            f"{site.name} was removed there; trying again"
+        )
+    file = site.public_key
+    command = f"coterie server add DIR {file.name}"
+    return f"not added yet: send {file} to the operator of the server, for `{command}`; waiting"

@@ -1,0 +1,210 @@
+"""What a site checks before its node joins: its data, its clock, its versions, and the way to the
+server. Each check says in one line what it found, or what is wrong."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coterie.data.tabular.raw import Encode
+from coterie.errors import ConfigError, DataError, RemoteError
+from coterie.flower.keys import certificate_end
+from coterie.flower.node.client_data import ClientData
+from coterie.flower.node.client_table import ClientTable
+from coterie.flower.node.data_sources import NotNumbersError
+from coterie.flower.node.own_data import (
+    node_context,
+    own_classes,
+    read_own_samples,
+    read_own_table,
+)
+from coterie.flower.operate.proxy import CARD_PATH, FederationCard, installed_version
+from coterie.flower.settings import DataForm
+from coterie.terminal import printable
+
+ANSWER_WITHIN = 15.0  # seconds
+# Flower takes signatures from the last 305 s, and at most 5 s from the future. A second less here,
+# since the server's clock is read in whole seconds.
+MOST_AHEAD = 4.0
+MOST_BEHIND = 300.0
+LONGEST_CARD = 1 << 20  # bytes
+# OpenSSL's numbers of what is wrong with a certificate.
+_EXPIRED = 10
+_NOT_YET = 9
+_OTHER_HOST = (62, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAnswer:
+    """What a server said when it was met."""
+
+    card: FederationCard | None  # what it says of itself, if anything
+    ahead: float  # seconds by which this machine's clock is ahead of its clock
+
+
+def split_address(server: str) -> tuple[str, int]:
+    """Host and port of ``host:port``."""
+    host, _, port = server.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        what = f"no address, got {server!r}"
+        raise ConfigError(f"--server: {what}; expected host:port, as fl.example.org:18001")
+    return host.strip("[]"), int(port)
+
+
+def meet_server(server: str, certificates: Path) -> ServerAnswer:
+    """Connect once, with TLS, to ``host:port``."""
+    host, port = split_address(server)
+    certificate_end(certificates)
+    context = ssl.create_default_context(cafile=str(certificates))
+    connection = http.client.HTTPSConnection(host, port, timeout=ANSWER_WITHIN, context=context)
+    try:
+        before = time.time()
+        connection.request("GET", CARD_PATH)
+        response = connection.getresponse()
+        after = time.time()
+        text = response.read(LONGEST_CARD)
+    except ssl.SSLCertVerificationError as error:
+        raise RemoteError(f"{server}: {_certificate_problem(error, host)}") from None
+    except ssl.SSLError as error:
+        what = f"no TLS, got {error.reason or error}"
+        raise RemoteError(f"{server}: {what}; expected the address where nodes connect") from None
+    except (OSError, http.client.HTTPException) as error:
+        what = f"no connection, got {error or type(error).__name__}"
+        expected = "a server that is up, and a firewall that lets this machine reach it"
+        raise RemoteError(f"{server}: {what}; expected {expected}") from None
+    finally:
+        connection.close()
+    card = None
+    if response.status == http.client.OK:
+        card = FederationCard.loads(text)
+    return ServerAnswer(card, _ahead(response.headers.get("Date"), before, after))
+
+
+def _certificate_problem(error: ssl.SSLCertVerificationError, host: str) -> str:
+    if error.verify_code == _EXPIRED:
+        return "its certificate has expired: ask the operator for a new one, or mend the clock"
+    if error.verify_code == _NOT_YET:
+        return "its certificate is not valid yet: mend the clock"
+    if error.verify_code in _OTHER_HOST:
+        expected = f"`coterie deploy init --host {host}` at the server, or another --server"
+        return f"its certificate is for other names, got {host}; expected {expected}"
+    what = f"another authority signed its certificate, got {error.verify_message}"
+    return f"{what}; expected that of --ca"
+
+
+def _ahead(date: str | None, before: float, after: float) -> float:
+    """By how many seconds this machine's clock is ahead, 0 where the server tells no time."""
+    if date is None:
+        return 0.0
+    try:
+        server = parsedate_to_datetime(date).timestamp()
+    except (ValueError, TypeError):
+        return 0.0
+    # The server's time is cut to whole seconds, and the answer took a while.
+    if before - 1.0 <= server <= after:
+        return 0.0
+    if server < before:
+        return before - 1.0 - server
+    return after - server
+
+
+def check_clock(answer: ServerAnswer) -> str:
+    """Whether Flower would take this machine's signatures, which have times."""
+    ahead = answer.ahead
+    if ahead > MOST_AHEAD or ahead < -MOST_BEHIND:
+        got = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the server's"
+        expected = f"at most {MOST_AHEAD:g} s ahead and {MOST_BEHIND:g} s behind (use NTP)"
+        raise ConfigError(f"clock: wrong, got {got}; expected {expected}")
+    return "clock: as the server has it"
+
+
+def check_versions(card: FederationCard | None) -> str:
+    """Whether this machine has the versions of the server."""
+    own = installed_version("coterie")
+    flower = installed_version("flwr")
+    if card is None:
+        return f"versions: Coterie {own}, Flower {flower}; the server does not say its own"
+    if card.coterie != own:
+        what = f"another version of Coterie, got {own}"
+        raise ConfigError(f"versions: {what}; expected {card.coterie}, as on the server")
+    if card.flower != flower:
+        other = printable(card.flower)
+        return f"versions: Coterie {own}; Flower {flower}, but {other} on the server"
+    return f"versions: Coterie {own} and Flower {flower}, as on the server"
+
+
+# --- data -----------------------------------------------------------------------------------------
+
+
+def check_data(options: Mapping[str, Any], form: DataForm | None) -> str:
+    """Read a node's samples as a run would, and say what was found; the form is what the server says
+    that all samples have in common, if it does."""
+    if "data" not in options and "loader" not in options:
+        return "data: read by the client.py of the federation, so unchecked"
+    own = own_classes(options)
+    if own and form is not None and own != form.classes:
+        what = f"another class list, got {', '.join(own)}"
+        raise DataError(f"--classes: {what}; expected {', '.join(form.classes)}")
+    if form is None:
+        return _unknown_form(options, own)
+    found: ClientData | ClientTable
+    if form.columns:
+        # How columns become numbers is known by the run; which columns there are, by the form.
+        found = read_own_table(node_context(options), None, form, Encode())
+        if not found.labelled:
+            return f"data: {_inputs(len(found.train[1]))}, with all {len(form.columns)} columns"
+        lengths = [len(found.train[1]), len(found.test[1])]
+        return f"data: {_rows(lengths)}, with all {len(form.columns)} columns"
+    train, test = read_own_samples(node_context(options), None, form.classes, form.features)
+    found = ClientData.of(train, test, form)
+    if not found.labelled:
+        return f"data: {_inputs(len(found.train[1]))}, inputs {list(form.shape)}"
+    lengths = [len(found.train[1]), len(found.test[1])]
+    return f"data: {_rows(lengths)}, inputs {list(form.shape)}{_labels(found, form)}"
+
+
+def _labels(data: ClientData, form: DataForm) -> str:
+    """How often each class occurs, for a site that wonders whether it chose the right column."""
+    if form.numbers or form.target_shape or len(form.classes) > 20:
+        return ""
+    counts = data.histogram(len(form.classes))
+    named = [f"{printable(name)} {count}" for name, count in zip(form.classes, counts, strict=True)]
+    return f", to train on: {', '.join(named)}"
+
+
+def _unknown_form(options: Mapping[str, Any], classes: tuple[str, ...]) -> str:
+    """What can be said without knowing what the server expects."""
+    # Without a class list labels may be names of any classes.
+    try:
+        (x, y), test = read_own_samples(node_context(options), None, classes or None)
+    except NotNumbersError:
+        # What becomes of the columns of a table is known by the server alone.
+        return "data: a table that can be read; the server does not say what it expects"
+    other = [] if test is None else test[1]
+    x = np.asarray(x)
+    rows = _inputs(len(x))
+    if y is not None:
+        y = np.asarray(y)
+        rows = _rows([len(y), len(other)])
+    if not np.isfinite(np.asarray(x, np.float64)).all():
+        raise DataError("data: inputs not finite, got NaN or infinity; expected numbers")
+    if classes and y is not None and len(y) and not 0 <= y.min() <= y.max() < len(classes):
+        got = f"{y.min()} to {y.max()}"
+        raise DataError(f"data: labels out of range, got {got}; expected 0 to {len(classes) - 1}")
+    return f"data: {rows}, inputs {list(x.shape[1:])}; the server does not say what it expects"
+
+
+def _rows(lengths: list[int]) -> str:
+    return f"{lengths[0]} rows to train on and {lengths[1]} to test on"
+
+
+def _inputs(rows: int) -> str:
+    return f"{rows} rows without labels, so this client does not train"

@@ -1,0 +1,140 @@
+"""The folder of a deployment as the server's operator uses it: what has to hold before the server
+starts, and which nodes are added, removed and listed."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from coterie.errors import ConfigError, InUseError, RemoteError
+from coterie.flower.keys import check_name, key_fingerprint, replace_private
+from coterie.flower.operate.proxy import NGINX
+from coterie.flower.processes.flower_commands import FEDERATION, flower_home, run_flwr
+from coterie.flower.processes.process import listens
+from coterie.flower.settings import DeploymentSettings, load_deployment
+
+NODES_ADDED = "nodes-added.json"
+DATABASE = "superlink.db"  # of the SuperLink: nodes, runs, and messages that wait
+_LOOPBACK = ("127.0.0.1", "localhost")
+
+
+@dataclass(frozen=True, slots=True)
+class AddedNode:
+    """A node whose key the operator registered."""
+
+    node: str  # Flower's number of it
+    key: str  # `key_fingerprint` of its public key
+
+
+def require_up(folder: Path, settings: DeploymentSettings) -> None:
+    """Refuse to go on where the SuperLink of a deployment is down."""
+    if not listens(control_port(settings)):
+        start = f"`coterie server up {folder}`"
+        raise RemoteError(f"{folder}: the server is down: start it with {start}")
+
+
+def added_nodes(folder: Path) -> dict[str, AddedNode]:
+    """The nodes that were added, by the names of their clients."""
+    file = flower_home(folder) / NODES_ADDED
+    if not file.exists():
+        return {}
+    try:
+        return {str(name): AddedNode(**one) for name, one in json.loads(file.read_bytes()).items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        what = "damaged: take it from a backup, or remove it and add all nodes again"
+        raise ConfigError(f"{file}: {what}") from None
+
+
+def note_nodes(folder: Path, nodes: dict[str, AddedNode]) -> None:
+    tables = {name: asdict(one) for name, one in sorted(nodes.items())}
+    replace_private(flower_home(folder) / NODES_ADDED, json.dumps(tables, indent=1).encode())
+
+
+# --- before the server starts ---------------------------------------------------------------------
+
+
+def node_port(folder: Path, settings: DeploymentSettings) -> int:
+    """The port of nginx, by its configuration, which has to lead to the SuperLink."""
+    file = folder / NGINX
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError:
+        expected = "that of `coterie deploy init`"
+        raise ConfigError(f"{file}: no file; expected {expected}") from None
+    text = re.sub(r"#.*", "", text)
+    upstream = re.search(r"\bserver\s+([^\s;{]+)\s*;", text)
+    if upstream is None or upstream[1] != settings.superlink:
+        got = upstream[1] if upstream is not None else "none"
+        expected = f"{settings.superlink}, the superlink of deploy.toml"
+        raise ConfigError(f"{file}: another SuperLink, got {got}; expected {expected}")
+    listen = re.search(r"\blisten\s+(?:\S*:)?(\d+)\b", text)
+    if listen is None:
+        raise ConfigError(f"{file}: no port; expected listen PORT ssl;")
+    return int(listen[1])
+
+
+def control_port(settings: DeploymentSettings) -> int:
+    """The port of the SuperLink on this machine."""
+    host, _, port = settings.superlink.rpartition(":")
+    if host not in _LOOPBACK or not port.isdigit():
+        expected = "127.0.0.1:PORT, since everyone who reaches it can run code"
+        raise ConfigError(
+            f"deploy.toml: superlink: not this machine, got {settings.superlink!r}; "
+            f"expected {expected}"
+        )
+    return int(port)
+
+
+def require_free(port: int, key: str, folder: Path) -> None:
+    """Refuse a port, named by a key of a file, on which another process listens."""
+    if listens(port):
+        what = f"port {port} is in use"
+        raise InUseError(f"{key}: {what}: stop what uses it, if not the server of {folder} itself")
+
+
+# --- nodes ----------------------------------------------------------------------------------------
+
+
+def add_node(folder: Path, public_key: Path, name: str | None, replace: bool) -> str:
+    """Register the key of a node with the name of its client, by default that of the file; returns
+    what was done, in a line."""
+    name = check_name(name or public_key.stem)
+    key = key_fingerprint(public_key)
+    nodes = added_nodes(folder)
+    before = nodes.get(name)
+    if before is not None and before.key == key:
+        return f"{name}: was added before"
+    for other, node in nodes.items():
+        if node.key == key and other != name:
+            raise ConfigError(f"{public_key}: a key has one name, got {name!r}; expected {other!r}")
+    if before is not None and not replace:
+        what = f"has another key, got {key} and {before.key}"
+        raise ConfigError(f"{name}: {what}; expected --replace if its site lost the old one")
+    _, settings = load_deployment(folder)
+    if before is None and len(nodes) >= settings.clients:
+        what = f"more nodes than clients, got {len(nodes) + 1}"
+        raise ConfigError(f"deploy.toml: clients: {what}; expected at most {settings.clients}")
+    require_up(folder, settings)
+    home = flower_home(folder)
+    if before is not None:
+        run_flwr(home, ["supernode", "unregister", before.node, FEDERATION])
+    words = ["supernode", "register", str(public_key), FEDERATION, "--name", name]
+    answer = run_flwr(home, words)
+    nodes[name] = AddedNode(str(answer.get("node-id", "")), key)
+    note_nodes(folder, nodes)
+    return f"{name}: added, its key is {key}"
+
+
+def remove_node(folder: Path, name: str) -> None:
+    """Let a node in no longer."""
+    nodes = added_nodes(folder)
+    if name not in nodes:
+        known = ", ".join(nodes) or "none"
+        raise ConfigError(f"server remove: no such node, got {name!r}; expected one of {known}")
+    _, settings = load_deployment(folder)
+    require_up(folder, settings)
+    home = flower_home(folder)
+    run_flwr(home, ["supernode", "unregister", nodes.pop(name).node, FEDERATION])
+    note_nodes(folder, nodes)

@@ -1,0 +1,207 @@
+"""Who the clients of a run are, with their names on disk, and who is connected in a round."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from coterie.core.keys import Key
+from coterie.data import Population
+from coterie.data.partitions import Partition
+from coterie.data.shifts import FederationSnapshot
+from coterie.engines.flower import FlowerEngine
+from coterie.errors import CheckpointError, QuorumError
+from coterie.files import MALFORMED
+from coterie.flower.server.live import LiveState
+from coterie.flower.settings import DeploymentSettings
+from coterie.runs.folder.digests import NODES
+from coterie.runs.folder.store import RunFolder
+from coterie.terminal import counted, duration
+
+
+@dataclass(frozen=True, slots=True)
+class NodesFile:
+    """The file ``nodes.json`` of a run: names of clients, and what they work on.
+
+    A name is on disk before its number is used. So after a kill, too, a client that comes back has
+    the number, and the group, that it had.
+    """
+
+    folder: RunFolder
+    shape: tuple[int, ...]
+    classes: tuple[str, ...]
+    target_shape: tuple[int, ...] = ()
+
+    def read(self) -> tuple[str, list[str]]:
+        """The run's name and the clients' names; a new name and no client without a file."""
+        data = self.folder.file(NODES)
+        if data is None:
+            # The run's name is drawn, not made from the seed: clients keep files under it, and a
+            # second run of the same seed must not find what the first one left.
+            return secrets.token_hex(8), []
+        try:
+            kept = json.loads(data)
+            return str(kept["run"]), [str(name) for name in kept["clients"]]
+        except (*MALFORMED, RecursionError):
+            file = self.folder.path / NODES
+            raise CheckpointError(f"{file}: damaged: it has no list of clients") from None
+
+    def write(self, run: str, names: Sequence[str]) -> None:
+        """Write the file so that it is the old one or the new one, whole."""
+        record = {
+            "run": run,
+            "shape": self.shape,
+            "classes": self.classes,
+            "target_shape": self.target_shape,
+            "clients": list(names),
+        }
+        text = json.dumps(record, ensure_ascii=False, indent=1) + "\n"
+        self.folder.write({NODES: text.encode("utf-8")})
+
+
+def names_only(names: Sequence[str], clients: int) -> Partition:
+    """A partition with the names of clients, for commands that read a run's folder, and no samples."""
+    nothing = (np.empty(0, np.int64),) * clients
+    return Partition(nothing, nothing, padded(names, clients))
+
+
+def padded(names: Sequence[str], clients: int) -> tuple[str, ...]:
+    """Names of clients, and empty ones for those that have not come yet."""
+    return (*names, *[""] * (clients - len(names)))
+
+
+# --- before a round -------------------------------------------------------------------------------
+
+BoolArray = NDArray[np.bool_]
+MOST_NAMED = 3  # clients that a line names, in place of their number
+
+
+@dataclass(slots=True)
+class Attendance:
+    """Waits for enough clients before a round, and says who came and who left.
+
+    It stands where a simulation has its shift: both change who is present and what clients hold.
+    """
+
+    engine: FlowerEngine
+    settings: DeploymentSettings
+    live: LiveState | None = None
+    say: Callable[[str], None] = lambda line: None
+    last: BoolArray | None = None  # [N], who was present in the round before
+    awaited: str = ""  # who was last said to be waited for
+
+    def gather(self, round: int) -> None:
+        """Wait for enough clients."""
+        least = self.settings.min_clients
+        longest = self.settings.longest_wait
+        known = set(self.engine.register.names)
+        # Seconds since 1970, which other processes read.
+        end = time.time() + longest
+        self.awaited = ""
+        came = self.engine.gather(least, longest, lambda: self._announce(round, end))
+        for name in sorted(known & set(came)):
+            self.engine.register.say(f"client {name!r} is back")
+        able = self.engine.register.able
+        if able < least:
+            what = f"too few clients before round {round + 1} after {longest:g} s, got {able}"
+            raise QuorumError(f"deploy.toml: min_clients: {what}; expected at least {least}")
+        if self.live is not None:
+            self.live.work(self._connected())
+
+    def _announce(self, round: int, end: float) -> None:
+        """Say who is waited for, and for how long, wherever that has changed."""
+        register = self.engine.register
+        least = self.settings.min_clients
+        awaited = self._missing(least - register.able)
+        if awaited == self.awaited:
+            return
+        self.awaited = awaited
+        if self.live is not None:
+            self.live.wait(round, least, awaited, end, register.there)
+        limit = duration(max(0.0, end - time.time()))
+        self.say(f"waiting for {awaited} to connect, for at most {limit}")
+
+    def _missing(self, count: int) -> str:
+        """Those that are waited for: by name where no others could come, else how many."""
+        register = self.engine.register
+        there = register.there
+        gone = [
+            name
+            for client, name in enumerate(register.names)
+            if register.trains[client] and name not in there
+        ]
+        if len(gone) == count <= MOST_NAMED:
+            return ", ".join(gone)
+        return counted(count, "client")
+
+    def _connected(self) -> list[str]:
+        return self._names(self.engine.register.present)
+
+    def population(self) -> Population:
+        """What the rounds have to know of the clients: who can train, and who can be evaluated."""
+        register = self.engine.register
+        return stand_in_population(register.trains, register.tests, register.names, self.settings)
+
+    def __call__(
+        self,
+        snapshot: FederationSnapshot,
+        initial: Population,
+        round: int,
+        has_group: BoolArray,
+        key: Key,
+    ) -> FederationSnapshot:
+        """The federation in this round. See ``coterie.data.shifts.Shift``."""
+        before = self.last
+        # No client joins in the first round: all that are there by then belong to the beginning.
+        if before is None:
+            before = self.engine.register.present
+        self.gather(round)
+        present = self.engine.register.present
+        self.last = present
+        joined = self._names(present & ~before)
+        left = self._names(before & ~present)
+        events = []
+        if joined:
+            events.append({"kind": "joined", "clients": joined})
+        if left:
+            events.append({"kind": "left", "clients": left})
+        # The population is made anew: a node says only when it comes what its client holds.
+        return FederationSnapshot(self.population(), present, tuple(events))
+
+    def _names(self, chosen: BoolArray) -> list[str]:
+        return [self.engine.register.names[client] for client in np.flatnonzero(chosen)]
+
+
+def everyone_there(settings: DeploymentSettings) -> Population:
+    """What rounds would have to know if all clients were there that can ever take part."""
+    able = np.ones(settings.clients, bool)
+    return stand_in_population(able, able, (), settings)
+
+
+def stand_in_population(
+    trains: BoolArray, tests: BoolArray, names: Sequence[str], settings: DeploymentSettings
+) -> Population:
+    """A population with one made-up sample, held by every client that has samples of that split.
+
+    The server knows no samples. Rounds ask a population only who can train and be evaluated.
+    """
+
+    def held(able: BoolArray) -> tuple[NDArray[np.int64], ...]:
+        # Row 0 for a client that has samples, no row for any other.
+        return tuple(np.zeros(int(one), np.int64) for one in able)
+
+    return Population(
+        torch.zeros(1, *settings.shape),
+        settings.form.targets(1),
+        held(trains),
+        held(tests),
+        len(settings.classes),
+        padded(names, settings.clients),
+    )

@@ -1,0 +1,191 @@
+"""What a run of real clients computes, known before any of them is there, with the noise that its
+privacy asks for.
+
+Rounds whose noised sums were released are on disk, whatever ended the server.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from coterie.clients.round import Round
+from coterie.core.groups import Groups
+from coterie.core.served import Served
+from coterie.errors import CheckpointError, ConfigError
+from coterie.experiment import Experiment
+from coterie.files import MALFORMED
+from coterie.flower.federation_spec import FederationSpec, parse_config
+from coterie.flower.server.attendance import everyone_there
+from coterie.flower.settings import DeploymentSettings, check_encoding, require_cohort
+from coterie.methods.algorithm import Algorithm
+from coterie.methods.first_models import InitialModels
+from coterie.privacy.private import Repeats
+from coterie.runs.compose import spec_of
+from coterie.runs.features import private_spec
+from coterie.runs.fitting import Fitted
+from coterie.runs.folder.digests import RELEASES
+from coterie.runs.folder.store import RunFolder
+from coterie.runs.schedule import Participation
+from coterie.runs.spec import RunSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInput:
+    """What the server's app was started with."""
+
+    config: Experiment
+    settings: DeploymentSettings
+    out: Path
+    resume: bool
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> ServerInput:
+        """From the app's own values: ``config`` (TOML), ``settings`` (JSON), ``out`` and
+        ``resume``."""
+        config = parse_config(str(values["config"]))
+        settings = DeploymentSettings.loads(str(values["settings"]))
+        require_cohort(config, settings.clients)
+        return cls(config, settings, Path(str(values["out"])), bool(values["resume"]))
+
+
+# --- private sums ---------------------------------------------------------------------------------
+
+NODES_KNOW_THE_SEED = (
+    "privacy.randomness: the noise follows from the seed, which nodes are sent; 'system' hides it from "
+    "them"
+)
+
+
+@dataclass(slots=True)
+class Releases:
+    """The file ``releases.json`` of a run: the rounds that were released, in order.
+
+    A round is written down when its models have moved, before any client is sent them. If the
+    server is killed between that and its checkpoint, the round is done again with other noise, and
+    both count: the round is listed twice.
+    """
+
+    folder: RunFolder
+    rounds: list[int] = field(default_factory=list)
+    processes: int = 0
+
+    @classmethod
+    def of(cls, folder: RunFolder) -> Releases:
+        """What the file says; nothing where there is none."""
+        data = folder.file(RELEASES)
+        if data is None:
+            return cls(folder)
+        try:
+            kept = json.loads(data)
+            return cls(folder, [int(number) for number in kept["rounds"]], int(kept["processes"]))
+        except (*MALFORMED, RecursionError):
+            file = folder.path / RELEASES
+            raise CheckpointError(f"{file}: damaged: it has no list of rounds") from None
+
+    def begin(self, done: int) -> Repeats:
+        """Note that a process goes on with the run after ``done`` rounds."""
+        again = max(0, len(self.rounds) - done)
+        # The first round of a run that goes on after it counts once.
+        starts = max(0, self.rounds.count(0) - min(done, 1))
+        repeats = Repeats(self.processes, again, starts)
+        # Written before the first draw: a process that is killed early has used its stream, too.
+        self.processes += 1
+        self._write()
+        return repeats
+
+    def add(self, number: int) -> None:
+        """Note that a round is released."""
+        self.rounds.append(number)
+        self._write()
+
+    def _write(self) -> None:
+        record = {"processes": self.processes, "rounds": self.rounds}
+        self.folder.write({RELEASES: json.dumps(record).encode()})
+
+
+@dataclass(frozen=True, slots=True)
+class Releasing:
+    """An algorithm whose rounds are written down before anyone sees their models."""
+
+    algorithm: Algorithm
+    releases: Releases
+
+    @property
+    def samples_cohort(self) -> bool:
+        """See ``Algorithm``."""
+        return self.algorithm.samples_cohort
+
+    def init(self, initial_models: InitialModels, clients: int) -> Groups:
+        """See ``Algorithm``."""
+        return self.algorithm.init(initial_models, clients)
+
+    def step(self, state: Groups, round: Round) -> tuple[Groups, Mapping[str, Any]]:
+        """A round, then its note."""
+        found = self.algorithm.step(state, round)
+        # After the step, in which only models of earlier rounds are sent, and before its models are
+        # scored: of a round that ends in between no client has seen anything.
+        self.releases.add(round.number)
+        return found
+
+    def serve(self, state: Groups) -> Served:
+        """See ``Algorithm``."""
+        return self.algorithm.serve(state)
+
+
+def check_private_deployment(spec: RunSpec, config: Experiment) -> None:
+    """Refuse noised sums that real clients cannot give, or that cost more than the run may spend."""
+    privacy = config.privacy
+    if privacy is None:
+        return
+    kind = config.train.sampler
+    # A fixed number of those who happen to be connected is a larger share of them than of all clients,
+    # and one client more makes room for another one less.
+    if kind != "poisson":
+        what = f"cohorts of a fixed size depend on who is connected, got {kind!r}"
+        raise ConfigError(f"train.sampler: {what}; expected 'poisson' with [privacy]")
+    private_spec(spec, privacy, config.name("algorithm"))
+
+
+def private_deployment(spec: RunSpec, config: Experiment, folder: RunFolder, done: int) -> RunSpec:
+    """A run of real clients with noised sums, where ``[privacy]`` asks for them."""
+    privacy = config.privacy
+    if privacy is None:
+        return spec
+    # Once without repeats, so that what is refused leaves no trace in the folder.
+    check_private_deployment(spec, config)
+    releases = Releases.of(folder)
+    spec = private_spec(spec, privacy, config.name("algorithm"), releases.begin(done))
+    return replace(spec, algorithm=Releasing(spec.algorithm, releases))
+
+
+# --- the whole run --------------------------------------------------------------------------------
+
+
+def configured_spec(federation: FederationSpec, settings: DeploymentSettings) -> RunSpec:
+    """The run as its configuration says, whatever nodes are connected."""
+    fitted = Fitted(
+        federation.algorithm,
+        federation.task,
+        federation.network,
+        everyone_there(settings),
+        federation.solver,
+    )
+    spec = spec_of(federation.config, fitted, order="before")
+    # Real clients come and go, and take their time, by themselves.
+    return replace(spec, participation=Participation())
+
+
+def check_before_submitting(config: Experiment, settings: DeploymentSettings) -> None:
+    """Refuse a run that the server would refuse, before anything is sent to it."""
+    require_cohort(config, settings.clients)
+    form = settings.form
+    if form.columns:
+        check_encoding(config)
+        # How many inputs there will be is known when clients have reported of their columns.
+        form = replace(form, shape=(len(form.columns),))
+    federation = FederationSpec.of(config, form)
+    check_private_deployment(configured_spec(federation, settings), config)

@@ -1,0 +1,240 @@
+"""The server of a deployment: the rounds of a simulation, with real clients."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from coterie.clients.clients import Clients, ClientStores, ModelShape
+from coterie.clients.ledger import Ledger
+from coterie.clients.validation import ReplyValidator
+from coterie.config.trust import remember
+from coterie.core.task import KnowsPossibleSums, Task, headline_of
+from coterie.core.vectors import Layout
+from coterie.engines.flower import FlowerEngine
+from coterie.errors import ConfigError
+from coterie.experiment import Experiment
+from coterie.flower.federation_spec import FederationSpec
+from coterie.flower.server.agreement import (
+    Description,
+    agree,
+    describe_tables,
+    description_text,
+    make_flower_engine,
+)
+from coterie.flower.server.attendance import Attendance
+from coterie.flower.server.configured import (
+    NODES_KNOW_THE_SEED,
+    ServerInput,
+    configured_spec,
+    private_deployment,
+)
+from coterie.flower.server.live import LiveState, WriteEvent
+from coterie.flower.server.scores import COLUMN, client_scores, write_clients
+from coterie.flower.server.unlabelled import serve_unlabelled
+from coterie.flower.settings import DeploymentSettings
+from coterie.runs.finish import write_results
+from coterie.runs.folder.checkpoints import Checkpoint
+from coterie.runs.folder.store import RunFolder, check_folder
+from coterie.runs.loop import RoundResult
+from coterie.runs.progress import make_progress
+from coterie.runs.run import Run
+from coterie.runs.spec import RunSpec
+
+
+def serve(grid: Any, values: Mapping[str, Any], write_event: WriteEvent) -> dict[str, Any]:
+    """Run the rounds that are left on the clients of a grid; returns the summary. `ServerInput.of`
+    reads ``values``."""
+    server = ServerInput.of(values)
+    folder = _open_folder(server)
+    with folder.locked():
+        live = LiveState(folder.path)
+        return _serve_rounds(grid, server, folder, live.noting(write_event), live)
+
+
+def _serve_rounds(
+    grid: Any,
+    server: ServerInput,
+    folder: RunFolder,
+    write_event: WriteEvent,
+    live: LiveState,
+) -> dict[str, Any]:
+    """The rounds that are left; returns the summary."""
+    settings = server.settings
+    config = server.config
+    checkpoint = _find_checkpoint(server, folder)
+    start = 0
+    if checkpoint is not None:
+        start = checkpoint.round
+    engine = make_flower_engine(grid, server, folder, start, write_event, live)
+    attendance = Attendance(engine, settings, live, partial(write_event, "waiting"))
+
+    # Step 1: what is trained; of tables the clients have to say first what their columns hold.
+    form = settings.form
+    described = None
+    if form.columns:
+        encoder, described = describe_tables(engine, attendance, server, folder, write_event)
+        form = form.encoded(encoder)
+    federation = FederationSpec.of(config, form)
+    agree(engine, federation)
+    folder.write_headline(headline_of(federation.task))
+    # Before the wait, too: a budget that would be exceeded is refused at once.
+    private = private_deployment(configured_spec(federation, settings), config, folder, start)
+
+    # Step 2: enough clients. Say first that the run began, since the wait may be long.
+    _announce_start(write_event, folder, config, federation, start)
+    # The first models may need clients, so some have to be there before the first round.
+    attendance.gather(start)
+    spec = _run_spec(private, attendance)
+    clients = _make_clients(engine, settings, federation, spec)
+    if described is not None:
+        _count_description(clients.ledger, described)
+
+    # Step 3: the rounds.
+    progress = make_progress(spec, folder, checkpoint, resume=server.resume)
+    # Of a sample of the clients, which changes with the groups, single scores say little.
+    all_scored = config.train.evaluate_clients is None
+    annotate = partial(_annotate, engine, spec.task, all_scored)
+    run = Run(spec, clients, progress, folder, annotate=annotate)
+    _carry_out(run, config, write_event)
+
+    # Step 4: clients without labels, and the results.
+    serve_unlabelled(run, engine, partial(write_event, "say"))
+    run.save(config.checkpoint.keep, with_snapshot=False)
+    summary = _write_results(run, folder, config, engine)
+    write_event("done", summary)
+    return summary
+
+
+def _announce_start(
+    write_event: WriteEvent,
+    folder: RunFolder,
+    config: Experiment,
+    federation: FederationSpec,
+    start: int,
+) -> None:
+    """Say that the run begins or goes on, and in which process."""
+    started = {
+        "folder": str(folder.path),
+        "round": start,
+        "rounds": config.train.rounds,
+        "parameters": Layout.of(federation.network.module).d,
+        "pid": os.getpid(),
+    }
+    write_event("start", started)
+    if config.privacy is not None and config.privacy.randomness == "seed":
+        write_event("say", NODES_KNOW_THE_SEED)
+
+
+def _carry_out(run: Run, config: Experiment, write_event: WriteEvent) -> None:
+    """The rounds that are left."""
+    for result in run.rounds():
+        # Saved before it is shown, so that a round that somebody saw is not lost. Without a
+        # snapshot of the federation: who is connected is looked up again.
+        run.save(config.checkpoint.keep, with_snapshot=False)
+        write_event("round", result.row)
+
+
+def _write_results(
+    run: Run, folder: RunFolder, config: Experiment, engine: FlowerEngine
+) -> dict[str, Any]:
+    """The files that a run writes at its end; returns the summary."""
+    names = tuple(engine.register.names)
+    since = run.progress.since
+    # A federation has places for clients that never came, and those have no line.
+    write_clients(folder, names, run.groups.member[: len(names)], headline_of(run.spec.task))
+    # The samples are with the clients: nothing that needs them is written here.
+    return write_results(folder, run.spec, run.groups, since, config, names, samples_at_hand=False)
+
+
+def _open_folder(server: ServerInput) -> RunFolder:
+    """The run's folder, new or to go on with."""
+    # A run that was killed before its folder was made begins anew.
+    if not server.resume or not (server.out / "config.toml").exists():
+        resolved = server.config.resolved()
+        folder = RunFolder.create(server.out, resolved)
+        remember(folder.path, resolved)
+        return folder
+    return RunFolder.open(server.out)
+
+
+def _find_checkpoint(server: ServerInput, folder: RunFolder) -> Checkpoint | None:
+    """The checkpoint to go on from; ``None`` in a new folder."""
+    if not server.resume:
+        return None
+    checkpoint = folder.checkpoints.latest(server.config.resolved())
+    check_folder(folder, resumed=True)
+    if checkpoint is not None:
+        clients = len(checkpoint.groups.member)
+        if clients != server.settings.clients:
+            what = f"another number than the run began with, got {server.settings.clients}"
+            expected = f"{clients}, as in {folder.path}"
+            raise ConfigError(f"deploy.toml: clients: {what}; expected {expected}")
+    return checkpoint
+
+
+def _count_description(ledger: Ledger, described: Description) -> None:
+    """Count what was exchanged about the columns of tables: it was before there was a ledger."""
+    sent = len(description_text(described.encoder).encode())
+    ledger.described(described.ids, described.reported, sent)
+    ledger.refused += described.refused
+
+
+def _make_clients(
+    engine: FlowerEngine, settings: DeploymentSettings, federation: FederationSpec, spec: RunSpec
+) -> Clients:
+    """What the method sees of its clients: validated replies, and who noticed drift."""
+    # Of what stays with clients the server knows only which coordinates these are.
+    stores = ClientStores()
+    if engine.terms.local.stays is not None:
+        stores.parts.begin(engine.terms.local.stays)
+    layout = Layout.of(federation.network.module)
+    # A task that can tell sums that no samples have.
+    task = federation.task if isinstance(federation.task, KnowsPossibleSums) else None
+    shape = ModelShape.of(federation.task, federation.classes, federation.form.shape, layout)
+    return Clients(
+        engine,
+        # A simulation caps claims at what its largest client holds; here it is unknown.
+        ReplyValidator(cap=settings.most_samples, task=task),
+        shape,
+        drift_reports=engine,
+        bounds=replace(spec.bounds, scores=True),
+        stores=stores,
+        solver=spec.local,
+    )
+
+
+def _run_spec(spec: RunSpec, attendance: Attendance) -> RunSpec:
+    """The run with the clients that came.
+
+    Attendance is its shift, and only clients that are connected and can train are sampled.
+    """
+    sampler = spec.sampler
+    return replace(
+        spec,
+        population=attendance.population(),
+        sampler=lambda round, present: sampler(round, present & attendance.engine.register.trains),
+        shift=attendance,
+    )
+
+
+def _annotate(engine: FlowerEngine, task: Task, all_scored: bool, result: RoundResult) -> None:
+    """Put into the row of a round who came and went, which clients gave no reply, and what each of those
+    that were scored reached.
+
+    A simulation's row says what a shift did to the data; here only the clients know.
+    """
+    row = result.row
+    refused = dict(row["refused"])
+    for reason, count in engine.take_lost().items():
+        refused[reason] = refused.get(reason, 0) + count
+    row["refused"] = dict(sorted(refused.items()))
+    row["attendance"] = row.pop("shift")
+    if all_scored and result.scores is not None:
+        row[COLUMN] = client_scores(engine.register.names, result.scores, task)
+    row["exchanges"] = engine.take_exchanges()
+    del row["changed"]
+    del row["missed"]

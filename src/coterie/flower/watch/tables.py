@@ -1,0 +1,189 @@
+"""The tables of a federation's state, for the terminal and for the page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from coterie.flower.watch.status import FederationStatus, work_name
+from coterie.terminal import amount, console, counted, duration, printable, say
+
+SHOWN_ROUNDS = 20
+SHOWN_EXCHANGES = 10
+SHOWN_LINES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class StatusTable:
+    """A table with a title."""
+
+    title: str
+    note: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def status_tables(status: FederationStatus) -> list[StatusTable]:
+    """What there is to show, from top to bottom; what has no rows is left out."""
+    tables = (_clients(status), _rounds(status), _exchanges(status), _refused(status))
+    return [table for table in (*tables, _lines(status)) if table.rows]
+
+
+def _clients(status: FederationStatus) -> StatusTable:
+    live = status.live
+    connected = set(live.get("connected") or [])
+    known: Mapping[str, Any] = live.get("clients") or {}
+    awaited = set(status.awaited)
+    groups = dict(zip(status.names, status.groups, strict=False))
+    # Whoever is connected has a number, but its name may come later than the rest of the file.
+    names = list(dict.fromkeys([*status.names, *known, *sorted(connected)]))
+    rows = []
+    for name in names:
+        client = known.get(name) or {}
+        group = "-"
+        if groups.get(name, -1) >= 0:
+            group = str(groups[name])
+        rows.append(
+            [
+                name,
+                _client_state(status, name in connected, name in awaited),
+                _ago(client.get("last"), status.state.now),
+                work_name(str(client.get("kind", ""))),
+                str(client.get("answers", 0)),
+                _counts(client.get("failed") or {}),
+                group,
+            ]
+        )
+    note = "Counts are those since the server's process of this run began."
+    headings = ("client", "state", "last answer", "to", "answers", "no answer", "group")
+    return StatusTable("Clients", note, headings, rows)
+
+
+def _client_state(status: FederationStatus, connected: bool, awaited: bool) -> str:
+    if not status.running:
+        return "-"
+    if awaited:
+        return "awaited"
+    if connected:
+        return "connected"
+    return "away"
+
+
+def _ago(at: Any, now: float) -> str:
+    if at is None:
+        return "-"
+    return f"{duration(max(0.0, now - float(at)))} ago"
+
+
+def _counts(counts: Mapping[str, Any]) -> str:
+    return ", ".join(f"{reason} {count}" for reason, count in sorted(counts.items())) or "-"
+
+
+def _rounds(status: FederationStatus) -> StatusTable:
+    state = status.state
+    keys = state.headline.keys
+    text: Callable[[Any], str] = state.headline.text
+    same = status.same
+
+    def shown(row: Mapping[str, Any]) -> list[str]:
+        by_group = row.get(keys.groups) or []
+        return [
+            str(int(row["round"]) + 1),
+            text(row.get(keys.value)),
+            text(same.values.get(int(row["round"]))),
+            ", ".join(text(value) for value in by_group) or "-",
+            ", ".join(map(str, row["sizes"])) or "-",
+            str(row["notes"].get("replies", "-")),
+            _counts(row["refused"]),
+            amount(int(row["transfers"]["down_bytes"])),
+            amount(int(row["transfers"]["up_bytes"])),
+            duration(float(row["seconds"]["total"])),
+        ]
+
+    rows = [shown(row) for row in reversed(state.rows[-SHOWN_ROUNDS:])]
+    title = state.headline.title
+    note = f"The newest first. {title} is over the clients that were scored in that round."
+    # Runs that score a sample of their clients have no scores of single ones.
+    if same.values:
+        same_ones = counted(same.clients, "client")
+        note += f" Next to it is the mean of the {same_ones} in all rounds, by their samples."
+    headings = (
+        *("round", title, "of the same clients", f"{title} by group", "clients by group"),
+        *("replies", "not taken", "to clients", "by clients", "time"),
+    )
+    return StatusTable("Rounds", note, headings, rows)
+
+
+def _exchanges(status: FederationStatus) -> StatusTable:
+    rows = []
+    exchanges = status.live.get("exchanges") or []
+    for one in reversed(exchanges[-SHOWN_EXCHANGES:]):
+        times = [float(seconds) for seconds in one["answered"].values()]
+        asked = len(times) + len(one["awaited"]) + len(one["failed"])
+        rows.append(
+            [
+                str(int(one["round"]) + 1),
+                work_name(str(one["kind"])),
+                str(asked),
+                str(len(times)),
+                duration(float(one["sending"])),
+                _duration(min(times, default=None), "-"),
+                _duration(max(times, default=None), "-"),
+                duration(float(one["reading"])),
+                _duration(one["seconds"], "goes on"),
+            ]
+        )
+    note = (
+        "An exchange is a request to some clients and their replies. The first and the last answer "
+        "are counted from its beginning."
+    )
+    headings = (
+        *("round", "work", "asked", "answered", "sending", "first answer", "last answer"),
+        *("reading", "in all"),
+    )
+    return StatusTable("Exchanges", note, headings, rows)
+
+
+def _duration(seconds: float | None, unknown: str) -> str:
+    if seconds is None:
+        return unknown
+    return duration(float(seconds))
+
+
+def _refused(status: FederationStatus) -> StatusTable:
+    refused = status.state.counted("refused")
+    rows = [[reason, str(count)] for reason, count in sorted(refused.items())]
+    note = "Replies that were not taken or did not come, in all rounds."
+    return StatusTable("Not taken, by reason", note, ("reason", "count"), rows)
+
+
+def _lines(status: FederationStatus) -> StatusTable:
+    lines = status.live.get("lines") or []
+    rows = [
+        [time.strftime("%m-%d %H:%M:%S", time.localtime(float(one["time"]))), str(one["line"])]
+        for one in reversed(lines[-SHOWN_LINES:])
+    ]
+    return StatusTable("Events", "The newest first.", ("time", "what"), rows)
+
+
+def print_status(status: FederationStatus) -> None:
+    """Print the state of a federation to the terminal."""
+    out = console()
+    say(printable(status.state.title))
+    say(printable(status.sentence))
+    for name, value in status.facts:
+        say(printable(f"{name}: {value}"))
+    for table in status_tables(status):
+        say("")
+        say(printable(f"{table.title}. {table.note}"))
+        lines = Table(box=None, padding=(0, 2, 0, 0))
+        for heading in table.columns:
+            lines.add_column(Text(printable(heading)))
+        for row in table.rows:
+            lines.add_row(*(Text(printable(cell)) for cell in row))
+        out.print(lines)

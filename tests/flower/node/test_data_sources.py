@@ -1,0 +1,82 @@
+"""Where a node's samples come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+import torch
+
+from coterie.errors import DataError
+from coterie.flower.node.client_data import ClientData
+from coterie.flower.node.data_sources import load_function, read_files
+from coterie.flower.settings import DataForm
+
+
+def test_parquet_files_of_a_node(tmp_path: Path) -> None:
+    rows = [[float(4 * i + j) for j in range(4)] for i in range(10)]
+    parquet.write_table(
+        pa.table({"x": rows, "label": [i % 2 for i in range(10)]}), tmp_path / "train.parquet"
+    )
+    (x, y), (tx, ty) = read_files(tmp_path, {"shape": "2,2"})
+    assert x.shape == (10, 2, 2)
+    assert (len(tx), len(ty)) == (0, 0)
+    (x, y), (tx, ty) = read_files(tmp_path / "train.parquet", {})
+    assert (x.shape, tx.shape) == ((8, 4), (2, 4))
+    assert sorted([*x[:, 0], *tx[:, 0]]) == [4.0 * i for i in range(10)]
+    assert all(
+        int(row[0] // 4) % 2 == label for row, label in zip([*x, *tx], [*y, *ty], strict=True)
+    )
+    columns = {"a": [1.0, 2.0], "b": [3.0, 4.0], "diagnosis": [0, 1]}
+    parquet.write_table(pa.table(columns), tmp_path / "own.parquet")
+    assert read_files(tmp_path / "own.parquet", {"label": "diagnosis"})[0][0].shape == (2, 2)
+    for file, given, words in (
+        ("own.parquet", {}, "no labels, got columns a, b, diagnosis"),
+        ("none", {}, "read"),
+    ):
+        with pytest.raises(DataError, match=words):
+            read_files(tmp_path / file, given)
+
+
+def test_targets_of_other_tasks(tmp_path: Path) -> None:
+    columns = {"x": [[1.0], [2.0]], "label": [0.5, -1.0], "both": [[1.0, 2.0], [3.0, 4.0]]}
+    parquet.write_table(pa.table(columns), tmp_path / "train.parquet")
+    train, test = read_files(tmp_path, {})
+    data = ClientData.of(train, test, DataForm((1,), ()))
+    assert data.train[1].tolist() == [0.5, -1.0]
+    assert data.train[1].dtype == torch.float32
+    with pytest.raises(
+        DataError, match="labels are no whole numbers, got fractions; expected 0 to 1"
+    ):
+        ClientData.of(train, test, DataForm((1,), ("no", "yes")))
+    both = read_files(tmp_path, {"label": "both"})
+    assert ClientData.of(*both, DataForm((1,), (), (2,))).train[1].shape == (2, 2)
+    with pytest.raises(DataError, match=r"shapes do not fit.*expected \[n, 1\] and \[n\]"):
+        ClientData.of(*both, DataForm((1,), ()))
+
+
+@pytest.mark.parametrize(
+    ("targets", "form", "words"),
+    [
+        ([0, 2], DataForm((1,), ("a", "b")), "labels out of range, got 0 to 2; expected 0 to 1"),
+        ([0.0, float("nan")], DataForm((1,), ()), "targets not finite"),
+        (["a", "b"], DataForm((1,), ("a", "b")), "no inputs and labels"),
+    ],
+)
+def test_targets_that_do_not_fit(targets: Any, form: DataForm, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        ClientData.of((np.ones((2, 1)), targets), None, form)
+    # A place that does not count is no token.
+    tokens = DataForm((1,), ("a", "b"), (2,))
+    data = ClientData.of((np.ones((2, 1)), [[0, -100], [1, 1]]), None, tokens)
+    assert data.train[1].tolist() == [[0, -100], [1, 1]]
+
+
+def test_a_loader_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "client.py").write_text("load = 3\n")
+    with pytest.raises(DataError, match="no function load_client"):
+        load_function(tmp_path / "client.py")

@@ -1,0 +1,245 @@
+"""What a site checks before its node joins, against a real nginx."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+from PIL import Image
+
+pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
+
+from coterie.errors import ConfigError, CoterieError, DataError, RemoteError
+from coterie.flower.keys import make_server_keys
+from coterie.flower.node import site_checks
+from coterie.flower.node.site import Site, check_site
+from coterie.flower.node.site_checks import (
+    ServerAnswer,
+    check_clock,
+    check_data,
+    check_versions,
+    meet_server,
+)
+from coterie.flower.operate.proxy import (
+    FederationCard,
+    card_text,
+    find_nginx,
+    installed_version,
+    start_proxy,
+    write_card,
+)
+from coterie.flower.processes.process import free_ports, stop
+from coterie.flower.settings import DataForm, DeploymentSettings
+
+NGINX = find_nginx() or ""
+ODD = ("gesund", 'it"s $100', "l'été \\ \u96ea")  # what would break nginx's configuration
+SETTINGS = DeploymentSettings(3, (2,), ODD, features=("a", "b"))
+
+
+@pytest.fixture
+def address(deployment: Path) -> Iterator[str]:
+    """Where nginx tells nodes what the federation is. No SuperLink is behind it."""
+    if not NGINX:
+        pytest.skip("nginx is not installed")
+    write_card(deployment, SETTINGS)
+    port, nowhere = free_ports(2)
+    proxy = start_proxy(NGINX, deployment, port, f"127.0.0.1:{nowhere}")
+    yield f"127.0.0.1:{port}"
+    stop([proxy])
+
+
+def write_data(path: Path, label: int = 2, rows: int = 10) -> Path:
+    columns = {"a": [0.0] * rows, "b": [1.0] * rows, "label": [0, label] * (rows // 2)}
+    parquet.write_table(pa.table(columns), path)
+    return path
+
+
+def test_the_server_says_what_it_expects(address: str, deployment: Path) -> None:
+    answer = meet_server(address, deployment / "keys" / "ca.crt")
+    assert answer.card is not None
+    assert answer.card.form == DataForm((2,), ODD, features=("a", "b"))
+    assert answer.card.coterie == installed_version("coterie")
+    assert answer.ahead == 0.0
+
+
+def test_what_is_wrong_with_the_connection_is_one_line(
+    address: str, deployment: Path, tmp_path: Path
+) -> None:
+    certificates = deployment / "keys" / "ca.crt"
+    make_server_keys(tmp_path / "other")
+    cases = (
+        (address, tmp_path / "other" / "ca.crt", "another authority signed its certificate"),
+        (f"127.0.0.1:{free_ports(1)[0]}", certificates, "no connection, got .*refused"),
+        ("nowhere.invalid:18001", certificates, "no connection, got "),
+    )
+    for server, authority, words in cases:
+        with pytest.raises(RemoteError, match=words) as found:
+            meet_server(server, authority)
+        assert "\n" not in str(found.value)
+    with pytest.raises(RemoteError, match=r"is for other names, got localhost\.localdomain"):
+        _with_host(address, certificates)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        meet_server(address, tmp_path / "none.crt")
+    with pytest.raises(ConfigError, match=r"--server: no address, got 'fl\.example\.org'"):
+        meet_server("fl.example.org", certificates)
+
+
+def _with_host(address: str, certificates: Path) -> None:
+    """Meet a server under a name that its certificate does not have."""
+    import socket
+
+    real = socket.getaddrinfo
+
+    def local(host: object, *rest: object, **more: object) -> object:
+        return real("127.0.0.1", *rest, **more)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket, "getaddrinfo", local)
+        meet_server(f"localhost.localdomain:{address.rpartition(':')[2]}", certificates)
+
+
+def test_a_certificate_that_has_expired_is_named(
+    deployment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Later(dt.datetime):
+        @classmethod
+        def now(cls, tz: dt.tzinfo | None = None) -> dt.datetime:
+            return dt.datetime(3199, 1, 1, tzinfo=tz)
+
+    monkeypatch.setattr("coterie.flower.keys.dt.datetime", Later)
+    with pytest.raises(
+        ConfigError, match=r"not valid now, got .*; expected a certificate that is valid today"
+    ):
+        meet_server("127.0.0.1:1", deployment / "keys" / "ca.crt")
+
+
+@pytest.mark.parametrize(
+    ("shift", "words"), [(20.5, r"(19|20|21) s ahead"), (-400.5, r"(399|400|401) s behind")]
+)
+def test_a_clock_that_flower_would_not_take_is_named(
+    shift: float, words: str, address: str, deployment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time
+    monkeypatch.setattr(site_checks, "time", SimpleNamespace(time=lambda: now() + shift))
+    answer = meet_server(address, deployment / "keys" / "ca.crt")
+    with pytest.raises(ConfigError, match=f"clock: wrong, got {words}"):
+        check_clock(answer)
+
+
+def test_another_version_of_coterie_is_named() -> None:
+    own = installed_version("coterie")
+    flower = installed_version("flwr")
+    assert check_versions(FederationCard(own, flower, None)).endswith("as on the server")
+    assert "but 9.9 on the server" in check_versions(FederationCard(own, "9.9", None))
+    with pytest.raises(ConfigError, match=r"another version of Coterie, got .*; expected 9\.9"):
+        check_versions(FederationCard("9.9", flower, None))
+
+
+def test_data_are_checked_against_what_the_server_expects(tmp_path: Path) -> None:
+    form = DataForm((2,), ("a", "b", "c"), features=("a", "b"))
+    options = {"data": str(write_data(tmp_path / "p.parquet"))}
+    line = check_data(options, form)
+    assert (
+        line == "data: 8 rows to train on and 2 to test on, inputs [2], to train on: a 4, b 0, c 4"
+    )
+    assert "does not say" in check_data(options, None)
+    wrong = (
+        (options | {"classes": "a, c, b"}, form, "another class list, got a, c, b; expected a, b"),
+        (options, replace(form, shape=(3,)), "shapes do not fit"),
+        (options, replace(form, features=()), "which the server does not say, got a, b"),
+        (options, replace(form, features=("a", "c")), "no column 'c'; expected one of a, b, label"),
+        (options, replace(form, classes=("a", "b")), "labels out of range, got 0 to 2"),
+        ({"data": str(tmp_path / "none")}, form, "none: cannot be read"),
+        (options | {"classes": "a,b"}, None, "labels out of range, got 0 to 2"),
+    )
+    for given, known, words in wrong:
+        with pytest.raises(DataError, match=words):
+            check_data(given, known)
+    loader = tmp_path / "own.py"
+    loader.write_text("def load_client(context):\n    return ([[1.0, 2.0]], [1]), None\n")
+    assert "1 rows to train on and 0" in check_data({"loader": str(loader)}, form)
+    assert "1 rows to train on and 0" in check_data({"loader": str(loader)}, None)
+    loader.write_text("def load_client(context):\n    return 3\n")
+    with pytest.raises(DataError, match="not a pair, got int"):
+        check_data({"loader": str(loader)}, form)
+
+
+def test_a_site_without_labels_is_told_that_it_does_not_train(tmp_path: Path) -> None:
+    form = DataForm((2,), ("a", "b", "c"), features=("a", "b"))
+    options = {"data": str(write_data(tmp_path / "p.parquet")), "unlabelled": True}
+    words = "data: 10 rows without labels, so this client does not train, inputs [2]"
+    assert check_data(options, form) == words
+    assert check_data(options, None) == f"{words}; the server does not say what it expects"
+    loader = tmp_path / "own.py"
+    loader.write_text("def load_client(context):\n    return ([[1.0, 2.0]], None), None\n")
+    assert "1 rows without labels" in check_data({"loader": str(loader)}, form)
+    assert "1 rows without labels" in check_data({"loader": str(loader)}, None)
+
+
+def test_what_the_server_calls_things_moves_no_cursor(tmp_path: Path) -> None:
+    hostile = "9\x1b[2J"
+    assert "\x1b" not in check_versions(FederationCard(installed_version("coterie"), hostile, None))
+    options = {"data": str(write_data(tmp_path / "p.parquet"))}
+    assert "\x1b" not in check_data(
+        options, DataForm((2,), ("a", "b", hostile), features=("a", "b"))
+    )
+
+
+def test_data_can_be_checked_where_the_server_says_nothing(tmp_path: Path) -> None:
+    names = tmp_path / "names.csv"
+    names.write_text("age,label\n" + "40,ill\n50,healthy\n" * 5)
+    assert "8 rows to train on and 2" in check_data({"data": str(names)}, None)
+    table = tmp_path / "table.csv"
+    table.write_text("sex,label\n" + "female,ill\nmale,healthy\n" * 5)
+    assert "a table that can be read" in check_data({"data": str(table)}, None)
+    for label in ("ill", "healthy"):
+        (tmp_path / "images" / label).mkdir(parents=True)
+        Image.new("L", (4, 4)).save(tmp_path / "images" / label / "1.png")
+    assert "2 rows to train on" in check_data({"data": str(tmp_path / "images")}, None)
+    with pytest.raises(
+        DataError, match="a label that is no class, got 'healthy'; expected one of no"
+    ):
+        check_data({"data": str(names), "classes": "no"}, None)
+
+
+def test_all_that_is_wrong_is_said_at_once(
+    address: str, deployment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = {"data": str(write_data(tmp_path / "p.parquet", label=7))}
+    site = Site(address, deployment / "keys" / "ca.crt", "hospital-3", tmp_path, data)
+    lines: list[str] = []
+    with pytest.raises(DataError, match="labels out of range, got 0 to 7; expected 0 to 2"):
+        check_site(site, lines.append)
+    assert [line.split(":")[0] for line in lines] == ["server", "clock", "versions"]
+    gone = replace(site, server=f"127.0.0.1:{free_ports(1)[0]}", options={"data": "/none"})
+    with pytest.raises(CoterieError) as found:
+        check_site(gone, lines.append)
+    both = str(found.value).splitlines()
+    assert len(both) == 2
+    assert "no connection" in both[0]
+    assert "/none: cannot be read" in both[1]
+
+
+def test_a_long_class_list_is_left_out_and_other_text_is_no_card() -> None:
+    long = DeploymentSettings(3, (2,), tuple(f"class {at}" for at in range(1000)))
+    card = FederationCard.loads(card_text(long).encode())
+    assert card.form is None
+    for text in (
+        b"",
+        b"[]",
+        b'{"coterie": 1}',
+        b"<html>",
+        b'{"shape": 3, "coterie": "", "flower": ""}',
+    ):
+        with pytest.raises(RemoteError, match="no description of a federation"):
+            FederationCard.loads(text)
+    assert json.loads(card_text(SETTINGS))["classes"] == list(ODD)
+    assert check_clock(ServerAnswer(None, -200.0)).startswith("clock: as")

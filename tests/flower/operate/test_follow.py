@@ -1,0 +1,131 @@
+"""Following a run that goes on elsewhere, from its log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coterie.config.toml_text import read
+from coterie.errors import CoterieError, RemoteError
+from coterie.experiment import check
+from tests.flower.conftest import CONFIG
+
+
+def followed(
+    lines: list[str],
+    status: str | Callable[[Path, int], str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> tuple[dict[str, Any], list[int]]:
+    """Follow a run whose log holds these lines; returns the summary and the rounds reported."""
+    from coterie.flower.operate import submit
+
+    (tmp_path / "log").write_text("".join(f"{line}\n" for line in lines))
+    script = tmp_path / "flwr"
+    script.write_text(f"#!/bin/sh\ncat {tmp_path / 'log'}\n")
+    script.chmod(0o755)
+    (tmp_path / "c.toml").write_text(CONFIG)
+    monkeypatch.setattr(submit, "find_command", lambda name: str(script))
+    monkeypatch.setattr(
+        submit, "run_status", status if callable(status) else lambda home, number: status
+    )
+    rounds: list[int] = []
+    config = check(read(tmp_path / "c.toml"))
+    return submit.follow(tmp_path, config, 7, lambda row: rounds.append(row["round"])), rounds
+
+
+def event(number: int, what: str, value: Any) -> str:
+    return "INFO :  @coterie " + json.dumps({"number": number, what: value})
+
+
+START = event(0, "start", {"folder": "/runs/a", "round": 0, "rounds": 2, "parameters": 650})
+
+
+def test_a_run_is_shown_from_its_log_each_line_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        event(1 + t, "round", {"round": t, "accuracy": 0.5, "sizes": [3], "skipped": False})
+        for t in range(2)
+    ]
+    lines = [
+        "WARNING: something",
+        START,
+        rows[0],
+        rows[0],
+        "@coterie {torn",
+        rows[1],
+        event(3, "done", {"rounds": 2}),
+    ]
+    summary, rounds = followed(lines, "finished:completed", tmp_path, monkeypatch)
+    assert (summary, rounds) == ({"rounds": 2}, [0, 1])
+    assert "2 rounds, in /runs/a" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "words"),
+    [
+        (
+            [START, event(1, "error", {"code": 5, "message": "quorum: too few"})],
+            5,
+            "quorum: too few",
+        ),
+        ([START, event(1, "error", {"code": 4, "message": "damaged"})], 4, "damaged"),
+        ([START, event(1, "error", {"code": 70, "message": "odd"})], 7, "odd"),
+        ([START, "ERROR: killed"], 7, "run 7: finished:failed: 'ERROR: killed'"),
+        ([START, "Installed d"], 7, "no word of why, as when it is killed"),
+        # After the last round, too, where only the results are missing.
+        ([START, "Installed d"], 7, "it is killed; the same command with --resume goes on"),
+        ([], 7, "no word of why"),
+    ],
+)
+def test_a_run_that_failed_elsewhere_has_its_exit_code(
+    lines: list[str], code: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(CoterieError, match=words) as caught:
+        followed(lines, "finished:failed", tmp_path, monkeypatch)
+    assert caught.value.code == code
+
+
+def test_a_server_that_falls_silent_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Flower's command prints a line of its own each time, which is no sign of life."""
+    from coterie.flower.operate import submit
+
+    def silent(home: Path, number: int) -> str:
+        raise RemoteError("flwr list: no answer")
+
+    monkeypatch.setattr(submit, "UNREACHABLE", 0.5)
+    monkeypatch.setattr(submit, "QUIET", 0.2)
+    monkeypatch.setattr(submit, "PAUSE", 0.1)
+    with pytest.raises(RemoteError, match=r"no answer \(given up after 0.5 s\)"):
+        followed(["Using SuperLink: coterie", START], silent, tmp_path, monkeypatch)
+    # Said once, and not at every look.
+    assert capsys.readouterr().out.count("the SuperLink does not answer; asking again") == 1
+
+
+def test_a_server_that_is_slow_to_answer_is_not_given_up(tmp_path: Path) -> None:
+    from coterie.flower.operate import submit
+
+    events = submit.Events(tmp_path, 1)
+    asked = []
+
+    def slow(home: Path, number: int) -> str:
+        asked.append(number)
+        if len(asked) < 3:
+            raise RemoteError("flwr list: no answer in 60 s")
+        return "running"
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(submit, "run_status", slow)
+        # As if the first command alone had taken two minutes.
+        events.heard -= 120.0
+        for _ in range(3):
+            events._ask_status()
+    assert events.status == "running"
+    assert events.unanswered == 0

@@ -1,0 +1,358 @@
+"""``coterie server`` and ``coterie node`` without processes of Flower's."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
+
+from coterie.cli.main import invoke
+from coterie.errors import ConfigError, RemoteError
+from coterie.flower.keys import key_fingerprint, make_node_key
+from coterie.flower.node import site
+from coterie.flower.node.site import NodeWatch, Site, run_node
+from coterie.flower.operate import server_folder, server_up
+from coterie.flower.operate.server_folder import DATABASE, added_nodes
+from coterie.flower.operate.server_up import serve_until_end
+from coterie.flower.processes.process import free_ports
+
+
+@pytest.fixture
+def superlink(deployment: Path) -> Iterator[socket.socket]:
+    """Something that listens where the SuperLink of the deployment would."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        set_port(deployment, 18101, listener.getsockname()[1])
+        yield listener
+
+
+@pytest.fixture
+def up(
+    deployment: Path, superlink: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Path, list[list[str]]]:
+    """A deployment whose server seems to be up, and the words that Flower's command was given."""
+    (deployment / ".flwr").mkdir()
+    calls: list[list[str]] = []
+
+    def answer(home: Path, arguments: Sequence[str], timeout: float = 0.0) -> dict[str, Any]:
+        calls.append(list(arguments))
+        return {"node-id": f"{len(calls)}"}
+
+    monkeypatch.setattr(server_folder, "run_flwr", answer)
+    return deployment, calls
+
+
+def set_port(deployment: Path, before: int, port: int) -> None:
+    """Give a deployment another port of nodes or of the SuperLink."""
+    for name in ("nginx.conf", "deploy.toml"):
+        text = (deployment / name).read_text()
+        text = text.replace(f":{before}", f":{port}").replace(f"listen {before}", f"listen {port}")
+        (deployment / name).write_text(text)
+
+
+def key(folder: Path, name: str) -> Path:
+    return make_node_key(folder, name).with_suffix(".pub")
+
+
+def test_what_clients_send_is_in_a_private_file(
+    deployment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes = []
+
+    def start(*_: object) -> None:
+        modes.append((deployment / DATABASE).stat().st_mode & 0o777)
+        raise RemoteError("enough")
+
+    for before, port in zip((18101, 18001), free_ports(2), strict=True):
+        set_port(deployment, before, port)
+    monkeypatch.setattr(server_up, "start", start)
+    monkeypatch.setattr(server_up, "find_nginx", lambda: "nginx")
+    with pytest.raises(RemoteError, match="enough"):
+        serve_until_end(deployment)
+    assert modes == [0o600]
+
+
+def test_a_key_has_one_name_and_a_name_one_key(
+    up: tuple[Path, list[list[str]]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, calls = up
+    public = str(key(tmp_path, "hospital-3"))
+    assert invoke(["server", "add", str(folder), public]) == 0
+    assert calls[-1] == ["supernode", "register", public, "coterie", "--name", "hospital-3"]
+    assert invoke(["server", "add", str(folder), public]) == 0
+    assert "was added before" in capsys.readouterr().out
+    assert len(calls) == 1
+    assert invoke(["server", "add", str(folder), public, "--name", "hospital-4"]) == 2
+    assert "a key has one name, got 'hospital-4'; expected 'hospital-3'" in capsys.readouterr().err
+    other = str(key(tmp_path / "new", "hospital-3"))
+    assert invoke(["server", "add", str(folder), other]) == 2
+    assert "has another key" in capsys.readouterr().err
+    assert invoke(["server", "add", str(folder), other, "--replace"]) == 0
+    assert calls[-2] == ["supernode", "unregister", "1", "coterie"]
+    assert added_nodes(folder)["hospital-3"].key == key_fingerprint(Path(other))
+    for name in ("b", "c"):
+        assert invoke(["server", "add", str(folder), str(key(tmp_path, name))]) == 0
+    assert invoke(["server", "add", str(folder), str(key(tmp_path, "d"))]) == 2
+    assert "more nodes than clients, got 4; expected at most 3" in capsys.readouterr().err
+    assert invoke(["server", "remove", str(folder), "b"]) == 0
+    assert sorted(added_nodes(folder)) == ["c", "hospital-3"]
+    assert invoke(["server", "remove", str(folder), "b"]) == 2
+
+
+def test_files_that_are_no_public_keys_are_refused(tmp_path: Path) -> None:
+    private = make_node_key(tmp_path, "a")
+    with pytest.raises(ConfigError, match="a private key, got one that must not leave its site"):
+        key_fingerprint(private)
+    for text in ("", "ssh-ed25519 AAAA", "no key\n"):
+        (tmp_path / "x.pub").write_text(text)
+        with pytest.raises(ConfigError, match="no key on NIST P-384"):
+            key_fingerprint(tmp_path / "x.pub")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        key_fingerprint(tmp_path / "none.pub")
+
+
+def test_names_that_are_paths_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("../etc", ".hidden", "-n", "", "a\x1b[2J", "x" * 65):
+        assert invoke(["node", "key", "--", name]) == 2, name
+        assert "--name: no name of a" in capsys.readouterr().err
+
+
+def test_a_server_that_is_down_says_so(
+    deployment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_port(deployment, 18101, free_ports(1)[0])
+    assert invoke(["server", "add", str(deployment), str(key(tmp_path, "a"))]) == 7
+    assert "the server is down: start it with" in capsys.readouterr().err
+    assert invoke(["server", "status", str(deployment)]) == 7
+    seen = capsys.readouterr()
+    assert "certificate: valid until" in seen.out
+    assert "nodes: 0 added of at most 3" in seen.out
+    assert "coterie server up" in seen.err
+
+
+def test_a_server_that_is_up_is_not_started_again(
+    up: tuple[Path, list[list[str]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    need_nginx()
+    assert invoke(["server", "up", str(up[0])]) == 10
+    assert "deploy.toml: superlink: port" in capsys.readouterr().err
+
+
+def need_nginx() -> None:
+    from coterie.flower.operate.proxy import find_nginx
+
+    if find_nginx() is None:
+        pytest.skip("nginx is not installed")
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after", "words"),
+    [
+        ("nginx.conf", "server 127.0.0.1:", "server 127.0.0.1:9", "another SuperLink, got 127"),
+        ("nginx.conf", "listen ", "# listen ", "no port; expected listen"),
+        ("deploy.toml", '"127.0.0.1:18101"', '"0.0.0.0:18101"', "not this machine"),
+        ("keys/server.pem", "BEGIN", "NOT", "no certificate, got other text"),
+    ],
+)
+def test_what_is_wrong_before_a_server_starts(
+    file: str,
+    before: str,
+    after: str,
+    words: str,
+    deployment: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    need_nginx()
+    path = deployment / file
+    changed = path.read_text().replace(before, after)
+    assert changed != path.read_text()
+    path.write_text(changed)
+    # Ports of its own: a server may run on this machine.
+    for before_port, port in zip((18101, 18001), free_ports(2), strict=True):
+        set_port(deployment, before_port, port)
+    assert invoke(["server", "up", str(deployment)]) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.fixture
+def fake_flower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The script that takes the place of Flower's and nginx's commands; it gets its port."""
+    script = tmp_path / "fake.py"
+    monkeypatch.setattr(
+        server_up, "superlink_command", lambda port, *_: [sys.executable, str(script), str(port)]
+    )
+    monkeypatch.setattr(
+        server_up, "nginx_command", lambda nginx, folder: [sys.executable, str(script), "nginx"]
+    )
+    monkeypatch.setattr(server_up, "find_nginx", lambda: "nginx")
+    return script
+
+
+def test_a_server_ends_with_either_of_its_processes(
+    deployment: Path, fake_flower: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    control, outer = free_ports(2)
+    set_port(deployment, 18101, control)
+    set_port(deployment, 18001, outer)
+    # The process that plays nginx ends a second after it listens.
+    fake_flower.write_text(
+        "import socket, sys, time\n"
+        f"port = {outer} if sys.argv[1] == 'nginx' else int(sys.argv[1])\n"
+        "print('listens on', port, flush=True)\n"
+        "listener = socket.create_server(('127.0.0.1', port))\n"
+        "time.sleep(1 if sys.argv[1] == 'nginx' else 97)\n"
+        "sys.exit(3)\n"
+    )
+    assert invoke(["server", "up", str(deployment)]) == 7
+    seen = capfd.readouterr()
+    assert f"up: nodes connect to port {outer}" in seen.out
+    assert "next: coterie server add" in seen.out
+    # What its processes print is on its output.
+    assert f"listens on {control}" in seen.out
+    assert "nginx ended with 3" in seen.err
+    left = subprocess.run(["pgrep", "-f", str(fake_flower)], capture_output=True)
+    assert left.stdout == b""
+
+
+# --- nodes ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fake_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Site, Path]:
+    """A site, and the script that takes the place of its SuperNode."""
+    script = tmp_path / "fake.py"
+    monkeypatch.setattr(site, "supernode_command", lambda *_: [sys.executable, str(script)])
+    monkeypatch.setattr(site, "AGAIN", 0.1)
+    made = Site("localhost:1", tmp_path / "ca.crt", "hospital-3", tmp_path, {})
+    return made, script
+
+
+def test_a_node_waits_until_it_is_added_and_ends_with_its_process(
+    fake_node: tuple[Site, Path], tmp_path: Path
+) -> None:
+    made, script = fake_node
+    script.write_text(
+        "import pathlib, sys\n"
+        f"tries = pathlib.Path({str(tmp_path / 'tries')!r})\n"
+        "number = int(tries.read_text()) + 1 if tries.exists() else 1\n"
+        "tries.write_text(str(number))\n"
+        "if number < 4:\n"
+        "    print('ERROR: Exit Code: 305 ... Failed to activate SuperNode.')\n"
+        "    sys.exit(1)\n"
+        "print('INFO: SuperNode ID: 475')\n"
+        "print('Flower gave up: status 500')\n"
+        "print('Connection attempt failed, retrying in 0.85 seconds')\n"
+        "sys.exit(5)\n"
+    )
+    said: list[str] = []
+    with pytest.raises(RemoteError, match="the node ended with 5: Flower gave up: status 500"):
+        run_node(made, said.append)
+    assert said[0].startswith("not added yet: send")
+    assert said[1:] == [
+        "joined as hospital-3; waiting for work",
+        "no connection to the server; trying again",
+    ]
+    # Refused once more, it is one that was let in before.
+    (tmp_path / "tries").write_text("2")
+    said.clear()
+    with pytest.raises(RemoteError):
+        run_node(made, said.append)
+    assert said[0].startswith("not let in: for about a minute")
+
+
+def test_a_log_of_a_node_does_not_grow_for_ever_and_its_lines_have_times(
+    fake_node: tuple[Site, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, script = fake_node
+    monkeypatch.setattr(site, "LARGEST", 2000)
+    script.write_text("for n in range(200):\n    print('\\x1b[92mINFO\\x1b[0m: line', n)\n")
+    with pytest.raises(RemoteError, match="the node ended with 0: INFO: line 199"):
+        run_node(made, lambda line: None, as_json=True)
+    files = {one.name: one.read_text() for one in tmp_path.glob("node.log*")}
+    assert sorted(files) == ["node.log", "node.log.1", "node.log.2", "node.log.3"]
+    assert all(len(text) <= 2000 for text in files.values())
+    newest = "".join(files[name] for name in sorted(files, reverse=True)).splitlines()
+    lines = [json.loads(line) for line in newest]
+    numbers = [int(line["line"].removeprefix("INFO: line ")) for line in lines]
+    assert numbers == list(range(numbers[0], 200))
+    assert all(line["time"].endswith("Z") and line["process"] == "node" for line in lines)
+
+
+def test_a_node_says_when_something_changes(tmp_path: Path) -> None:
+    said: list[str] = []
+    watch = NodeWatch(said.append, "hospital-3", tmp_path)
+    watch.begin()
+    watch("WARNING: Connection attempt failed, retrying in 0.50 seconds")  # of its own processes
+    watch("ERROR: Exit Code: 305 ... Failed to activate SuperNode.")
+    assert (said, watch.refused) == ([], True)
+    assert watch.state == "not added"
+    watch.begin()
+    assert watch.state == "starting"
+    watch("INFO: SuperNode ID: 475")
+    assert (said, watch.refused) == (["joined as hospital-3; waiting for work"], False)
+    assert watch.state == "connected"
+    watch("WARNING: Connection attempt failed, retrying in 0.50 seconds")
+    watch("WARNING: Connection attempt failed, retrying in 0.75 seconds")
+    assert watch.state == "no connection"
+    watch("Connection successful after 3 tries")
+    assert watch.state == "connected"
+    assert said[1:] == ["no connection to the server; trying again", "connected again"]
+    # What Flower prints of itself stays in the log.
+    watch("INFO: Received: query message")
+    watch("INFO:      coterie: round 3: trained on 212 samples")
+    watch("ERROR:     coterie: DataError: label: \x1b[2Jgone")
+    assert said[3:] == ["round 3: trained on 212 samples", "DataError: label: \\x1b[2Jgone"]
+    # A node that was killed is not let in for a minute; its site has nothing to send.
+    watch.begin()
+    watch("ERROR: Exit Code: 305 ... Failed to activate SuperNode.")
+    assert watch.state == "not let in"
+
+
+def test_a_node_says_whether_it_is_connected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["node", "status", "hospital-3", "--folder", str(tmp_path)]
+    assert invoke(asked) == 7
+    assert "its node is down: start it with" in capsys.readouterr().err
+    watch = NodeWatch(lambda line: None, "hospital-3", tmp_path)
+    for state in ("starting", "not added", "not let in", "no connection"):
+        watch.note(state)
+        assert invoke(asked) == 7
+        assert f"hospital-3: {state} for" in capsys.readouterr().err
+    watch.note("connected")
+    assert invoke(asked) == 0
+    assert f" s (process {os.getpid()})" in capsys.readouterr().out
+    found = json.loads((tmp_path / "state.json").read_bytes())
+    # The same number, born at another time: the number was given to another process.
+    (tmp_path / "state.json").write_text(json.dumps({**found, "born": found["born"] + 9}))
+    assert invoke(asked) == 7
+    (tmp_path / "state.json").write_text("[]")
+    assert invoke(asked) == 7
+
+
+def test_a_health_check_asks_the_ports(
+    deployment: Path, superlink: socket.socket, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["server", "status", str(deployment), "--quick"]
+    with socket.socket() as nginx:
+        nginx.bind(("127.0.0.1", 0))
+        port = nginx.getsockname()[1]
+        set_port(deployment, 18001, port)
+        assert invoke(asked) == 7
+        assert f"nginx is down: no process listens on port {port}" in capsys.readouterr().err
+        nginx.listen()
+        assert invoke(asked) == 0
+        assert f"up: nodes connect to port {port}" in capsys.readouterr().out
+    superlink.close()
+    assert invoke(asked) == 7
+    assert "the server is down" in capsys.readouterr().err

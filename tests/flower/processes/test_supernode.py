@@ -1,0 +1,70 @@
+"""The process of a SuperNode ends where Flower's own command would stay without a connection."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+# In place of Flower's command: a thread that goes on, as the one that serves the node's processes.
+COMMAND = """
+import logging
+import sys
+import threading
+import time
+
+from flwr.supercore.exit import register_signal_handlers
+from flwr.supercore.telemetry import EventType
+
+from coterie.flower.processes import supernode
+
+
+def command():
+    register_signal_handlers(EventType.RUN_SUPERNODE_LEAVE)
+    threading.Thread(target=time.sleep, args=(600,)).start()
+    {end}
+
+
+class Entry:
+    def load(self):
+        return command
+
+
+supernode.entry_points = lambda **kind: [Entry()]
+supernode.main()
+"""
+
+
+def run(end: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-c", COMMAND.format(end=end)]
+    return subprocess.run(line, capture_output=True, text=True, timeout=180)
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        (
+            "logging.getLogger('flwr').error('status 500')",
+            "Flower gave up: status 500",
+        ),
+        ("raise RuntimeError('no port')", "RuntimeError: no port"),
+    ],
+)
+def test_it_ends_with_the_command(end: str, said: str) -> None:
+    done = run(end)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == said
+
+
+def test_it_ends_with_a_thread() -> None:
+    """That of the node's signs of life: the server takes a node without them for gone."""
+    done = run("threading.Thread(target=lambda: 1 / 0).start(); time.sleep(600)")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "a thread failed: ZeroDivisionError: division by zero"
+
+
+def test_a_thread_may_end_on_purpose() -> None:
+    done = run("threading.Thread(target=sys.exit).start(); time.sleep(1); raise KeyError('later')")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "KeyError: 'later'"

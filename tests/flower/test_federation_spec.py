@@ -1,0 +1,79 @@
+"""What every machine of a federation makes of a configuration, and what it refuses."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+import pytest
+
+from coterie.core.keep import Keep
+from coterie.core.work import Train
+from coterie.errors import ConfigError
+from coterie.experiment import check
+from coterie.flower.federation_spec import FederationSpec
+from coterie.flower.settings import DataForm
+from tests.flower.conftest import CONFIG
+
+LABELS = tuple("0123456789")
+
+
+class OwnStep:
+    def init(self, initial_models: Any, clients: int) -> Any:
+        raise NotImplementedError
+
+    def step(self, state: Any, round: Any) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("factory", "words"),
+    [
+        ("OwnStep", "has a step of its own.*a method made of slots"),
+    ],
+)
+def test_what_nodes_cannot_do_is_refused_before_any_is_asked(factory: str, words: str) -> None:
+    tables = tomllib.loads(CONFIG)
+    tables["algorithm"]["name"] = f"{__name__}:{factory}"
+    with pytest.raises(ConfigError, match=f"^algorithm.name: {words}") as caught:
+        FederationSpec.of(check(tables), DataForm((1, 8, 8), LABELS))
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_pooled_training_is_no_federation() -> None:
+    tables = tomllib.loads(CONFIG)
+    tables["algorithm"] = {"name": "pooled"}
+    words = "brings all training data to one place.*a federated method"
+    with pytest.raises(ConfigError, match=f"^algorithm.name: {words}"):
+        FederationSpec.of(check(tables), DataForm((1, 8, 8), LABELS))
+
+
+@pytest.mark.parametrize(
+    ("changed", "kept"),
+    [
+        ({}, None),
+        ({"personal": {"layers": ["1.bias"]}}, Keep(((640, 650),))),
+        ({"algorithm": {"name": "local"}}, Keep(((0, 650),))),
+        ({"own_model": {"name": "ditto"}}, Keep(((0, 650),))),
+        ({"own_model": {"name": "apfl"}}, Keep(((0, 651),))),
+        ({"own_model": {"name": "perfedavg"}}, None),
+    ],
+)
+def test_what_a_client_keeps_follows_from_the_configuration(
+    changed: dict[str, Any], kept: Keep | None
+) -> None:
+    tables = tomllib.loads(CONFIG) | changed
+    assert FederationSpec.of(check(tables), DataForm((1, 8, 8), LABELS)).kept == kept
+
+
+def test_networks_of_nodes_are_not_remembered() -> None:
+    tables = tomllib.loads(CONFIG)
+    tables["evaluate"] = {"local": True}
+    with pytest.raises(ConfigError, match=r"^evaluate\.local: .*expected false$") as caught:
+        FederationSpec.of(check(tables), DataForm((1, 8, 8), LABELS))
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_federation_is_made_of_its_configuration() -> None:
+    spec = FederationSpec.of(check(tomllib.loads(CONFIG)), DataForm((1, 8, 8), LABELS))
+    assert (spec.classes, spec.migration, spec.local) == (10, None, Train())
