@@ -15,6 +15,7 @@ from coterie.cli import completion
 from coterie.cli.completion import complete_algorithms, complete_run, complete_set
 from coterie.config import registry
 from coterie.config.kinds import KINDS
+from coterie.experiment.reference import keys_of_tables
 from coterie.listed import LISTED
 
 
@@ -26,6 +27,14 @@ def test_the_names_are_those_of_the_registries() -> None:
     assert all(registry.names(kind) for kind in LISTED.values())
     folder = resources.files("coterie.studies.reproduce")
     assert all(folder.joinpath(f"{paper}.toml").is_file() for paper in completion.PAPERS)
+
+
+def test_the_keys_are_those_of_the_records() -> None:
+    tables = keys_of_tables()
+    keys = {f"{table}.{key.name}" for table, keys in tables.items() for key in keys}
+    # A table within a table is completed by its own keys.
+    assert set(completion.keys_of_records()) == keys - set(tables)
+    assert complete_set("local.step_schedule.w") == ["local.step_schedule.warmup="]
 
 
 def test_lists_and_assignments() -> None:
