@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -22,7 +22,7 @@ from coterie.core.objective import Objective
 from coterie.core.updates import Updates
 from coterie.core.vectors import Layout, flatten
 from coterie.data.shifts import SHIFTS
-from coterie.engines import KeepingEngine, OwnModelEngine, PoolEngine, SerialEngine
+from coterie.engines import KeepingEngine, OwnModelEngine, SerialEngine
 from coterie.local import LocalRunner
 from coterie.methods.algorithm import Algorithm, as_algorithm
 from coterie.methods.fit_to_model import fit_to_model
@@ -36,10 +36,10 @@ from coterie.runs.loop import StartingPoint, simulate
 from coterie.runs.schedule import Schedule
 from tests.conftest import blobs, no_round, round_of, same_memory, small_net
 from tests.contract.cases import FINDS_GROUPS, MOVES_OTHERWISE, Make, contract_cases
+from tests.contract.conftest import SOLVER, FindPool
 from tests.faults import Faults, FaultyEngine
 from tests.quick import METHODS
 
-SOLVER = ct.Solver(epochs=2, batch_size=5, lr=0.1)
 ROUNDS = 4
 
 
@@ -66,11 +66,8 @@ def shape_of(net: nn.Module, population: ct.Population) -> ModelShape:
     return ModelShape(population.classes, 6, Layout.of(net))
 
 
-def engine_of(kind: str, population: ct.Population, net: nn.Module, workers: int = 2) -> Any:
-    runner = LocalRunner(population, net, SOLVER)
-    if kind == "serial":
-        return SerialEngine(runner)
-    return PoolEngine(runner, workers)
+def serial_engine(population: ct.Population, net: nn.Module) -> SerialEngine:
+    return SerialEngine(LocalRunner(population, net, SOLVER))
 
 
 def states(
@@ -104,13 +101,10 @@ def states(
         )
 
 
-def run(
-    method: ct.Method, kind: str = "serial", population: ct.Population | None = None, **options: Any
-) -> list[Any]:
+def run(method: ct.Method, population: ct.Population | None = None, **options: Any) -> list[Any]:
     population = population or blobs()
-    return states(
-        as_algorithm(method), population, engine_of(kind, population, net_for(method)), **options
-    )
+    engine = serial_engine(population, net_for(method))
+    return states(as_algorithm(method), population, engine, **options)
 
 
 @cache
@@ -133,37 +127,6 @@ def timeless(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name != "seconds"}
 
 
-class Lasting:
-    """A pool that serves one method after another: to start its processes takes longer than a
-    run."""
-
-    def __init__(self, pool: PoolEngine) -> None:
-        self.pool = pool
-
-    def run(self, *arguments: Any, **named: Any) -> Any:
-        return self.pool.run(*arguments, **named)
-
-    def close(self) -> None:
-        """Nothing: the fixture that made the pool closes it."""
-
-
-@pytest.fixture(scope="module")
-def lasting_pool(population: ct.Population) -> Iterator[Callable[[nn.Module, int], Lasting]]:
-    """The pool for a network and a number of workers."""
-    pools: dict[tuple[str, int], PoolEngine] = {}
-
-    def find(net: nn.Module, workers: int) -> Lasting:
-        # Models are sent, so that pools differ in the kinds of layers alone.
-        key = (repr(net), workers)
-        if key not in pools:
-            pools[key] = engine_of("pool", population, net, workers)
-        return Lasting(pools[key])
-
-    yield find
-    for pool in pools.values():
-        pool.close()
-
-
 @pytest.mark.parametrize(
     ("name", "workers"),
     # Workers know nothing of methods: each method with two of them, and each number with one method
@@ -174,7 +137,7 @@ def test_engine_and_number_of_workers_do_not_matter(
     name: str,
     workers: int,
     population: ct.Population,
-    lasting_pool: Callable[[nn.Module, int], Lasting],
+    lasting_pool: FindPool,
 ) -> None:
     make = CASES[name]
     method = as_algorithm(make(2))
@@ -195,7 +158,7 @@ def test_order_of_arrival_does_not_matter(make: Make) -> None:
     population = blobs()
     method = make(2)
     shuffled = FaultyEngine(
-        engine_of("serial", population, net_for(method)), Faults(shuffle=True, duplicate=0.5)
+        serial_engine(population, net_for(method)), Faults(shuffle=True, duplicate=0.5)
     )
     results = states(as_algorithm(method), population, shuffled)
     for a, b in zip(straight(make), results, strict=True):
@@ -219,7 +182,7 @@ def test_a_step_does_not_change_its_input(make: Make) -> None:
         memory=Memory.from_tensors(memory),
         trained=None if before.trained is None else before.trained.copy(),
     )
-    engine = KeepingEngine(OwnModelEngine(engine_of("serial", population, net)))
+    engine = KeepingEngine(OwnModelEngine(serial_engine(population, net)))
     with Clients(engine, shape=shape_of(net, population)) as clients:
         algorithm.step(before, round_of(clients, [0, 3, 5], key.at(2)))
     same(before, kept)
@@ -230,7 +193,7 @@ def test_an_empty_cohort_is_a_no_op(make: Make) -> None:
     algorithm = as_algorithm(make(2))
     population = blobs()
     net = net_for(algorithm)
-    with Clients(engine_of("serial", population, net), shape=shape_of(net, population)) as clients:
+    with Clients(serial_engine(population, net), shape=shape_of(net, population)) as clients:
         state = algorithm.init(initial_models(net, Key(3)), population.clients)
         after, _ = algorithm.step(state, round_of(clients, [], Key(3).at(0)))
     same(state, after)
@@ -240,7 +203,7 @@ def test_an_empty_cohort_is_a_no_op(make: Make) -> None:
 def test_lost_late_and_spoilt_replies_stay_harmless(make: Make) -> None:
     population = blobs(clients=16)
     faults = Faults(lose=0.2, delay=0.2, duplicate=0.2, corrupt=0.3)
-    engine = FaultyEngine(engine_of("serial", population, net_for(make(2))), faults)
+    engine = FaultyEngine(serial_engine(population, net_for(make(2))), faults)
     results = states(as_algorithm(make(2)), population, engine)
     assert all(torch.isfinite(r.groups.models).all() for r in results)
     assert sum(sum(r.row["refused"].values()) for r in results) > 0
@@ -260,7 +223,7 @@ def test_resuming_equals_a_straight_run(make: Make) -> None:
     resumed = states(
         as_algorithm(method),
         population,
-        engine_of("serial", population, net_for(method)),
+        serial_engine(population, net_for(method)),
         start=StartingPoint(2, whole[1].groups),
         stores=restored,
     )
@@ -379,7 +342,7 @@ def test_hostile_clients_change_nothing() -> None:
         {1: "nan", 4: "inf", 6: "huge", 7: "shape", 9: "dtype", 10: "endless samples"},
         {1: "keys", 4: "no samples", 6: "keys", 7: "keys", 9: "nan", 10: "keys"},
     ):
-        engine = FaultyEngine(engine_of("serial", population, small_net()), Faults(hostile=faults))
+        engine = FaultyEngine(serial_engine(population, small_net()), Faults(hostile=faults))
         results.append(states(as_algorithm(ct.fedgroup(groups=2, alpha=4)), population, engine))
     for a, b in zip(*results, strict=True):
         same(a.groups, b.groups)
@@ -388,13 +351,13 @@ def test_hostile_clients_change_nothing() -> None:
 def test_below_quorum_a_round_is_skipped_and_the_run_stops_in_the_end() -> None:
     population = blobs()
     lost = Faults(lose=1.0)
-    engine = FaultyEngine(engine_of("serial", population, small_net()), lost)
+    engine = FaultyEngine(serial_engine(population, small_net()), lost)
     with pytest.raises(ct.QuorumError, match="3 rounds in a row"):
         states(as_algorithm(ct.fedavg()), population, engine, quorum=Quorum(1, 2))
     few = states(
         as_algorithm(ct.fedavg()),
         population,
-        engine_of("serial", population, small_net()),
+        serial_engine(population, small_net()),
         Quorum(5, 9),
     )
     assert all(r.row["skipped"] for r in few)
@@ -405,7 +368,7 @@ def test_a_cold_start_without_directions_stops_or_makes_do() -> None:
     population = blobs()
     hostile = Faults(hostile=dict.fromkeys(range(1, 12), "nan"))
     for shortage in ("stop", "fewer"):
-        engine = FaultyEngine(engine_of("serial", population, small_net()), hostile)
+        engine = FaultyEngine(serial_engine(population, small_net()), hostile)
         algorithm = as_algorithm(ct.fedgroup(groups=2, alpha=2, on_shortage=shortage))
         if shortage == "stop":
             with pytest.raises(ct.QuorumError, match="distinct update directions"):
@@ -425,7 +388,7 @@ def test_a_newcomer_without_a_direction_falls_back(fallback: str, group: int) ->
     stranger = int(np.flatnonzero(healthy.member < 0)[0])
     healthy = replace(healthy, member=np.where(healthy.member >= 0, 0, -1))
     engine = FaultyEngine(
-        engine_of("serial", population, small_net()), Faults(hostile={stranger: "zeros"})
+        serial_engine(population, small_net()), Faults(hostile={stranger: "zeros"})
     )
     with Clients(engine) as clients:
         after, notes = algorithm.step(healthy, round_of(clients, [stranger], key.at(1)))
@@ -444,9 +407,7 @@ def test_a_late_reply_to_another_request_of_the_round_is_refused() -> None:
     population = blobs()
     method = as_algorithm(ct.fedgroup(groups=2, alpha=4))
     late, lost = (
-        states(
-            method, population, FaultyEngine(engine_of("serial", population, small_net()), faults)
-        )
+        states(method, population, FaultyEngine(serial_engine(population, small_net()), faults))
         for faults in (Faults(delay=0.4), Faults(delay=0.4, forget=True))
     )
     assert sum(r.row["refused"].get("late", 0) for r in late) > 0

@@ -7,20 +7,27 @@ import numpy as np
 import pytest
 import torch
 
+import coterie as ct
 from coterie.data.shifts import SHIFTS, make_shift
+from coterie.methods.algorithm import as_algorithm
 from tests.conftest import SHIFT_OPTIONS, two_labels_each
-from tests.contract.test_algorithms import CASES, Make, every, run, same, timeless
+from tests.contract.conftest import FindPool
+from tests.contract.test_algorithms import CASES, Make, every, net_for, run, same, states, timeless
 from tests.quick import METHODS
 
 GROUPED = [name for name in METHODS if CASES[name](2).groups > 1]
 
 
+@pytest.fixture(scope="module")
+def population() -> ct.Population:
+    return two_labels_each()
+
+
 @pytest.mark.parametrize("shift", ["swap_all", "swap_part"])
 @pytest.mark.parametrize("name", GROUPED)
-def test_everybody_may_swap(name: str, shift: str) -> None:
+def test_everybody_may_swap(name: str, shift: str, population: ct.Population) -> None:
     """One method of each family, as a shift knows nothing of methods; all of them go through all shifts
     below."""
-    population = two_labels_each()
     results = run(CASES[name](2), population=population, shift=SHIFTS[shift](p=1.0, pool="all"))
     rows = [r.row for r in results]
     assert all(torch.isfinite(r.groups.models).all() for r in results)
@@ -33,7 +40,9 @@ def test_everybody_may_swap(name: str, shift: str) -> None:
 
 
 @every
-def test_every_shift_gives_every_algorithm_the_same_on_both_engines(make: Make) -> None:
+def test_every_shift_gives_every_algorithm_the_same_on_both_engines(
+    make: Make, population: ct.Population, lasting_pool: FindPool
+) -> None:
     """All shifts in one run, each of which does something, whoever is warm."""
     pools = {"swap_all", "swap_part", "rotate_labels"}
     kinds = ["incremental", *(kind for kind in SHIFT_OPTIONS if kind != "incremental")]
@@ -42,9 +51,10 @@ def test_every_shift_gives_every_algorithm_the_same_on_both_engines(make: Make) 
         for kind in kinds
     ]
     shift = make_shift(tables)
-    serial, pool = (
-        run(make(2), kind, two_labels_each(), shift=shift) for kind in ("serial", "pool")
-    )
+    serial = run(make(2), population=population, shift=shift)
+    method = as_algorithm(make(2))
+    workers = lasting_pool(net_for(method), 2)
+    pool = states(method, population, workers, shift=shift)
     assert {event["shift"] for result in serial for event in result.row["shift"]} >= set(
         SHIFT_OPTIONS
     )

@@ -117,11 +117,13 @@ def test_samples_on_disk_need_a_fork() -> None:
 
 
 WITHOUT_A_GUARD = """
+import torch
 import coterie as ct
-from tests.conftest import blobs
 # More than fits a pipe that nobody reads.
-data = blobs(clients=20, size=600)
-ct.run(ct.fedavg(), data=data, model="mclr", rounds=1, engine={"name": "pool", "threads": 2})
+size = 20_000
+rows = (range(size),)
+data = ct.Population(torch.ones(size, 6), torch.zeros(size, dtype=torch.int64), rows, rows, 2)
+ct.run(ct.fedavg(), data=data, model="mclr", rounds=1, engine={"name": "pool", "threads": 2, "workers": 1})
 """
 
 

@@ -82,18 +82,21 @@ def test_a_worker_that_dies_is_replaced_and_nothing_changes(
     assert np.array_equal(replies.fields["delta"], expected.fields["delta"])
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_workers_that_died_between_rounds_are_replaced(start: str) -> None:
+def test_workers_that_died_between_rounds_are_replaced() -> None:
     population = blobs()
     net = small_net()
-    engine = PoolEngine(LocalRunner(population, net, SOLVER), 1, start=start)
+    engine = PoolEngine(LocalRunner(population, net, SOLVER), 1, start="fork")
     with Clients(engine) as clients:
         before = asked(clients, population, net)
-        (process,) = engine.processes
-        process.kill()
-        process.join()
+        kill_the_worker(engine)
         after = asked(clients, population, net)
     assert np.array_equal(before.fields["delta"], after.fields["delta"])
+
+
+def kill_the_worker(engine: PoolEngine) -> None:
+    (process,) = engine.processes
+    process.kill()
+    process.join()
 
 
 def test_a_spawned_worker_that_is_killed_at_its_start_is_replaced(
@@ -108,9 +111,8 @@ def test_a_spawned_worker_that_is_killed_at_its_start_is_replaced(
 
     def kill_the_first() -> None:
         if not killed:
-            (process,) = engine.processes
-            process.kill()
-            killed.append(process.pid)
+            killed.extend(process.pid for process in engine.processes)
+            kill_the_worker(engine)
         wait_until_they_listen()
 
     monkeypatch.setattr(engine.pool, "_wait_until_they_listen", kill_the_first)
@@ -120,11 +122,10 @@ def test_a_spawned_worker_that_is_killed_at_its_start_is_replaced(
     assert np.array_equal(found.fields["delta"], expected.fields["delta"])
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_workers_that_always_die_say_how(start: str) -> None:
+def test_workers_that_always_die_say_how() -> None:
     population = blobs()
     net = Troubled(None, "die always")
-    engine = PoolEngine(LocalRunner(population, net, SOLVER), 1, retries=1, start=start)
+    engine = PoolEngine(LocalRunner(population, net, SOLVER), 1, retries=1, start="fork")
     with pytest.raises(CoterieError, match=r"died 2 times .*; the last one was ended by SIGKILL"):
         ask(engine, population, net)
 
@@ -190,26 +191,6 @@ def test_a_round_timeout_leaves_stragglers_out(kind: Any) -> None:
     assert len(ask(engine, population, net)) < 4
 
 
-def test_the_start_of_processes_is_no_part_of_a_rounds_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A process that is not forked imports for longer than a round may take."""
-    population = blobs()
-    net = small_net()
-    engine = PoolEngine(LocalRunner(population, net, SOLVER), 1, round_timeout=600, start="spawn")
-    steps: list[str] = []
-    listen = engine.pool._wait_until_they_listen
-    deadline = engine.deadline
-    monkeypatch.setattr(
-        engine.pool, "_wait_until_they_listen", lambda: (listen(), steps.append("they listen"))
-    )
-    monkeypatch.setattr(
-        engine, "deadline", lambda: (steps.append("the round begins"), deadline())[1]
-    )
-    assert len(ask(engine, population, net)) == len(population.train)
-    assert steps == ["they listen", "the round begins"]
-
-
 def test_labels_are_right_after_a_spawned_process_took_them() -> None:
     """Torch moves what it sends to shared memory, and frees the memory of before."""
     population = blobs()
@@ -219,21 +200,37 @@ def test_labels_are_right_after_a_spawned_process_took_them() -> None:
     assert np.array_equal(population.labels, before)
 
 
-def test_spawned_workers_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spawned_workers_give_the_same_and_begin_before_the_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They import for longer than a round may take. One that died between rounds is replaced."""
     population = blobs()
     net = small_net()
     runner = LocalRunner(population, net, SOLVER)
-    engine = PoolEngine(runner, 1, start="spawn")
+    engine = PoolEngine(runner, 1, round_timeout=600, start="spawn")
     sent: list[bytes] = []
+    steps: list[str] = []
     send = engine.pool._send
+    listen = engine.pool._wait_until_they_listen
+    deadline = engine.deadline
     monkeypatch.setattr(engine.pool, "_send", lambda packed: (sent.append(packed), send(packed)))
-    spawned = ask(engine, population, net)
-    # They load compiled code from disk: what is sent of it they would compile for seconds.
-    assert len(sent) == 1
-    assert b"numba" not in sent[0]
-    assert np.array_equal(
-        spawned.fields["delta"], ask(SerialEngine(runner), population, net).fields["delta"]
+    monkeypatch.setattr(
+        engine.pool, "_wait_until_they_listen", lambda: (listen(), steps.append("they listen"))
     )
+    monkeypatch.setattr(
+        engine, "deadline", lambda: (steps.append("the round begins"), deadline())[1]
+    )
+    with Clients(engine) as clients:
+        before = asked(clients, population, net)
+        assert steps == ["they listen", "the round begins"]
+        # They load compiled code from disk: what is sent of it they would compile for seconds.
+        assert len(sent) == 1
+        assert b"numba" not in sent[0]
+        kill_the_worker(engine)
+        after = asked(clients, population, net)
+    expected = ask(SerialEngine(runner), population, net)
+    for found in (before, after):
+        assert np.array_equal(found.fields["delta"], expected.fields["delta"])
 
 
 def test_dropout_follows_the_key_and_leaves_the_global_generator_alone() -> None:
