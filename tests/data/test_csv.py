@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from coterie.data.rows import read_rows
+from coterie.data.tabular.training_rows import read_training_rows
 from coterie.errors import DataError
 from tests.data.test_tables import columns, population, write
 
@@ -71,3 +72,95 @@ def test_numbers_that_are_stored_as_text_are_said(
         "column age: its numbers are taken for categories, since they are stored as text" in printed
     )
     assert "column code" not in printed
+
+
+# pandas reads a file of this size in parts, by several threads.
+LARGE = 60_000
+LINE = "{row},Zürich,2024-01-31 08:{minute:02d}:00,{row}.5,a note that is longer than most of them, {row}\n"
+HEAD = "row,city,seen,weight,note,last\n"
+
+
+def large_lines() -> list[str]:
+    return [LINE.format(row=row, minute=row % 60) for row in range(LARGE)]
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["plain", "mark"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["lf", "crlf"])
+def test_a_large_file_is_read_as_a_small_one(tmp_path: Path, mark: bytes, end: str) -> None:
+    text = (HEAD + "".join(large_lines())).replace("\n", end)
+    path = tmp_path / "t.csv"
+    path.write_bytes(mark + text.encode())
+    rows = read_rows(path)
+    assert rows.names == ("row", "city", "seen", "weight", "note", "last")
+    assert len(rows) == LARGE
+    assert [rows.kind(name) for name in rows.names] == [
+        "number",
+        "category",
+        "time",
+        "number",
+        "category",
+        "number",
+    ]
+    assert rows.numbers("last").tolist() == list(range(LARGE))
+    assert rows.factor("city")[1] == ("Zürich",)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"1,2\n", "has 2 of 6 fields"),
+        (b"1,2,3,4,5,6,7\n", "more fields than names|Expected 6 fields"),
+        ("1,Zürich,2024-01-31,1,n,2\n".encode("latin-1"), "column city, got text that is not"),
+    ],
+    ids=["short", "long", "latin-1"],
+)
+def test_trouble_at_the_end_of_a_large_file(tmp_path: Path, line: bytes, message: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes((HEAD + "".join(large_lines())).encode() + line)
+    with pytest.raises(DataError, match=message) as caught:
+        read_rows(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_line_breaks_in_quotes_of_a_large_file(tmp_path: Path) -> None:
+    """Wherever a part of the file begins, a line break within quotes ends no row."""
+    lines = [f'{row},"a\n,b""\n{row}",2024-01-31,1.5,n,2\n' for row in range(4 * LARGE)]
+    path = tmp_path / "t.csv"
+    path.write_text(HEAD + "".join(lines))
+    rows = read_rows(path)
+    assert rows.numbers("row").tolist() == list(range(4 * LARGE))
+    assert rows.texts("city")[-1] == f'a\n,b"\n{4 * LARGE - 1}'
+
+
+def test_a_word_at_the_end_of_a_large_file_makes_its_column_text(tmp_path: Path) -> None:
+    """Numbers in all parts of the file but the last stay as they are written."""
+    lines = [line.replace(f"{row},", f"{row:07d},", 1) for row, line in enumerate(large_lines())]
+    path = tmp_path / "t.csv"
+    path.write_text(HEAD + "".join(lines) + "1B,Bern,2024-01-31,1.5,n,2\n")
+    assert read_rows(path).texts("row")[[7, -1]].tolist() == ["0000007", "1B"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ward,code\n{a},{b}\n",
+        "code,ward\n{b},{a}\n",
+        'ward,code\n"{a}",{b}\n',
+        "ward;code\n{a};{b}\n",
+    ],
+    ids=["last", "first", "quoted", "semicolons"],
+)
+def test_zeros_before_whole_numbers_are_said(tmp_path: Path, text: str) -> None:
+    head, line = text.splitlines()
+    path = tmp_path / "t.csv"
+    rows = [line.format(a=f"w{row:02d}", b=row) for row in range(100, 300)]
+    known = {"client": "identifier"}
+
+    def said(last: str) -> str:
+        path.write_text("\n".join([head, *rows, line.format(a="01", b=last)]))
+        return " ".join(read_training_rows([path], known)[0].lines)
+
+    # Zeros of another column, which is text, say nothing of this one.
+    assert "column code: values such as '007' are read as numbers" in said("007")
+    assert said("7") == ""
+    assert said("0") == ""

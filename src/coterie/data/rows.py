@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TextIO
 
 import numpy as np
 import pandas as pd
@@ -48,6 +48,8 @@ MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "?")
 MISSING_WORDS = frozenset(
     [*MISSING, "None", "none", "n/a", "na", "-", "--", ".", "..", "#N/A", "#NA", "<NA>", "NaT", "*"]
 )
+# The type of columns of text, with NaN where a value is missing.
+TEXTS = pd.StringDtype(na_value=np.nan)
 SUFFIXES = (".parquet", ".csv")
 # Up to it every whole number is a float64.
 EXACT = 2**53
@@ -60,18 +62,19 @@ SECONDS_A_DAY = 86_400.0
 _NEAREST = {} if pd.__version__ >= "3.1" else {"float_precision": "round_trip"}
 _WHOLE = re.compile(r"(-?[1-9][0-9]*|0)\.0+")
 # As text, since pandas matches whole columns by them.
-_NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+NUMBER_PATTERN = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 _WITH_COMMA = r"[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?"
 _TIME = (
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
     r"([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}:?([0-9]{2})?)?)?"
 )
-_HEAD = 100  # values that are looked at first
+_HEAD = 1_000  # values that are looked at first
 _TRUE = ("true", "1", "1.0")
 _FALSE = ("false", "0", "0.0")
 # What pandas calls an index that has no name, and what it makes of it when it reads it again.
 _INDEX = re.compile(r"__index_level_[0-9]+__|Unnamed: [0-9]+|")
 _LONGEST_HEAD = 2**20  # bytes of a head line that are looked at
+_BLOCK = 2**20  # bytes of a file that are looked at together
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,7 +233,7 @@ class Rows:
         if not isinstance(value, str):
             return float(value)
         value = value.strip()
-        if re.fullmatch(_NUMBER, value):
+        if re.fullmatch(NUMBER_PATTERN, value):
             return float(value)
         if self.separator != "," and re.fullmatch(_WITH_COMMA, value):
             return float(value.replace(",", "."))
@@ -269,7 +272,7 @@ def _wrong(where: str, name: str, kind: str, got: str) -> DataError:
 
 def is_number(text: str) -> bool:
     """Whether a text is written as a number."""
-    return re.fullmatch(_NUMBER, text) is not None
+    return re.fullmatch(NUMBER_PATTERN, text) is not None
 
 
 def is_code(text: str) -> bool:
@@ -373,29 +376,54 @@ def _kind(column: pd.Series, typed: bool, separator: str) -> str:
         return NUMBER
     if pd.api.types.is_datetime64_any_dtype(kind):
         return TIME
-    values = pd.factorize(column)[1]
-    if not is_text(column) and not all(isinstance(value, str) for value in values):
-        return _kind_of_objects(values.tolist())
-    found = CATEGORY if typed else _kind_of_texts(values, separator)
-    if found == CATEGORY and len(values) > TEXT_SHARE * max(len(column), TEXT_ROWS):
+    if not is_text(column):
+        values = pd.factorize(column)[1]
+        if not all(isinstance(value, str) for value in values):
+            return _kind_of_objects(values.tolist())
+    found = CATEGORY if typed else _kind_of_texts(column, separator)
+    if found == CATEGORY and _hardly_repeats(column):
         return TEXT
     return found
 
 
-def _kind_of_texts(values: pd.Index, separator: str) -> str:
-    texts = pd.Series(values, dtype=pd.StringDtype(na_value=np.nan)).str.strip()
+def _hardly_repeats(column: pd.Series) -> bool:
+    """Whether a column has more different values than a category."""
+    # Most columns repeat so much in their first rows that the others need not be counted.
+    rows = len(column)
+    most = TEXT_SHARE * max(rows, TEXT_ROWS)
+    first = column.iloc[: rows // 8]
+    if first.nunique() + rows - len(first) <= most:
+        return False
+    return column.nunique() > most
+
+
+def _kind_of_texts(column: pd.Series, separator: str) -> str:
     # In a file whose fields stand between commas, a comma may stand between thousands.
-    number = _NUMBER if separator == "," else f"{_NUMBER}|{_WITH_COMMA}"
+    number = NUMBER_PATTERN if separator == "," else f"{NUMBER_PATTERN}|{_WITH_COMMA}"
+    patterns = {NUMBER: number, TIME: _TIME, BOOLEAN: "(?i:true|false)"}
     # The first values rule most kinds out, and spare a look at a million of others.
-    for part in (texts[:_HEAD], texts):
-        words = part[~part.isin(MISSING_WORDS)]
-        if part is texts and words.empty:
+    for part in (column.iloc[:_HEAD], column):
+        words = _words(part)
+        if part is column and words.empty:
             return EMPTY
-        kinds = {NUMBER: number, TIME: _TIME, BOOLEAN: "(?i:true|false)"}
-        fit = [kind for kind, pattern in kinds.items() if words.str.fullmatch(pattern).all()]
-        if not fit:
+        patterns = {
+            kind: pattern
+            for kind, pattern in patterns.items()
+            if words.str.fullmatch(pattern).all()
+        }
+        if not patterns:
             return CATEGORY
-    return fit[0]
+    return next(iter(patterns))
+
+
+def _words(column: pd.Series) -> pd.Series:
+    """Values without spaces at their ends, and without those that are missing."""
+    values: Any = column
+    # Where they repeat, each once.
+    if column.iloc[:_HEAD].nunique() < _HEAD / 2:
+        values = column.unique()
+    texts = pd.Series(values, dtype=TEXTS).dropna().str.strip()
+    return texts[~texts.isin(MISSING_WORDS)]
 
 
 def _kind_of_objects(values: Sequence[Any]) -> str:
@@ -520,8 +548,8 @@ def frame_of_arrow(table: Any) -> pd.DataFrame:
         pa.uint32(): pd.UInt32Dtype(),
         pa.uint64(): pd.UInt64Dtype(),
         pa.bool_(): pd.BooleanDtype(),
-        pa.string(): pd.StringDtype(na_value=np.nan),
-        pa.large_string(): pd.StringDtype(na_value=np.nan),
+        pa.string(): TEXTS,
+        pa.large_string(): TEXTS,
     }
 
     def mapped(kind: Any) -> Any:
@@ -554,81 +582,110 @@ def _unreadable(path: Path, kind: str, error: Exception) -> DataError:
     return DataError(f"{path}: cannot be read as {kind} ({line})")
 
 
+@dataclass(frozen=True)
+class _Csv:
+    """A CSV file.
+
+    Args:
+        utf8: what is read in its place, where the file itself is in UTF-16.
+    """
+
+    path: Path
+    utf8: bytes | None = None
+
+    def open(self) -> BinaryIO:
+        """The file as UTF-8."""
+        if self.utf8 is None:
+            return self.path.open("rb")
+        return io.BytesIO(self.utf8)
+
+    def frame(self, options: Mapping[str, Any]) -> pd.DataFrame:
+        """The file as pandas reads it: by several threads where it is a path."""
+        if self.utf8 is None:
+            return pd.read_csv(str(self.path), compression=None, **options)
+        return pd.read_csv(io.BytesIO(self.utf8), **options)
+
+    def text(self, **options: Any) -> TextIO:
+        """The file as text, as the module csv reads it."""
+        return io.TextIOWrapper(self.open(), "utf-8-sig", newline="", **options)
+
+
 def _read_csv(path: Path, texts: Collection[str]) -> Rows:
     """A CSV file with a head line."""
     try:
-        data = path.read_bytes()
-        if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-            data = data.decode("utf-16").encode()
+        file = _Csv(path)
+        with file.open() as opened:
+            begin = opened.read(_LONGEST_HEAD)
+        if begin[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            file = _Csv(path, path.read_bytes().decode("utf-16").encode())
+            begin = file.open().read(_LONGEST_HEAD)
     except (OSError, UnicodeError) as error:
         raise _unreadable(path, "CSV", error) from None
-    separator = _separator(data)
-    names = _head(path, data, separator)
+    separator = _separator(begin)
+    names = _head(file, separator)
     options = {"sep": separator, "encoding": "utf-8-sig", "index_col": False}
-    frame = _csv_frame(path, data, [name for name in texts if name in names], options)
-    _refuse_short_rows(path, data, separator, len(names), len(frame))
+    frame = _csv_frame(file, [name for name in texts if name in names], options)
+    _refuse_short_rows(file, separator, len(names), len(frame))
     return Rows(frame, str(path), typed=False, separator=separator)
 
 
-def _csv_frame(
-    path: Path, data: bytes, texts: Collection[str], options: Mapping[str, Any]
-) -> pd.DataFrame:
+def _csv_frame(file: _Csv, texts: Collection[str], options: Mapping[str, Any]) -> pd.DataFrame:
     options = {**options, "na_values": list(MISSING), "keep_default_na": False, **_NEAREST}
-    text = pd.StringDtype(na_value=np.nan)
     try:
         with warnings.catch_warnings():
             # More fields than the head line has: pandas would leave out the last ones.
             warnings.simplefilter("error", pd.errors.ParserWarning)
             # Parts of a column have different types: see below.
             warnings.simplefilter("ignore", pd.errors.DtypeWarning)
-            frame = pd.read_csv(io.BytesIO(data), dtype=dict.fromkeys(texts, text), **options)
+            frame = file.frame({**options, "dtype": dict.fromkeys(texts, TEXTS)})
             mixed = [
                 at for at, kind in enumerate(frame.dtypes) if pd.api.types.is_object_dtype(kind)
             ]
             if mixed:
                 names = frame.columns[mixed]
-                again = {**options, "usecols": list(names), "dtype": text}
-                frame[names] = pd.read_csv(io.BytesIO(data), **again)[names]
+                again = {**options, "usecols": list(names), "dtype": TEXTS}
+                frame[names] = file.frame(again)[names]
             return frame
     except pd.errors.ParserWarning:
         error = ValueError("a row has more fields than names in the head line")
-        raise _unreadable(path, "CSV", error) from None
+        raise _unreadable(file.path, "CSV", error) from None
     except UnicodeDecodeError:
-        raise _other_encoding(path, data, options) from None
+        raise _other_encoding(file, options) from None
     except (ValueError, OverflowError) as error:
-        raise _unreadable(path, "CSV", error) from None
+        raise _unreadable(file.path, "CSV", error) from None
 
 
-def _other_encoding(path: Path, data: bytes, options: Mapping[str, Any]) -> DataError:
+def _other_encoding(file: _Csv, options: Mapping[str, Any]) -> DataError:
     """The line that names the first column whose text is not UTF-8."""
-    other = {**options, "encoding_errors": "surrogateescape"}
-    frame = pd.read_csv(io.BytesIO(data), dtype=object, **other)
+    other = {**options, "encoding_errors": "surrogateescape", "dtype": object}
+    frame = file.frame(other)
     for name in frame.columns:
         values = [str(name), *map(str, frame[name].unique())]
         if any("\udc80" <= letter <= "\udcff" for value in values for letter in value):
             break
     return DataError(
-        f"{path}: column {name}, got text that is not UTF-8; expected UTF-8, which spreadsheet "
+        f"{file.path}: column {name}, got text that is not UTF-8; expected UTF-8, which spreadsheet "
         "programs call 'CSV UTF-8'"
     )
 
 
-def _separator(data: bytes) -> str:
+def _separator(begin: bytes) -> str:
     """What stands between the names of the head line: commas, or else semicolons or tabs."""
-    head = data[:_LONGEST_HEAD].splitlines()[:1]
+    head = begin.splitlines()[:1]
     for separator in (b";", b"\t"):
         if head and separator in head[0] and b"," not in head[0]:
             return separator.decode()
     return ","
 
 
-def _head(path: Path, data: bytes, separator: str) -> list[str]:
-    text = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", errors="replace", newline="")
+def _head(file: _Csv, separator: str) -> list[str]:
     try:
-        names = next((row for row in csv.reader(text, delimiter=separator) if row), [])
+        with file.text(errors="replace") as lines:
+            read = csv.reader(lines, delimiter=separator)
+            names = next((row for row in read if row), [])
     except csv.Error as error:
-        raise _unreadable(path, "CSV", error) from None
-    _refuse_twice([name for name in names if name], str(path))
+        raise _unreadable(file.path, "CSV", error) from None
+    _refuse_twice([name for name in names if name], str(file.path))
     return names
 
 
@@ -641,38 +698,42 @@ def _refuse_twice(names: Sequence[str], where: str) -> None:
             )
 
 
-def _refuse_short_rows(path: Path, data: bytes, separator: str, width: int, rows: int) -> None:
+def _refuse_short_rows(file: _Csv, separator: str, width: int, rows: int) -> None:
     """Refuse rows with fewer fields than names, which pandas would fill with missing values."""
-    if _separators(data, separator) == (width - 1) * (rows + 1):
+    if _separators(file, separator) == (width - 1) * (rows + 1):
         return
-    text = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline="")
-    before = csv.field_size_limit(len(data) + 1)
+    before = csv.field_size_limit(2**31 - 1)
     try:
-        reader = csv.reader(text, delimiter=separator)
-        for row in reader:
-            if row and len(row) != width:
-                raise DataError(
-                    f"{path}: cannot be read as CSV (line {reader.line_num} has {len(row)} of "
-                    f"{width} fields)"
-                )
+        with file.text() as lines:
+            reader = csv.reader(lines, delimiter=separator)
+            for row in reader:
+                if row and len(row) != width:
+                    raise DataError(
+                        f"{file.path}: cannot be read as CSV (line {reader.line_num} has "
+                        f"{len(row)} of {width} fields)"
+                    )
     except csv.Error as error:
-        raise _unreadable(path, "CSV", error) from None
+        raise _unreadable(file.path, "CSV", error) from None
     finally:
         csv.field_size_limit(before)
 
 
-def _separators(data: bytes, separator: str) -> int:
+def _separators(file: _Csv, separator: str) -> int:
     """How many separators stand outside of quotes."""
-    if b'"' not in data:
-        return data.count(separator.encode())
     found = 0
     quotes = 0
-    step = 2**24
-    for begin in range(0, len(data), step):
-        part = np.frombuffer(data, np.uint8, min(step, len(data) - begin), begin)
-        inside = np.cumsum(part == ord('"'), dtype=np.int32) + quotes
-        found += int(((part == ord(separator)) & (inside % 2 == 0)).sum())
-        quotes = int(inside[-1]) % 2
+    # One buffer for the whole file.
+    buffer = bytearray(_BLOCK)
+    with file.open() as opened:
+        while size := opened.readinto(buffer):  # type: ignore[attr-defined]
+            part = np.frombuffer(buffer, np.uint8, size)
+            outside = part == ord(separator)
+            quote = part == ord('"')
+            if quotes or quote.any():
+                inside = np.cumsum(quote, dtype=np.int32) + quotes
+                outside &= inside % 2 == 0
+                quotes = int(inside[-1]) % 2
+            found += int(np.count_nonzero(outside))
     return found
 
 

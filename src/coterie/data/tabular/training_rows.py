@@ -20,11 +20,11 @@ from coterie.data.rows import (
     MISSING,
     MISSING_WORDS,
     NUMBER,
+    NUMBER_PATTERN,
+    TEXTS,
     TIME,
     Rows,
     decide_kinds,
-    is_code,
-    is_number,
     is_plain,
     is_text,
     read_rows,
@@ -33,7 +33,8 @@ from coterie.data.rows import (
 FILE_NAME = "(file)"  # as the column of clients: the name of the file that a row is in
 # Text with more different numbers than this is no code.
 CODES = 20
-_STEP = 2**24  # bytes of a file that are looked at together
+_CODE = "0[0-9]+"
+_STEP = 2**20  # bytes of a file that are looked at together
 SHOWN = 5  # values, words or names in a line
 
 
@@ -60,7 +61,7 @@ def read_training_rows(
 
 
 def _with_file_name(rows: Rows) -> Rows:
-    name = pd.Series([Path(rows.where).stem] * len(rows), dtype=pd.StringDtype(na_value=np.nan))
+    name = pd.Series([Path(rows.where).stem] * len(rows), dtype=TEXTS)
     return replace(rows, frame=rows.frame.assign(**{FILE_NAME: name}))
 
 
@@ -95,7 +96,7 @@ def _joined(files: Sequence[Rows], kinds: Mapping[str, str]) -> Rows:
 
 def _column_of_kind(rows: Rows, name: str, kind: str) -> Any:
     if kind in AS_TEXT:
-        return pd.Series(rows.texts(name), dtype=pd.StringDtype(na_value=np.nan))
+        return pd.Series(rows.texts(name), dtype=TEXTS)
     if kind == TIME:
         return pd.to_timedelta(rows.times(name), unit="D") + pd.Timestamp(0)
     if kind == ARRAY or is_plain(rows.frame[name]):
@@ -110,29 +111,44 @@ def _codes_as_numbers(rows: Rows, kinds: Mapping[str, str]) -> list[str]:
         for name, kind in kinds.items()
         if kind == NUMBER and name in rows.names and rows.frame[name].dtype.kind in "iu"
     ]
-    if rows.typed or not whole or not _has_codes(Path(rows.where).read_bytes()):
+    if rows.typed or not whole or not _may_have_codes(rows, whole):
         return []
     texts = read_rows(rows.where, whole)
     lines = []
     for name in whole:
-        codes = [text for text in texts.frame[name].dropna().unique() if is_code(text.strip())]
-        if codes:
+        found = texts.frame[name].str.strip()
+        codes = found[found.str.fullmatch(_CODE).fillna(False).astype(bool)]
+        if len(codes):
             lines.append(
-                f"column {name}: values such as {codes[0]!r} are read as numbers; where they are "
+                f"column {name}: values such as {codes.iloc[0]!r} are read as numbers; where they are "
                 f"codes: [data.columns] {name} = 'category'"
             )
     return lines
 
 
-def _has_codes(data: bytes) -> bool:
-    """Whether a field begins with a zero and another digit."""
-    for begin in range(0, len(data), _STEP):
-        part = np.frombuffer(data, np.uint8, min(_STEP + 2, len(data) - begin), begin)
-        digit = (part[2:] >= ord("0")) & (part[2:] <= ord("9"))
-        found = np.flatnonzero((part[1:-1] == ord("0")) & digit)
-        if np.isin(part[found], np.frombuffer(b',;\t\n"', np.uint8)).any():
+def _may_have_codes(rows: Rows, names: Sequence[str]) -> bool:
+    """Whether a field of some columns begins with a zero and another digit; also where that cannot
+    be seen from the bytes alone."""
+    with Path(rows.where).open("rb") as file:
+        head = file.readline().decode("utf-8-sig", "replace").rstrip("\r\n").split(rows.separator)
+        if not set(names) <= set(head):
             return True
+        places = [head.index(name) for name in names]
+        while part := file.read(_STEP) + file.readline():
+            if b'"' in part or _has_code(part, rows.separator, len(head), places):
+                return True
     return False
+
+
+def _has_code(part: bytes, separator: str, width: int, places: Sequence[int]) -> bool:
+    """Whether a field at some places begins with a zero and another digit, in lines without quotes."""
+    data = np.frombuffer(part.rstrip(b"\r\n") + b"\n0", np.uint8)
+    ends = np.flatnonzero((data == ord(separator)) | (data == ord("\n")))
+    if len(ends) % width or (data[ends[width - 1 :: width]] != ord("\n")).any():
+        return True
+    begins = np.append(0, ends[:-1] + 1).reshape(-1, width)[:, places]
+    digit = (data[begins + 1] >= ord("0")) & (data[begins + 1] <= ord("9"))
+    return bool(((data[begins] == ord("0")) & digit).any())
 
 
 # --- what a user should know ----------------------------------------------------------------------
@@ -214,17 +230,18 @@ def _missing_words(column: pd.Series, name: str) -> list[str]:
 
 def _numbers_as_text(rows: Rows, names: Sequence[str], column: str) -> list[str]:
     """A line for a column of text that was meant as numbers: it has many of them."""
-    numbers = [name for name in names if is_number(name)]
+    known = pd.Series(names, dtype=TEXTS)
+    numbers = known[known.str.fullmatch(NUMBER_PATTERN)]
     # A few numbers as text are codes.
-    if len(numbers) <= CODES or any(map(is_code, numbers)):
+    if len(numbers) <= CODES or numbers.str.fullmatch(_CODE).any():
         return []
     why = "they are stored as text"
     if len(numbers) < len(names):
+        odd = known.drop(numbers.index)
         codes, _ = rows.factor(column)
         codes = codes[codes >= 0]
-        known = np.isin(codes, [at for at, name in enumerate(names) if is_number(name)])
-        odd = next(name for name in names if not is_number(name))
-        why = f"{int((~known).sum())} of {len(codes)} are none, such as {odd!r}"
+        lost = int(np.isin(codes, odd.index).sum())
+        why = f"{lost} of {len(codes)} are none, such as {odd.iloc[0]!r}"
     return [
         f"column {column}: its numbers are taken for categories, since {why}; where they are codes, "
         "name it in data.encode.categories"
