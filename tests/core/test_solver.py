@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import coterie as ct
 from coterie.core.keys import Key, keyed_torch
+from coterie.core.solver import TAKEN_BY_ALL
 from coterie.errors import ConfigError
 from coterie.local.training.compiled import compiles
 
@@ -104,3 +105,15 @@ def test_code_that_does_not_know_an_option_leaves_it_to_others() -> None:
 def test_an_option_is_checked_wherever_its_field_stands() -> None:
     with pytest.raises(ConfigError, match=r"unknown: out of range, got -1.0"):
         WithOneMore(unknown=-1.0)
+
+
+@pytest.mark.parametrize("key", CHANGES)
+def test_a_full_gradient_keeps_what_changes_the_loss(key: str) -> None:
+    """The rest says how a step is made."""
+    whole = ct.Solver(**CHANGES[key]).for_full_gradient()
+    changed = whole != ct.Solver().for_full_gradient()
+    assert changed == (key in ("l2", "label_smoothing"))
+
+
+def test_a_full_gradient_keeps_an_option_that_no_code_knows() -> None:
+    assert WithOneMore(unknown=1.0).for_full_gradient().set_beyond(TAKEN_BY_ALL) == ["unknown"]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 import pytest
 
 import coterie as ct
 from coterie.config.schema import table_of
+from coterie.errors import ConfigError
 from coterie.experiment import check
 from coterie.experiment.experiment import CHOICES, Experiment, record_types, table_names
 from coterie.experiment.naming import named
+from coterie.experiment.records import PersonalLayers
 from coterie.experiment.reference import keys_of_tables
 from coterie.runs.folder.store import RunFolder
 
@@ -147,3 +149,20 @@ def test_a_run_takes_an_experiment() -> None:
     data = ct.load("digits", partition=BASE["data"]["partition"])
     other = ct.run(ct.fedgroup(2, alpha=15), data=data, model="mclr", rounds=1, engine="serial")
     assert one.rows[0]["accuracy"] == other.rows[0]["accuracy"]
+
+
+@pytest.mark.parametrize("table", record_types())
+def test_a_record_refuses_none_where_a_key_has_to_have_a_value(table: str) -> None:
+    """Left out is the default; ``None`` in its place would be found by the code that uses it."""
+    kind = record_types()[table]
+    keys = table_of(kind).model_fields
+    required = {key: 3 for key, field in keys.items() if field.is_required()}
+    for key, field in keys.items():
+        if type(None) not in get_args(field.annotation):
+            with pytest.raises(ConfigError, match=rf"^(\w+\.)*{key}: .* got nothing"):
+                kind(**{**required, key: None})
+
+
+def test_a_list_of_a_record_has_a_value_in_each_place() -> None:
+    with pytest.raises(ConfigError, match=r"layers\.1: .* got nothing"):
+        PersonalLayers(layers=cast(Any, ("head", None)))

@@ -69,7 +69,7 @@ def check_record(record: Any) -> None:
     model = schema.table_of(kind)
     fields = {name: getattr(record, name) for name in model.model_fields}
     values, _ = schema.without_objects(kind, fields)
-    tables = {name: _plain(value) for name, value in values.items() if value is not None}
+    tables = {name: _plain(value) for name, value in values.items()}
     try:
         model.model_validate(tables)
     except ValidationError as error:

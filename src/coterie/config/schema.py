@@ -217,7 +217,8 @@ def _annotated(kind: Any, metadata: Sequence[Any]) -> Any:
 
 
 def to_plain(value: Any) -> Any:
-    """A record as its table has it, without what is ``None``: mappings, lists, numbers and texts."""
+    """A record as its table has it, without keys that are ``None``: mappings, lists, numbers and
+    texts."""
     if is_dataclass(value) and not isinstance(value, type):
         names = table_of(type(value)).model_fields
         value = {name: getattr(value, name) for name in names}
@@ -226,7 +227,8 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: to_plain(inner) for key, inner in value.items() if inner is not None}
     if isinstance(value, list | tuple):
-        return [to_plain(inner) for inner in value if inner is not None]
+        # A key without a value is one that is not set; a place of a list cannot be left out.
+        return [to_plain(inner) for inner in value]
     if isinstance(value, Path):
         return str(value)
     return value

@@ -12,7 +12,7 @@ from pydantic import Field
 from coterie.config.arguments import check_arguments
 from coterie.config.local_problems import optimizer_problems
 from coterie.config.problems import Problem, refuse
-from coterie.config.schema import PYTHON_ONLY
+from coterie.config.schema import LARGEST, PYTHON_ONLY
 from coterie.core.augment import Augment, Transform
 from coterie.core.lr_schedule import LrSchedule
 
@@ -28,6 +28,14 @@ TAKEN_BY_ALL = frozenset(
     }
 )
 _PLAIN_SGD = TAKEN_BY_ALL | {"augment"}
+# The options that say how a step is made, and leave the loss of a client as it is.
+_OF_STEPS = frozenset(
+    {
+        *("epochs", "batch_size", "steps", "lr", "step_schedule", "round_schedule", "augment"),
+        *("optimizer", "optimizer_options", "momentum", "weight_decay", "keep_state"),
+        *("clip_norm", "clip_value", "precision"),
+    }
+)
 
 
 @lru_cache
@@ -188,13 +196,9 @@ class Solver:
     def for_full_gradient(self) -> Solver:
         """One step of plain SGD of rate 1 over a batch of everything: its update is minus the
         gradient of the whole local loss."""
-        return Solver(
-            epochs=1,
-            batch_size=2**31 - 1,
-            lr=1.0,
-            l2=self.l2,
-            label_smoothing=self.label_smoothing,
-        )
+        kind: Any = type(self)
+        of_loss = {name: getattr(self, name) for name in self.set_beyond(_OF_STEPS)}
+        return kind(epochs=1, batch_size=LARGEST, lr=1.0, **of_loss)
 
 
 def _frozen(option: str, value: Any) -> Any:
