@@ -88,7 +88,7 @@ def updates(samples: Any, federation: Federation, groups: int, seed: int) -> tor
 def source(name: str, seed: int) -> Any:
     """The samples; a synthetic source has another teacher for each seed."""
     options = {"iid": True, "clients": 40, "seed": seed} if name == "synthetic" else {}
-    return load_samples({"kind": name, **options})
+    return load_samples({"source": name, **options})
 
 
 def measure(

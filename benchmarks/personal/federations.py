@@ -133,7 +133,7 @@ FEDERATIONS = {
     ),
     "femnist": Federation(
         "FEMNIST, 100 writers",
-        {"kind": "femnist", "pixels": "inverted"},
+        {"source": "femnist", "pixels": "inverted"},
         {"kind": "natural", "column": "writer_id", "min_size": 50},
         MLP,
         clients=100,

@@ -177,19 +177,12 @@ def _tables(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _choice(kind: str, value: Any) -> Any:
-    """The table of a choice that is given by its name alone, or with another word for its name."""
-    selector = KINDS[kind].selector
+    """The table of a choice that is given by its name alone."""
     if isinstance(value, str):
-        return {selector: value}
+        return {KINDS[kind].selector: value}
     if isinstance(value, tuple):
         return list(value)
-    if not isinstance(value, Mapping):
-        return value
-    table = dict(value)
-    for alias in ("kind", "name"):
-        if alias in table and selector not in table:
-            table[selector] = table.pop(alias)
-    return table
+    return value
 
 
 def _number(value: Any) -> Any:
@@ -284,8 +277,8 @@ def load(
 
     Args:
         source: a name of ``coterie list datasets``, or ``module:factory``, which makes a population
-            or samples; or a table of ``kind`` and options, as for a source with a seed of its own,
-            ``{"kind": "synthetic", "seed": 1}``.
+            or samples; or a table of ``source`` and options, as for a source with a seed of its own,
+            ``{"source": "synthetic", "seed": 1}``.
         partition: ``kind`` and its parameters.
         seed: of the partition.
         root: folder of the datasets; default the environment variable ``COTERIE_DATA``.
@@ -307,7 +300,7 @@ def load(
     parts = make_partition(samples, partition, key)
     population = populate(samples, parts, key)
     # Copies: a caller may use its tables again.
-    named = {**table, "partition": _choice("partition", partition)}
+    named = {**table, "partition": dict(partition)}
     if root:
         named["root"] = root
     origin = DataOrigin(named, seed, parts, tuple(samples.label_names))

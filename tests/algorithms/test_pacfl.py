@@ -32,7 +32,7 @@ def test_pacfl_sends_no_model_for_a_signature() -> None:
 def test_pacfl_describes_and_clusters_100_clients_of_cifar10_in_time(
     tenth_of_cifar10: Path,
 ) -> None:
-    tenth = load_samples({"kind": "cifar10", "pixels": "unit"}, root=tenth_of_cifar10)
+    tenth = load_samples({"source": "cifar10", "pixels": "unit"}, root=tenth_of_cifar10)
     # As many images of that size as there are: what they show does not matter for the time.
     samples = Samples(
         tenth.x.repeat(10, 1, 1, 1), tenth.y.repeat(10), tenth.classes, 10 * tenth.train_rows

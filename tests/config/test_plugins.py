@@ -167,7 +167,7 @@ def few_digits(rows: int = 40) -> Any:
 
     from coterie.data import load_samples
 
-    samples = load_samples({"kind": "digits"})
+    samples = load_samples({"source": "digits"})
     return replace(samples, x=samples.x[:rows], y=samples.y[:rows], train_rows=rows)
 
 

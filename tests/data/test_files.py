@@ -37,7 +37,7 @@ def npz(folder: Path, **arrays: Any) -> str:
 
 
 def load(path: str, **options: Any) -> Any:
-    return load_samples({"kind": "file", "path": path, **options})
+    return load_samples({"source": "file", "path": path, **options})
 
 
 def test_parquet_and_npz_give_the_same_samples(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_parquet_and_npz_give_the_same_samples(tmp_path: Path) -> None:
             3,
         )
         assert s.columns["client"].tolist() == ["b", "b", "a", "a"]
-        p = load_population({"kind": "file", "path": path}, {"kind": "natural"}, key=Key(0))
+        p = load_population({"source": "file", "path": path}, {"kind": "natural"}, key=Key(0))
         assert (p.names, p.sizes("train").tolist(), p.sizes("test").tolist()) == (
             ("a", "b"),
             [1, 2],
@@ -97,7 +97,7 @@ def test_image_columns_and_shapes(tmp_path: Path) -> None:
 
 def test_a_relative_path_is_looked_for_in_the_data_folder(tmp_path: Path) -> None:
     npz(tmp_path, x=X, y=[0, 1, 0, 1])
-    assert len(load_samples({"kind": "file", "path": "mine.npz"}, root=tmp_path)) == 4
+    assert len(load_samples({"source": "file", "path": "mine.npz"}, root=tmp_path)) == 4
 
 
 def test_rows_without_a_label_or_a_client_are_left_out(
@@ -182,4 +182,4 @@ def test_unreadable_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         load(str(tmp_path / "none.npz"))
     with pytest.raises(ConfigError, match=r"data\.path: missing"):
-        load_samples({"kind": "file"})
+        load_samples({"source": "file"})

@@ -61,7 +61,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return splits
 
 
-GIVEN = {"kind": "hub", "id": "somebody/people", "client": "who"}
+GIVEN = {"source": "hub", "id": "somebody/people", "client": "who"}
 
 
 @pytest.mark.usefixtures("library")
@@ -122,6 +122,6 @@ def test_the_real_library_reads_a_folder(tmp_path: Path, monkeypatch: pytest.Mon
     folder.mkdir()
     for split, rows in (("train", 40), ("test", 8)):
         pq.write_table(people(rows), folder / f"{split}.parquet")
-    given = {"kind": "hub", "id": "people", "features": "vector", "client": "who"}
+    given = {"source": "hub", "id": "people", "features": "vector", "client": "who"}
     samples = load_samples(given, root=tmp_path)
     assert (tuple(samples.x.shape), samples.train_rows, samples.classes) == ((48, 3), 40, 2)

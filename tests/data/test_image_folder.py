@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def source(folder: Path, layout: str = "client/label") -> dict[str, str]:
-    return {"kind": "image_folder", "path": str(folder), "layout": layout}
+    return {"source": "image_folder", "path": str(folder), "layout": layout}
 
 
 def test_folders_say_whose_images_they_are_and_what_they_show(folder: Path, cache: Path) -> None:

@@ -66,13 +66,13 @@ def from_folder(images: Sequence[Stored], place: Path) -> Pixels:
         folder = place / "folder" / "cat"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{row}{Path(name).suffix}").write_bytes(content)
-    return load_samples({"kind": "image_folder", "path": str(place / "folder")}).x.numpy()
+    return load_samples({"source": "image_folder", "path": str(place / "folder")}).x.numpy()
 
 
 def from_column(images: Sequence[Stored], place: Path) -> Pixels:
     values = [content for _, content in images]
     pq.write_table(pa.table({"x": values, "y": [0] * len(values)}), place / "images.parquet")
-    return load_samples({"kind": "file", "path": str(place / "images.parquet")}).x.numpy()
+    return load_samples({"source": "file", "path": str(place / "images.parquet")}).x.numpy()
 
 
 def from_node(images: Sequence[Stored], place: Path) -> Pixels:
@@ -200,7 +200,7 @@ def test_an_image_that_pillow_cannot_read_is_not_left_out_in_silence(
     from_folder([stored(grey())], tmp_path)
     (tmp_path / "folder" / "cat" / name).write_bytes(b"image")
     with pytest.raises(DataError, match=f"{name}: an image that cannot be read, got "):
-        load_samples({"kind": "image_folder", "path": str(tmp_path / "folder")})
+        load_samples({"source": "image_folder", "path": str(tmp_path / "folder")})
 
 
 def test_what_is_hidden_and_what_is_no_image_is_left_out(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_what_is_hidden_and_what_is_no_image_is_left_out(tmp_path: Path) -> None
     (folder / "cat" / "notes.txt").write_text("of the cat")
     (folder / ".checkpoints").mkdir()
     (folder / ".checkpoints" / "0.png").write_bytes(b"no class")
-    samples = load_samples({"kind": "image_folder", "path": str(folder)})
+    samples = load_samples({"source": "image_folder", "path": str(folder)})
     assert (len(samples), samples.label_names) == (1, ("cat",))
 
 
@@ -225,9 +225,9 @@ def test_pixels_that_older_rules_kept_are_decoded_again(
     read: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read([stored(deep())], tmp_path)
-    source = {"kind": "file", "path": str(tmp_path / "images.parquet")}
+    source = {"source": "file", "path": str(tmp_path / "images.parquet")}
     if read is from_folder:
-        source = {"kind": "image_folder", "path": str(tmp_path / "folder")}
+        source = {"source": "image_folder", "path": str(tmp_path / "folder")}
     decoded = []
     widest = decoding._widest
 
@@ -258,6 +258,6 @@ def test_a_test_split_in_colour_beside_a_grey_one(pixels: str, tmp_path: Path) -
         (tmp_path / "mnist").mkdir(exist_ok=True)
         table = pa.table({"image": [stored(image)[1]] * 2, "label": [0, 1]})
         pq.write_table(table, tmp_path / "mnist" / f"{split}.parquet")
-    x = load_samples({"kind": "mnist", "pixels": pixels}, root=tmp_path).x
+    x = load_samples({"source": "mnist", "pixels": pixels}, root=tmp_path).x
     assert x.shape == (4, 3, 3, 4)
     assert x[0, 0].equal(x[0, 2]) or pixels == "standardised"

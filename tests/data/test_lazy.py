@@ -24,7 +24,7 @@ from tests.lazy_federations import federation, run_small
 
 def test_a_source_that_is_a_table_has_a_seed_of_its_own() -> None:
     def sizes(data_seed: int, seed: int) -> list[int]:
-        source = {"kind": "synthetic", "seed": data_seed}
+        source = {"source": "synthetic", "seed": data_seed}
         return (
             ct.load(source, partition={"kind": "given"}, seed=seed, clients=3, lazy=True)
             .sizes("train")

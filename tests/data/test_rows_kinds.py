@@ -36,7 +36,7 @@ def text(folder: Path, content: str | bytes, name: str = "t.csv") -> str:
 
 
 def population(path: str | list[str], **options: Any) -> Population:
-    source = {"kind": "file", "path": path, "features": "*", **options}
+    source = {"source": "file", "path": path, "features": "*", **options}
     return load_population(source, {"kind": "natural", "min_size": 1}, key=Key(0))
 
 

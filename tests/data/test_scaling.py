@@ -119,7 +119,7 @@ def test_a_source_says_how_it_scales_its_inputs(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = WRITERS[name](tmp_path, monkeypatch) if name in WRITERS else {}
-    samples = load_samples({"kind": name, **options}, root=tmp_path)
+    samples = load_samples({"source": name, **options}, root=tmp_path)
     assert samples.scaling == WORDS[name]
 
 
@@ -137,16 +137,16 @@ def test_images_say_it_for_each_scale(name: str, tmp_path: Path) -> None:
         "standardised": f"each {STANDARDISED.get(name, usual)}",
     }
     for scale, expected in words.items():
-        samples = load_samples({"kind": name, "pixels": scale}, root=tmp_path)
+        samples = load_samples({"source": name, "pixels": scale}, root=tmp_path)
         assert samples.scaling == expected
 
 
 def test_a_population_has_the_words_of_its_source() -> None:
-    samples = load_samples({"kind": "digits"})
+    samples = load_samples({"source": "digits"})
     parts = make_partition(samples, {"kind": "iid", "clients": 2}, Key(0))
     assert populate(samples, parts).scaling == WORDS["digits"]
 
 
 def test_nodes_have_no_samples() -> None:
     with pytest.raises(DataError, match="the data stay on their nodes"):
-        load_samples({"kind": "nodes", "shape": (1,), "classes": ("a", "b")})
+        load_samples({"source": "nodes", "shape": (1,), "classes": ("a", "b")})

@@ -67,7 +67,7 @@ def load(folder: Path, columns: dict[str, Any], **options: Any) -> Population:
     pq.write_table(pa.table(columns), path)
     window = {"past": 4, "horizon": 2, "season": 3, **options.pop("window", {})}
     source = {
-        **{"kind": "file", "path": str(path), "features": "*", "label": "value"},
+        **{"source": "file", "path": str(path), "features": "*", "label": "value"},
         **{"window": window, "targets": "numbers", "encode": {"scaling": "none"}, **options},
     }
 
@@ -162,7 +162,7 @@ def test_validation_samples_of_a_series_share_no_row_with_training(
 def test_series_are_not_split_at_random(tmp_path: Path) -> None:
     pq.write_table(pa.table(table()), tmp_path / "t.parquet")
     source = {
-        "kind": "file",
+        "source": "file",
         "path": str(tmp_path / "t.parquet"),
         "features": "*",
         "label": "value",

@@ -16,6 +16,7 @@ import pytest
 import torch
 from PIL import Image
 
+import coterie as ct
 from coterie.core.keys import Key
 from coterie.data import load_population, load_samples
 from coterie.data.images.decoding import decode
@@ -65,7 +66,7 @@ def root(tmp_path: Path) -> Path:
 def test_digits() -> None:
     from sklearn.datasets import load_digits
 
-    s = load_samples({"kind": "digits"})
+    s = load_samples({"source": "digits"})
     assert (tuple(s.x.shape), s.x.dtype, s.y.dtype) == ((1797, 1, 8, 8), torch.float32, torch.int64)
     # The file is read without this loader, which takes long to import.
     expected = load_digits()
@@ -77,13 +78,13 @@ def test_digits() -> None:
 def test_mnist_is_standardised_over_the_pool_and_fashion_over_train(root: Path) -> None:
     pool = np.concatenate([pictures(12, 12), pictures(5, 5)]).astype(np.float64)[:, None]
     for name, reference in (("mnist", pool), ("fashion_mnist", pool[:12])):
-        s = load_samples({"kind": name}, root=root)
+        s = load_samples({"source": name}, root=root)
         expected = (pool - reference.mean(0)) / (reference.std(0) + 0.001)
         assert (tuple(s.x.shape), s.train_rows) == ((17, 1, 6, 6), 12)
         np.testing.assert_allclose(s.x.numpy(), expected, rtol=1e-4, atol=1e-4)
-        unit = load_samples({"kind": name, "pixels": "unit"}, root=root)
+        unit = load_samples({"source": name, "pixels": "unit"}, root=root)
         np.testing.assert_allclose(unit.x.numpy(), pool / 255, rtol=1e-6)
-        inverted = load_samples({"kind": name, "pixels": "inverted"}, root=root)
+        inverted = load_samples({"source": name, "pixels": "inverted"}, root=root)
         np.testing.assert_allclose(inverted.x.numpy(), 1 - pool / 255, atol=1e-6)
 
 
@@ -98,7 +99,7 @@ def test_cifar_is_standardised_per_channel(root: Path) -> None:
         train.std((0, 2, 3), keepdims=True) + 0.001
     )
     np.testing.assert_allclose(
-        load_samples({"kind": "cifar10"}, root=root).x.numpy(), expected, rtol=1e-4, atol=1e-4
+        load_samples({"source": "cifar10"}, root=root).x.numpy(), expected, rtol=1e-4, atol=1e-4
     )
 
 
@@ -109,7 +110,7 @@ def test_svhn_is_read_as_cifar_is(root: Path, monkeypatch: pytest.MonkeyPatch) -
     }
     for split, pixels in pool.items():
         write(root / "svhn" / f"{split}.parquet", pixels)
-    s = load_samples({"kind": "svhn"}, root=root)
+    s = load_samples({"source": "svhn"}, root=root)
     assert (tuple(s.x.shape), s.train_rows, s.classes, s.label_names) == (
         (15, 3, 32, 32),
         10,
@@ -122,7 +123,7 @@ def test_svhn_is_read_as_cifar_is(root: Path, monkeypatch: pytest.MonkeyPatch) -
         train.std((0, 2, 3), keepdims=True) + 0.001
     )
     np.testing.assert_allclose(s.x[:10].numpy(), expected, rtol=1e-4, atol=1e-4)
-    p = load_population({"kind": "svhn"}, {"kind": "iid", "clients": 5}, root=root, key=Key(0))
+    p = load_population({"source": "svhn"}, {"kind": "iid", "clients": 5}, root=root, key=Key(0))
     assert (p.sizes("train").tolist(), p.sizes("test").tolist()) == ([2] * 5, [1] * 5)
 
     def load_dataset(name: str, config: str, split: str) -> FakeRows:
@@ -131,12 +132,12 @@ def test_svhn_is_read_as_cifar_is(root: Path, monkeypatch: pytest.MonkeyPatch) -
 
     fake = SimpleNamespace(load_dataset=load_dataset, Image=lambda decode: {"decode": decode})
     monkeypatch.setitem(sys.modules, "datasets", fake)
-    hub = load_samples({"kind": "svhn", "hub": True})
+    hub = load_samples({"source": "svhn", "hub": True})
     assert torch.equal(hub.x, s.x)
     assert torch.equal(hub.y, s.y)
     write(root / "svhn" / "test.parquet", pool["test"], label=[10] * 5)
     with pytest.raises(DataError, match="svhn: labels, got 0 to 10; expected 0 to 9"):
-        load_samples({"kind": "svhn"}, root=root)
+        load_samples({"source": "svhn"}, root=root)
 
 
 SVHN = (("train", 10), ("test", 5))
@@ -150,9 +151,9 @@ def test_femnist_has_writers_and_may_add_unseen_ones(tmp_path: Path) -> None:
             label=[61] * rows,
             writer_id=[writer] * rows,
         )
-    s = load_samples({"kind": "femnist"}, root=tmp_path)
+    s = load_samples({"source": "femnist"}, root=tmp_path)
     assert (len(s), s.train_rows, s.classes, s.label_names[61]) == (9, 6, 62, "z")
-    more = {"kind": "femnist", "test_only_writers": True}
+    more = {"source": "femnist", "test_only_writers": True}
     assert load_samples(more, root=tmp_path).columns["writer_id"].tolist() == ["a"] * 9 + ["b"] * 2
     p = load_population(more, {"kind": "natural", "column": "writer_id"}, root=tmp_path, key=Key(0))
     assert (p.names, p.sizes("train").tolist(), p.sizes("test").tolist()) == (
@@ -174,7 +175,7 @@ def test_the_cache_is_used_and_never_trusted(
 
     def load() -> torch.Tensor:
         decoded.clear()
-        return load_samples({"kind": "mnist"}, root=root).x
+        return load_samples({"source": "mnist"}, root=root).x
 
     first = load()
     assert sorted(decoded) == [5, 12]
@@ -199,10 +200,10 @@ def test_the_cache_is_used_and_never_trusted(
 def test_a_cache_that_cannot_be_written_is_done_without(
     root: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    first = load_samples({"kind": "mnist"}, root=root).x
+    first = load_samples({"source": "mnist"}, root=root).x
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert torch.equal(load_samples({"kind": "mnist"}, root=root).x, first)
+    assert torch.equal(load_samples({"source": "mnist"}, root=root).x, first)
 
 
 def test_what_is_missing_is_said_in_one_line(
@@ -215,27 +216,35 @@ def test_what_is_missing_is_said_in_one_line(
     ]
     for place, words in cases:
         with pytest.raises(DataError, match=words) as caught:
-            load_samples({"kind": "mnist"}, root=place)
+            load_samples({"source": "mnist"}, root=place)
         assert "\n" not in str(caught.value)
     monkeypatch.setenv("COTERIE_DATA", str(root))
-    assert len(load_samples({"kind": "mnist"})) == 17
+    assert len(load_samples({"source": "mnist"})) == 17
     (root / "mnist" / "test.parquet").unlink()
     with pytest.raises(DataError, match=r"test\.parquet: no such file"):
-        load_samples({"kind": "mnist"}, root=root)
+        load_samples({"source": "mnist"}, root=root)
     for damage in (b"", b"PAR1 not parquet PAR1"):
         (root / "mnist" / "test.parquet").write_bytes(damage)
         with pytest.raises(DataError, match="cannot be read as parquet"):
-            load_samples({"kind": "mnist"}, root=root)
+            load_samples({"source": "mnist"}, root=root)
     write(root / "mnist" / "test.parquet", pictures(3), label=[1, 2, 99])
     with pytest.raises(DataError, match="expected 0 to 9"):
-        load_samples({"kind": "mnist"}, root=root)
+        load_samples({"source": "mnist"}, root=root)
     pq.write_table(pa.table({"image": [b"x"], "lable": [1]}), root / "mnist" / "test.parquet")
     with pytest.raises(DataError, match="'label'"):
-        load_samples({"kind": "mnist"}, root=root)
+        load_samples({"source": "mnist"}, root=root)
     with pytest.raises(ConfigError, match="did you mean 'mnist'"):
-        load_samples({"kind": "mnits"}, root=root)
+        load_samples({"source": "mnits"}, root=root)
     with pytest.raises(ConfigError, match=r"data\.pixels"):
-        load_samples({"kind": "mnist", "pixels": "raw"}, root=root)
+        load_samples({"source": "mnist", "pixels": "raw"}, root=root)
+
+
+@pytest.mark.parametrize("key", ["kind", "name"])
+def test_a_source_has_one_spelling(key: str) -> None:
+    with pytest.raises(ConfigError, match=r"^data\.source: .*'digits'"):
+        load_samples({key: "digits"})
+    with pytest.raises(ConfigError, match=r"^data\.source: .*'digits'"):
+        ct.load({key: "digits"}, partition={"kind": "iid", "clients": 3})
 
 
 @pytest.mark.parametrize(
@@ -263,7 +272,7 @@ def test_images_of_other_sizes_and_modes() -> None:
 def test_the_hub_is_lazy_and_its_absence_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(DataError, match=r"pip install '\.\[hf\]'"):
-        load_samples({"kind": "cifar10", "hub": True})
+        load_samples({"source": "cifar10", "hub": True})
 
 
 class FakeRows:
@@ -291,15 +300,15 @@ def test_the_hub_gives_the_same_samples_as_files(
     monkeypatch.setitem(sys.modules, "datasets", fake)
     for split, rows in (("train", 10), ("test", 5)):
         write(root / "cifar10" / f"{split}.parquet", pictures(rows, rows, 3))
-    a = load_samples({"kind": "cifar10", "hub": True})
-    b = load_samples({"kind": "cifar10"}, root=root)
+    a = load_samples({"source": "cifar10", "hub": True})
+    b = load_samples({"source": "cifar10"}, root=root)
     assert torch.equal(a.x, b.x)
     assert torch.equal(a.y, b.y)
     monkeypatch.setitem(
         sys.modules, "datasets", SimpleNamespace(load_dataset=lambda *a, **k: 1 / 0)
     )
     with pytest.raises(DataError, match="cannot be loaded"):
-        load_samples({"kind": "cifar10", "hub": True})
+        load_samples({"source": "cifar10", "hub": True})
 
 
 def test_synthetic_is_fixed_by_its_seed_and_dealt_by_client() -> None:
@@ -309,7 +318,7 @@ def test_synthetic_is_fixed_by_its_seed_and_dealt_by_client() -> None:
     assert torch.equal(a.x, b.x)
     assert len(a) != len(c)
     assert np.bincount(a.columns["client"]).min() >= 50
-    p = load_population({"kind": "synthetic", "clients": 12}, {"kind": "natural"}, key=Key(0))
+    p = load_population({"source": "synthetic", "clients": 12}, {"kind": "natural"}, key=Key(0))
     assert p.names == tuple(map(str, range(12)))
     whole = p.sizes("train") + p.sizes("test")
     assert p.sizes("train").tolist() == [int(0.9 * n) for n in whole]
@@ -328,7 +337,7 @@ def test_synthetic_has_the_variances_of_the_recipe() -> None:
 
 @pytest.mark.parametrize(("name", "rows"), [("mnist", 70_000), ("femnist", 45_958)])
 def test_real_files_load(name: str, rows: int) -> None:
-    s = load_samples({"kind": name}, root=real_data(name))
+    s = load_samples({"source": name}, root=real_data(name))
     assert tuple(s.x.shape) == (rows, 1, 28, 28)
     assert len(np.unique(s.columns["writer_id"])) == {"mnist": 836, "femnist": 300}[name]
     if name == "mnist":

@@ -59,7 +59,7 @@ def write(folder: Path, table: dict[str, Any], name: str = "t.parquet") -> str:
 
 
 def population(path: str, **options: Any) -> Population:
-    source = {"kind": "file", "path": path, "features": "*", **options}
+    source = {"source": "file", "path": path, "features": "*", **options}
     return load_population(source, {"kind": "natural"}, key=Key(0))
 
 
@@ -147,7 +147,7 @@ def test_unknown_categories_are_with_the_rare_ones(tmp_path: Path) -> None:
     new = columns()
     new["ward"] = ["never seen"] * ROWS
     other = load_samples(
-        {"kind": "file", "path": write(tmp_path, new, "n.parquet"), "features": "*"}
+        {"source": "file", "path": write(tmp_path, new, "n.parquet"), "features": "*"}
     )
     assert other.table is not None
     x = encoder.encode(other.table)
@@ -159,7 +159,7 @@ def test_unknown_categories_are_with_the_rare_ones(tmp_path: Path) -> None:
 def test_complete_numbers_stay_as_they_are(tmp_path: Path) -> None:
     table = {"a": [1.0, 2.0, 3.0], "b": [10, 20, 30], "y": [0, 1, 0]}
     path = write(tmp_path, table)
-    plain = load_samples({"kind": "file", "path": path, "features": ["a", "b"]})
+    plain = load_samples({"source": "file", "path": path, "features": ["a", "b"]})
     assert plain.table is None
     assert plain.x.tolist() == [[1, 10], [2, 20], [3, 30]]
 

@@ -15,11 +15,11 @@ from tests.docs.pages import ROOT
 @pytest.mark.parametrize("name", ["heart_disease", "parkinsons", "beijing_air"])
 def test_a_missing_file_is_one_line(name: str, tmp_path) -> None:
     with pytest.raises(DataError, match=f"no such file.*{name}"):
-        load_samples({"kind": name}, root=tmp_path)
+        load_samples({"source": name}, root=tmp_path)
 
 
 def test_real_heart_disease() -> None:
-    samples = load_samples({"kind": "heart_disease"}, root=real_data("heart_disease"))
+    samples = load_samples({"source": "heart_disease"}, root=real_data("heart_disease"))
     assert (len(samples), samples.classes) == (920, 2)
     assert samples.table is not None
     names = [column.name for column in samples.table.columns]
@@ -35,9 +35,9 @@ def test_real_heart_disease() -> None:
 
 def test_real_parkinsons_and_unseen_patients() -> None:
     root = real_data("parkinsons")
-    samples = load_samples({"kind": "parkinsons"}, root=root)
+    samples = load_samples({"source": "parkinsons"}, root=root)
     assert (len(samples), samples.classes, samples.train_rows) == (5875, 0, 5875)
-    unseen = load_samples({"kind": "parkinsons", "unseen": "patients"}, root=root)
+    unseen = load_samples({"source": "parkinsons", "unseen": "patients"}, root=root)
     train = set(unseen.columns["client"][: unseen.train_rows].tolist())
     test = set(unseen.columns["client"][unseen.train_rows :].tolist())
     assert (len(train), len(test), train & test) == (34, 8, set())

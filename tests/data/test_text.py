@@ -53,7 +53,7 @@ def test_words_and_punctuation_in_lower_case() -> None:
 
 def test_tweets_become_frozen_vectors(tmp_path: Path) -> None:
     s = load_samples(
-        {"kind": "sent140", "embeddings": glove(tmp_path), "tokens": 4}, root=write(tmp_path)
+        {"source": "sent140", "embeddings": glove(tmp_path), "tokens": 4}, root=write(tmp_path)
     )
     assert (s.x.shape, s.x.dtype, s.y.tolist()) == ((4, 4, 3), torch.float32, [1, 0, 1, 1])
     assert s.x[0].tolist() == [
@@ -202,7 +202,7 @@ def test_missing_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.skipif("COTERIE_DATA" not in os.environ, reason="needs the shared data")
 def test_real_tweets_by_user() -> None:
     partition = {"kind": "natural", "column": "user", "min_size": 10}
-    p = load_population({"kind": "sent140", "dim": 8}, partition, key=Key(0))
+    p = load_population({"source": "sent140", "dim": 8}, partition, key=Key(0))
     assert (p.clients, p.shape, p.classes) == (314, (25, 8), 2)
     assert int(p.sizes("train").sum() + p.sizes("test").sum()) >= 3140
     assert bool((p.sizes("test") > 0).all())

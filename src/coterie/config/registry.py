@@ -157,11 +157,6 @@ def _resolve(kind: str, table: Mapping[str, Any]) -> tuple[str, Factory, dict[st
     """What a table names, its factory, and the options, validated."""
     where = KINDS[kind]
     given = dict(table)
-    # Tables that are written in Python, as for `coterie.load`, may say `kind` whatever the
-    # selector is.
-    for alias in ("kind", "name"):
-        if alias in given and where.selector not in given:
-            given[where.selector] = given.pop(alias)
     name = given.get(where.selector)
     if not isinstance(name, str):
         raise ConfigError(unknown(kind, name).line())

@@ -31,13 +31,13 @@ def load_population(
     That is ``populate(samples, make_partition(samples, partition, key), key)``.
 
     Args:
-        source: ``kind`` (or ``name``) of a registered source, and its parameters.
-        partition: ``kind`` (or ``name``) of a partition in `PARTITIONS`, and its parameters.
+        source: ``source``, the name of a registered one, and its parameters.
+        partition: ``kind``, the name of one in `PARTITIONS`, and its parameters.
         root: the data folder; ``None``: the environment variable ``COTERIE_DATA``.
         key: the stream that the partition draws from.
 
     Example:
-        >>> p = load_population({"kind": "digits"}, {"kind": "iid", "clients": 4}, key=Key(0))
+        >>> p = load_population({"source": "digits"}, {"kind": "iid", "clients": 4}, key=Key(0))
         >>> p.clients, p.sizes("train").tolist(), p.shape
         (4, [405, 404, 404, 404], (1, 8, 8))
     """
@@ -63,16 +63,15 @@ def _as_samples(made: Any, source: Mapping[str, Any]) -> Samples:
         return Samples(
             made.x, made.y, made.classes, len(made.y), holders=holders, scaling=made.scaling
         )
-    name = source.get("source") or source.get("kind") or source.get("name")
     raise ConfigError(
-        f"data.source: {name!r} made a {type(made).__name__}; expected a coterie.Population or "
-        "coterie.data.Samples"
+        f"data.source: {source['source']!r} made a {type(made).__name__}; expected a "
+        "coterie.Population or coterie.data.Samples"
     )
 
 
 def make_partition(samples: Samples, partition: Mapping[str, Any], key: Key) -> Partition:
     """Who gets which samples; their inputs are not read."""
-    kind = str(partition.get("kind") or partition.get("name"))
+    kind = str(partition.get("kind"))
     # Labels of a lazy source are unknown: only the source can say who holds which samples.
     if is_lazy(samples.y) and kind in PARTITIONS and kind not in KEEP_CLIENTS:
         raise ConfigError(

@@ -34,7 +34,7 @@ def unseen_clients(wanted: Unseen | None, population: Population, key: Key) -> I
     Example:
         >>> from coterie.data import load_population
         >>> partition = {"kind": "iid", "clients": 10}
-        >>> digits = load_population({"kind": "digits"}, partition, key=Key(0))
+        >>> digits = load_population({"source": "digits"}, partition, key=Key(0))
         >>> len(unseen_clients(0.2, digits, Key(0))), unseen_clients([7, "3"], digits, Key(0)).tolist()
         (2, [3, 7])
     """

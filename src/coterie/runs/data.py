@@ -74,7 +74,7 @@ def read_samples(config: Experiment) -> Samples:
     targets: Targets = "auto"
     if task is not None:
         targets = "classes" if task.class_labels else "numbers"
-    source = {"kind": config.name("source"), **config.options("source")}
+    source = {"source": config.name("source"), **config.options("source")}
     return load_samples(source, root=root, targets=targets)
 
 
