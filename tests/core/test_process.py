@@ -1,4 +1,4 @@
-"""A process that keeps what it frees maps no page twice."""
+"""Memory that a process keeps, and functions that it calls on several threads."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import subprocess
 import sys
 
 import pytest
+import torch
+
+from coterie.core.process import choose_functions_of_mkl, threads
 
 # Pages that a process maps while it allocates blocks of 1 to 16 MiB and frees them, ten times.
 PAGES = """
@@ -35,3 +38,18 @@ def pages(*, keep: bool) -> int:
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
 def test_a_process_that_keeps_what_it_frees_maps_it_once() -> None:
     assert pages(keep=True) < 500 < pages(keep=False)
+
+
+def test_functions_are_called_once_before_several_threads_call_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first call of a function of MKL chooses its code, and threads at once may choose badly."""
+    lengths: list[int] = []
+    tanh = torch.tanh
+    monkeypatch.setattr(torch, "tanh", lambda x: (lengths.append(len(x)), tanh(x))[1])
+    choose_functions_of_mkl.cache_clear()
+    with threads(1):
+        assert lengths == []
+    for _ in range(2):
+        with threads(2):
+            assert lengths == [1]

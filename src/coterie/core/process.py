@@ -11,12 +11,18 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import torch
 from threadpoolctl import ThreadpoolController
 
 # How many modules were loaded when libraries were last searched for, and what was found.
 _found: tuple[int, ThreadpoolController | None] = (0, None)
+_FROM_MKL = (
+    *("exp", "expm1", "log", "log10", "log1p", "log2", "sqrt"),
+    *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh"),
+    *("erf", "erfc", "erfinv", "lgamma"),
+)
 # Names of glibc's ``malloc.h``.
 _TRIM_THRESHOLD = -1
 _MMAP_THRESHOLD = -3
@@ -78,9 +84,26 @@ def threads(count: int) -> Iterator[None]:
         ...     torch.get_num_threads()
         2
     """
+    if count > 1:
+        choose_functions_of_mkl()
     # Torch last: the limit of libraries is also set for the OpenMP library that torch uses.
     with _library_threads(count), _torch_threads(count):
         yield
+
+
+@cache
+def choose_functions_of_mkl() -> None:
+    """Call each function that torch takes from MKL once, on one number.
+
+    The MKL in PyTorch's wheels chooses the code of a function when it is first called. Of threads that
+    call it at once, one may run code of low accuracy, that one time: a fresh process then found other
+    last digits than the next.
+
+    Source: https://github.com/pytorch/pytorch/issues/188792
+    """
+    number = torch.ones(1)
+    for name in _FROM_MKL:
+        getattr(torch, name)(number)
 
 
 @contextmanager
