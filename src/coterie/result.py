@@ -34,12 +34,14 @@ from coterie.experiment.reading import fit_to_clients
 from coterie.headline import ACCURACY, Headline
 from coterie.notebook import result_html
 from coterie.runs.compose import Composed, HeldData, compose, compose_on
+from coterie.runs.data import read_record
 from coterie.runs.folder.checkpoints import Checkpoint
 from coterie.runs.folder.store import RunFolder, check_folder
 from coterie.runs.progress import OWN_MODELS, Progress, kept_state
 from coterie.runs.resume import with_places
 from coterie.runs.run import execute, make_folder
 from coterie.runs.scores import ClientScores, last_scores
+from coterie.runs.stored import compose_recorded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,7 +109,11 @@ class Result:
         """
         run = RunFolder.open(Path(folder))
         check_folder(run)
-        return cls.of(compose(run.config(trust=trust), run.partition), run)
+        experiment = run.config(trust=trust)
+        record = read_record(run.path)
+        if record is None:
+            return cls.of(compose(experiment, run.partition), run)
+        return cls.of(compose_recorded(experiment, run.partition, record), run)
 
     @classmethod
     def of(cls, composed: Composed, run: RunFolder) -> Result:

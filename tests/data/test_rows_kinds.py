@@ -22,6 +22,7 @@ from coterie.export.folder import export_run
 from coterie.export.joining import read_joining
 from coterie.export.predictions import predict
 from coterie.runs.compose import compose
+from coterie.runs.data import read_record
 from coterie.runs.run import run_config
 from tests.data.test_series import table as series_table
 from tests.data.test_tables import write
@@ -126,11 +127,12 @@ def test_labels_with_letters_elsewhere_are_the_same_labels(tmp_path: Path) -> No
 def test_a_client_that_passed_through_a_fraction_does_not_join_again(tmp_path: Path) -> None:
     run_config(check(config(text(tmp_path, rows_of(["1", "2"])))), tmp_path / "run")
     composed = compose(check(config(str(tmp_path / "t.csv"))))
+    record = read_record(tmp_path / "run")
     new = text(tmp_path, "site,code,age,y\n3.0,A,50,0\n3.0,A,60,1\n3,A,60,1\n", "new.csv")
-    assert read_joining(new, composed).names == ("3",)
+    assert read_joining(new, composed, record).names == ("3",)
     nobody = text(tmp_path, "site,code,age,y\n3,A,50,0\n,A,60,1\n", "new.csv")
     with pytest.raises(DataError, match="rows without a client, got 1"):
-        read_joining(nobody, composed)
+        read_joining(nobody, composed, record)
 
 
 # --- 3: an index is no input ----------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,18 +19,24 @@ from coterie.runs.run import run_config
 
 
 def test_the_card_says_how_inputs_were_scaled() -> None:
-    said = SimpleNamespace(table=None, scaling="pixels are divided by 16.")
-    assert describe_scaling("digits", said) == "pixels are divided by 16."
-    silent = SimpleNamespace(table=None, scaling="")
-    assert describe_scaling("theirs", silent) == "as the source `theirs` does it."
+    experiment = SimpleNamespace(name=lambda kind: "theirs")
+    composed = SimpleNamespace(experiment=experiment)
+
+    def said(scaling: str = "", real: bool = False, record: Any = None) -> str:
+        source: Any = SimpleNamespace(record=record, real=real, composed=composed)
+        population: Any = SimpleNamespace(scaling=scaling)
+        return describe_scaling(source, population)
+
+    assert said("pixels are divided by 16.") == "pixels are divided by 16."
+    assert said() == "as the source `theirs` does it."
+    assert said(real=True) == "as every client's own code does it."
     words = {
-        "standard": "each number has mean 0 and standard deviation 1 over all training rows.",
-        "none": "numbers are as in the table.",
+        2.5: "each number has mean 0 and standard deviation 1 over all training rows.",
+        1.0: "numbers are as in the table.",
     }
-    for scaling, expected in words.items():
-        raw = SimpleNamespace(encode=SimpleNamespace(scaling=scaling))
-        table = SimpleNamespace(table=SimpleNamespace(raw=raw), scaling="")
-        assert describe_scaling("heart_disease", table) == expected
+    for scale, expected in words.items():
+        rules = [{"name": "age", "center": scale - 1, "scale": scale}, {"common": ["a", "b"]}]
+        assert said(record={"rules": rules}) == expected
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +82,4 @@ def test_load_py_and_the_card_name_the_features(patients: Path, tmp_path: Path) 
 def test_a_column_of_lists_has_no_names(run: Path, tmp_path: Path) -> None:
     out = export_run(run, tmp_path / "out").folder
     assert "FEATURES" not in (out / "load.py").read_text()
-    tables = {
-        "data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},
-        "model": {"name": "mclr"},
-        "train": {"rounds": 1, "clients_per_round": 2},
-        "algorithm": {"name": "fedavg"},
-    }
-    assert feature_names(check(tables), SimpleNamespace(table=None, shape=(1, 8, 8))) == ()
+    assert feature_names(None) == ()

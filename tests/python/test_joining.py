@@ -15,7 +15,7 @@ from coterie.cli.main import invoke
 from coterie.experiment import check
 from coterie.export.joining import read_joining
 from coterie.runs.compose import compose
-from coterie.runs.data import read_newcomers
+from coterie.runs.data import read_newcomers, read_record
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.resume import join
 from coterie.runs.run import run_config
@@ -136,7 +136,7 @@ def test_a_kill_right_after_clients_joined_leaves_a_run_that_goes_on(tmp_path: P
     folder = RunFolder(tmp_path / "run")
     composed = compose(folder.config(), folder.partition)
     new = write(tmp_path, table(OLD, 1, seed=1), "new.csv")
-    join(folder, composed, read_joining(new, composed))
+    join(folder, composed, read_joining(new, composed, read_record(folder.path)))
     result = ct.Result.open(folder.path)
     assert result.groups[OLD] == -1
     assert len(result.export(tmp_path / "models").card.figures.groups) == 3

@@ -13,10 +13,12 @@ import tomli_w
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from coterie.data import Population
-from coterie.experiment import Experiment
+from coterie.data.tabular.encoder import Encoder
 from coterie.export.figures import Figures
-from coterie.export.table_files import has_record
+from coterie.export.source import ExportSource
+from coterie.export.table_files import can_predict
 from coterie.runs.compose import Composed
+from coterie.runs.stored import Record
 from coterie.runs.summary import summarise
 from coterie.tasks import Binary, Multilabel, NextToken
 from coterie.terminal import counted
@@ -73,7 +75,7 @@ class Card:
 
 
 def make_card(
-    composed: Composed,
+    source: ExportSource,
     population: Population,
     figures: Figures,
     rows: Sequence[Mapping[str, Any]],
@@ -86,6 +88,7 @@ def make_card(
         needs: why torch cannot write the network.
         difference: between ONNX and torch.
     """
+    composed = source.composed
     config = composed.experiment
     resolved = config.resolved()
     return Card(
@@ -98,10 +101,10 @@ def make_card(
         labels=class_names(composed, population),
         outputs=describe_outputs(composed, population),
         shape=population.shape,
-        scaling=describe_scaling(config.name("source"), population),
-        features=feature_names(config, population),
-        columns=table_columns(population),
-        predicts=has_record(composed),
+        scaling=describe_scaling(source, population),
+        features=feature_names(source.record),
+        columns=table_columns(source.record),
+        predicts=can_predict(source),
         needs=needs,
         difference=difference,
     )
@@ -238,34 +241,37 @@ def _mix_table(card: Card) -> list[list[str]]:
     return table
 
 
-def describe_scaling(source: str, population: Population) -> str:
+def describe_scaling(source: ExportSource, population: Population) -> str:
     """How inputs were scaled, as the end of a sentence."""
-    if population.table is None:
+    rules = [] if source.record is None else source.record["rules"] or []
+    if not rules and source.real:
+        return "as every client's own code does it."
+    if not rules:
         # A source of another package may not say it.
-        return population.scaling or f"as the source `{source}` does it."
-    if population.table.raw.encode.scaling == "none":
+        return (
+            population.scaling
+            or f"as the source `{source.composed.experiment.name('source')}` does it."
+        )
+    numbers = [rule for rule in rules if "scale" in rule]
+    if all((rule["center"], rule["scale"]) == (0, 1) for rule in numbers):
         return "numbers are as in the table."
     return "each number has mean 0 and standard deviation 1 over all training rows."
 
 
-def table_columns(population: Population) -> tuple[str, ...]:
+def table_columns(record: Record | None) -> tuple[str, ...]:
     """The columns of a table that inputs are made of, or none."""
-    if population.table is None:
+    if record is None or record["rules"] is None:
         return ()
-    return tuple(rule.name for rule in population.table.encoder.rules)
+    return tuple(rule["name"] for rule in record["rules"])
 
 
-def feature_names(config: Experiment, population: Population) -> tuple[str, ...]:
+def feature_names(record: Record | None) -> tuple[str, ...]:
     """The names of the values of an input, in order; none where they are not known one by one."""
-    if population.table is not None:
-        return population.table.encoder.features
-    if config.name("source") != "file":
+    if record is None:
         return ()
-    features = config.options("source").get("features", "x")
-    names = tuple(features)
-    if isinstance(features, str):
-        names = (features,)
+    if record["rules"] is not None:
+        return Encoder.read(record["rules"]).features
+    features = record["features"]
+    names = (features,) if isinstance(features, str) else tuple(features)
     # A single column may hold lists, whose values have no names of their own.
-    if population.shape != (len(names),):
-        return ()
-    return names
+    return names if record["shape"] == [len(names)] else ()

@@ -30,7 +30,7 @@ from coterie.export.models import ClientModel, ExportedModels, client_model
 from coterie.export.onnx import require_onnx, write_onnx
 from coterie.export.placing import newcomer_vector
 from coterie.export.source import ExportSource
-from coterie.export.table_files import has_record, write_columns, write_predictor
+from coterie.export.table_files import can_predict, write_columns, write_predictor
 from coterie.files import csv_text
 from coterie.runs.folder.checkpoints import Checkpoint
 from coterie.runs.folder.store import RunFolder
@@ -116,7 +116,7 @@ def export_run(
         _check_free(target)
     if onnx:
         require_onnx()
-    source = ExportSource.open(run, root, older=older, trust=trust)
+    source = ExportSource.open(run, root, older=older, trust=trust, rows=True)
     own = None
     if client is not None:
         own = client_model(source, client)
@@ -189,10 +189,10 @@ def _fill(
     loader = folder / "load.py"
     inputs = first_inputs(population)
     needs = write_network(folder / NETWORK, composed.module, inputs)
-    write_loader(loader, composed, population, models, source.own_part)
-    write_columns(folder, composed)
+    write_loader(loader, source, population, models)
+    write_columns(folder, source.record)
     # It chooses among the shared models, so it would leave out what a client has of its own.
-    predicts = has_record(composed) and own is None and not source.keeps
+    predicts = can_predict(source) and own is None and not source.keeps
     if predicts:
         write_predictor(folder, source)
     # Whoever gets the export cannot compare it with the run, so it is compared now.
@@ -204,12 +204,12 @@ def _fill(
         difference = _write_onnx_models(folder, modules, inputs, name)
     # The run may have gone on after the checkpoint.
     rows = [row for row in source.folder.rows() if row["round"] < source.checkpoint.round]
-    if source.real:
+    if not source.has_rows:
         headline = headline_of(composed.spec.task)
         figures: Figures = reported_figures(list(models.vectors), models.row, rows, headline)
     else:
         figures = evaluate(population, models.row, modules, composed.spec.task)
-    card = make_card(composed, population, figures, rows, needs, difference)
+    card = make_card(source, population, figures, rows, needs, difference)
     own_part = source.own_part
     client = None if own is None else own.name
     card = replace(card, predicts=predicts, own_part=own_part, client=client)
@@ -229,7 +229,7 @@ def _shared_models(source: ExportSource) -> ExportedModels:
     groups = source.checkpoint.groups
     models = ExportedModels.of(groups, composed.algorithm.serve(groups))
     # `predict.py` needs a model for clients that come without labels. With one model it is that.
-    if groups.k > 1 and has_record(composed) and not source.keeps:
+    if groups.k > 1 and can_predict(source) and not source.keeps:
         return models.for_newcomers(newcomer_vector(composed.algorithm.serve, groups))
     return models
 

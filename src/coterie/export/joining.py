@@ -15,9 +15,11 @@ from coterie.data.tabular.new_rows import NEW_CLIENT
 from coterie.errors import DataError
 from coterie.export.table_files import read_rows_for_run
 from coterie.runs.compose import Composed
+from coterie.runs.data import read_record
 from coterie.runs.folder.checkpoints import Checkpoint
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.resume import JoiningClients, join, reopen, with_places
+from coterie.runs.stored import Record
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,7 +54,7 @@ def reopen_with(
         done = 0 if checkpoint is None else checkpoint.round
         what = "new clients need a run with rounds done and rounds left"
         refuse(Problem("--data", what, f"{done} of {total}", "--rounds with more of them"))
-    joining = read_joining(data, composed)
+    joining = read_joining(data, composed, read_record(folder.path))
     clients = composed.population.clients + len(joining.names)
     # Tried first: what refuses new clients refuses them before the folder changes.
     with_places(checkpoint, clients, composed.experiment.name("algorithm"))
@@ -60,17 +62,20 @@ def reopen_with(
     return reopen(folder, values, rounds=rounds, trust=trust)
 
 
-def read_joining(data: str | PathLike[str] | pd.DataFrame, composed: Composed) -> JoiningClients:
+def read_joining(
+    data: str | PathLike[str] | pd.DataFrame, composed: Composed, record: Record | None
+) -> JoiningClients:
     """The clients of a table of new rows.
 
     Args:
         data: a .parquet or .csv file with the columns of the run's own data, or a pandas frame.
         composed: the run.
+        record: of the run's table.
 
     Raises:
         DataError: for rows without a client or a label.
     """
-    new = read_rows_for_run(data, composed)
+    new = read_rows_for_run(data, record, composed.experiment.name("source"))
     names = tuple(dict.fromkeys(new.client.tolist()))
     if NEW_CLIENT in names:
         rows = int((new.client == NEW_CLIENT).sum())

@@ -20,6 +20,7 @@ from coterie.data import Population
 from coterie.errors import ConfigError, first_line
 from coterie.export.card import class_names, feature_names, template
 from coterie.export.models import ExportedModels
+from coterie.export.source import ExportSource
 from coterie.runs.compose import Composed
 
 NETWORK = "network.pt2"
@@ -54,24 +55,24 @@ def write_network(path: Path, module: nn.Module, inputs: Tensor) -> str | None:
 
 def write_loader(
     path: Path,
-    composed: Composed,
+    source: ExportSource,
     population: Population,
     models: ExportedModels,
-    own_part: str = "",
 ) -> None:
     """Write ``load.py``."""
+    composed = source.composed
     outputs = _outputs(composed.module, first_inputs(population, 2))
     first = int(np.flatnonzero(models.row >= 0)[0])
     text = template("load.py.j2").render(
         title=_title(composed, models),
         example=_safe_in_docstring(str(population.names[first])),
         # Of a client's own file it is in the model.
-        own_part=own_part if models.groups else "",
+        own_part=source.own_part if models.groups else "",
         shape=repr(population.shape),
         # Escaped, so that no letter of a name can change how the file reads.
         labels=ascii(class_names(composed, population)),
         inputs=str(population.x.dtype).removeprefix("torch."),
-        features=ascii(feature_names(composed.experiment, population)),
+        features=ascii(feature_names(source.record)),
         groups=models.groups,
         outputs=", ".join(map(str, outputs.shape[1:])),
         outside=models.any_without_group,

@@ -73,14 +73,13 @@ def predict(
         out: the CSV file that is written; ``None``: none is.
     """
     source = ExportSource.open(run, root, trust=trust)
-    composed = source.composed
     if source.real:
         raise ConfigError(
             "run: what real clients keep, and their data, are on their own nodes, got a run of real "
             "clients; expected one of a simulation, or predict.py of `coterie export`"
         )
-    task = task_record(composed)
-    new = read_rows_for_run(data, composed)
+    task = task_record(source)
+    new = read_rows_for_run(data, source.record, source.composed.experiment.name("source"))
     placed = place_clients(source, new, task)
     outputs = _outputs(source, new, placed)
     columns = columns_of(task, outputs)

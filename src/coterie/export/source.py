@@ -1,39 +1,33 @@
 """The run that is exported, or that predicts: its folder, its data and its models.
 
 Of a run of real clients the folder says who they are and what they work on, and none of their
-samples.
+samples. Those of a simulation on a table are read where they are needed.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-import torch
-
-from coterie.core.arrays import FloatArray
 from coterie.core.keep import Keep
-from coterie.core.keys import Key
 from coterie.core.vectors import Layout
-from coterie.data import Partition, Population
+from coterie.data import Population
 from coterie.data.shifts import FederationSnapshot
-from coterie.data.tabular.encoder import MISSING, CategoryRule, Encoder, Rule
-from coterie.data.tabular.inputs import TableInputs
-from coterie.data.tabular.raw import Column, Encode, Origin, RawTable
-from coterie.errors import CheckpointError, ConfigError
+from coterie.errors import CheckpointError, ConfigError, DataError
 from coterie.experiment import Experiment
 from coterie.methods.algorithm import method_of
-from coterie.runs.compose import Composed, HeldData, compose, compose_on
+from coterie.runs.compose import Composed, compose
+from coterie.runs.data import read_record
 from coterie.runs.folder.checkpoints import Checkpoint
-from coterie.runs.folder.digests import COLUMNS, NODES
+from coterie.runs.folder.digests import NODES
 from coterie.runs.folder.store import RunFolder, check_folder
 from coterie.runs.progress import KEPT
 from coterie.runs.resume import with_places
-
-TRIED_INPUTS = 32
-MISSING_SHARE = 0.1  # of the values of a random table
+from coterie.runs.stored import compose_recorded, compose_stand_in
+from coterie.terminal import warn
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +36,16 @@ class ExportSource:
 
     Args:
         real: whether its clients were real ones, whose samples stay with them.
+        record: of its table, see `coterie.runs.stored`; ``None`` where its data are none.
+        has_rows: whether the clients' samples are at hand, and no stand-in for them.
     """
 
     folder: RunFolder
     composed: Composed
     checkpoint: Checkpoint
     real: bool
+    record: Mapping[str, Any] | None = None
+    has_rows: bool = True
 
     @classmethod
     def open(
@@ -57,12 +55,15 @@ class ExportSource:
         *,
         older: bool = False,
         trust: bool = False,
+        rows: bool = False,
     ) -> ExportSource:
         """Read a run.
 
         Args:
             older: whether an older checkpoint is taken where the newest is damaged.
             trust: whether code that its configuration names is run.
+            rows: whether the samples of a table are read though models do without them. Where they
+                have changed or are gone, a warning says so.
         """
         folder = RunFolder.open(run)
         check_folder(folder)
@@ -76,16 +77,37 @@ class ExportSource:
             expected = "a whole one, or --older-checkpoint to export that one"
             raise CheckpointError(f"{folder.path}: {what}; expected {expected}")
         config = folder.config({"data.root": root}, trust=trust)
+        record = read_record(folder.path)
         nodes = folder.file(NODES)
         if nodes is not None:
             file = folder.path / NODES
             composed, checkpoint = prepare_real_run(config, file, checkpoint)
-            return cls(folder, composed, checkpoint, real=True)
-        composed = compose(config, folder.partition)
-        # Of clients that joined after it was saved it has no places yet.
-        clients = composed.population.clients
-        checkpoint = with_places(checkpoint, clients, config.name("algorithm"))
-        return cls(folder, composed, checkpoint, real=False)
+            return cls(folder, composed, checkpoint, real=True, record=record, has_rows=False)
+
+        def made(composed: Composed, has_rows: bool) -> ExportSource:
+            # Of clients that joined after it was saved it has no places yet.
+            clients = composed.population.clients
+            grown = with_places(checkpoint, clients, config.name("algorithm"))
+            return cls(folder, composed, grown, False, record, has_rows)
+
+        alone = None
+        if record is not None:
+            alone = made(compose_recorded(config, folder.partition, record), has_rows=False)
+            if not rows and not alone.needs_rows:
+                return alone
+        try:
+            return made(compose(config, folder.partition), has_rows=True)
+        except DataError as error:
+            if alone is None or alone.needs_rows:
+                raise
+            warn(f"{error}; figures are those that clients reported in the run")
+            return alone
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether predictions follow from samples of the run, and not from its models alone."""
+        held_out = self.composed.experiment.train.hold_out is not None
+        return held_out or self.keeps or bool(self.checkpoint.snapshot)
 
     @property
     def keeps(self) -> bool:
@@ -144,15 +166,12 @@ def prepare_real_run(
     groups = checkpoint.groups
     try:
         nodes = _read_nodes(file, len(groups.member))
-        encoder = _read_encoder(file.parent / COLUMNS)
     except (OSError, ValueError, LookupError, TypeError):
         got = "no clients, shape and classes that fit the run"
         what = f"damaged, got {got}"
         raise CheckpointError(f"{file}: {what}; expected all three") from None
-    population, partition = _stand_in(nodes, config.seed)
-    if encoder is not None:
-        population = _with_table(population, encoder, config)
-    composed = compose_on(config, HeldData(population, partition, nodes.labels))
+    shapes = (nodes.shape, nodes.labels, nodes.target_shape)
+    composed = compose_stand_in(config, nodes.names, *shapes)
     d = Layout.of(composed.module).d
     expected = groups.models.shape[1]
     # The network is made from names and numbers; its size is what the models can vouch for.
@@ -164,70 +183,6 @@ def prepare_real_run(
     known_groups = replace(groups, member=groups.member[:clients])
     extra = {**checkpoint.extra, "since": checkpoint.since[:clients]}
     return composed, replace(checkpoint, groups=known_groups, extra=extra)
-
-
-def _stand_in(nodes: Nodes, seed: int) -> tuple[Population, Partition]:
-    """Clients with these names that all hold the same random inputs, and no test samples."""
-    clients = len(nodes.names)
-    train = (np.arange(TRIED_INPUTS),) * clients
-    test = (np.empty(0, np.int64),) * clients
-    generator = Key(seed).of("export").torch()
-    inputs = torch.randn(TRIED_INPUTS, *nodes.shape, generator=generator)
-    # Nothing is scored with these: the card has what the clients reported.
-    targets = torch.zeros(TRIED_INPUTS, *nodes.target_shape)
-    if nodes.labels:
-        targets = targets.long()
-    scaling = "as every client's own code does it."
-    population = Population(
-        inputs, targets, train, test, len(nodes.labels), nodes.names, scaling=scaling
-    )
-    return population, Partition(train, test, nodes.names)
-
-
-def _with_table(population: Population, encoder: Encoder, config: Experiment) -> Population:
-    """The same clients with random rows of a table in the place of their inputs."""
-    options = config.options("source")
-    rng = Key(config.seed).of("export").of("table").generator()
-    columns = tuple(_column(rule) for rule in encoder.rules)
-    values = np.stack([_values(rule, rng) for rule in encoder.rules], axis=1)
-    origin = Origin(options.get("label") or "label", options.get("client") or "client")
-    raw = RawTable(columns, values, options.get("encode") or Encode(), origin)
-    table = TableInputs(
-        encoder, raw, np.arange(TRIED_INPUTS), np.zeros(population.clients, np.int64)
-    )
-    return replace(population, x=torch.from_numpy(encoder.encode(raw)), table=table)
-
-
-def _column(rule: Rule) -> Column:
-    """The column that a rule is of; a missing value is no category of its file."""
-    if isinstance(rule, CategoryRule):
-        known = sorted({*rule.common, *rule.rare} - {MISSING})
-        return Column(rule.name, "category", tuple(known))
-    return Column(rule.name, rule.kind)
-
-
-def _values(rule: Rule, rng: np.random.Generator) -> FloatArray:
-    """Random values of a column, some of which are missing, float64 ``[TRIED_INPUTS]``."""
-    if isinstance(rule, CategoryRule):
-        made = rng.integers(len(_column(rule).categories), size=TRIED_INPUTS).astype(np.float64)
-    elif rule.kind == "boolean":
-        made = rng.integers(2, size=TRIED_INPUTS).astype(np.float64)
-    else:
-        # Without scaling a rule does not know how far values spread.
-        made = rule.fill + rule.scale * rng.standard_normal(TRIED_INPUTS)
-    made[rng.random(TRIED_INPUTS) < MISSING_SHARE] = np.nan
-    return made
-
-
-def _read_encoder(file: Path) -> Encoder | None:
-    """What clients were told of their columns; ``None`` where their data are no tables.
-
-    Raises:
-        OSError, ValueError, LookupError, TypeError: if the file is damaged.
-    """
-    if not file.exists():
-        return None
-    return Encoder.read(json.loads(file.read_bytes()))
 
 
 def _read_nodes(file: Path, most: int) -> Nodes:

@@ -29,7 +29,8 @@ from coterie.export.calibration import calibration_of
 from coterie.export.source import ExportSource
 from coterie.files import FORMULA
 from coterie.rules.newcomers import ONE_MODEL, WITHOUT_LABELS
-from coterie.runs.compose import Composed
+from coterie.runs.folder.digests import COLUMNS
+from coterie.runs.stored import Record, record_bytes
 from coterie.tasks import Binary, Classification, Multilabel, Regression
 from coterie.terminal import warn
 
@@ -38,64 +39,38 @@ if TYPE_CHECKING:
 
 READER = "rows.py"
 INPUTS = "inputs.py"
-COLUMNS = "columns.json"
 OUTPUTS = "outputs.py"
 RECORD = "predict.json"
 PROGRAM = "predict.py"
 
 
-def rows_record(composed: Composed) -> dict[str, Any] | None:
-    """What `coterie.data.tabular.new_rows` must know of a run; ``None`` where its data are no table."""
-    table = composed.population.table
-    config = composed.experiment
-    if table is None and config.name("source") != "file":
-        return None
-    record: dict[str, Any] = {"rules": None, "features": None, "window": None, "step": 0.0}
-    kinds: dict[str, str] = {}
-    if table is None:
-        options = config.options("source")
-        label = options["label"]
-        record |= {"client": options["client"], "features": options["features"]}
-        record["labels"] = [label] if isinstance(label, str) else list(label)
-        record["shape"] = list(composed.population.shape)
-    else:
-        origin = table.raw.origin
-        rules = table.encoder.record()
-        kinds = {rule["name"]: rule.get("kind", reading.CATEGORY) for rule in rules}
-        record |= {"rules": rules, "client": origin.client, "labels": list(origin.labels)}
-        if origin.window is not None:
-            record |= {"window": origin.window.model_dump(), "step": origin.step}
-            kinds[origin.window.time] = origin.moments
-    task = composed.spec.task
-    record["classes"] = list(composed.label_names) if task.class_labels else None
-    kind = reading.CATEGORY if task.class_labels else reading.NUMBER
-    roles = {**dict.fromkeys(record["labels"], kind), record["client"]: reading.IDENTIFIER}
-    record["kinds"] = {**roles, **kinds}
-    return record
-
-
-def read_rows_for_run(data: str | PathLike[str] | pd.DataFrame, composed: Composed) -> NewRows:
+def read_rows_for_run(
+    data: str | PathLike[str] | pd.DataFrame, record: Record | None, source: str
+) -> NewRows:
     """Read a table with the columns of the run's own data, as tensors.
 
     Labels, clients and columns of inputs may be missing.
+
+    Args:
+        record: of the run's folder.
+        source: the name of the run's own data.
     """
-    record = rows_record(composed)
     if isinstance(data, str | PathLike):
         path = Path(data)
         if not path.is_file():
             raise DataError(f"--data: no such file, got {path}; expected a .parquet or .csv file")
-        if record is None or path.suffix.lower() not in reading.SUFFIXES:
-            raise DataError(
-                "data.source: predictions are for tables, got "
-                f"{composed.experiment.name('source')!r} and {path.name}; expected a run on source "
-                "'file' or another table, and a .parquet or .csv file"
-            )
-    assert record is not None
+        if path.suffix.lower() not in reading.SUFFIXES:
+            raise DataError(f"--data: unknown format, got {path.name}; expected .parquet or .csv")
+    if record is None:
+        raise DataError(
+            f"data.source: predictions are for tables, got a run on {source!r}; expected one on "
+            "'file' or another table"
+        )
     new = new_rows.read_new_rows(data, record, _images)
     for line in new.lines:
         warn(line)
     target = torch.from_numpy(new.target)
-    if not composed.spec.task.class_labels:
+    if record["classes"] is None:
         target = target.float()
     return replace(new, x=torch.from_numpy(new.x), target=target)
 
@@ -109,12 +84,11 @@ def _images(rows: reading.Rows, name: str) -> Any:
     return cached_images(path, name, len(blobs), lambda: decode(blobs, f"{path}: column {name}"))
 
 
-def task_record(composed: Composed) -> dict[str, Any]:
+def task_record(source: ExportSource) -> dict[str, Any]:
     """The task of a run as `coterie.export.table_outputs` has it."""
-    found = rows_record(composed)
-    labels = [] if found is None else found["labels"]
-    task = composed.spec.task
-    names = list(composed.label_names)
+    labels = [] if source.record is None else source.record["labels"]
+    task = source.composed.spec.task
+    names = list(source.composed.label_names)
     if isinstance(task, Binary | Classification):
         return {"kind": task.name, "labels": names}
     if isinstance(task, Regression):
@@ -128,10 +102,10 @@ def task_record(composed: Composed) -> dict[str, Any]:
     )
 
 
-def has_record(composed: Composed) -> bool:
+def can_predict(source: ExportSource) -> bool:
     """Whether rows of a table can be predicted by the run's models."""
     known = Binary | Classification | Regression | Multilabel
-    return isinstance(composed.spec.task, known) and rows_record(composed) is not None
+    return isinstance(source.composed.spec.task, known) and source.record is not None
 
 
 def _targets(labels: list[str], count: int) -> list[str]:
@@ -152,14 +126,14 @@ def write_readers(folder: Path) -> None:
     (folder / INPUTS).write_text(inputs, encoding="utf-8")
 
 
-def write_columns(folder: Path, composed: Composed) -> None:
+def write_columns(folder: Path, record: Record | None) -> None:
     """Write what reads rows, and the columns of the run; nothing for a run on other data."""
-    record = rows_record(composed)
     if record is None:
         return
     write_readers(folder)
-    text = json.dumps(record, indent=1)
-    (folder / COLUMNS).write_text(text + "\n", encoding="utf-8")
+    # What only the run's own folder needs stays there.
+    public = {name: value for name, value in record.items() if name != "training"}
+    (folder / COLUMNS).write_bytes(record_bytes(public))
 
 
 def write_predictor(folder: Path, source: ExportSource) -> None:
@@ -174,9 +148,8 @@ def write_predictor(folder: Path, source: ExportSource) -> None:
 
 def _record(source: ExportSource) -> dict[str, Any]:
     """What `predict.py` must know."""
-    composed = source.composed
     # The same record that `coterie predict` computes with.
-    task = task_record(composed)
+    task = task_record(source)
     rules: dict[str, Any] = {}
     calibration = ""
     two_classes = task["kind"] == "binary" or len(task.get("labels", ())) == 2

@@ -3,8 +3,11 @@ run."""
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,11 +29,13 @@ from coterie.data import (
 )
 from coterie.data.npz import read_npz
 from coterie.data.samples import Targets
-from coterie.errors import DataError
+from coterie.data.tabular.encoder import Encoder
+from coterie.errors import CheckpointError, DataError
 from coterie.experiment import Experiment, check
 from coterie.experiment.objects import make_choice
 from coterie.experiment.reading import fit_to_clients
-from coterie.runs.folder.digests import NEWCOMERS
+from coterie.files import MALFORMED
+from coterie.runs.folder.digests import COLUMNS, NEWCOMERS
 
 
 def load_data(
@@ -39,13 +44,15 @@ def load_data(
     """The samples, who holds them (read from ``saved`` where that is there), and both as a
     population.
     """
-    samples = read_samples(config)
     key = Key(config.seed).of("data")
     if saved is not None and saved.exists():
+        record = read_record(saved.parent)
+        samples = read_samples(config, record)
         # A resumed run has the saved one, whatever a later version of a partition would draw.
         partition = load_partition(saved)
-        population = _with_joined(samples, partition, saved.parent, key)
+        population = _with_joined(samples, partition, saved.parent, key, record)
     else:
+        samples = read_samples(config)
         partition = split_samples(config, samples)
         population = populate(samples, partition, key)
     # For its errors alone: too few clients are better named before a network is built.
@@ -53,19 +60,57 @@ def load_data(
     return samples, partition, population
 
 
-def _with_joined(samples: Samples, partition: Partition, folder: Path, key: Key) -> Population:
+def _with_joined(
+    samples: Samples,
+    partition: Partition,
+    folder: Path,
+    key: Key,
+    record: Mapping[str, Any] | None,
+) -> Population:
     """The population of a run folder, with the clients that joined the run."""
     joined = read_newcomers(folder)
     # After a kill their samples may be there, and no client that holds them.
-    if joined is None or partition.clients <= joined.first_client:
-        return populate(samples, partition, key)
-    # Without them first: inputs of a table are made by what the first clients reported.
-    before = populate(samples, clients_before(partition, joined.first_client), key)
-    return with_joined_clients(before, joined, partition)
+    if joined is not None and partition.clients <= joined.first_client:
+        joined = None
+    first = partition if joined is None else clients_before(partition, joined.first_client)
+    # Without those that joined: inputs of a table are made by what the first clients reported.
+    before = populate(samples, first, key)
+    if record is not None and rows_digest(before) != record["training"]["digest"]:
+        raise DataError(
+            "data.path: the training files say something else than when the run began, got other "
+            "rows; expected those that it began with"
+        )
+    return before if joined is None else with_joined_clients(before, joined, partition)
 
 
-def read_samples(config: Experiment) -> Samples:
-    """The samples of a configuration."""
+def rows_digest(population: Population) -> str:
+    """SHA-256 of the rows of a table as they were read, and of the labels."""
+    total = hashlib.sha256()
+    if population.table is not None:
+        raw = population.table.raw
+        columns = [[one.name, one.kind, *one.categories] for one in raw.columns]
+        total.update(json.dumps(columns).encode())
+        # Not the inputs: means and deviations differ in their last digits between processors.
+        total.update(np.ascontiguousarray(raw.values).data)
+    total.update(np.ascontiguousarray(population.y.numpy()).data)
+    return total.hexdigest()
+
+
+def read_record(folder: Path) -> dict[str, Any] | None:
+    """What the folder of a run says of its table, see `coterie.runs.stored`; ``None`` for none."""
+    path = folder / COLUMNS
+    if not path.is_file():
+        return None
+    try:
+        record: dict[str, Any] = json.loads(path.read_bytes())
+        Encoder.read(record["rules"] or ())
+    except (*MALFORMED, RecursionError):
+        raise CheckpointError(f"{path}: damaged: it has no columns") from None
+    return record
+
+
+def read_samples(config: Experiment, record: Mapping[str, Any] | None = None) -> Samples:
+    """The samples of a configuration; those of a run that began by the kinds of its record."""
     root = None
     if isinstance(config.data, DataTable) and config.data.root:
         root = Path(config.data.root)
@@ -75,6 +120,12 @@ def read_samples(config: Experiment) -> Samples:
     if task is not None:
         targets = "classes" if task.class_labels else "numbers"
     source = {"source": config.name("source"), **config.options("source")}
+    if record is not None and "columns" in source:
+        roles = (*record["labels"], record["client"])
+        kinds = {
+            name: kind for name, kind in record["training"]["kinds"].items() if name not in roles
+        }
+        source["columns"] = {**kinds, **(source["columns"] or {})}
     return load_samples(source, root=root, targets=targets)
 
 

@@ -27,12 +27,13 @@ from coterie.runs.columns import record_description
 from coterie.runs.compose import Composed, compose
 from coterie.runs.finish import write_client_scores, write_results
 from coterie.runs.folder.checkpoints import Checkpoint
-from coterie.runs.folder.digests import AVAILABILITY, PARTITION
+from coterie.runs.folder.digests import AVAILABILITY, COLUMNS, PARTITION
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.guards import DivergenceWatch
 from coterie.runs.loop import RoundResult, StartingPoint, simulate
 from coterie.runs.progress import Progress, kept_arrays, make_progress, restore_kept
 from coterie.runs.spec import RunSpec
+from coterie.runs.stored import record_bytes, rows_record
 from coterie.runs.tracking import check_installed, tracked
 
 OnRound = Callable[[RoundResult], None]
@@ -201,6 +202,9 @@ def make_folder(
     files = {PARTITION: partition_bytes(composed.partition), **files}
     if composed.spans_text is not None:
         files[AVAILABILITY] = composed.spans_text.encode()
+    record = rows_record(composed)
+    if record is not None:
+        files[COLUMNS] = record_bytes(record)
     if out is None:
         folder = RunFolder.create_next("runs", composed.stem, resolved, files)
     else:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import numpy as np
@@ -88,6 +89,7 @@ class Origin:
         window: that of a series.
         moments: the kind of the column of its times.
         step: between two rows of a series, in its unit, of times in days.
+        kinds: of all columns, also those that are not used.
     """
 
     label: str | list[str] = "y"
@@ -95,6 +97,7 @@ class Origin:
     window: Window | None = None
     moments: str = "number"
     step: float = 0.0
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def labels(self) -> list[str]:

@@ -77,7 +77,8 @@ def table_samples(
         if kinds[name] in (IDENTIFIER, TEXT):
             warn(f"column {name}: {why_no_input(rows, name, kinds[name])}; left out")
     table = read_columns(rows, {name: kinds[name] for name in names}, encode)
-    table = replace(table, origin=Origin(roles.label, roles.client, window))
+    said = {name: kind for name, kind in kinds.items() if kind != ARRAY}
+    table = replace(table, origin=Origin(roles.label, roles.client, window, kinds=said))
     if window is not None:
         return series_samples(rows, kinds, roles, table, window, targets)
     y, classes = read_targets(rows, roles.label, targets)

@@ -29,19 +29,19 @@ from coterie.core.vectors import Layout, frozen_digest
 from coterie.core.work import Train
 from coterie.data.partitions import partition_bytes
 from coterie.data.tabular.encoder import Encoder
-from coterie.data.tabular.raw import Column, Encode
+from coterie.data.tabular.raw import Column, Encode, Origin
 from coterie.data.tabular.reports import MOMENTS, add_reports, report_bytes, report_width
 from coterie.engines.flower import ExchangeObserver, FlowerEngine, Terms
-from coterie.errors import CheckpointError
-from coterie.files import MALFORMED
 from coterie.flower.federation_spec import FederationSpec
 from coterie.flower.server.attendance import Attendance, NodesFile, names_only
 from coterie.flower.server.configured import ServerInput
 from coterie.flower.server.live import WriteEvent
 from coterie.flower.server.unlabelled import fate_without_labels
 from coterie.flower.settings import DeploymentSettings, check_encoding
+from coterie.runs.data import read_record
 from coterie.runs.folder.digests import COLUMNS, PARTITION
 from coterie.runs.folder.store import RunFolder
+from coterie.runs.stored import make_record, record_bytes
 
 COLUMNS_ARE_PLAIN = "privacy: covers updates, and not what clients report of their columns, which is sent without noise"
 
@@ -138,13 +138,8 @@ def description_text(encoder: Encoder) -> str:
 
 def read_description(folder: RunFolder) -> Encoder | None:
     """What the run's clients received about their columns; ``None`` before that."""
-    data = folder.file(COLUMNS)
-    if data is None:
-        return None
-    try:
-        return Encoder.read(json.loads(data))
-    except (*MALFORMED, RecursionError):
-        raise CheckpointError(f"{folder.path / COLUMNS}: damaged: it has no columns") from None
+    record = read_record(folder.path) if folder.file(COLUMNS) is not None else None
+    return None if record is None else Encoder.read(record["rules"])
 
 
 # --- the engine, and what is trained --------------------------------------------------------------
@@ -216,7 +211,9 @@ def describe_tables(
         attendance.gather(0)
         description = describe_columns(engine, server.settings, encode, server.config.seed)
         encoder = description.encoder
-        folder.write({COLUMNS: description_text(encoder).encode()})
+        classes = server.settings.classes or None
+        record = make_record(encoder.record(), Origin("label"), classes, (len(encoder.features),))
+        folder.write({COLUMNS: record_bytes(record)})
         for line in encoder.notes:
             write_event("say", line)
         if server.config.privacy is not None:

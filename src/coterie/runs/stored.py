@@ -1,0 +1,116 @@
+"""What the folder of a run says of its table, ``columns.json``, and the run without its rows.
+
+The kinds of columns and what becomes of them are decided once, from the training files. Later
+commands read the record, and new rows by it; the training files may have changed or be gone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from coterie.core.keys import Key
+from coterie.data import Partition, Population, load_partition
+from coterie.data import rows as reading
+from coterie.data.tabular.raw import Origin
+from coterie.experiment import Experiment
+from coterie.runs.compose import Composed, HeldData, compose_on
+from coterie.runs.data import rows_digest
+
+Record = Mapping[str, Any]
+TRIED_INPUTS = 32
+
+
+def rows_record(composed: Composed) -> dict[str, Any] | None:
+    """What a run knows of its table; ``None`` where its data are none.
+
+    `coterie.data.tabular.new_rows` reads new rows by it. ``training`` is for the folder alone: the
+    kinds of all columns of the training files, and a digest of what was read of them.
+    """
+    data = composed.data
+    table = data.population.table
+    origin = None if data.population.origin is None else data.population.origin.table
+    options = origin or composed.experiment.options("source")
+    if table is None and "label" not in options:
+        return None
+    classes = data.label_names if composed.spec.task.class_labels else None
+    shape = data.population.shape
+    found: dict[str, Any]
+    if table is None:
+        roles = Origin(options["label"], options["client"])
+        found = make_record(None, roles, classes, shape) | {"features": options["features"]}
+    else:
+        found = make_record(table.encoder.record(), table.raw.origin, classes, shape)
+    found["target_shape"] = list(data.population.y.shape[1:])
+    kinds = {} if table is None else dict(table.raw.origin.kinds)
+    found["training"] = {"kinds": kinds, "digest": rows_digest(data.population)}
+    return found
+
+
+def make_record(
+    rules: Sequence[Mapping[str, Any]] | None,
+    roles: Origin,
+    classes: Sequence[str] | None,
+    shape: Sequence[int],
+) -> dict[str, Any]:
+    """A record for tables whose columns become inputs by some rules, or are inputs as they are.
+
+    Args:
+        rules: as of `coterie.data.tabular.encoder.Encoder`.
+        classes: their names; ``None``: targets are numbers.
+    """
+    kinds = dict.fromkeys(roles.labels, reading.NUMBER if classes is None else reading.CATEGORY)
+    kinds[roles.client] = reading.IDENTIFIER
+    kinds |= {rule["name"]: rule.get("kind", reading.CATEGORY) for rule in rules or ()}
+    if roles.window is not None:
+        kinds[roles.window.time] = roles.moments
+    return {
+        "client": roles.client,
+        "labels": roles.labels,
+        "classes": None if classes is None else list(classes),
+        "features": None,
+        "rules": rules,
+        "window": None if roles.window is None else roles.window.model_dump(),
+        "step": roles.step,
+        "kinds": kinds,
+        "shape": list(shape),
+    }
+
+
+def record_bytes(record: Record) -> bytes:
+    """A record as the bytes of ``columns.json``."""
+    return (json.dumps(record, indent=1) + "\n").encode()
+
+
+def compose_recorded(experiment: Experiment, partition: Path, record: Record) -> Composed:
+    """A run of a table put together without reading its rows, for who needs its models alone."""
+    parts = load_partition(partition)
+    names = parts.names or tuple(map(str, range(parts.clients)))
+    classes = tuple(record["classes"] or ())
+    return compose_stand_in(experiment, names, record["shape"], classes, record["target_shape"])
+
+
+def compose_stand_in(
+    experiment: Experiment,
+    names: tuple[str, ...],
+    shape: Sequence[int],
+    classes: tuple[str, ...],
+    target_shape: Sequence[int],
+) -> Composed:
+    """A run put together for clients that all hold the same random inputs, and no test samples."""
+    train = (np.arange(TRIED_INPUTS),) * len(names)
+    test = (np.empty(0, np.int64),) * len(names)
+    generator = Key(experiment.seed).of("export").torch()
+    inputs = torch.randn(TRIED_INPUTS, *shape, generator=generator)
+    # Nothing is scored with these.
+    targets = torch.zeros(TRIED_INPUTS, *target_shape)
+    if classes:
+        targets = targets.long()
+    population = Population(inputs, targets, train, test, len(classes), names)
+    held = HeldData(population, Partition(train, test, names), classes)
+    return compose_on(experiment, held)
