@@ -23,6 +23,8 @@ from coterie.errors import CheckpointError, ConfigError
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, csv.Error)
 POPULATION = "population.npz"  # in the folder of a run, the data of a run from Python
 
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # the byte order marks
+
 # A spreadsheet takes a cell that begins with one of the first for a formula. The last marks a cell
 # that was changed, so that no two texts are written alike.
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
@@ -169,6 +171,15 @@ def _is_tensor(value: object) -> bool:
 
 
 # --- tables -----------------------------------------------------------------------------------------
+
+
+def encoding_of(file: Path) -> str:
+    """How a table that a user gives is written: UTF-16 where its first bytes say so, as some spreadsheet
+    programs write it, and otherwise UTF-8, without its byte order mark."""
+    with file.open("rb") as opened:
+        if opened.read(2) in UTF_16:
+            return "utf-16"
+    return "utf-8-sig"
 
 
 def csv_text(header: Sequence[object], rows: Iterable[Sequence[object]], end: str = "\r\n") -> str:

@@ -10,13 +10,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import IO, Any, TextIO
+from io import TextIOWrapper
+from typing import IO, Any, TextIO, TypeVar
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from coterie.headline import ACCURACY, Headline
+
+Output = TypeVar("Output", bound=IO[str])
 
 PLAIN_WIDTH = 110  # characters of a line, where there is no terminal
 MOST_LAYERS = 8  # that are named
@@ -26,7 +29,7 @@ PARTS = ("training", "grouping", "aggregation", "evaluation")
 
 def console(file: TextIO | None = None) -> Console:
     """The terminal, or plain text of a fixed width where there is none."""
-    out = file or sys.stdout
+    out = with_escapes(file or sys.stdout)
     width = None
     if not out.isatty():
         width = PLAIN_WIDTH
@@ -40,7 +43,17 @@ def say(line: str, file: IO[str] | None = None) -> None:
     The run goes on if its output is no longer read, as after ``| head`` has ended.
     """
     with suppress(BrokenPipeError):
-        print(line, file=file, flush=True)
+        print(line, file=with_escapes(file or sys.stdout), flush=True)
+
+
+def with_escapes(stream: Output) -> Output:
+    """A stream that writes letters which its encoding lacks as their escapes.
+
+    A terminal that knows no umlaut would otherwise end a run by the name of a client.
+    """
+    if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+        stream.reconfigure(errors="backslashreplace")
+    return stream
 
 
 def warn(line: str) -> None:

@@ -27,6 +27,7 @@ from coterie.cli import (
 )
 from coterie.cli.errors import INTERRUPT, discard_output, failure_code, usage_code
 from coterie.cli.help import command_group
+from coterie.terminal import with_escapes
 
 EXIT_CODES = (
     "Exit codes: 0 ok, 2 usage or configuration, 3 data, 4 run folder, 5 quorum, "
@@ -128,6 +129,7 @@ def main() -> None:
     # Python searches for garbage after so many new objects; by default it is 700. Imports make two
     # million, which stay, and searches would be a quarter of the time of a small run.
     gc.set_threshold(50_000)
+    with_escapes(sys.stdout)
     code = invoke(sys.argv[1:])
     # The last search, at Python's end, would look through all that was imported.
     gc.freeze()

@@ -70,7 +70,8 @@ def read(path: Path | str) -> dict[str, Any]:
     try:
         with Path(path).open("rb") as file:
             data = file.read(4 * MOST_CHARACTERS + 1)
-        return parse_toml(data.decode("utf-8"))
+        # Notepad writes a byte order mark.
+        return parse_toml(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         what = f"not UTF-8 at byte {error.start}, got {error.object[error.start]:#x}"
     except OSError as error:

@@ -17,6 +17,7 @@ from coterie.config.schema import PYTHON_ONLY
 from coterie.core.arrays import BoolArray
 from coterie.core.keys import Key
 from coterie.errors import DataError
+from coterie.files import encoding_of
 
 Pattern = Literal["day_night", "random", "file"]
 Reachable = Annotated[float, Field(gt=0, le=1)]
@@ -125,8 +126,8 @@ def read_spans_text(file: Path) -> str:
         DataError: if it cannot be read.
     """
     try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return file.read_text(encoding=encoding_of(file))
+    except (OSError, UnicodeError) as error:
         what = f"cannot be read, got {type(error).__name__}"
         raise DataError(f"{file}: {what}; expected a CSV file of {', '.join(COLUMNS)}") from None
 

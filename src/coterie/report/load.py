@@ -257,7 +257,7 @@ def _runs_of_sweep(sweep: Path) -> list[Path]:
         if not file.parent.name.startswith(".")
     ]
     try:
-        with (sweep / "runs.csv").open(newline="", encoding="utf-8") as file:
+        with (sweep / "runs.csv").open(newline="", encoding="utf-8-sig") as file:
             listed = [row.get("run") for row in csv.DictReader(file)]
     except (OSError, ValueError, csv.Error):
         return runs

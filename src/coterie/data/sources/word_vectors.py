@@ -132,7 +132,7 @@ def read_glove(
     words = []
     vectors = []
     try:
-        with path.open(encoding="utf-8", errors="replace", newline="\n") as lines:
+        with path.open(encoding="utf-8-sig", errors="replace", newline="\n") as lines:
             for at, line in enumerate(lines, 1):
                 fields = line.rstrip().split(" ")
                 if at == 1 and len(fields) == 2:
