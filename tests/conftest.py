@@ -22,7 +22,7 @@ from coterie.core.keys import Key
 from coterie.data.population import Population
 from coterie.data.samples import Samples
 from coterie.errors import ConfigError
-from tests.quick import has_quick, is_quick
+from tests.quick import has_quick, is_quick, unknown
 
 Record = TypeVar("Record")
 Made = TypeVar("Made")
@@ -58,6 +58,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--quick"):
+        names = unknown(items)
+        if names:
+            raise pytest.UsageError(f"tests/quick.py names no test: {', '.join(names)}")
         config.hook.pytest_deselected(items=[item for item in items if not is_quick(item)])
         items[:] = filter(is_quick, items)
 

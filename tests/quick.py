@@ -28,7 +28,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "report/test_page.py": ALL,
     "export/test_folder.py": ("test_an_export_predicts_the_same_without_coterie",),
     "sweep/test_run_once.py": ALL,
-    "deploy/test_federation_spec.py": ALL,
+    "flower/test_federation_spec.py": ALL,
     # Engines: the pool and serial are in the contract.
     "engines/test_vmap.py": ("dense", "dropout"),
     "engines/test_ray.py": ("test_an_actor_trains_as_serial_does_and_keeps_what_it_was_sent",),
@@ -46,24 +46,40 @@ QUICK: dict[str, tuple[str, ...]] = {
 }
 
 
+HERE = Path(__file__).parent
+
+
 def is_quick(item: pytest.Item) -> bool:
     """Whether a collected test is one of them."""
-    path = item.path.relative_to(Path(__file__).parent)
+    path = item.path.relative_to(HERE)
     for place in (path, *path.parents):
         words = QUICK.get(place.as_posix())
         if words is not None:
-            function, _, values = item.name.removesuffix("]").partition("[")
-            # A method may stand beside a number of workers or of groups.
-            value = re.sub(r"^\d+-|-\d+$", "", values)
-            return words == ALL or function in words or value in words
+            return words == ALL or bool(_names(item) & set(words))
     return False
+
+
+def _names(item: pytest.Item) -> set[str]:
+    """The function of a test, and the value of its parameter."""
+    function, _, values = item.name.removesuffix("]").partition("[")
+    # A method may stand beside a number of workers or of groups.
+    return {function, re.sub(r"^\d+-|-\d+$", "", values)}
+
+
+def unknown(items: list[pytest.Item]) -> list[str]:
+    """What is named here and is no test: files, and names in the files that were collected."""
+    found = [name for name in QUICK if not (HERE / name).exists()]
+    for name, words in QUICK.items():
+        collected = [_names(item) for item in items if item.path == HERE / name]
+        if collected:
+            found += [f"{name}: {word}" for word in words if word not in set.union(*collected)]
+    return found
 
 
 def has_quick(path: Path) -> bool:
     """Whether a file or a folder has any of them, so that the others are not even imported."""
-    here = Path(__file__).parent
-    if not path.is_relative_to(here):
+    if not path.is_relative_to(HERE):
         return False
-    place = path.relative_to(here)
+    place = path.relative_to(HERE)
     parents = {one.as_posix() for one in (place, *place.parents)}
     return bool(parents & QUICK.keys()) or any(Path(one).is_relative_to(place) for one in QUICK)
