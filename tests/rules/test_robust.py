@@ -46,7 +46,7 @@ def test_each_group_has_the_average_of_its_own_replies() -> None:
     round = Round(0, KEY, updates.ids, None)  # type: ignore[arg-type]
     weights = evenly(groups, updates, round)
     plan = Plan(updates.ids, updates.row)
-    _, moved, trained, _ = coordinate_median()(groups, updates, weights, plan, round)
+    _, moved, trained, _ = coordinate_median().combine(groups, updates, weights, plan, round)
     # Nobody trained model 1.
     assert moved.tolist() == [[2.0], [0.0], [7.0]]
     assert trained.tolist() == [True, False, True]
@@ -63,7 +63,7 @@ def test_a_reply_that_counts_for_another_model_is_seen_from_there() -> None:
         assert isinstance(rule, Aggregate)
         plan = Plan(updates.ids, updates.row)
         round = Round(0, KEY, updates.ids, None)  # type: ignore[arg-type]
-        found = rule(groups, updates, weights, plan, round).total
+        found = rule.combine(groups, updates, weights, plan, round).total
         np.testing.assert_allclose(found, weighted_mean(weights, updates, models), atol=1e-6)
 
 

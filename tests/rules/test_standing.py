@@ -40,7 +40,7 @@ def combined(
 ) -> tuple[Groups, torch.Tensor]:
     """The groups after a round, and how far it moves each model."""
     round = Round(0, Key(0), updates.ids, None)  # type: ignore[arg-type]
-    found = rule(groups, updates, weights, Plan(updates.ids, updates.row), round)
+    found = rule.combine(groups, updates, weights, Plan(updates.ids, updates.row), round)
     return found.groups, found.total
 
 

@@ -18,6 +18,7 @@ from coterie.engines import Attack
 from coterie.experiment.experiment import CHOICES, Experiment, record_types
 from coterie.experiment.model import is_object
 from coterie.methods.method import Method
+from coterie.rules.weighing import Aggregate
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,10 @@ def _is_method(value: Any) -> bool:
     )
 
 
+def _weighs(value: Any) -> bool:
+    return callable(value) or isinstance(value, Aggregate)
+
+
 def _is_a(kind: Any) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, kind)
 
@@ -56,7 +61,7 @@ OBJECTS: Mapping[str, Substitute] = {
     "engine": Substitute(lambda value: False, "a name, or a table of a name and options"),
     "shift": Substitute(callable, f"{_RULE}, or a list of tables"),
     "server": Substitute(callable, _RULE, "rules.server"),
-    "weigh": Substitute(callable, _RULE, "rules.robust"),
+    "weigh": Substitute(_weighs, _RULE, "rules.robust"),
     "objective": Substitute(
         _is_a(Objective),
         f"{_RULE}, a record with mu and loss(module, x, y, received)",

@@ -179,7 +179,7 @@ def move_models(
     notes["loss"] = None
     if len(updates):
         notes["loss"] = float(np.average(updates.loss, weights=updates.size))
-    groups, total, trained, found = method.aggregate(groups, updates, weights, plan, round)
+    groups, total, trained, found = method.aggregate.combine(groups, updates, weights, plan, round)
     groups = method.server(groups, total, torch.from_numpy(trained))
     if method.inter_group is not None:
         groups = pull_shared(method.inter_group, method.local.stays, groups)

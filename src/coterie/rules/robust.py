@@ -36,8 +36,8 @@ from coterie.rules.weighing import (
     Aggregated,
     Weigh,
     any_weight,
-    mean_by_size,
-    plain_mean,
+    by_size,
+    evenly,
 )
 
 # Points [n, d] and their weights [n], which sum to 1 -> [d].
@@ -311,6 +311,16 @@ def centred_clipping(
         return robust.clipped_mean(points, weights, steps, tau)
 
     return Aggregate(RobustAverage(average, bucket))
+
+
+def mean_by_size() -> Weigh:
+    """The mean of a group's replies by their numbers of samples, FedAvg's rule."""
+    return by_size
+
+
+def plain_mean() -> Weigh:
+    """The mean of a group's replies, in which all count the same."""
+    return evenly
 
 
 # The names of `[weigh]`. The first two say how much a reply counts and fill the slot `weigh`; the others

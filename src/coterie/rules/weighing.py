@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,24 +21,6 @@ from coterie.math.similarity import Matrix
 from coterie.rules.training import is_large, train, train_by_blocks
 
 Weigh = Callable[[Groups, Updates, Round], Matrix]
-
-
-@runtime_checkable
-class WeighsAlone(Protocol):
-    """A weighing rule that knows what a reply counts without seeing the others.
-
-    Large rounds can then be aggregated block by block, and no update has to be kept.
-    """
-
-    def weight_of(self, size: FloatArray) -> FloatArray:
-        """What replies count before each group's are divided by their sum, ``[n]``.
-
-        Args:
-            size: float64 ``[n]``, the training samples behind each.
-        """
-        ...
-
-    def __call__(self, groups: Groups, updates: Updates, round: Round) -> Matrix: ...
 
 
 def shares(k: int, row: IntArray, weight: FloatArray) -> Matrix:
@@ -60,50 +42,27 @@ def shares(k: int, row: IntArray, weight: FloatArray) -> Matrix:
     return np.divide(matrix, total, out=matrix, where=total > 0)
 
 
-@dataclass(frozen=True)
-class BySize:
-    """Weights ``n_i / sum n_i`` over a group's participants (FedAvg, Alg. 1 l. 8)."""
+@dataclass(frozen=True, slots=True)
+class WeighsAlone:
+    """A weighing rule that knows what a reply counts without seeing the others.
 
-    def weight_of(self, size: FloatArray) -> FloatArray:
-        return size
+    Large rounds can then be aggregated block by block, and no update has to be kept.
+
+    Args:
+        weight_of: the training samples behind each reply, float64 ``[n]`` -> what it counts before
+            each group's are divided by their sum, ``[n]``.
+    """
+
+    weight_of: Callable[[FloatArray], FloatArray]
 
     def __call__(self, groups: Groups, updates: Updates, round: Round) -> Matrix:
         return shares(groups.k, updates.row, self.weight_of(updates.size))
 
 
-@dataclass(frozen=True)
-class Evenly:
-    """Every participant of a group counts the same (IFCA, FeSEM, FedGSP)."""
-
-    def weight_of(self, size: FloatArray) -> FloatArray:
-        return np.ones_like(size)
-
-    def __call__(self, groups: Groups, updates: Updates, round: Round) -> Matrix:
-        return shares(groups.k, updates.row, self.weight_of(updates.size))
-
-
-by_size = BySize()
-evenly = Evenly()
-
-
-def mean_by_size() -> BySize:
-    """The mean of a group's replies by their numbers of samples, FedAvg's rule.
-
-    Example:
-        >>> mean_by_size() == by_size
-        True
-    """
-    return by_size
-
-
-def plain_mean() -> Evenly:
-    """The mean of a group's replies, in which all count the same.
-
-    Example:
-        >>> plain_mean() == evenly
-        True
-    """
-    return evenly
+# Weights ``n_i / sum n_i`` over a group's participants (FedAvg, Alg. 1 l. 8).
+by_size = WeighsAlone(np.positive)
+# Every participant of a group counts the same (IFCA, FeSEM, FedGSP).
+evenly = WeighsAlone(np.ones_like)
 
 
 # --- what the weighted replies make together -----------------------------------------------------
@@ -159,11 +118,6 @@ class Aggregate:
     sums: bool = False
     every_round: bool = False
 
-    def __call__(
-        self, groups: Groups, updates: Updates, weights: Matrix, plan: Plan, round: Round
-    ) -> Aggregated:
-        return self.combine(groups, updates, weights, plan, round)
-
 
 def mean() -> Aggregate:
     """The weighted mean of a group's replies, FedAvg's rule.
@@ -171,7 +125,7 @@ def mean() -> Aggregate:
     The updates of a large round are never held together, where weights are known when a reply
     arrives (by samples, evenly).
     """
-    return _MEAN
+    return Aggregate(_mean, _collect_means, sums=True)
 
 
 def _mean(
@@ -224,6 +178,3 @@ def _collect_means(local: Train, weigh: Weigh, groups: Groups, plan: Plan, round
     if is_large(local, groups, plan) and isinstance(weigh, WeighsAlone):
         return train_by_blocks(local, weigh.weight_of, groups, plan, round)
     return train(local, groups, plan, round)
-
-
-_MEAN = Aggregate(_mean, _collect_means, sums=True)
