@@ -791,7 +791,7 @@ def test_a_name_too_many_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"shift": {"kind": "swap_all"}}, "shift.kind: real data move by themselves"),
+        ({"shift": {"kind": "swap_all"}}, "shift: real data move by themselves"),
         (
             {"train": {"rounds": 2, "clients_per_round": 6, "measures": ["balance"]}},
             "train.measures",

@@ -6,7 +6,7 @@ What features do not work with of a method is declared by their traits, see `cot
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from coterie.config.problems import Problem
@@ -96,7 +96,7 @@ EXCLUDED: Mapping[str, tuple[Excluded, ...]] = {
 
 def exclusions(tables: Mapping[str, Any]) -> list[Problem]:
     """What of the tables of an experiment, validated or not, does not work together."""
-    found = []
+    found: list[Problem] = []
     for feature, excluded in EXCLUDED.items():
         path, _, wanted = feature.partition(" ")
         value = _at(tables, path)
@@ -105,10 +105,19 @@ def exclusions(tables: Mapping[str, Any]) -> list[Problem]:
         named = f"[{feature}]"
         if wanted:
             named = feature
-        for one in excluded:
-            got = _at(tables, one.path)
-            if got is not None and got not in one.allowed:
-                found.append(Problem(one.path, one.why, got, f"{one.instead} with {named}"))
+        found += excluded_from(tables, excluded, f"with {named}")
+    return found
+
+
+def excluded_from(
+    tables: Mapping[str, Any], excluded: Iterable[Excluded], where: str
+) -> list[Problem]:
+    """What is set and does not work ``where``, such as "with [privacy]"."""
+    found = []
+    for one in excluded:
+        got = _at(tables, one.path)
+        if got is not None and got not in one.allowed:
+            found.append(Problem(one.path, one.why, got, f"{one.instead} {where}"))
     return found
 
 

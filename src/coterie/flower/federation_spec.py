@@ -7,16 +7,14 @@ It needs no data, so the server and every node build it for themselves.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, is_dataclass
-from operator import attrgetter
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import nn
 
+from coterie.config.problems import refuse
 from coterie.config.toml_text import parse_toml
-from coterie.config.wording import shown
 from coterie.core.keep import Keep
 from coterie.core.solver import Solver
 from coterie.core.task import Task
@@ -25,6 +23,7 @@ from coterie.core.work import Train
 from coterie.data import Population
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment, check
+from coterie.experiment.exclusions import Excluded, excluded_from
 from coterie.experiment.objects import make_choice
 from coterie.flower.kept import Parts
 from coterie.flower.settings import DataForm
@@ -39,52 +38,44 @@ from coterie.runs.spec import Network
 from coterie.tasks import CLASSIFICATION, check_network
 
 _ALL_ROWS = "nodes train on all their rows"
-# Tables and keys that real clients have no use for -> why, and what is expected.
-ONLY_SIMULATED = {
-    "shift.kind": ("real data move by themselves", "no [shift]"),
-    "availability": ("real clients come and go by themselves", "no [availability]"),
-    "reply_times": ("real clients take the time that they take", "none (deploy.toml: reply_wait)"),
-    "asynchronous": ("rounds of real clients wait for their replies so far", "no [asynchronous]"),
-    "secure": ("only simulated, as Flower's secure aggregation hides no updates", "no [secure]"),
-    "attack.kind": ("only a simulation makes clients attack", "no [attack]"),
-    "evaluate.local": ("nodes do not remember the networks that they trained", "false"),
-    "evaluate.training": ("nodes score their test samples alone", "false"),
-    "evaluate.adapt": ("nodes adapt no models before they score them yet", "none"),
-    "evaluate.unseen": ("only a simulation knows clients that never train", "none"),
-    "evaluate.validation": (_ALL_ROWS, "none"),
-    "train.hold_out": (_ALL_ROWS, "none"),
-    "train.measures": ("what no client sends", "none"),
-}
+# Tables and keys that real clients have no use for.
+ONLY_SIMULATED = (
+    Excluded("shift", "real data move by themselves", "no [shift]"),
+    Excluded("availability", "real clients come and go by themselves", "no [availability]"),
+    Excluded(
+        "reply_times",
+        "real clients take the time that they take",
+        "none (deploy.toml: reply_wait)",
+    ),
+    Excluded(
+        "asynchronous",
+        "rounds of real clients wait for their replies so far",
+        "no [asynchronous]",
+    ),
+    Excluded(
+        "secure", "only simulated, as Flower's secure aggregation hides no updates", "no [secure]"
+    ),
+    Excluded("attack", "only a simulation makes clients attack", "no [attack]"),
+    Excluded(
+        "evaluate.local",
+        "nodes do not remember the networks that they trained",
+        "false",
+        (False,),
+    ),
+    Excluded("evaluate.training", "nodes score their test samples alone", "false", (False,)),
+    Excluded("evaluate.adapt", "nodes adapt no models before they score them yet"),
+    Excluded("evaluate.unseen", "only a simulation knows clients that never train"),
+    Excluded("evaluate.validation", _ALL_ROWS),
+    Excluded("train.hold_out", _ALL_ROWS),
+    Excluded("train.measures", "what no client sends", "none", ([],)),
+)
 
 
 def check_real(config: Experiment) -> None:
     """Refuse what only a simulation can do, all of it at once."""
-    chosen = {"shift.kind": _shifts(config), "attack.kind": _attack(config)}
-    lines = []
-    for key, (why, expected) in ONLY_SIMULATED.items():
-        value = chosen[key] if key in chosen else attrgetter(key)(config)
-        if value not in (None, False, ()):
-            lines.append(f"{key}: {why}, got {_shown(value)}; expected {expected}")
-    if lines:
-        raise ConfigError("\n".join(lines))
-
-
-def _shown(value: Any) -> str:
-    if is_dataclass(value):
-        return "a table"
-    if isinstance(value, tuple):
-        return ", ".join(str(one) for one in value)
-    return shown(value)
-
-
-def _shifts(config: Experiment) -> tuple[str, ...]:
-    return tuple(shift["kind"] for shift in config.shifts())
-
-
-def _attack(config: Experiment) -> str | None:
-    if config.attack is None:
-        return None
-    return config.name("attack")
+    found = excluded_from(config.resolved(), ONLY_SIMULATED, "in a deployment")
+    if found:
+        refuse(*found)
 
 
 # --- what is trained ------------------------------------------------------------------------------

@@ -22,12 +22,12 @@ from coterie.core.plan import Plan
 from coterie.core.solver import Solver
 from coterie.core.task import Task
 from coterie.data.population import Population
-from coterie.errors import ConfigError
 from coterie.math.similarity import Matrix
 from coterie.measures.groups import common_gamma, cpd_label, cpd_vector, divergence, median, totals
 from coterie.measures.theory import Constants, bound, gradient_divergence
 from coterie.methods.algorithm import Algorithm, method_of
 from coterie.methods.method import Method
+from coterie.methods.traits import Feature, traits_of_task
 from coterie.rules.cluster_queries import ClusterMemory
 from coterie.rules.inter_group import InterGroup, InterGroupStep
 from coterie.tasks import CLASSIFICATION
@@ -200,6 +200,9 @@ def cpd(solver: Solver, method: Method | Algorithm) -> Measure:
 
 MEASURES: Mapping[str, MeasureFactory] = {"balance": balance, "cpd": cpd, "theory": theory}
 COUNT_CLASSES = ("balance", "cpd")
+_OF_CLASSES = Feature(
+    "train.measures", "no such measure", {"no_classes": "counts classes, and the targets are none"}
+)
 
 
 def make_measures(
@@ -209,11 +212,8 @@ def make_measures(
     task: Task = CLASSIFICATION,
 ) -> tuple[Measure, ...]:
     """The measures of these names of `MEASURES`."""
-    of_classes = [name for name in names if name in COUNT_CLASSES]
-    if of_classes and not task.class_labels:
-        raise ConfigError(
-            f"train.measures: {of_classes[0]} counts classes, got the task {task.name!r}; "
-            "expected no such measure"
-        )
+    for name in names:
+        if name in COUNT_CLASSES:
+            _OF_CLASSES.check(traits_of_task(task), name)
     given = {"solver": solver, "method": method}
     return tuple(registry.build("measure", {"name": name}, **given) for name in names)

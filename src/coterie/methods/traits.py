@@ -1,4 +1,5 @@
-"""What a method is and needs, as traits, and features of a run that do not work with some of them.
+"""What a method and a task are and need, as traits, and features of a run that do not work with some
+of them.
 
 A feature declares which traits it forbids, with the words for the user. What is refused, and when,
 is this one loop.
@@ -12,6 +13,7 @@ from typing import Any, Literal
 
 from coterie.config.problems import Problem, refuse
 from coterie.core.own_model import SendsBeside
+from coterie.core.task import Task
 from coterie.core.training import FullGradient, Phases
 from coterie.methods.algorithm import Algorithm, method_of
 from coterie.methods.buffered import Buffered
@@ -42,6 +44,7 @@ Trait = (
         "own_model",
         "keeps_layers",
         "uploads_a_part",
+        "no_classes",  # of a task: its targets are none
     ]
 )
 
@@ -99,6 +102,13 @@ def traits_of(made: Method | Algorithm) -> frozenset[Trait]:
     )
 
 
+def traits_of_task(task: Task) -> frozenset[Trait]:
+    """What a task is that some features do not work with."""
+    if task.class_labels:
+        return frozenset()
+    return frozenset({"no_classes"})
+
+
 def _needs(method: Method) -> frozenset[Need]:
     """What a method says that it needs; one that says nothing is taken to read updates."""
     if method.needs is None:
@@ -140,7 +150,7 @@ def single_updates(method: Method) -> tuple[Occasion, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """Something that a run can have, and the methods that it does not work with.
+    """Something that a run can have, and the methods and tasks that it does not work with.
 
     Args:
         path: the key of its error lines.
@@ -153,10 +163,10 @@ class Feature:
     forbids: Mapping[Trait, str]
 
     def check(self, traits: Collection[Trait], got: Any) -> None:
-        """Refuse a method that the feature does not work with.
+        """Refuse a method or a task that the feature does not work with.
 
         Args:
-            traits: of the method.
+            traits: of the method or the task.
             got: what is refused, often the name of the method.
 
         Raises:

@@ -35,7 +35,7 @@ from coterie.rules.migration import Migration
 from coterie.runs.columns import A_REGRESSION, assume_task, warn_of_columns
 from coterie.runs.data import load_data, read_inputs
 from coterie.runs.features import asynchronous_spec, check_over_selection, private_spec, secure_spec
-from coterie.runs.fitting import Fitted, adaptation_work, fit_together, scores_local, unseen_ids
+from coterie.runs.fitting import Fitted, adaptation_work, check_scores, fit_together, unseen_ids
 from coterie.runs.folder.digests import AVAILABILITY
 from coterie.runs.held_out import on_validation, without_held_out
 from coterie.runs.schedule import Evaluation, Participation, asked_clients, participation_of
@@ -159,6 +159,7 @@ def spec_of(
     Args:
         order: which models are scored where the experiment does not say it, see `Evaluation`.
     """
+    check_scores(fitted.algorithm, experiment)
     shift = _shift(experiment)
     unseen = unseen_ids(experiment.evaluate.unseen, fitted, experiment.seed)
     return RunSpec(
@@ -261,7 +262,7 @@ def _evaluation(
         every=train.evaluate_every,
         clients=train.evaluate_clients,
         loss=train.evaluate_loss,
-        local=scores_local(evaluate.local, fitted),
+        local=evaluate.local,
         measures=_measures(train.measures, fitted),
         task=fitted.task,
         adapt=adaptation_work(evaluate.adapt, fitted),

@@ -3,12 +3,12 @@ clients are scored in addition to the usual way."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import numpy as np
 
-from coterie.config.problems import Problem, refuse
 from coterie.core.augment import check_augment
 from coterie.core.keys import Key
 from coterie.core.objective import Objective, Reshaping
@@ -17,13 +17,14 @@ from coterie.core.task import Task
 from coterie.core.work import Train
 from coterie.data.population import Population
 from coterie.errors import ConfigError
+from coterie.experiment import Experiment
 from coterie.measures.own_models import Adaptation
 from coterie.measures.unseen import Unseen, unseen_clients
 from coterie.methods.algorithm import Algorithm, as_algorithm, method_of
 from coterie.methods.fit_to_model import check_records, check_solver, check_task, fit_to_model
 from coterie.methods.method import Method
 from coterie.methods.override import with_kept_optimizer
-from coterie.methods.traits import traits_of
+from coterie.methods.traits import Feature, Trait, traits_of
 from coterie.objectives import plain
 from coterie.runs.spec import Network
 from coterie.tasks import check_network, check_tokens, fit_task
@@ -113,7 +114,6 @@ def adaptation_work(adapt: Adaptation | None, fitted: Fitted) -> Train | None:
     """The training after which clients are scored, too; ``None``: there is none."""
     if adapt is None:
         return None
-    check_scores(fitted.algorithm, ("adapt",))
     return adapt.work(fitted.network.module, _objective(fitted))
 
 
@@ -121,38 +121,24 @@ def unseen_ids(unseen: Unseen | None, fitted: Fitted, seed: int) -> tuple[int, .
     """The numbers of the clients that never train, ascending."""
     if unseen is None:
         return ()
-    check_scores(fitted.algorithm, ("unseen",))
     return tuple(unseen_clients(unseen, fitted.population, Key(seed)).tolist())
 
 
-def scores_local(local: bool, fitted: Fitted) -> bool:
-    """Whether each client is also scored with the network that it trained last."""
-    if local:
-        check_scores(fitted.algorithm, ("local",))
-    return local
+_ONE_MODEL: Mapping[Trait, str] = {"mixture": "clients predict with several models"}
+_OWN_DATA: Mapping[Trait, str] = {"data": "the method has all data in one place", **_ONE_MODEL}
+_SCORES = (
+    # The one client that has all data is scored by its last network as any other is.
+    Feature("evaluate.local", "another algorithm, or false", _ONE_MODEL),
+    Feature("evaluate.adapt", "another algorithm, or none", _OWN_DATA),
+    Feature("evaluate.unseen", "another algorithm, or none", _OWN_DATA),
+)
 
 
-def check_scores(made: Method | Algorithm, asked: Iterable[str]) -> None:
-    """Refuse ways of scoring that a method's clients do not have.
-
-    Example:
-        >>> from coterie.algorithms import fedem
-        >>> check_scores(fedem(groups=2), ["local"])  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-        coterie.errors.ConfigError: evaluate.local: clients predict with several models, got '2 models'; ...
-    """
-    method = method_of(made)
-    if method is None:
-        return
-    expected = "another algorithm, or none of it"
-    for key in asked:
-        path = f"evaluate.{key}"
-        # The one client that has all data is scored by its last network as any other is.
-        if "data" in traits_of(method) and key != "local":
-            refuse(Problem(path, "the method has all data in one place", "pooled", expected))
-        if method.local.mixture:
-            what = "clients predict with several models"
-            refuse(Problem(path, what, f"{method.groups} models", expected))
+def check_scores(made: Method | Algorithm, experiment: Experiment) -> None:
+    """Refuse ways of scoring, as an experiment asks for them, that its method's clients do not have."""
+    for feature in _SCORES:
+        if attrgetter(feature.path)(experiment):
+            feature.check(traits_of(made), experiment.name("algorithm"))
 
 
 def _objective(fitted: Fitted) -> Objective:

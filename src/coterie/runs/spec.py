@@ -26,8 +26,8 @@ from coterie.core.vectors import Layout, state_dict
 from coterie.data.population import Population
 from coterie.data.shifts import Shift
 from coterie.engines import Attack, AttackingEngine, make_clients, poisoned
-from coterie.errors import ConfigError
 from coterie.methods.algorithm import Algorithm
+from coterie.methods.traits import Feature, traits_of_task
 from coterie.models import build_model, check_trained, decay_for
 from coterie.privacy.accounting import Budget
 from coterie.runs.schedule import Evaluation, Participation, Schedule
@@ -64,6 +64,11 @@ class Network:
         check_trained(model)
         # A user's module keeps its weights; only networks that have a name are drawn from the seed.
         return cls(model, decay_for(None, model, l2))
+
+
+_POISON = Feature(
+    "attack.kind", "an attack on updates", {"no_classes": "changes labels of classes"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +142,8 @@ class RunSpec:
         attackers = self.attackers
         population = self.population
         if self.attack is not None:
-            if self.attack.poison is not None and not self.task.class_labels:
-                raise ConfigError(
-                    f"attack.kind: changes labels of classes, got the task {self.task.name!r}; "
-                    "expected an attack on updates"
-                )
+            if self.attack.poison is not None:
+                _POISON.check(traits_of_task(self.task), self.task.name)
             population = poisoned(population, self.attack, attackers)
         # What attackers have made of their samples is in no file that another machine could read.
         if population is not self.population:

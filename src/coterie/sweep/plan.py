@@ -247,14 +247,14 @@ def _refused(configs: Mapping[Cell, Experiment]) -> dict[str, str]:
     found: dict[str, str] = {}
     for (name, _, _), config in configs.items():
         evaluate = config.evaluate
-        asked = [key for key in ("adapt", "unseen", "local") if getattr(evaluate, key)]
+        scored = evaluate.adapt or evaluate.unseen or evaluate.local
         keeps = config.personal is not None or config.local.keep_state
-        if name in found or not (keeps or asked):
+        if name in found or not (keeps or scored):
             continue
         try:
             method = make_method(config)
             check_kept_optimizer(method, config.solver)
-            check_scores(method, asked)
+            check_scores(method, config)
         except ConfigError as error:
             # What else is wrong with a factory ends its runs, and is said then.
             if str(error).startswith(("personal.layers", "local.keep_state", "evaluate.")):
