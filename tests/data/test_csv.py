@@ -150,7 +150,7 @@ def test_a_word_at_the_end_of_a_large_file_makes_its_column_text(tmp_path: Path)
     ],
     ids=["last", "first", "quoted", "semicolons"],
 )
-def test_zeros_before_whole_numbers_are_said(tmp_path: Path, text: str) -> None:
+def test_zeros_before_whole_numbers_make_codes(tmp_path: Path, text: str) -> None:
     head, line = text.splitlines()
     path = tmp_path / "t.csv"
     rows = [line.format(a=f"w{row:02d}", b=row) for row in range(100, 300)]
@@ -161,6 +161,6 @@ def test_zeros_before_whole_numbers_are_said(tmp_path: Path, text: str) -> None:
         return " ".join(read_training_rows([path], known)[0].lines)
 
     # Zeros of another column, which is text, say nothing of this one.
-    assert "column code: values such as '007' are read as numbers" in said("007")
+    assert "column code: taken for codes, since values such as '007' begin" in said("007")
     assert said("7") == ""
     assert said("0") == ""

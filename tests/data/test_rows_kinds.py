@@ -14,7 +14,7 @@ import pytest
 
 from coterie.cli.main import invoke
 from coterie.core.keys import Key
-from coterie.data import Population, load_population
+from coterie.data import Population, load_population, load_samples
 from coterie.data.rows import read_rows
 from coterie.errors import DataError
 from coterie.experiment import check
@@ -312,17 +312,44 @@ def test_files_of_one_federation_each_in_its_own_form(tmp_path: Path) -> None:
         population([str(tmp_path / "north.csv"), "none.csv"])
 
 
-def test_codes_with_zeros_before_them_are_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("codes", "expected"),
+    [
+        (["01", "02", "10"], ["01", "02", "10"]),
+        (["01", "", "10"], ["(missing)", "01", "10"]),
+        (["01", "None", "10"], ["01", "10", "None"]),
+        (["10", "11", "01"], ["01", "10", "11"]),
+    ],
+    ids=["whole", "missing", "a word for missing", "one of many"],
+)
+def test_columns_with_zeros_before_numbers_are_categories(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], codes: list[str], expected: list[str]
 ) -> None:
-    path = text(tmp_path, rows_of(["a", "b"], ["01", "02", "10"]))
+    path = text(tmp_path, rows_of(["a", "b"], codes))
     made = population(path, client="site")
     assert made.table is not None
-    assert "code" in made.table.encoder.features
-    assert "column code: values such as '01' are read as numbers" in capsys.readouterr().err
-    made = population(path, client="site", encode={"categories": ["code"]})
-    assert "code = 01" in made.table.encoder.features  # type: ignore[union-attr]
-    assert "read as numbers" not in capsys.readouterr().err
+    features = [f"code = {code}" for code in expected]
+    assert made.table.encoder.features == (*features, "age")
+    # The same in one of two files, and where the user says that they are numbers.
+    other = text(tmp_path, rows_of(["c"], ["1", "2"]), "other.csv")
+    assert "code = 01" in population([path, other], client="site").table.encoder.features  # type: ignore[union-attr]
+    capsys.readouterr()
+    made = population(path, client="site", columns={"code": "number"})
+    assert made.table.encoder.features == ("code", "age")  # type: ignore[union-attr]
+    assert "taken for codes" not in capsys.readouterr().err
+
+
+def test_zeros_before_times_that_are_numbers_and_before_fractions_are_numbers(
+    tmp_path: Path,
+) -> None:
+    lines = [f"{at:03d},0{at}.5,{at},{'ab'[at % 2]}" for at in range(80)]
+    path = text(tmp_path, "time,dose,y,client\n" + "\n".join(lines) + "\n")
+    window = {"past": 4, "horizon": 1, "stride": 3}
+    source = {"source": "file", "path": path, "features": "*", "window": window}
+    table = load_samples(source, targets="numbers").table
+    assert table is not None
+    assert table.origin.moments == "number"
+    assert [(one.name, one.kind) for one in table.columns] == [("dose", "number"), ("y", "number")]
 
 
 def test_inspect_says_each_columns_kind_and_why(

@@ -62,6 +62,7 @@ SECONDS_A_DAY = 86_400.0
 _NEAREST = {} if pd.__version__ >= "3.1" else {"float_precision": "round_trip"}
 _WHOLE = re.compile(r"(-?[1-9][0-9]*|0)\.0+")
 # As text, since pandas matches whole columns by them.
+CODE_PATTERN = "0[0-9]+"  # digits with zeros before them, such as 007
 NUMBER_PATTERN = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 _WITH_COMMA = r"[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?"
 _TIME = (
@@ -413,6 +414,8 @@ def _kind_of_texts(column: pd.Series, separator: str) -> str:
         }
         if not patterns:
             return CATEGORY
+    if NUMBER in patterns and words.str.fullmatch(CODE_PATTERN).any():
+        return CATEGORY
     return next(iter(patterns))
 
 

@@ -91,7 +91,7 @@ def file(
         rows = _rows_of_arrays(places[0], roles)
         return _samples_of_rows(rows, roles.kinds(targets), roles, shape, targets)
     known = _known_kinds(roles, columns, encode, window, targets)
-    rows, kinds = read_training_rows(places, known)
+    rows, kinds = read_training_rows(places, known, window.time if window else None)
     for name in columns or {}:
         rows.column(name, "columns")
     if encode is not None or window is not None:
@@ -124,7 +124,7 @@ def inspected_columns(
     roles = Roles(options["features"], options["label"], options["client"], options["split"])
     window = options["window"]
     known = _known_kinds(roles, options["columns"], options["encode"], window, targets)
-    rows, kinds = read_training_rows(places, known)
+    rows, kinds = read_training_rows(places, known, window.time if window else None)
     said = dict.fromkeys(roles.labels, "the label") | {roles.split: "train or test"}
     said |= {roles.client: "the client"}
     if window is not None:

@@ -16,11 +16,13 @@ from coterie.data.rows import (
     ARRAY,
     AS_TEXT,
     CATEGORY,
+    CODE_PATTERN,
     IDENTIFIER,
     MISSING,
     MISSING_WORDS,
     NUMBER,
     NUMBER_PATTERN,
+    TEXT,
     TEXTS,
     TIME,
     Rows,
@@ -33,18 +35,18 @@ from coterie.data.rows import (
 FILE_NAME = "(file)"  # as the column of clients: the name of the file that a row is in
 # Text with more different numbers than this is no code.
 CODES = 20
-_CODE = "0[0-9]+"
 _STEP = 2**20  # bytes of a file that are looked at together
 SHOWN = 5  # values, words or names in a line
 
 
 def read_training_rows(
-    sources: Sequence[Any], known: Mapping[str, str]
+    sources: Sequence[Any], known: Mapping[str, str], time: str | None = None
 ) -> tuple[Rows, dict[str, str]]:
     """The rows of all training files, and the kind of each column over all of them.
 
     Args:
         known: kinds that are said by the user, or by what a column is for.
+        time: the column that orders series, which holds no codes.
     """
     texts = [name for name, kind in known.items() if kind in AS_TEXT]
     files = [read_rows(source, texts) for source in sources]
@@ -52,12 +54,24 @@ def read_training_rows(
         files = [_with_file_name(rows) for rows in files]
     names = list(dict.fromkeys(name for rows in files for name in rows.names))
     kinds = decide_kinds(files, [name for name in names if name not in known])
-    kinds = {name: known.get(name) or kinds[name] for name in names}
-    files = [replace(one, lines=(*one.lines, *_codes_as_numbers(one, kinds))) for one in files]
-    if len(files) == 1:
-        return files[0], kinds
+    numbers = [name for name, kind in kinds.items() if kind == NUMBER and name != time]
+    # Zeros before a number say that it is a code: 007 and 7 are two.
+    codes = {name: code for rows in files for name, code in _codes(rows, numbers).items()}
+    kinds = {name: known.get(name) or kinds[name] for name in names} | dict.fromkeys(
+        codes, CATEGORY
+    )
     texts = [name for name, kind in kinds.items() if kind in AS_TEXT]
-    return _joined([_read_as_text(rows, texts) for rows in files], kinds), kinds
+    files = [_read_as_text(rows, texts) for rows in files]
+    for name in codes:
+        if TEXT in {rows.kind(name) for rows in files if name in rows.names}:
+            kinds[name] = TEXT
+    rows = files[0] if len(files) == 1 else _joined(files, kinds)
+    lines = [
+        f"column {name}: taken for codes, since values such as {code!r} begin with zeros; where they "
+        f"are numbers: [data.columns] {name} = 'number'"
+        for name, code in codes.items()
+    ]
+    return replace(rows, lines=(*rows.lines, *lines)), kinds
 
 
 def _with_file_name(rows: Rows) -> Rows:
@@ -104,26 +118,27 @@ def _column_of_kind(rows: Rows, name: str, kind: str) -> Any:
     return rows.values(name, kind)
 
 
-def _codes_as_numbers(rows: Rows, kinds: Mapping[str, str]) -> list[str]:
-    """A line for each column of whole numbers with zeros before them, which may be codes."""
-    whole = [
-        name
-        for name, kind in kinds.items()
-        if kind == NUMBER and name in rows.names and rows.frame[name].dtype.kind in "iu"
-    ]
+def _codes(rows: Rows, names: Sequence[str]) -> dict[str, str]:
+    """Columns of whole numbers of which some have zeros before them, and a value of each."""
+    whole = [name for name in names if name in rows.names and _is_whole(rows.frame[name])]
     if rows.typed or not whole or not _may_have_codes(rows, whole):
-        return []
+        return {}
     texts = read_rows(rows.where, whole)
-    lines = []
+    found = {}
     for name in whole:
-        found = texts.frame[name].str.strip()
-        codes = found[found.str.fullmatch(_CODE).fillna(False).astype(bool)]
+        values = texts.frame[name].str.strip()
+        codes = values[values.str.fullmatch(CODE_PATTERN).fillna(False).astype(bool)]
         if len(codes):
-            lines.append(
-                f"column {name}: values such as {codes.iloc[0]!r} are read as numbers; where they are "
-                f"codes: [data.columns] {name} = 'category'"
-            )
-    return lines
+            found[name] = codes.iloc[0]
+    return found
+
+
+def _is_whole(column: pd.Series) -> bool:
+    """Whether a column was read as whole numbers; they are fractions where values are missing."""
+    if column.dtype.kind == "f":
+        values = column.to_numpy()
+        return bool((np.isnan(values) | (values == np.floor(values))).all())
+    return column.dtype.kind in "iu"
 
 
 def _may_have_codes(rows: Rows, names: Sequence[str]) -> bool:
@@ -233,7 +248,7 @@ def _numbers_as_text(rows: Rows, names: Sequence[str], column: str) -> list[str]
     known = pd.Series(names, dtype=TEXTS)
     numbers = known[known.str.fullmatch(NUMBER_PATTERN)]
     # A few numbers as text are codes.
-    if len(numbers) <= CODES or numbers.str.fullmatch(_CODE).any():
+    if len(numbers) <= CODES or numbers.str.fullmatch(CODE_PATTERN).any():
         return []
     why = "they are stored as text"
     if len(numbers) < len(names):
