@@ -32,7 +32,7 @@ from coterie.local import LocalRunner
 from coterie.math.imbalance import adaptive_threshold, reciprocal
 from coterie.rules.cluster_queries import ClusterMemory
 from coterie.runs.loop import RoundResult
-from tests.conftest import blobs, remembered, small_net
+from tests.conftest import assert_near, blobs, remembered, small_net
 from tests.faults import Faults
 from tests.simulations import ONE_EPOCH, play, simulated, uniform
 
@@ -146,7 +146,7 @@ def test_one_gradient_is_one_full_batch_step_of_the_epochs_form(name: str) -> No
             ({"gradient": "epochs"}, ct.Solver(epochs=1, batch_size=10**6, lr=0.1)),
         )
     )
-    assert torch.allclose(exact.state.models, epochs.state.models, atol=1e-6)
+    assert_near(exact.state.models, epochs.state.models, within=1e-5)
 
 
 def test_what_a_round_tells_of_its_threshold() -> None:

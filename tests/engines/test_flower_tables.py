@@ -32,6 +32,7 @@ from coterie.flower.settings import DataForm, DeploymentSettings, form_of
 from coterie.runs.data import load_data
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
+from tests.conftest import assert_near
 from tests.engines.fake_grid import FakeGrid, as_deployed, parts_of
 from tests.engines.test_flower import SETTINGS, deploy, models, note_of
 
@@ -180,7 +181,7 @@ def test_an_export_of_real_clients_makes_inputs_of_rows(
             patch.delitem(sys.modules, "rows", raising=False)
             made.append(runpy.run_path(str(folder / "inputs.py"))["inputs"](patients))
     # Statistics of columns are summed in another order, so their last digits differ.
-    torch.testing.assert_close(made[0], made[1], rtol=0, atol=1e-6)
+    assert_near(made[0], made[1], within=1e-6)
 
 
 def test_a_run_that_goes_on_asks_nobody_again(federation: Federation, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from coterie.methods.fit_to_model import fit_to_model
 from coterie.methods.override import override
 from coterie.models import initial_models
 from coterie.objectives import proximal
-from tests.conftest import blobs, config_errors, round_of, small_net
+from tests.conftest import assert_near, blobs, config_errors, round_of, small_net
 from tests.contract.cases import Make, contract_cases
 from tests.faults import Faults, FaultyEngine
 
@@ -435,7 +435,7 @@ def test_the_servers_variate_is_the_mean_of_those_of_the_clients_and_is_sent_wit
     variates[result.own_models.ids] = result.own_models.vectors
     server = result.state.memory.get(ControlVariate)
     assert server is not None
-    np.testing.assert_allclose(server.c.numpy(), variates.mean(axis=0), atol=1e-5)
+    assert_near(server.c, variates.mean(axis=0), within=1e-5)
     shared = ct.run(ct.fedavg(), **options)
     for alone, beside in zip(shared.rows, result.rows, strict=True):
         assert beside["transfers"]["down_bytes"] == 2 * alone["transfers"]["down_bytes"]
@@ -456,7 +456,7 @@ def test_the_servers_variate_counts_the_steps_of_a_client_whose_claim_of_samples
     server = result.state.memory.get(ControlVariate)
     assert server is not None
     variates = result.own_models.vectors.mean(axis=0)
-    np.testing.assert_allclose(server.c.numpy(), variates, atol=1e-5)
+    assert_near(server.c, variates, within=1e-5)
 
 
 def test_a_client_that_adapts_has_no_model_without_its_samples() -> None:

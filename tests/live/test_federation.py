@@ -34,7 +34,7 @@ from coterie.flower.settings import DeploymentSettings, load_deployment
 from coterie.runs.run import run_config
 from tests.engines.test_flower import METHODS
 from tests.flower.conftest import CONFIG
-from tests.live.federations import difference, left_behind
+from tests.live.federations import ROUNDING, left_behind, relative_difference
 
 pytestmark = pytest.mark.flower
 LONG = 900.0  # seconds that a node may take on a machine that is busy otherwise
@@ -117,9 +117,9 @@ def test_six_nodes_five_rounds_are_the_serial_engine(name: str, six: Site) -> No
     config = six.with_algorithm(name=name, **METHODS[name])
     begun = time.monotonic()
     out = six.run(config)
-    gap = difference(out, six.simulated(config, name))
+    gap = relative_difference(out, six.simulated(config, name))
     print(f"{name}: {time.monotonic() - begun:.0f} s, largest difference {gap:g}")
-    assert gap <= 1e-6
+    assert gap <= ROUNDING
     assert not any(row["refused"] for row in rows_of(out))
 
 
@@ -292,11 +292,11 @@ def test_a_run_ends_whoever_is_killed_and_can_be_resumed(trial: int, tmp_path: P
     assert len(rows_of(out)) == 3
     if code:
         assert isinstance(error, QuorumError) == (victim == "all nodes")
-        gap = difference(out, three.simulated(config, "whole"))
+        gap = relative_difference(out, three.simulated(config, "whole"))
         print(
             f"trial {trial}: resumed, largest difference from a run that nobody disturbed {gap:g}"
         )
-        assert gap <= 1e-6 or victim == "all nodes"  # its last round may have had fewer replies
+        assert gap <= ROUNDING or victim == "all nodes"  # its last round may have had fewer replies
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
@@ -14,7 +13,7 @@ from coterie.experiment import check
 from coterie.flower.kept import KEPT_FILE
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.progress import OWN_MODELS, kept_state
-from tests.live.federations import difference
+from tests.live.federations import ROUNDING, relative_difference, relative_gap
 from tests.live.test_federation import rows_of, site
 
 pytestmark = pytest.mark.flower
@@ -30,7 +29,7 @@ def test_models_of_the_clients_own_are_in_files_of_their_nodes(tmp_path: Path) -
         config = check(tables)
         out = three.run(config)
         here = three.simulated(config, "ditto")
-        gap = difference(out, here)
+        gap = relative_difference(out, here)
         files = list(tmp_path.rglob(KEPT_FILE))
         kept = [load_file(file)["vectors"][-1] for file in files]
         modes = {file.stat().st_mode & 0o777 for file in files}
@@ -38,11 +37,11 @@ def test_models_of_the_clients_own_are_in_files_of_their_nodes(tmp_path: Path) -
     assert checkpoint is not None
     own = kept_state(checkpoint.extra, OWN_MODELS).vectors
     print("largest difference", gap, "bytes kept", [vector.nbytes for vector in kept])
-    assert gap <= 1e-6
+    assert gap <= ROUNDING
     # Files are named by hashes, so the clients are found by what they hold.
-    nearest = [min(float(np.abs(vector - one).max()) for one in own) for vector in kept]
+    nearest = [min(relative_gap(vector, one) for one in own) for vector in kept]
     assert len(kept) == 3
-    assert max(nearest) <= 1e-6
+    assert max(nearest) <= ROUNDING
     assert modes == {0o600}
     assert not any(row["refused"] for row in rows_of(out))
     assert rows_of(out)[-1]["accuracy"] == RunFolder(here).rows()[-1]["accuracy"]

@@ -22,7 +22,7 @@ from coterie.flower.operate.local import LocalFederation, local_federation
 from coterie.flower.operate.proxy import find_nginx
 from coterie.runs.run import run_config
 from tests.flower.conftest import write_deployment
-from tests.live.federations import difference, left_behind
+from tests.live.federations import ROUNDING, left_behind, relative_difference
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_a_federation_of_real_processes(deployment: Path) -> None:
     run_config(
         check(read(deployment / "run.toml") | {"engine": {"name": "serial"}}), deployment / "here"
     )
-    assert difference(run, deployment / "here") <= 1e-6
+    assert relative_difference(run, deployment / "here") <= ROUNDING
     names = ("config.toml", "rounds.jsonl", "summary.json", "groups.csv", "models", "checkpoints")
     assert all((run / name).exists() for name in names)
     rows = [json.loads(row) for row in (run / "rounds.jsonl").read_text().splitlines()]

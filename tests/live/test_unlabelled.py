@@ -18,7 +18,7 @@ from coterie.flower.kept import SERVED_FILE, ServedModel
 from coterie.flower.operate.folder import init
 from coterie.runs.run import run_config
 from tests.flower.conftest import CONFIG
-from tests.live.federations import difference, left_behind
+from tests.live.federations import ROUNDING, left_behind, relative_difference
 
 pytestmark = pytest.mark.flower
 
@@ -43,7 +43,7 @@ def test_the_last_of_four_nodes_has_no_labels(tmp_path: Path) -> None:
     }
     here = tmp_path / "here"
     run_config(check(tables), here)
-    assert difference(out, here) <= 1e-6
+    assert relative_difference(out, here) <= ROUNDING
     placed = groups_of(out)
     assert placed == groups_of(here)
     assert placed[3] >= 0

@@ -25,7 +25,7 @@ from coterie.methods.fit_to_model import fit_to_model
 from coterie.models import MODELS, build_model, initial_models
 from coterie.objectives import Fused, Fusion, Mmd, fuse, mmd, plain, proximal, squared_mmd
 from coterie.objectives.mmd import FLOOR, WIDTHS
-from tests.conftest import blobs, small_net
+from tests.conftest import assert_near, blobs, small_net
 
 SOLVER = Solver(epochs=2, batch_size=5, lr=0.05)
 
@@ -313,7 +313,7 @@ def test_a_step_is_that_of_two_networks_by_hand(kind: Any) -> None:
         with torch.no_grad():
             for parameter, gradient in zip(local.parameters(), gradients, strict=True):
                 parameter -= 0.1 * gradient
-    torch.testing.assert_close(start + out, flatten(local), atol=1e-5, rtol=1e-4)
+    assert_near(start + out, flatten(local), within=1e-5)
 
 
 def test_the_servers_coefficients_are_smoothed() -> None:
@@ -331,7 +331,7 @@ def test_the_servers_coefficients_are_smoothed() -> None:
     expected = mean.clone()
     span = layout.span("fusion.gamma")
     expected[span] = 0.1 * mean[span] + 0.9 * groups.models[0, span]
-    torch.testing.assert_close(after.to(torch.float64), expected, atol=1e-6, rtol=0)
+    assert_near(after, expected, within=1e-6)
     assert span.stop - span.start == 3
 
 

@@ -129,8 +129,11 @@ class ClientRegister:
         joined or came back."""
         pause = Pause(time.monotonic() + longest, self.terms.least_poll)
         self.poll()
-        while self.able < least and not pause.over:
+        while self.able < least:
+            # Said at least once, however long the first look took.
             waits()
+            if pause.over:
+                break
             pause.wait()
             self.poll()
         return self.number_clients()
