@@ -127,7 +127,7 @@ def test_rows_without_a_label_or_a_client_are_left_out(
             {},
             "got 'val'; expected train or test",
         ),
-        ({"x": [[1.0], [float("nan")]], "y": [0, 1]}, {}, "NaN or infinity in row 1"),
+        ({"x": [[1.0], [float("nan")]], "y": [0, 1]}, {}, "column x, got nan in row 1"),
         ({"x": [[1.0], [1.0, 2.0]], "y": [0, 1]}, {}, "list"),
         ({"x": [[1.0], [1.0, 2.0, 3.0]], "y": [0, 1]}, {}, "different lengths"),
         ({"x": [[1.0], None], "y": [0, 1]}, {}, "missing values"),

@@ -35,6 +35,9 @@ CATEGORY = "category"
 NUMBER = "number"
 BOOLEAN = "boolean"
 FLOAT32_MAX = 3.4028234e38
+# Networks compute with float32: where they multiply an input by itself, as in the step of a weight
+# that grew with it, a larger one becomes infinite.
+LARGEST_INPUT = 1.8e19
 TIME = "time"
 TEXT = "text"
 KINDS = (IDENTIFIER, CATEGORY, NUMBER, BOOLEAN, TIME, TEXT)
@@ -738,6 +741,26 @@ def _separators(file: _Csv, separator: str) -> int:
                 quotes = int(inside[-1]) % 2
             found += int(np.count_nonzero(outside))
     return found
+
+
+# --- inputs ---------------------------------------------------------------------------------------
+
+
+def float32_inputs(values: Any, where: str, names: str | Sequence[str]) -> Any:
+    """Inputs or targets ``[R, ...]`` as float32; those with which a network would overflow are refused.
+
+    Args:
+        names: the column, or those of the second dimension, for the error line.
+    """
+    # NaN is in no range, and no copy is needed to find that all is well.
+    if not values.size or (values.min() >= -LARGEST_INPUT and values.max() <= LARGEST_INPUT):
+        return values.astype(np.float32)
+    at = np.argwhere(~(np.abs(values) <= LARGEST_INPUT))[0].tolist()
+    name = names if isinstance(names, str) else names[at[1]]
+    raise DataError(
+        f"{where}: column {name}, got {values[tuple(at)]:g} in row {at[0]}; expected finite numbers "
+        f"up to {LARGEST_INPUT:.1e}, with which a network can compute"
+    )
 
 
 # --- lists ----------------------------------------------------------------------------------------

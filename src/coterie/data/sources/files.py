@@ -195,7 +195,7 @@ def _inputs(rows: Rows, features: str | list[str]) -> NDArray[np.float32]:
         if not Path(rows.where).is_file():
             return unit(make())
         return unit(cached_images(Path(rows.where), features, len(blobs), make))
-    x = finite(plain_features(rows, features), rows.where)
+    x = finite(plain_features(rows, features), rows.where, features)
     if x.size == 0:
         raise DataError(
             f"{rows.where}: no feature has a value in {len(x)} rows; expected at least one"

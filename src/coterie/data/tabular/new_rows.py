@@ -14,7 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from coterie.data.rows import ARRAY, AS_TEXT, FLOAT32_MAX, DataError, Rows, lists_of, read_rows
+from coterie.data.rows import (
+    ARRAY,
+    AS_TEXT,
+    LARGEST_INPUT,
+    DataError,
+    Rows,
+    float32_inputs,
+    lists_of,
+    read_rows,
+)
 
 NO_VALUE = "(missing)"  # the category of a missing value
 NEW_CLIENT = "new"  # the client of rows that name none
@@ -98,15 +107,7 @@ def _plain_inputs(rows: Rows, record: Record, images: Callable[[Rows, str], Any]
         x = np.stack([rows.numbers(name) for name in names], axis=1)
     if x.dtype == np.uint8:
         x = x / np.float32(255)
-    with np.errstate(over="ignore"):
-        x = x.astype(np.float32).reshape(len(rows), *record["shape"])
-    bad = ~np.isfinite(x.reshape(len(x), -1)).all(axis=1)
-    if bad.any():
-        row = int(bad.argmax())
-        raise DataError(
-            f"{rows.where}: features, got NaN or infinity in row {row}; expected finite numbers"
-        )
-    return x
+    return float32_inputs(x, rows.where, features).reshape(len(rows), *record["shape"])
 
 
 def _absence(rows: Rows, record: Record) -> list[str]:
@@ -193,7 +194,7 @@ def encoded(
         missing = np.isnan(values)
         filled = np.where(missing, rule["fill"], values)
         scaled = (filled - rule["center"]) / rule["scale"]
-        far = np.abs(scaled) > FLOAT32_MAX
+        far = np.abs(scaled) > LARGEST_INPUT
         if far.any():
             row = int(far.argmax())
             raise DataError(

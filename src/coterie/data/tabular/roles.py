@@ -159,7 +159,10 @@ def _numbers(rows: Rows, label: str | list[str]) -> Array:
         values = values[:, 0]
     if values.dtype.kind in "iu" and values.ndim > 1:
         return values.astype(np.int64)
-    return finite(values.astype(np.float64), rows.where, "label")
+    names = label
+    if values.ndim == 1 and not isinstance(label, str):
+        names = label[0]
+    return finite(values.astype(np.float64), rows.where, names)
 
 
 def plain_features(rows: Rows, names: str | list[str]) -> Array:
@@ -175,21 +178,11 @@ def plain_features(rows: Rows, names: str | list[str]) -> Array:
     return np.stack(found, axis=1)
 
 
-def finite(values: Array, where: str, what: str = "features") -> NDArray[np.float32]:
+def finite(values: Array, where: str, names: str | list[str]) -> NDArray[np.float32]:
     """Numbers as float32; bytes are taken for pixels."""
     if values.dtype == np.uint8:
         return unit(values)
-    # A float64 beyond float32's range becomes infinite, and is refused below with its row.
-    with np.errstate(over="ignore"):
-        x = values.astype(np.float32)
-    if not x.size:
-        return x
-    bad = ~np.isfinite(x.reshape(len(x), -1)).all(1)
-    if bad.any():
-        row = int(bad.argmax())
-        raise DataError(
-            f"{where}: {what}, got NaN or infinity in row {row}; expected finite numbers"
-        )
+    x: NDArray[np.float32] = reading.float32_inputs(values, where, names)
     return x
 
 

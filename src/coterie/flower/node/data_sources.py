@@ -176,12 +176,13 @@ def pair_of_rows(
     unlabelled = is_unlabelled(options)
     if not unlabelled:
         rows = with_labels(rows, label)
-    names = input_columns(rows, options, features)
+    columns = input_columns(rows, options, features)
+    names = columns[0] if len(columns) == 1 else columns
     try:
-        inputs = plain_features(rows, names[0] if len(names) == 1 else names)
+        inputs = plain_features(rows, names)
     except DataError as error:
         raise NotNumbersError(str(error)) from None
-    inputs = finite(inputs.astype(np.float64), rows.where)
+    inputs = finite(inputs.astype(np.float64), rows.where, names)
     shape = _shape_option(options)
     if shape:
         inputs = inputs.reshape(len(inputs), *shape)
