@@ -20,7 +20,7 @@ class Records(SphinxDirective):
     optional_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        from coterie.config.wording import shown
+        from coterie.errors import shown
         from coterie.experiment.reference import keys_of_tables
 
         lines: list[str] = []
@@ -46,7 +46,8 @@ class Options(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         from coterie.config import registry
-        from coterie.config.wording import describe_type, shown
+        from coterie.config.wording import describe_type
+        from coterie.errors import shown
 
         (kind,) = self.arguments
         rows = []

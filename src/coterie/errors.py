@@ -1,14 +1,172 @@
-"""Expected failures: one line for the user, and the exit code of the command line."""
+"""Expected failures: what is wrong, as data and in words, and the exit code of the command line."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import date, time
+from pathlib import Path
+from typing import Any, Literal, Self, overload
+
+# What can be wrong (docs/exit-codes.md says more of each).
+Code = Literal[
+    "unknown-key",
+    "unknown-choice",
+    "missing",
+    "wrong-type",
+    "wrong-shape",
+    "out-of-range",
+    "not-finite",
+    "does-not-fit",
+    "in-conflict",
+    "not-found",
+    "not-installed",
+    "cannot-be-read",
+    "cannot-be-written",
+    "cannot-be-used",
+    "damaged",
+    "differs",
+    "in-use",
+    "not-trusted",
+    "too-few",
+    "over-budget",
+    "unreachable",
+    "failed",
+    "other",
+]
+SHOWN_ITEMS = 8  # of a list in an error line
+SHOWN_LENGTH = 80  # letters of a value in an error line
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong, as data; its text is the line for the user.
+
+    Args:
+        path: the key, argument, option or file that it is about.
+        what: what is wrong, where the words of the code do not say enough.
+        got: a number, or what was found in words; ``None`` where there is no value.
+        allowed: what is expected instead.
+        do: what the user can do about it.
+        hint: a name that may have been meant.
+        file: that the key stands in.
+        of: what has the problem, of several that are checked together.
+
+    Example:
+        >>> print(Problem("unknown-key", "data.pth", got="3", allowed="one of path, root", hint="path"))
+        data.pth: unknown key, got 3; expected one of path, root; did you mean 'path'?
+        >>> print(Problem("not-installed", "server", "nginx is not installed", do="install it"))
+        server: nginx is not installed: install it
+    """
+
+    code: Code
+    path: str
+    what: str = ""
+    got: str | float | None = None
+    allowed: str = ""
+    do: str = ""
+    hint: str | None = None
+    file: str = ""
+    of: str = ""
+
+    @classmethod
+    def read(cls, line: str) -> Problem:
+        """The problem of a line that is written already, of which only the path is known."""
+        path, colon, what = line.partition(": ")
+        if not colon:
+            return cls("other", "", line)
+        return cls("other", path, what)
+
+    def __str__(self) -> str:
+        what = self.what or self.code.replace("-", " ")
+        line = ": ".join(part for part in (self.file, self.path, what) if part)
+        if self.got is not None:
+            line += f", got {self.got if isinstance(self.got, str) else shown(self.got)}"
+        if self.allowed:
+            line += f"; expected {self.allowed}"
+        if self.do:
+            line += f": {self.do}"
+        if self.hint:
+            line += f"; did you mean '{self.hint}'?"
+        if self.of:
+            line += f" ({self.of})"
+        return line
+
 
 class CoterieError(Exception):
-    """An expected failure: one line for the user, and the exit code of the command line."""
+    """An expected failure: a line for the user on each problem, and the exit code.
+
+    Args:
+        code: what is wrong; or, alone, lines that are written already.
+        path: the key, argument, option or file that it is about.
+        what: what is wrong, where the words of the code do not say enough.
+        do: what the user can do about it.
+
+    Attributes:
+        problems: all that is wrong.
+
+    Example:
+        >>> error = ConfigError("out-of-range", "algorithm.groups").got(13, "1 to 12")
+        >>> error.problems[0].code, error.problems[0].path
+        ('out-of-range', 'algorithm.groups')
+        >>> print(error)
+        algorithm.groups: out of range, got 13; expected 1 to 12
+    """
 
     # Scripts rely on these codes (docs/exit-codes.md). This one is EX_SOFTWARE of sysexits.h: an
     # error without a kind of its own is a bug of ours.
     code = 70
+    problems: tuple[Problem, ...]
+
+    @overload
+    def __init__(self, lines: str, /) -> None: ...
+
+    @overload
+    def __init__(self, code: Code, path: object, what: str = ..., *, do: str = ...) -> None: ...
+
+    def __init__(self, code: Any, path: Any = None, what: str = "", *, do: str = "") -> None:
+        super().__init__()
+        if path is None:
+            self.problems = tuple(map(Problem.read, code.splitlines()))
+        else:
+            self.problems = (Problem(code, str(path), what, do=do),)
+
+    @classmethod
+    def of(cls, problems: Iterable[Problem]) -> Self:
+        """The error of several problems; one that occurs twice is said once."""
+        error = cls.__new__(cls)
+        error.problems = tuple(dict.fromkeys(problems))
+        return error
+
+    def located(self, file: str) -> Self:
+        """The same error with the file that it is about; what was given in Python is in no file."""
+        return self.of(replace(problem, file=file) for problem in self.problems)
+
+    def got(self, value: Any, allowed: object = "", hint: str | None = None) -> Self:
+        """Add the value, and what is allowed instead."""
+        return self.found(shown(value), allowed, hint)
+
+    def found(self, words: object, allowed: object = "", hint: str | None = None) -> Self:
+        """Add what was found, in words, and what is expected instead."""
+        return self._with(got=str(words), allowed=str(allowed), hint=hint)
+
+    def expected(self, allowed: str) -> Self:
+        """Add what is expected where there is no value."""
+        return self._with(allowed=allowed)
+
+    def _with(self, **fields: Any) -> Self:
+        self.problems = (replace(self.problems[0], **fields),)
+        return self
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.problems))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+    def __reduce__(self) -> Any:
+        # It crosses processes.
+        return type(self).of, (self.problems,), self.__dict__
 
 
 class ConfigError(CoterieError):
@@ -63,6 +221,38 @@ class InUseError(CoterieError):
     """Another process writes the run folder."""
 
     code = 10
+
+
+def shown(value: Any) -> str:
+    """A value in an error line: short, on one line, printable.
+
+    Example:
+        >>> shown("a\\nb"), shown(True), shown([1, 2.5]), shown(16**5000)
+        ("'a\\\\nb'", 'true', '[1, 2.5]', 'an integer of 20001 bits')
+    """
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int) and value.bit_length() > 200:
+        # Its digits would take seconds, and Python refuses to write more than 4300 of them.
+        return f"an integer of {value.bit_length()} bits"
+    if isinstance(value, Mapping):
+        return "a table"
+    if isinstance(value, list | tuple):
+        items = [shown(v) for v in value[:SHOWN_ITEMS]]
+        if len(value) > SHOWN_ITEMS:
+            items.append("...")
+        return f"[{', '.join(items)}]"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if not isinstance(value, str | int | float | Path | date | time):
+        return f"a {type(value).__name__}"
+    text = repr(value) if isinstance(value, str | int | float) else repr(str(value))
+    if len(text) <= SHOWN_LENGTH:
+        return text
+    # The last letter is the closing quote.
+    return text[: SHOWN_LENGTH - 4] + "..." + text[-1]
 
 
 def first_line(error: BaseException) -> str:

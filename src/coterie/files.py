@@ -85,9 +85,12 @@ def refuse_unwritable(folder: Path) -> Iterator[None]:
         # Of a lock that another process holds, which says nothing about the folder.
         raise
     except OSError as error:
-        what = f"cannot be written ({error.strerror}), got {error.filename or folder}"
-        expected = f"room and the right to write; then `coterie resume {folder}` goes on"
-        raise CheckpointError(f"{folder}: {what}; expected {expected}") from None
+        raise CheckpointError(
+            "cannot-be-written", folder, f"cannot be written ({error.strerror})"
+        ).found(
+            error.filename or folder,
+            f"room and the right to write; then `coterie resume {folder}` goes on",
+        ) from None
 
 
 @contextmanager
@@ -96,15 +99,16 @@ def refuse_unwritable_output(option: str, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = f"{option}: cannot be written ({error.strerror})"
-        raise ConfigError(f"{reason}, got {path}; expected a path that can be made") from None
+        what = f"cannot be written ({error.strerror})"
+        refused = ConfigError("cannot-be-written", option, what)
+        raise refused.found(path, "a path that can be made") from None
 
 
 def damaged(file: Path, error: Exception) -> CheckpointError:
     """The one line for a file of a run that is not what was written."""
     reason = (str(error).splitlines() or [""])[0]
     what = f"{type(error).__name__} ({reason})"
-    return CheckpointError(f"{file}: damaged, got {what}; expected the file as the run wrote it")
+    return CheckpointError("damaged", file).found(what, "the file as the run wrote it")
 
 
 @contextmanager

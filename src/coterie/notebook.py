@@ -128,7 +128,9 @@ def _ipython() -> tuple[Any, Any]:
         from IPython.display import HTML, display
     except ImportError:
         raise ConfigError(
-            "on_round: a live table needs IPython, which is not installed: run in a notebook, or "
-            "pip install ipython"
+            "not-installed",
+            "on_round",
+            "a live table needs IPython, which is not installed",
+            do="run in a notebook, or pip install ipython",
         ) from None
     return display, HTML

@@ -120,8 +120,9 @@ class Result:
         """The result of a run folder whose data and network are at hand."""
         checkpoint = run.checkpoints.latest()
         if checkpoint is None:
-            what = "no model yet, got no checkpoint"
-            raise ConfigError(f"{run.path}: {what}; expected a run that has saved one")
+            raise ConfigError("not-found", run.path, "no model yet").found(
+                "no checkpoint", "a run that has saved one"
+            )
         # Of clients that joined after it was saved it has no places yet.
         clients = composed.population.clients
         checkpoint = with_places(checkpoint, clients, composed.experiment.name("algorithm"))
@@ -188,8 +189,10 @@ class Result:
         rule = personal.own_model
         if not isinstance(rule, ServesStored):
             raise ConfigError(
-                "client: fits the model to its samples when it is scored, got a method whose result "
-                "has no such model; expected a method that stores the models of its clients"
+                "does-not-fit", "client", "fits the model to its samples when it is scored"
+            ).found(
+                "a method whose result has no such model",
+                "a method that stores the models of its clients",
             )
         row = np.flatnonzero(self.own_models.ids == client)
         if not len(row):
@@ -250,7 +253,9 @@ class Result:
             shutil.copytree(self.folder, target, ignore=shutil.ignore_patterns(".*"))
             return target
         if self.unsaved is None:
-            raise ConfigError("save: no run to save, got a result made by hand; expected a run's")
+            raise ConfigError("missing", "save", "no run to save").found(
+                "a result made by hand", "a run's"
+            )
         return _save(tuple(self.rows), self.unsaved, target).path
 
     def report(self, page: str | PathLike[str] | None = None) -> Path:
@@ -354,7 +359,9 @@ class Result:
 
     def _check_target(self, argument: str, target: object) -> None:
         if target is None and self.folder is None:
-            raise ConfigError(f"{argument}: the run is in memory and has no folder: give a path")
+            raise ConfigError(
+                "not-found", argument, "the run is in memory and has no folder", do="give a path"
+            )
 
     @contextmanager
     def _stored(self) -> Iterator[Path]:

@@ -18,6 +18,7 @@ from coterie.runs.fitting import pool_if_asked
 from coterie.runs.run import run_config
 from tests.conftest import assert_near, blobs
 from tests.lazy_federations import federation
+from tests.refusals import refuses
 
 SOLVER = Solver(epochs=2, batch_size=5, lr=0.1)
 
@@ -129,7 +130,7 @@ def test_a_budget_of_steps_is_kept() -> None:
 
 
 def test_lazy_data_cannot_be_pooled() -> None:
-    with pytest.raises(ConfigError, match=r"pooled needs all samples at once"):
+    with refuses(ConfigError, "does-not-fit", "algorithm.name"):
         pool_if_asked(as_algorithm(algorithms.pooled()), federation(lazy=True), SOLVER, per_round=4)
 
 

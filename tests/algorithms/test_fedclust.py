@@ -27,6 +27,7 @@ from tests.conftest import (
     small_net,
     two_classes_each,
 )
+from tests.refusals import refuses
 from tests.rules.one_shot_runs import SOLVER, Run, signatures
 
 
@@ -95,10 +96,7 @@ def test_any_layer_can_be_named() -> None:
     assert span(layout, "final", True) == span(layout, "2", True) == (56, 92)
     assert span(layout, "final", False) == span(layout, "2.weight", True) == (56, 88)
     assert span(layout, "2.bias", False) == (88, 92)
-    with pytest.raises(
-        ct.ConfigError,
-        match=r"algorithm.layer: unknown layer, got 'fc'; expected 'final' or one of 0, 2",
-    ):
+    with refuses(ct.ConfigError, "unknown-choice", "algorithm.layer"):
         Run(ct.fedclust(layer="fc"), two_classes_each()).step([0])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 
 import coterie as ct
@@ -15,6 +14,7 @@ from coterie.local.statistics import LatentMoments
 from coterie.models import build_model
 from coterie.rules.newcomers import unlabelled_rule
 from tests.conftest import blobs, two_classes_each
+from tests.refusals import refuses
 from tests.rules.one_shot_runs import Run
 
 
@@ -115,5 +115,5 @@ def test_a_client_without_labels_is_served_the_model_with_the_nearest_moments() 
 
 
 def test_a_power_of_nothing_is_refused() -> None:
-    with pytest.raises(ct.ConfigError, match="power"):
+    with refuses(ct.ConfigError, "out-of-range", "power"):
         ct.feroma(power=0)

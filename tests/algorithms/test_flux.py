@@ -21,6 +21,7 @@ from coterie.models import build_model
 from coterie.rules.descriptors import centroid_distances, scaled
 from coterie.rules.signatures import SignatureMemory
 from tests.conftest import two_classes_each
+from tests.refusals import refuses
 from tests.rules.one_shot_runs import Run, signatures
 
 
@@ -77,7 +78,7 @@ def test_the_latent_space_is_behind_the_convolutions_or_before_the_last_layer() 
     lenet = build_model("lenet5", (1, 28, 28), 10, Key(0))
     dense = [layer for layer in lenet.modules() if isinstance(layer, nn.Linear)]
     assert latent_layer(lenet) is dense[0]
-    with pytest.raises(ConfigError, match=r"model\.name.*without one"):
+    with refuses(ConfigError, "does-not-fit", "model.name"):
         latent_layer(nn.Sequential(nn.Conv2d(1, 2, 3)))
 
 

@@ -34,6 +34,7 @@ from coterie.rules.cluster_queries import ClusterMemory
 from coterie.runs.loop import RoundResult
 from tests.conftest import assert_near, blobs, remembered, small_net
 from tests.faults import Faults
+from tests.refusals import refuses
 from tests.simulations import ONE_EPOCH, play, simulated, uniform
 
 # Every round, five of twelve clients are asked.
@@ -273,5 +274,5 @@ def test_a_configuration_names_all_of_it(tmp_path: Path) -> None:
         json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()
     ]
     assert [row["balance"]["clusters"] >= 1 for row in rows] == [True, True]
-    with pytest.raises(ct.ConfigError, match="theta"):
+    with refuses(ct.ConfigError, "out-of-range", "algorithm.theta"):
         check(tables | {"algorithm": {"name": "rfedavg", "theta": 2.0}})

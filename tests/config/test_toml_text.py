@@ -10,6 +10,7 @@ import pytest
 from coterie.cli.main import invoke
 from coterie.config.toml_text import parse_toml, read
 from coterie.errors import ConfigError
+from tests.refusals import refuses
 
 
 @pytest.mark.parametrize(
@@ -32,7 +33,7 @@ def test_deep_keys_and_long_files_are_refused_before_they_are_parsed(
     file = tmp_path / "c.toml"
     file.write_text(text)
     tracemalloc.start()
-    with pytest.raises(ConfigError, match=r"c.toml: not TOML, got '(keys or brackets|longer than)"):
+    with refuses(ConfigError, "cannot-be-read", "c.toml"):
         read(file)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -121,12 +121,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "one x": ({"x": 1.5}, r"\.x: got a single number; expected a row for each sample"),
     "sparse": ({"x": X.to_sparse()}, r"\.x: got a torch.sparse_coo tensor on cpu; expected a"),
     "on no machine": ({"x": X.to("meta")}, r"\.x: got a torch.strided tensor on meta; expected"),
-    "NaN": ({"x": NAN}, r"\.x: got nan in row 5; expected finite numbers"),
-    "NaN of NumPy": ({"x": NAN.double().numpy()}, r"\.x: got nan in row 5"),
-    "infinity": ({"x": X / 0}, r"\.x: got (nan|inf) in row 0"),
+    "NaN": ({"x": NAN}, r"\.x: not finite, got nan in row 5; expected finite numbers"),
+    "NaN of NumPy": ({"x": NAN.double().numpy()}, r"\.x: not finite, got nan in row 5"),
+    "infinity": ({"x": X / 0}, r"\.x: not finite, got (nan|inf) in row 0"),
     "beyond float32": (
         {"x": X.double() * 1e300},
-        r"\.x: got 1e\+300 in row 0; expected numbers within those of float32, up to 3.4e\+38",
+        r"\.x: out of range, got 1e\+300 in row 0; expected numbers within those of float32, up to 3.4e\+38",
     ),
     "fewer x": ({"x": X[:4]}, r"\.y: got 6 for 4 rows of x; expected as many"),
     # Labels.
@@ -136,8 +136,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "large labels": ({"y": Y + 1}, r"\.y: labels from 1 to 2; expected 0 to 1"),
     "negative labels": ({"y": Y - 1}, r"\.y: labels from -1 to 0; expected 0 to 1"),
     "float labels": ({"y": Y.float()}, r"\.y: numbers as labels"),
-    "NaN in y": ({"y": NAN[:, 0], "classes": 0}, r"\.y: got nan in row 5"),
-    "y beyond float32": ({"y": Y.double() * 1e39, "classes": 0}, r"\.y: got 1e\+39 in row 1"),
+    "NaN in y": ({"y": NAN[:, 0], "classes": 0}, r"\.y: not finite, got nan in row 5"),
+    "y beyond float32": (
+        {"y": Y.double() * 1e39, "classes": 0},
+        r"\.y: out of range, got 1e\+39 in row 1",
+    ),
     "no classes": ({"classes": 0}, r"\.y: whole-number labels from 0 to 1 and no classes"),
     "half a class": ({"classes": 2.5}, r"\.classes: got 2.5; expected a whole number"),
     "true classes": ({"classes": True}, r"\.classes: got True; expected a whole number"),
@@ -256,8 +259,12 @@ def test_bad_arguments_of_lazy_columns_are_one_line(arguments: dict[str, Any], w
 @pytest.mark.parametrize(
     ("x", "y", "words"),
     [
-        (np.nan, 0, "data.source: client 0: got nan in row 0; expected finite numbers"),
-        (1e300, 0, r"client 0: got 1e\+300 in row 0; expected numbers within those of float32"),
+        (np.nan, 0, "data.source: client 0: not finite, got nan in row 0; expected finite numbers"),
+        (
+            1e300,
+            0,
+            r"client 0: out of range, got 1e\+300 in row 0; expected numbers within those of float32",
+        ),
         (0.0, 7, "labels of a client: labels from 7 to 7; expected 0 to 1"),
     ],
 )

@@ -357,7 +357,7 @@ def test_pfedme_with_one_inner_step_of_one_batch_is_a_step_of_fedavg() -> None:
 def test_rules_that_step_by_themselves_need_plain_sgd() -> None:
     for solver, beginning in (
         (ct.Solver(optimizer="adam"), "local.optimizer: not plain SGD, got optimizer 'adam'"),
-        (ct.Solver(momentum=0.9), "local.momentum: got 0.9; expected 0"),
+        (ct.Solver(momentum=0.9), "local.momentum: in conflict, got 0.9; expected 0"),
     ):
         (line,) = config_errors(
             lambda solver=solver: ct.run(ct.apfl(), **OPTIONS | {"local": solver})

@@ -16,6 +16,7 @@ from coterie.experiment.naming import named
 from coterie.experiment.records import PersonalLayers
 from coterie.experiment.reference import keys_of_tables
 from coterie.runs.folder.store import RunFolder
+from tests.refusals import refuses
 
 BASE: dict[str, Any] = {
     "data": {"source": "digits", "partition": {"kind": "iid", "clients": 30}},
@@ -164,5 +165,5 @@ def test_a_record_refuses_none_where_a_key_has_to_have_a_value(table: str) -> No
 
 
 def test_a_list_of_a_record_has_a_value_in_each_place() -> None:
-    with pytest.raises(ConfigError, match=r"layers\.1: .* got nothing"):
+    with refuses(ConfigError, "wrong-type", "layers.1"):
         PersonalLayers(layers=cast(Any, ("head", None)))

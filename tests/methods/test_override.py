@@ -24,6 +24,7 @@ from coterie.objectives import proximal
 from coterie.rules.migration import Migrating, Migration
 from coterie.rules.server import yogi
 from tests.conftest import blobs, config_errors, round_of, small_net
+from tests.refusals import refuses
 from tests.simulations import RecordingEngine
 
 LOCAL = ct.Solver(epochs=1, lr=0.1)
@@ -106,7 +107,7 @@ def test_migration_replaces_the_methods_own() -> None:
     still = override(method, migration=Migration("none"))
     assert isinstance(still, ct.Method)
     assert still.assign == method.assign.assign
-    with pytest.raises(ct.ConfigError, match="the algorithm places no clients"):
+    with refuses(ct.ConfigError, "does-not-fit", "migration.detector"):
         override(ct.fedavg(), migration=Migration("counts"))
 
 

@@ -17,6 +17,7 @@ from coterie.core.vectors import Layout, flatten
 from coterie.errors import ConfigError
 from coterie.models import MODELS, build_model, initialise, spec
 from coterie.models.cnn import _same
+from tests.refusals import refuses
 
 GREY = (1, 28, 28)
 COUNTS = [
@@ -320,5 +321,5 @@ def test_tokens_beyond_the_vocabulary_are_refused_in_one_line() -> None:
         torch.full((4, 3), 9), torch.tensor([0, 1, 0, 1]), ([0, 1, 2, 3],), ([],), 2
     )
     network = build_model("transformer", (3,), 2, Key(0), vocabulary=9)
-    with pytest.raises(ConfigError, match="tokens up to 9, got 9; expected 10 or more"):
+    with refuses(ConfigError, "out-of-range", "model.vocabulary"):
         ct.run(ct.fedavg(), data=data, model=network, rounds=1, engine="serial")

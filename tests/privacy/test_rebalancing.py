@@ -16,6 +16,7 @@ from coterie.core.keys import Key
 from coterie.core.plan import Plan
 from coterie.errors import ConfigError
 from coterie.privacy.noise import PrivateMemory, PrivateSums, Rebalanced, moving_shares
+from tests.refusals import refuses
 
 COUNTS = st.lists(st.floats(-20, 200), min_size=2, max_size=5).map(np.array)
 
@@ -68,5 +69,5 @@ def test_a_run_moves_clients_and_members_stay():
     assert "rebalanced" not in result.rows[0]["notes"]
     assert all("rebalanced" in row["notes"] for row in result.rows[1:])
     assert all(row["moves"] == [] or row["newcomers"] for row in result.rows[1:])
-    with pytest.raises(ConfigError, match=r"privacy.least_group: needs groups"):
+    with refuses(ConfigError, "does-not-fit", "privacy.least_group"):
         ct.run(ct.ifca(groups=2), privacy=privacy, **run)

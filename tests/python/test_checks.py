@@ -9,6 +9,7 @@ import pytest
 import coterie as ct
 from coterie.experiment.experiment import CHOICES, record_types
 from tests.conftest import blobs, small_net
+from tests.refusals import refuses
 
 PLACES = {
     "data": "data",
@@ -33,7 +34,7 @@ def test_a_value_of_another_type_is_refused_in_one_line(name: str, value: Any) -
 
 def test_a_mapping_is_the_table_of_a_record() -> None:
     assert run(local={"epochs": 1}, evaluate={"adapt": {"epochs": 2}}).rows
-    with pytest.raises(ct.ConfigError, match=r"^local\.epoch: unknown key, .* mean 'epochs'\?$"):
+    with refuses(ct.ConfigError, "unknown-key", "local.epoch"):
         run(local={"epoch": 1})
 
 
@@ -50,5 +51,5 @@ def test_all_wrong_arguments_are_said_at_once() -> None:
 
 
 def test_an_argument_in_the_wrong_place_says_where_it_belongs() -> None:
-    with pytest.raises(ct.ConfigError, match=r"^over_selection: .* mean 'train.over_selection'\?$"):
+    with refuses(ct.ConfigError, "unknown-key", "over_selection"):
         run(over_selection=2.0)

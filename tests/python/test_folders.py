@@ -21,6 +21,7 @@ from coterie.experiment import check
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
 from tests.conftest import blobs, small_net
+from tests.refusals import refuses
 
 PARTITION = {"kind": "planted", "clients": 12, "groups": 2, "how": "swap"}
 TABLES = {
@@ -114,7 +115,7 @@ def test_spans_are_of_a_run_in_memory_alone(tmp_path: Path) -> None:
     later = Availability("file", period=0, spans={"0": ((9, 10),)})
     result = called(availability=later, clients_per_round=12, rounds=1, method=ct.ifca(groups=2))
     assert {client for client, _ in result.rows[0]["moves"]} == {*range(1, 12)}
-    with pytest.raises(ct.ConfigError, match=r"^availability\.spans: is in no configuration"):
+    with refuses(ct.ConfigError, "cannot-be-written", "availability.spans"):
         called(availability=later, out=tmp_path / "run")
 
 
@@ -166,7 +167,7 @@ def test_a_damaged_population_is_refused(tmp_path: Path) -> None:
     other = replace(blobs(), x=blobs().x + 1)
     ct.run(ct.fedavg(), data=other, model="mclr", rounds=1, engine="serial", out=tmp_path / "other")
     shutil.copy(tmp_path / "other" / "population.npz", tmp_path / "run" / "population.npz")
-    with pytest.raises(ct.CheckpointError, match=r"population\.npz: damaged"):
+    with refuses(ct.CheckpointError, "damaged", "population.npz"):
         ct.Result.open(tmp_path / "run")
 
 
@@ -197,9 +198,9 @@ def test_what_no_folder_can_name_is_one_line(
 
 def test_a_run_in_memory_needs_a_place_for_its_page() -> None:
     result = ct.run(ct.fedavg(), data=blobs(), model=small_net(), rounds=1, engine="serial")
-    with pytest.raises(ct.ConfigError, match="page: the run is in memory"):
+    with refuses(ct.ConfigError, "not-found", "page"):
         result.report()
-    with pytest.raises(ct.ConfigError, match="model: nothing that a run folder can name"):
+    with refuses(ct.ConfigError, "cannot-be-written", "model"):
         result.report("page.html")
 
 
@@ -276,6 +277,6 @@ def test_a_source_of_a_stranger_needs_trust(
     shutil.copytree(tmp_path / "run", tmp_path / "strange")
     assert invoke(["export", str(tmp_path / "strange")]) == 2
     assert "data.source = 'mydata:population'" in capsys.readouterr().err
-    with pytest.raises(ct.ConfigError, match="expected --trust"):
+    with refuses(ct.ConfigError, "not-trusted", "strange"):
         ct.Result.open(tmp_path / "strange")
     assert len(ct.Result.open(tmp_path / "strange", trust=True).rows) == 1

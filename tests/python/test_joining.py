@@ -155,7 +155,7 @@ def test_who_cannot_join_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
             "run",
             new,
             "3",
-            "--data: new clients need a run with rounds done and rounds left, got '3 of 3'",
+            "--data: new clients need a run with rounds done and rounds left, got 3 of 3",
         ),
         ("run", table(OLD - 1, 2), "5", "in the run already, got the client 'h7'"),
         ("run", bare, "5", "--data: rows without a client"),

@@ -12,6 +12,7 @@ import coterie as ct
 from coterie.headline import ACCURACY
 from coterie.notebook import result_html
 from tests.conftest import blobs, small_net
+from tests.refusals import refuses
 
 
 class Shown:
@@ -77,5 +78,5 @@ def test_a_folder_with_brackets_is_no_markup() -> None:
 
 def test_a_live_table_outside_of_a_notebook_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "IPython.display", None)
-    with pytest.raises(ct.ConfigError, match="needs IPython"):
+    with refuses(ct.ConfigError, "not-installed", "on_round"):
         short_run(1, on_round=ct.LiveTable())

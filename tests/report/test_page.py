@@ -13,6 +13,7 @@ import pytest
 from coterie.errors import ConfigError
 from coterie.report import headline, write_figures, write_page
 from coterie.report.tree import Tree
+from tests.refusals import refuses
 from tests.report.pages import (
     COURSE,
     HOSTILE,
@@ -144,7 +145,7 @@ def test_page_of_a_full_run_has_every_chart(tmp_path):
 
 def test_a_page_that_cannot_be_written_is_refused_in_a_line(tmp_path):
 
-    with pytest.raises(ConfigError, match="--out: cannot be written"):
+    with refuses(ConfigError, "cannot-be-written", "--out"):
         write_page(tmp_path, [plain()])
 
 

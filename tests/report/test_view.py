@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from coterie.errors import ConfigError
 from coterie.report.view import (
@@ -12,6 +11,7 @@ from coterie.report.view import (
     newcomer_placements,
     population_groups,
 )
+from tests.refusals import refuses
 from tests.report.pages import grouped
 
 
@@ -37,5 +37,5 @@ def test_newcomer_without_a_group_is_not_right():
 
 
 def test_a_field_with_another_number_of_clients_is_refused():
-    with pytest.raises(ConfigError, match="planted: one entry per client, got 2; expected 6"):
+    with refuses(ConfigError, "wrong-shape", "planted"):
         grouped(planted=np.array([0, 1]))

@@ -18,6 +18,7 @@ from coterie.errors import ConfigError
 from coterie.methods.fit_to_model import on_parameters
 from coterie.rules.server import SERVERS, Server, adagrad, adam, momentum, sgd, yogi
 from tests.conftest import blobs
+from tests.refusals import refuses
 
 RULES = {name: SERVERS[name]() for name in ("fedavgm", "fedadagrad", "fedadam", "fedyogi")}
 every = pytest.mark.parametrize("server", RULES.values(), ids=RULES.keys())
@@ -192,9 +193,7 @@ def test_running_statistics_are_averaged_whatever_the_server() -> None:
 
 @pytest.mark.parametrize("value", [0.0, -1.0])
 def test_rates_are_positive(value: float) -> None:
-    with pytest.raises(ConfigError, match=r"lr: out of range, got .*; expected a number > 0"):
+    with refuses(ConfigError, "out-of-range", "lr"):
         yogi(lr=value)
-    with pytest.raises(
-        ConfigError, match=r"beta2: out of range, got 1.0; expected a number >= 0 and < 1"
-    ):
+    with refuses(ConfigError, "out-of-range", "beta2"):
         ct.fedadam(beta2=1.0)

@@ -19,6 +19,7 @@ from coterie.studies.reproduce.data_lines import layer_distances, sent_ratio, se
 from coterie.studies.reproduce.metrics import METRICS
 from coterie.studies.reproduce.papers import Line
 from coterie.studies.reproduce.tables import every_line
+from tests.refusals import refuses
 
 LINES = {f"{line.table} {line.name}": line for line in every_line() if line.paper == "fedclust"}
 
@@ -68,7 +69,7 @@ def test_the_ratios_of_the_paper_are_those_of_its_formulas() -> None:
 
 
 def test_a_method_without_a_formula_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^algorithm\.name: no formula, got 'fesem'"):
+    with refuses(ConfigError, "does-not-fit", "algorithm.name"):
         sent_values(check(tables(name="fesem", groups=2)), (1, 8, 8), 10)
 
 

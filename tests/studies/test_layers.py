@@ -27,6 +27,7 @@ from coterie.studies.layers import (
     study_layers,
     write_study,
 )
+from tests.refusals import refuses
 from tests.report.pages import parse
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -110,7 +111,7 @@ def test_nothing_planted_gives_no_agreement() -> None:
 
 
 def test_two_clients_are_too_few() -> None:
-    with pytest.raises(QuorumError, match="got 2; expected at least 3"):
+    with refuses(QuorumError, "too-few", "study"):
         study_layers(composed(clients=2, groups=1), epochs=1)
 
 

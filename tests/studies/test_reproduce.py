@@ -305,7 +305,7 @@ def test_lines_are_chosen_by_table_and_row() -> None:
     (line,) = choose(["flexcfl"], "quick", "4b", ["mnist-mclr/flexcfl"])
     assert (line.rounds, line.full_rounds) == (100, 300)
     for wrong in ({"papers": ["fedgrup"]}, {"table": "9"}, {"rows": ["mnist"]}):
-        with pytest.raises(ConfigError, match="unknown, got"):
+        with pytest.raises(ConfigError, match="unknown choice, got"):
             choose(**{"papers": ["flexcfl"], "profile": "full", **wrong})  # type: ignore[arg-type]
     for text in ("", "a", "0-", "-1", "2-1", "0-99999"):
         with pytest.raises(ConfigError, match="--seeds"):
@@ -670,10 +670,10 @@ def test_a_list_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["fedgrup"], "paper: unknown, got 'fedgrup'"),
-        (["--profile", "slow"], "--profile: unknown, got 'slow'"),
-        (["--table", "9"], "--table: unknown, got '9'"),
-        (["rfedavg", "--row", "x"], "--row: unknown, got 'x'"),
+        (["fedgrup"], "paper: unknown choice, got 'fedgrup'"),
+        (["--profile", "slow"], "--profile: unknown choice, got 'slow'"),
+        (["--table", "9"], "--table: unknown choice, got '9'"),
+        (["rfedavg", "--row", "x"], "--row: unknown choice, got 'x'"),
         (["--seeds", "x"], "--seeds: not seeds, got 'x'"),
     ],
 )

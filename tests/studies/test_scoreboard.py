@@ -29,6 +29,7 @@ from coterie.studies.scoreboard.suite import (
     find_suite,
     sweep_run,
 )
+from tests.refusals import refuses
 from tests.runs.calls import sweeps_here
 
 SUITE = """
@@ -198,33 +199,33 @@ def test_a_changed_file_is_refused(folder: Path, tmp_path: Path) -> None:
     results = json.loads((folder / "first/scoreboard.json").read_text())
     results["entries"][0]["runs"][0]["equal_work"] = 0.99
     (tmp_path / "changed.json").write_text(json.dumps(results))
-    with pytest.raises(ConfigError, match=r"changed\.json: was changed since it was written"):
+    with refuses(ConfigError, "differs", "changed.json"):
         read_results(tmp_path / "changed.json")
     (tmp_path / "other.json").write_text("[1]")
-    with pytest.raises(ConfigError, match=r"other\.json: no results of a scoreboard"):
+    with refuses(ConfigError, "cannot-be-read", "other.json"):
         read_results(tmp_path / "other.json")
 
 
 def test_results_that_do_not_belong_together_are_refused(folder: Path) -> None:
     ours = read_results(folder / "first/scoreboard.json")
     other = {**ours, "federations": {**ours["federations"], "alike": "0" * 64}}
-    with pytest.raises(ConfigError, match=r"b\.json: other clients in alike, got 000000000000"):
+    with refuses(ConfigError, "differs", "b.json"):
         merge(ours, {Path("b.json"): other})
     elsewhere = {**ours, "federations": {"x": "0" * 64}}
-    with pytest.raises(ConfigError, match=r"b\.json: no federation in common, got x"):
+    with refuses(ConfigError, "does-not-fit", "b.json"):
         merge(ours, {Path("b.json"): elsewhere})
     later = json.loads(json.dumps(ours))
     later["entries"][0]["runs"][0]["seed"] = 7
-    with pytest.raises(ConfigError, match=r"other seeds of fedavg on classes, got \[7\]"):
+    with refuses(ConfigError, "differs", "b.json"):
         merge(ours, {Path("b.json"): later})
     better = json.loads(json.dumps(ours))
     better["entries"][0]["runs"][0]["digest"] = "f" * 64
-    with pytest.raises(ConfigError, match=r"other results of fedavg \(defaults\) on classes"):
+    with refuses(ConfigError, "differs", "b.json"):
         merge(ours, {Path("b.json"): better})
     assert results_digest(better) != better["digest"]
     more = {**ours, "suite": {**ours["suite"], "seeds": [0, 1]}}
     # Before the first run: `check_mergeable` looks at no entry.
-    with pytest.raises(ConfigError, match=r"b\.json: other seeds, got \[0, 1\]; expected \[0\]"):
+    with refuses(ConfigError, "differs", "b.json"):
         check_mergeable(ours, Path("b.json"), more)
 
 
@@ -257,9 +258,9 @@ def test_every_run_of_a_suite_is_a_valid_configuration(name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (("smal",), "suite: unknown, got 'smal'; .* did you mean 'small'?"),
-        (("small", "--methods", "fedagv"), "--methods: unknown, got 'fedagv'; .*'fedavg'?"),
-        (("small", "--federations", "rotate"), "--federations: unknown, got 'rotate'"),
+        (("smal",), "suite: unknown choice, got 'smal'; .* did you mean 'small'?"),
+        (("small", "--methods", "fedagv"), "--methods: unknown choice, got 'fedagv'; .*'fedavg'?"),
+        (("small", "--federations", "rotate"), "--federations: unknown choice, got 'rotate'"),
         (("small", "--methods", "no_module:mine"), "algorithm.name: cannot be used"),
         (("none.toml",), "none.toml: cannot be read"),
     ],
@@ -276,10 +277,10 @@ def test_what_is_unknown_is_one_line(
 
 def test_a_slip_in_a_suite_is_named(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(SUITE.replace("rates =", "rate ="))
-    with pytest.raises(ConfigError, match=r"^rate: unknown key.* did you mean 'rates'"):
+    with refuses(ConfigError, "unknown-key", "rate"):
         find_suite(str(tmp_path / "mine.toml"))
     (tmp_path / "deep.toml").write_text("rates = " + "[" * 40_000)
-    with pytest.raises(ConfigError, match=r"deep\.toml: not TOML, got 'keys or brackets nested"):
+    with refuses(ConfigError, "cannot-be-read", "deep.toml"):
         find_suite(str(tmp_path / "deep.toml"))
 
 

@@ -93,9 +93,10 @@ def ifca(
     """
     if restarts > 1 and (init != "random" or groups == "auto"):
         raise ConfigError(
-            f"algorithm.restarts: only draws of a known number of random models are tried again, "
-            f"got {restarts}; expected 1, or a number of groups with init = 'random'"
-        )
+            "does-not-fit",
+            "algorithm.restarts",
+            "only draws of a known number of random models are tried again",
+        ).found(restarts, "1, or a number of groups with init = 'random'")
     rule: Assign
     if init != "random":
         outliers: Outliers = "leave_out" if init == "robust_cold_start" else "keep"

@@ -80,7 +80,9 @@ class SweepOptions:
             seeds = read_seeds(self.seeds)
         grid = list(self.grid or ())
         if self.attackers and not self.attack:
-            raise ConfigError(f"--attackers: got {self.attackers}; expected --attack with it")
+            raise ConfigError("in-conflict", "--attackers").found(
+                self.attackers, "--attack with it"
+            )
         if self.attack:
             shares = self.attackers or ATTACKER_SHARES
             grid += [f"attack.kind={self.attack}", f"attack.share={shares}"]

@@ -11,7 +11,7 @@ import typer
 
 from coterie.cli.completion import complete_kind
 from coterie.cli.options import Assignments, ConfigFile, DataRoot, Debug, data_root_value
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, shown
 from coterie.listed import LISTED
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _first_paragraph(text: str) -> str:
 
 def _spelled_options(kind: str, name: str) -> list[tuple[str, str]]:
     from coterie.config import registry
-    from coterie.config.wording import describe_type, shown
+    from coterie.config.wording import describe_type
 
     spelled = []
     for option, (allowed, default) in registry.options(kind, name).items():

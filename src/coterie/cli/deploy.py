@@ -102,8 +102,9 @@ def deploy_local(
         count = clients or settings.clients
         training = count - unlabelled
         if training < 1:
-            what = f"no client would be left to train, got {unlabelled} of {count}"
-            raise ConfigError(f"--unlabelled: {what}; expected fewer")
+            raise ConfigError(
+                "out-of-range", "--unlabelled", "no client would be left to train"
+            ).found(f"{unlabelled} of {count}", "fewer")
         # Fewer nodes than deploy.toml expects have to be enough for a round; more have to fit.
         settings = replace(
             settings,

@@ -68,8 +68,7 @@ def server_add(
     from coterie.terminal import say
 
     if name is not None and len(keys) > 1:
-        what = f"one name, got {len(keys)} keys"
-        raise ConfigError(f"--name: {what}; expected one")
+        raise ConfigError("in-conflict", "--name", "one name").found(f"{len(keys)} keys", "one")
     for key in keys:
         say(add_node(folder, key, name, replace))
 

@@ -135,9 +135,8 @@ def _check_configured(work: Train, local: Train) -> None:
     for name, (value, known) in configured.items():
         if value != known:
             raise ConfigError(
-                f"algorithm.name: {name} of a training is another than the method's, got {value!r}; "
-                f"expected {known!r}, which is all that clients of a deployment know"
-            )
+                "differs", "algorithm.name", f"{name} of a training is another than the method's"
+            ).got(value, f"{known!r}, which is all that clients of a deployment know")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from typing import Any, ParamSpec, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from coterie.config import schema
-from coterie.config.problems import problems, refuse
+from coterie.config.problems import problems
 from coterie.config.schema import Factory
+from coterie.errors import ConfigError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,7 +52,7 @@ def check_arguments(factory: Factory, arguments: Mapping[str, Any]) -> dict[str,
     try:
         record = model.model_validate(known)
     except ValidationError as error:
-        refuse(*problems(error, known, model))
+        raise ConfigError.of(problems(error, known, model)) from None
     # Only what the caller gave: a default stays the object that the factory's signature has.
     return {name: getattr(record, name) for name in known}
 
@@ -73,7 +74,7 @@ def check_record(record: Any) -> None:
     try:
         model.model_validate(tables)
     except ValidationError as error:
-        refuse(*problems(error, tables, model))
+        raise ConfigError.of(problems(error, tables, model)) from None
 
 
 def _plain(value: Any) -> Any:

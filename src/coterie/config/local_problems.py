@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from coterie.config.problems import Problem
 from coterie.config.wording import describe_type, nearest, spelled
-from coterie.errors import first_line
+from coterie.errors import Problem, first_line, shown
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -78,14 +77,24 @@ def optimizer_problems(place: Place, local: Mapping[str, Any]) -> list[Problem]:
     if name == "sgd" and local.get("keep_state") is True and not local.get("momentum"):
         expected = "false, a momentum, or another optimizer"
         where = spelled((*place, "keep_state"))
-        return [Problem(where, "sgd without momentum remembers nothing", True, expected)]
+        return [
+            Problem("in-conflict", where, "sgd without momentum remembers nothing", True, expected)
+        ]
     if name == "sgd" and not options:
         return []
     known = tuple(sorted(optimizer_classes()))
     if name not in known:
         expected = describe_type(Literal[known])
         where = spelled((*place, "optimizer"))
-        return [Problem(where, "unknown choice", name, expected, nearest(name, known))]
+        return [
+            Problem(
+                "unknown-choice",
+                where,
+                got=shown(name),
+                allowed=expected,
+                hint=nearest(name, known),
+            )
+        ]
     found = [
         problem
         for option, value in options.items()
@@ -94,11 +103,13 @@ def optimizer_problems(place: Place, local: Mapping[str, Any]) -> list[Problem]:
     momentum = local.get("momentum") or 0
     if momentum and not has_momentum(name):
         where = spelled((*place, "momentum"))
-        found.append(Problem(where, f"{name} has none", momentum, "0"))
+        found.append(Problem("in-conflict", where, f"{name} has none", momentum, "0"))
     # Torch's only rule across options: Nesterov's momentum needs some.
     if options.get("nesterov") is True and not momentum:
         where = spelled((*place, "momentum"))
-        found.append(Problem(where, "none for nesterov", momentum, "a number > 0 and < 1"))
+        found.append(
+            Problem("in-conflict", where, "none for nesterov", momentum, "a number > 0 and < 1")
+        )
     return found
 
 
@@ -109,24 +120,24 @@ def _option_problems(path: Place, optimizer: str, value: Any) -> list[Problem]:
     defaults = optimizer_defaults(optimizer)
     if option == "weight_decay":
         expected = f"{spelled((*path[:-2], 'weight_decay'))} (decoupled), or l2 (coupled)"
-        return [Problem(where, "has a key of its own", value, expected)]
+        return [Problem("unknown-key", where, "has a key of its own", shown(value), expected)]
     if option not in defaults:
         known = list(defaults)
         return [
             Problem(
+                "unknown-key",
                 where,
-                "unknown key",
-                value,
-                f"one of {', '.join(known)}" if known else "no options",
-                nearest(option, known),
+                got=shown(value),
+                allowed=f"one of {', '.join(known)}" if known else "no options",
+                hint=nearest(option, known),
             )
         ]
     if not _like(value, defaults[option]):
-        return [Problem(where, "wrong type", value, _expected(defaults[option]))]
+        return [Problem("wrong-type", where, got=shown(value), allowed=_expected(defaults[option]))]
     refused = _refused(optimizer, option, value)
     if refused:
         expected = f"what torch.optim allows ({refused})"
-        return [Problem(where, "out of range", value, expected)]
+        return [Problem("out-of-range", where, got=shown(value), allowed=expected)]
     return []
 
 
@@ -173,7 +184,7 @@ def schedule_problems(place: Place, schedule: Mapping[str, Any]) -> list[Problem
     """What is wrong between the options of a schedule.
 
     Example:
-        >>> print(schedule_problems((), {"kind": "cosine", "every": 3})[0].line())
+        >>> print(schedule_problems((), {"kind": "cosine", "every": 3})[0])
         every: of kind 'step', got 3; expected no such key with kind 'cosine'
     """
     kind = schedule.get("kind", "constant")
@@ -182,7 +193,11 @@ def schedule_problems(place: Place, schedule: Mapping[str, Any]) -> list[Problem
         if schedule.get(option) is not None and kind != owner:
             expected = f"no such key with kind '{kind}'"
             where = spelled((*place, option))
-            found.append(Problem(where, f"of kind '{owner}'", schedule[option], expected))
+            found.append(
+                Problem(
+                    "in-conflict", where, f"of kind '{owner}'", shown(schedule[option]), expected
+                )
+            )
     if kind == "step" and schedule.get("every") is None:
-        found.append(Problem(spelled((*place, "every")), "missing", None, "an integer >= 1"))
+        found.append(Problem("missing", spelled((*place, "every")), allowed="an integer >= 1"))
     return found

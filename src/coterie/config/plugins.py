@@ -15,8 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 
 from coterie.config.schema import Factory
-from coterie.config.wording import shown
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, Problem, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +36,15 @@ class Plugin:
         try:
             factory: Factory = self.entry_point.load()
         except Exception as error:  # importing runs code of others, which may raise anything
-            what = f"cannot be loaded ({type(error).__name__}: {shown(str(error))})"
-            raise ConfigError(f"plugin: {what}, got {self}; expected {expected}") from error
+            raise ConfigError(
+                "cannot-be-read",
+                "plugin",
+                f"cannot be loaded ({type(error).__name__}: {shown(str(error))})",
+            ).found(self, expected) from error
         if not callable(factory):
-            what = f"is no function but {shown(factory)}"
-            raise ConfigError(f"plugin: {what}, got {self}; expected {expected}")
+            raise ConfigError("wrong-type", "plugin", f"is no function but {shown(factory)}").found(
+                self, expected
+            )
         return factory
 
 
@@ -50,11 +53,11 @@ class Plugins:
     """The plugins of one group.
 
     Args:
-        refused: name -> the line that says why; these are not used.
+        refused: name -> what is wrong with it; these are not used.
     """
 
     usable: Mapping[str, Plugin]
-    refused: Mapping[str, str]
+    refused: Mapping[str, Problem]
 
 
 @lru_cache(maxsize=32)
@@ -82,7 +85,7 @@ def find_plugins(group: str, builtin: frozenset[str]) -> Plugins:
     return Plugins(MappingProxyType(usable), MappingProxyType(refused))
 
 
-def _clash(plugin: Plugin, packages: list[str], why: str) -> str:
+def _clash(plugin: Plugin, packages: list[str], why: str) -> Problem:
     whose = ", ".join(packages)
     got = f"{plugin.name!r} of {whose} (entry point {plugin.group})"
-    return f"plugin: {why}, got {got}; expected another name"
+    return Problem("in-conflict", "plugin", why, got, "another name")

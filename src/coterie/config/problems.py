@@ -3,47 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
 
 from coterie.config.schema import LARGEST
-from coterie.config.wording import describe_type, nearest, shown, spelled
-from coterie.errors import ConfigError
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong.
-
-    Args:
-        hint: a name that may have been meant.
-
-    Example:
-        >>> print(Problem("algorithm.group", "unknown key", 3, "one of alpha, groups", "groups").line())
-        algorithm.group: unknown key, got 3; expected one of alpha, groups; did you mean 'groups'?
-    """
-
-    path: str
-    what: str
-    got: Any
-    expected: str
-    hint: str | None = None
-
-    def line(self) -> str:
-        """The problem as one line, without the name of the file."""
-        line = f"{self.path}: {self.what}, got {shown(self.got)}; expected {self.expected}"
-        if self.hint:
-            line += f"; did you mean '{self.hint}'?"
-        return line
-
-
-def refuse(*found: Problem) -> NoReturn:
-    """Raise the ConfigError that says what is wrong."""
-    raise ConfigError("\n".join(problem.line() for problem in found)) from None
+from coterie.config.wording import describe_type, nearest, spelled
+from coterie.errors import Code, Problem, shown
 
 
 def problems(
@@ -80,7 +48,7 @@ def _problem(one: ErrorDetails, path: list[Any], raw: Any, model: type[BaseModel
         return _unknown_key(where, path, one["input"], model)
     expected = expected_at(model, path)
     if one["type"] == "missing":
-        return Problem(where, "missing", None, expected)
+        return Problem("missing", where, allowed=expected)
     got = raw
     for part in path:
         got = got[part]
@@ -89,7 +57,8 @@ def _problem(one: ErrorDetails, path: list[Any], raw: Any, model: type[BaseModel
         expected += f" and <= {LARGEST}" if got > 0 else f" and >= {-LARGEST}"
     field = _field(model, path)
     choices = [] if field is None else _choices(field.annotation)
-    return Problem(where, _what(one["type"]), got, expected, nearest(got, choices))
+    code = _code(one["type"])
+    return Problem(code, where, got=shown(got), allowed=expected, hint=nearest(got, choices))
 
 
 def _unknown_key(where: str, path: list[Any], got: Any, model: type[BaseModel]) -> Problem:
@@ -99,24 +68,24 @@ def _unknown_key(where: str, path: list[Any], got: Any, model: type[BaseModel]) 
         expected = f"one of {', '.join(known)}"
     # A misspelt key of this table, or else a key of another table.
     hint = nearest(str(path[-1]), known) or _table_that_has(path, model)
-    return Problem(where, "unknown key", got, expected, hint)
+    return Problem("unknown-key", where, got=shown(got), allowed=expected, hint=hint)
 
 
-def _what(kind: str) -> str:
-    """The kind of an error of pydantic, in words."""
+def _code(kind: str) -> Code:
+    """The kind of an error of pydantic, as a code."""
     # Prefixes, because pydantic has many kinds (`greater_than_equal`, `int_parsing`, ...) and adds
     # to them; the order matters, since some contain the word "type".
     if kind.startswith(("greater_than", "less_than", "too_large", "multiple_of")):
-        return "out of range"
+        return "out-of-range"
     if kind == "finite_number":
-        return "not finite"
+        return "not-finite"
     if kind.startswith(("literal", "enum")):
-        return "unknown choice"
+        return "unknown-choice"
     if kind.startswith(("too_short", "too_long", "string_too")):
-        return "wrong length"
+        return "wrong-shape"
     if "type" in kind or "parsing" in kind:
-        return "wrong type"
-    return "cannot be used"
+        return "wrong-type"
+    return "cannot-be-used"
 
 
 # --- what a key path of a model may hold ----------------------------------------------------------

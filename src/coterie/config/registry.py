@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, Literal
 
@@ -20,10 +21,10 @@ from coterie.config import custom, schema
 from coterie.config.choice_tables import TABLES, ChoiceTable
 from coterie.config.kinds import KINDS
 from coterie.config.plugins import Plugins, find_plugins
-from coterie.config.problems import Problem, problems
+from coterie.config.problems import problems
 from coterie.config.schema import Factory
-from coterie.config.wording import describe_type, nearest, shown, spelled
-from coterie.errors import ConfigError, CoterieError
+from coterie.config.wording import describe_type, nearest, spelled
+from coterie.errors import ConfigError, CoterieError, shown
 
 
 class Open(ChoiceTable, extra="allow"):
@@ -60,11 +61,10 @@ def find(kind: str, name: str) -> Factory:
     if name in others.usable:
         return others.usable[name].load()
     if name in others.refused:
-        raise ConfigError(others.refused[name])
+        raise ConfigError.of([others.refused[name]])
     if KINDS[kind].custom and ":" in name:
         return _find_custom(kind, name)
-    problem = unknown(kind, name)
-    raise ConfigError(problem.line())
+    raise unknown(kind, name)
 
 
 def package(kind: str, name: str) -> str | None:
@@ -75,14 +75,14 @@ def package(kind: str, name: str) -> str | None:
     return plugin.package
 
 
-def unknown(kind: str, name: Any) -> Problem:
-    """What is wrong with a name that nothing has."""
+def unknown(kind: str, name: Any) -> ConfigError:
+    """The error of a name that nothing has."""
     where = KINDS[kind]
     known = tuple(sorted(names(kind)))
     expected = describe_type(Literal[known])
     if where.custom:
         expected += ", or 'module:factory'"
-    return Problem(where.path, "unknown choice", name, expected, nearest(name, known))
+    return ConfigError("unknown-choice", where.path).got(name, expected, nearest(name, known))
 
 
 def _find_custom(kind: str, name: str) -> Factory:
@@ -93,7 +93,7 @@ def _find_custom(kind: str, name: str) -> Factory:
     except Exception as error:  # importing runs the user's code, which may raise anything
         what = f"cannot be used ({type(error).__name__}: {shown(str(error))})"
         expected = "'module:factory', importable from here or from 'folder'"
-        raise ConfigError(Problem(where.path, what, name, expected).line()) from error
+        raise ConfigError("cannot-be-used", where.path, what).got(name, expected) from error
     return factory
 
 
@@ -159,15 +159,15 @@ def _resolve(kind: str, table: Mapping[str, Any]) -> tuple[str, Factory, dict[st
     given = dict(table)
     name = given.get(where.selector)
     if not isinstance(name, str):
-        raise ConfigError(unknown(kind, name).line())
+        raise unknown(kind, name)
     factory = find(kind, name)
     model = table_model(kind, factory, name not in names(kind))
     try:
         record = model.model_validate(given)
     except ValidationError as error:
         place = spelled(where.place)
-        lines = [f"{place}.{problem.line()}" for problem in problems(error, given, model)]
-        raise ConfigError("\n".join(lines)) from None
+        found = problems(error, given, model)
+        raise ConfigError.of(replace(one, path=f"{place}.{one.path}") for one in found) from None
     # Only what the table sets: the defaults are the factory's, and some are no values of TOML.
     chosen = {option: getattr(record, option) for option in given if option != where.selector}
     return name, factory, chosen
@@ -195,9 +195,9 @@ def build(kind: str, table: Mapping[str, Any], **context: Any) -> Any:
         raise
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0]
-        what = f"failed ({type(error).__name__}: {reason}), got {name!r}"
-        expected = f"a factory that makes {where.article} {kind}"
-        raise ConfigError(f"{where.path}: {what}; expected {expected}") from error
+        raise ConfigError("failed", where.path, f"failed ({type(error).__name__}: {reason})").got(
+            name, f"a factory that makes {where.article} {kind}"
+        ) from error
 
 
 def _bound(

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from coterie.config.wording import shown, spelled
-from coterie.errors import ConfigError
+from coterie.config.wording import spelled
+from coterie.errors import ConfigError, shown
 
 MOST_CHARACTERS = 1_000_000  # a configuration with all defaults has about 2,000
 MOST_DEPTH = 32  # parts of a key, and brackets around them
@@ -73,15 +73,19 @@ def read(path: Path | str) -> dict[str, Any]:
         # Notepad writes a byte order mark.
         return parse_toml(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        what = f"not UTF-8 at byte {error.start}, got {error.object[error.start]:#x}"
+        what = f"not UTF-8 at byte {error.start}"
+        got = f"{error.object[error.start]:#x}"
     except OSError as error:
-        what = f"cannot be read, got {shown(error.strerror)}"
+        what = "cannot be read"
+        got = shown(error.strerror)
     except ValueError as error:  # TOMLDecodeError is one; so is a NUL in a path
-        what = f"not TOML, got {shown(str(error))}"
+        what = "not TOML"
+        got = shown(str(error))
     except RecursionError:
         # A file of a few kilobytes of brackets does this, so it is an error of the file, not a bug.
-        what = "nested too deeply, got more than Python's stack holds"
-    raise ConfigError(f"{printable_name(path)}: {what}; expected a TOML file")
+        what = "nested too deeply"
+        got = "more than Python's stack holds"
+    raise ConfigError("cannot-be-read", printable_name(path), what).found(got, "a TOML file")
 
 
 def printable_name(path: Path | str) -> str:
@@ -96,8 +100,9 @@ def put(tables: dict[str, Any], override: str) -> None:
     path, equals, text = override.partition("=")
     parts = [part.strip() for part in path.split(".")]
     if not equals or not all(parts):
-        what = f"not an assignment, got {shown(override)}"
-        raise ConfigError(f"--set: {what}; expected key=value, as algorithm.groups=3")
+        raise ConfigError("wrong-type", "--set", "not an assignment").found(
+            shown(override), "key=value, as algorithm.groups=3"
+        )
     put_at(tables, parts, _value(text.strip()))
 
 
@@ -106,8 +111,9 @@ def put_at(tables: dict[str, Any], parts: Sequence[str], value: Any) -> None:
     for at, part in enumerate(parts[:-1], 1):
         tables = tables.setdefault(part, {})
         if not isinstance(tables, dict):
-            what = f"{spelled(parts[:at])}: no table, got {shown(tables)}"
-            raise ConfigError(f"--set: {what}; expected a table for {spelled(parts)}")
+            raise ConfigError("wrong-type", "--set", f"{spelled(parts[:at])}: no table").found(
+                shown(tables), f"a table for {spelled(parts)}"
+            )
     tables[parts[-1]] = value
 
 

@@ -22,8 +22,8 @@ from typing import Any
 
 from coterie.config.imported_files import imported_files, module_files
 from coterie.config.kinds import KINDS
-from coterie.config.wording import shown, spelled
-from coterie.errors import ConfigError
+from coterie.config.wording import spelled
+from coterie.errors import ConfigError, shown
 
 FACTORY = re.compile(r"([^\W\d]\w*(?:\.\w+)*):\w+(?:\.\w+)*\Z")
 CLUSTER = ("engine", "address")
@@ -58,8 +58,9 @@ def require_trust(folder: Path, tables: Mapping[str, Any], *, trusted: bool) -> 
     if _remembered(folder) == _digest(found):
         return
     named = ", ".join(_described(code) for code in found)
-    what = f"its configuration runs code that is not Coterie's, got {named}"
-    raise ConfigError(f"{folder}: {what}; expected --trust, once you have read that code")
+    raise ConfigError(
+        "not-trusted", folder, "its configuration runs code that is not Coterie's"
+    ).found(named, "--trust, once you have read that code")
 
 
 def remember(folder: Path, tables: Mapping[str, Any]) -> None:

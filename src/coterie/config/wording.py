@@ -7,16 +7,15 @@ import re
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import date, time
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from coterie.errors import shown
+
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
-SHOWN_ITEMS = 8  # of a list in an error line
-SHOWN_LENGTH = 80  # letters of a value in an error line
 NAMES: Mapping[Any, str] = {
     int: "an integer",
     float: "a number",
@@ -99,38 +98,6 @@ def _bound(constraint: Any) -> str:
     if not sign:
         return ""
     return f"{sign} {getattr(constraint, attribute)}"
-
-
-def shown(value: Any) -> str:
-    """A value in an error line: short, on one line, printable.
-
-    Example:
-        >>> shown("a\\nb"), shown(True), shown([1, 2.5]), shown(16**5000)
-        ("'a\\\\nb'", 'true', '[1, 2.5]', 'an integer of 20001 bits')
-    """
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int) and value.bit_length() > 200:
-        # Its digits would take seconds, and Python refuses to write more than 4300 of them.
-        return f"an integer of {value.bit_length()} bits"
-    if isinstance(value, Mapping):
-        return "a table"
-    if isinstance(value, list | tuple):
-        items = [shown(v) for v in value[:SHOWN_ITEMS]]
-        if len(value) > SHOWN_ITEMS:
-            items.append("...")
-        return f"[{', '.join(items)}]"
-    if isinstance(value, type):
-        return f"the class {value.__name__}"
-    if not isinstance(value, str | int | float | Path | date | time):
-        return f"a {type(value).__name__}"
-    text = repr(value) if isinstance(value, str | int | float) else repr(str(value))
-    if len(text) <= SHOWN_LENGTH:
-        return text
-    # The last letter is the closing quote.
-    return text[: SHOWN_LENGTH - 4] + "..." + text[-1]
 
 
 def spelled(parts: Iterable[Any]) -> str:

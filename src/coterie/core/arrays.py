@@ -62,11 +62,11 @@ def finite_float32(values: NDArray[Any], name: str) -> NDArray[np.float32]:
         return narrow
     bad = ~np.isfinite(narrow)
     at = tuple(np.argwhere(bad)[0].tolist())
-    got = f"{values[at]:g}"
-    expected = "finite numbers"
-    if np.isfinite(values[at]):
-        expected = "numbers within those of float32, up to 3.4e+38"
-    raise DataError(f"{name}: got {got} in row {at[0]}; expected {expected}")
+    where = f"{values[at]:g} in row {at[0]}"
+    if not np.isfinite(values[at]):
+        raise DataError("not-finite", name).found(where, "finite numbers")
+    expected = "numbers within those of float32, up to 3.4e+38"
+    raise DataError("out-of-range", name).found(where, expected)
 
 
 def is_aligned(values: NDArray[np.float32]) -> bool:

@@ -63,16 +63,15 @@ def _transform(augment: Augment) -> Transform:
     except ConfigError:
         raise
     except Exception as error:  # the factory may be a user's, which may raise anything
-        what = f"cannot be made ({type(error).__name__}: {first_line(error)})"
         raise ConfigError(
-            f"local.augment: {what}, got {augment.name!r}; expected a class of {LIBRARY}, or "
-            "module:factory, with its options"
-        ) from error
+            "failed",
+            "local.augment",
+            f"cannot be made ({type(error).__name__}: {first_line(error)})",
+        ).got(augment.name, f"a class of {LIBRARY}, or module:factory, with its options") from error
     if not callable(made):
         raise ConfigError(
-            f"local.augment: {augment.name} made a {type(made).__name__}; expected a function of "
-            "one sample"
-        )
+            "wrong-type", "local.augment", f"{augment.name} made a {type(made).__name__}"
+        ).expected("a function of one sample")
     return made
 
 
@@ -84,9 +83,8 @@ def _factory(name: str) -> Callable[..., Any]:
         library = import_module(LIBRARY)
     except ImportError:
         raise ConfigError(
-            f"local.augment: the package torchvision is not installed, got {name!r}; expected "
-            "pip install torchvision, or module:factory"
-        ) from None
+            "not-installed", "local.augment", "the package torchvision is not installed"
+        ).got(name, "pip install torchvision, or module:factory") from None
     found: Callable[..., Any] = getattr(library, name)
     return found
 
@@ -129,19 +127,21 @@ def check_augment(transforms: Sequence[Transform], x: Tensor, *, table: bool) ->
     # Features of a table have units and categories, which no change of an image respects.
     if table:
         raise ConfigError(
-            "local.augment: changes images, sequences or vectors, got the columns of a table; "
-            "expected no augmentation"
-        )
+            "does-not-fit", "local.augment", "changes images, sequences or vectors"
+        ).found("the columns of a table", "no augmentation")
     # Tried before the first round: in a worker the same error would be harder to read.
     try:
         made = augmented(x, transforms, Key(0))
     except ConfigError:
         raise
     except Exception as error:
-        what = f"fails on a sample of shape {tuple(x.shape[1:])}"
-        raise ConfigError(f"local.augment: {what}: {first_line(error)}") from error
+        raise ConfigError(
+            "failed",
+            "local.augment",
+            f"fails on a sample of shape {tuple(x.shape[1:])}",
+            do=first_line(error),
+        ) from error
     if made.shape != x.shape or made.dtype != x.dtype:
         raise ConfigError(
-            f"local.augment: makes {made.dtype} of shape {tuple(made.shape[1:])}; expected "
-            f"{x.dtype} of shape {tuple(x.shape[1:])}, as the samples have it"
-        )
+            "wrong-shape", "local.augment", f"makes {made.dtype} of shape {tuple(made.shape[1:])}"
+        ).expected(f"{x.dtype} of shape {tuple(x.shape[1:])}, as the samples have it")

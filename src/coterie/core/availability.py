@@ -128,8 +128,9 @@ def read_spans_text(file: Path) -> str:
     try:
         return file.read_text(encoding=encoding_of(file))
     except (OSError, UnicodeError) as error:
-        what = f"cannot be read, got {type(error).__name__}"
-        raise DataError(f"{file}: {what}; expected a CSV file of {', '.join(COLUMNS)}") from None
+        raise DataError("cannot-be-read", file).found(
+            type(error).__name__, f"a CSV file of {', '.join(COLUMNS)}"
+        ) from None
 
 
 def parse_spans(text: str, file: Path) -> Spans:
@@ -142,7 +143,7 @@ def parse_spans(text: str, file: Path) -> Spans:
     rows = csv.DictReader(io.StringIO(text))
     if tuple(rows.fieldnames or ()) != COLUMNS:
         got = ", ".join(rows.fieldnames or ()) or "nothing"
-        raise DataError(f"{file}: other columns, got {got}; expected {', '.join(COLUMNS)}")
+        raise DataError("differs", file, "other columns").found(got, ", ".join(COLUMNS))
     spans: dict[str, tuple[tuple[int, int], ...]] = {}
     for number, row in enumerate(rows, 2):
         span = _span(file, number, row)
@@ -156,9 +157,11 @@ def _span(file: Path, number: int, row: Mapping[str, str]) -> tuple[int, int]:
         end = int(row["until"])
     except (ValueError, TypeError):
         got = f"{row['from']} and {row['until']}"
-        what = f"no rounds, got {got}"
-        raise DataError(f"{file}: line {number}: {what}; expected two whole numbers") from None
+        raise DataError("wrong-type", file, f"line {number}: no rounds").found(
+            got, "two whole numbers"
+        ) from None
     if not 0 <= begin < end:
-        what = f"no span, got {begin} to {end}"
-        raise DataError(f"{file}: line {number}: {what}; expected 0 <= from < until")
+        raise DataError("wrong-type", file, f"line {number}: no span").found(
+            f"{begin} to {end}", "0 <= from < until"
+        )
     return begin, end

@@ -156,15 +156,14 @@ def keep_layers(module: nn.Module, names: Sequence[str], option: str = "algorith
     for name in names:
         found = _tensors(module, layout, name)
         if not found:
-            raise ConfigError(f"{option}: {_no_layer(layout, name)}")
+            raise ConfigError("not-found", option, _no_layer(layout, name))
         chosen.update(found)
     if not chosen:
-        raise ConfigError(f"{option}: no layer named, got none; expected at least one")
+        raise ConfigError("missing", option, "no layer named").expected("at least one")
     if len(chosen) == len(layout.names):
         raise ConfigError(
-            f"{option}: the whole model would stay with its client, got {', '.join(names)}; "
-            "expected fewer layers, or algorithm.name 'local'"
-        )
+            "out-of-range", option, "the whole model would stay with its client"
+        ).found(", ".join(names), "fewer layers, or algorithm.name 'local'")
     return Keep(_joined(layout, chosen))
 
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from coterie.config.arguments import check_fields
 from coterie.config.local_problems import schedule_problems
-from coterie.config.problems import refuse
+from coterie.errors import ConfigError
 
 Kind = Literal["constant", "step", "cosine"]
 
@@ -58,7 +58,7 @@ class LrSchedule:
         check_fields(self)
         found = schedule_problems((), asdict(self))
         if found:
-            refuse(*found)
+            raise ConfigError.of(found)
 
     def factor(self, t: int, total: int) -> float:
         """The factor at time ``t``.

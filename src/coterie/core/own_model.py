@@ -288,9 +288,8 @@ def join_own(own: Own, lengths: Mapping[str, int], source: str) -> list[Tensor]:
     """
     if set(own) != set(lengths):
         raise ConfigError(
-            f"own_model: {source} returned other names than lengths has, got {sorted(own)}; "
-            f"expected {sorted(lengths)}"
-        )
+            "differs", "own_model", f"{source} returned other names than lengths has"
+        ).found(sorted(own), sorted(lengths))
     return [
         checked_vector(own[name], length, source, repr(name)) for name, length in lengths.items()
     ]
@@ -311,7 +310,7 @@ def checked_vector(value: object, length: int, source: str, what: str) -> Tensor
     if isinstance(value, Tensor) and value.shape == (length,):
         return value
     got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-    raise ConfigError(f"own_model: {source}: {what}, got {got}; expected ({length},)")
+    raise ConfigError("wrong-shape", "own_model", f"{source}: {what}").found(got, f"({length},)")
 
 
 def split_own(values: Tensor, lengths: Mapping[str, int]) -> dict[str, Tensor]:

@@ -71,9 +71,12 @@ class Served:
         """
         if self.shares is not None:
             raise ConfigError(
-                "algorithm.name: its clients predict with the mean of several models' predictions, got "
-                f"{len(self.models)} models for each client; expected a method that serves each client "
-                "one model"
+                "does-not-fit",
+                "algorithm.name",
+                "its clients predict with the mean of several models' predictions",
+            ).found(
+                f"{len(self.models)} models for each client",
+                "a method that serves each client one model",
             )
         row = self.row[ids]
         if self.mixtures is None:

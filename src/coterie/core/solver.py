@@ -11,10 +11,10 @@ from pydantic import Field
 
 from coterie.config.arguments import check_arguments
 from coterie.config.local_problems import optimizer_problems
-from coterie.config.problems import Problem, refuse
 from coterie.config.schema import LARGEST, PYTHON_ONLY
 from coterie.core.augment import Augment, Transform
 from coterie.core.lr_schedule import LrSchedule
+from coterie.errors import ConfigError
 
 # Of AdamW where the user says none: torch's.
 _ADAMW_DECAY = 0.01
@@ -56,7 +56,7 @@ def _check_solver(kind: Any, options: tuple[tuple[str, Any], ...], *values: Any)
     check_arguments(kind, arguments)
     found = optimizer_problems((), arguments | {"optimizer_options": dict(options)})
     if found:
-        refuse(*found)
+        raise ConfigError.of(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ class Solver:
         if self.round_schedule is None:
             return self
         if self.round_schedule.kind == "cosine" and self.round_schedule.over is None:
-            refuse(Problem("round_schedule.over", "missing", None, "an integer >= 1"))
+            raise ConfigError("missing", "round_schedule.over").expected("an integer >= 1")
         # Work outside of rounds, as of a report's map, is done as in the first one.
         factor = self.round_schedule.factor(max(0, number), 0)
         # A rate is above 0, also where a cosine has ended at 0; this one moves nothing.
@@ -207,5 +207,5 @@ def _frozen(option: str, value: Any) -> Any:
         return tuple(_frozen(option, item) for item in value)
     if not isinstance(value, bool | int | float | str):
         expected = "a number, true or false, or a list of numbers"
-        refuse(Problem(f"optimizer_options.{option}", "wrong type", value, expected))
+        raise ConfigError("wrong-type", f"optimizer_options.{option}").got(value, expected)
     return value

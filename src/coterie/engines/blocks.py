@@ -60,8 +60,8 @@ class Blocks:
         self.decay = decay
         self.device = device or Device()
         if self.device.graphs and self.device.name == "cpu":
-            raise ConfigError(
-                "engine.graphs: CUDA graphs need a GPU, got true on the CPU; expected false"
+            raise ConfigError("does-not-fit", "engine.graphs", "CUDA graphs need a GPU").found(
+                "true on the CPU", "false"
             )
         self.memory = memory
         self.trainers: dict[Objective, BatchedTrainer] = {}
@@ -154,16 +154,19 @@ class Blocks:
         except CoterieError:
             raise
         except torch.OutOfMemoryError as error:
-            what = f"a block of {len(keys)} clients does not fit {self.device.name}"
             raise ClientError(
-                f"engine.memory: {what} in round {keys[0].round}, got {self.memory or 'no limit'}; "
-                "expected less GiB"
-            ) from error
+                "does-not-fit",
+                "engine.memory",
+                f"a block of {len(keys)} clients does not fit {self.device.name} in round "
+                f"{keys[0].round}",
+            ).found(self.memory or "no limit", "less GiB") from error
         except Exception as error:
             line = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise ClientError(
-                f"model.name: {_clients(keys)}: training failed in round {keys[0].round}: {line} "
-                "(vmap takes fewer networks than pool and serial)"
+                "does-not-fit",
+                "model.name",
+                _clients(keys),
+                do=f"training failed in round {keys[0].round}: {line} (vmap takes fewer networks than pool and serial)",
             ) from error
 
 
@@ -176,9 +179,10 @@ def make_blocks(
         return Blocks(module, solver, decay, device, memory)
     if device.graphs:
         raise ConfigError(
-            "engine.graphs: clients of a network with running statistics train one by one, got "
-            "true; expected false"
-        )
+            "does-not-fit",
+            "engine.graphs",
+            "clients of a network with running statistics train one by one",
+        ).found("true", "false")
     return None
 
 

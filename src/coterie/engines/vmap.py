@@ -190,10 +190,11 @@ class StreamedClients:
                 lane.trainers, work, self.runner.solver, samples, start, out, key
             )
         except torch.OutOfMemoryError as error:
-            what = f"{len(self._lanes)} clients at a time do not fit {self.device.name}"
             raise ClientError(
-                f"engine.streams: {what} in round {key.round}, got {self.streams}; expected fewer"
-            ) from error
+                "does-not-fit",
+                "engine.streams",
+                f"{len(self._lanes)} clients at a time do not fit {self.device.name} in round {key.round}",
+            ).found(self.streams, "fewer") from error
         except Exception as error:
             raise ClientError(failure_line(client, request.key, error)) from error
         updates.put(place, trained)

@@ -12,8 +12,9 @@ from coterie.config import registry
 from coterie.config.choice_tables import ChoiceTable
 from coterie.config.identity import batched
 from coterie.config.local_problems import optimizer_problems, schedule_problems
-from coterie.config.problems import Problem, default_at
+from coterie.config.problems import default_at
 from coterie.config.schema import LARGEST, to_plain
+from coterie.errors import Problem, shown
 from coterie.experiment.exclusions import exclusions
 from coterie.experiment.experiment import record_types
 from coterie.experiment.records import CLIENTS_PER_ROUND
@@ -113,7 +114,11 @@ def _check_quorum(values: Values, clients: int | None) -> list[Problem]:
     expected = f"at most {cohort} (train.clients_per_round)"
     return [
         Problem(
-            "quorum.min_replies", "more replies than clients take part in a round", least, expected
+            "out-of-range",
+            "quorum.min_replies",
+            "more replies than clients take part in a round",
+            least,
+            expected,
         )
     ]
 
@@ -124,7 +129,7 @@ def _check_bounds(values: Values) -> list[Problem]:
     if not floor or not ceiling or floor <= ceiling:
         return []
     expected = f"at least {floor:g} (bounds.floor)"
-    return [Problem("bounds.ceiling", "less than the floor", ceiling, expected)]
+    return [Problem("out-of-range", "bounds.ceiling", "less than the floor", ceiling, expected)]
 
 
 def _check_local(tables: Mapping[str, Any]) -> list[Problem]:
@@ -134,7 +139,7 @@ def _check_local(tables: Mapping[str, Any]) -> list[Problem]:
     found = optimizer_problems(("local",), local)
     # A solver without epochs is for work that brings its own budget; a run needs one.
     if local.get("epochs") == 0:
-        found.append(Problem("local.epochs", "out of range", 0, "an integer >= 1"))
+        found.append(Problem("out-of-range", "local.epochs", got=0, allowed="an integer >= 1"))
     for key in ("step_schedule", "round_schedule"):
         if isinstance(local.get(key), Mapping):
             found += schedule_problems(("local", key), local[key])
@@ -170,7 +175,9 @@ def check_engine(tables: Mapping[str, Any]) -> list[Problem]:
                 expected += ", or 'ray' with engine.each 'vmap'"
         if not fits:
             path = f"engine.{option}"
-            found.append(Problem(path, "of another engine", engine[option], expected))
+            found.append(
+                Problem("in-conflict", path, "of another engine", shown(engine[option]), expected)
+            )
     return found
 
 
@@ -180,7 +187,15 @@ def _check_cohort(values: Values, clients: int, source: str) -> list[Problem]:
     if not cohort or cohort <= clients:
         return []
     path = "train.clients_per_round"
-    return [Problem(path, "more than there are clients", cohort, f"at most {clients}{source}")]
+    return [
+        Problem(
+            "out-of-range",
+            path,
+            "more than there are clients",
+            cohort,
+            f"at most {clients}{source}",
+        )
+    ]
 
 
 def _check_groups(values: Values, clients: int, source: str) -> list[Problem]:
@@ -191,11 +206,15 @@ def _check_groups(values: Values, clients: int, source: str) -> list[Problem]:
         return []
     if groups > clients:
         expected = f"at most {clients}{source}"
-        return [Problem("algorithm.groups", "more groups than clients", groups, expected)]
+        return [
+            Problem(
+                "out-of-range", "algorithm.groups", "more groups than clients", groups, expected
+            )
+        ]
     if alpha and alpha * groups > clients:
         what = f"a cold start of alpha * groups = {alpha * groups:g} clients"
         expected = f"at most {clients // groups}: {clients} clients{source}"
-        return [Problem("algorithm.alpha", what, alpha, expected)]
+        return [Problem("does-not-fit", "algorithm.alpha", what, alpha, expected)]
     return []
 
 
@@ -206,16 +225,34 @@ def _check_availability(tables: Mapping[str, Any]) -> list[Problem]:
     kind = table.get("kind", "day_night")
     found = []
     if kind == "file" and table.get("file") is None:
-        found.append(Problem("availability.file", "missing", None, "a CSV file"))
+        found.append(Problem("missing", "availability.file", allowed="a CSV file"))
     if kind != "file" and table.get("file") is not None:
         expected = "availability.kind 'file', or no file"
-        found.append(Problem("availability.file", f"of kind {kind!r}", table["file"], expected))
+        found.append(
+            Problem(
+                "in-conflict",
+                "availability.file",
+                f"of kind {kind!r}",
+                shown(table["file"]),
+                expected,
+            )
+        )
     # Only the spans of a file can be all there is, and never begin again.
     if kind == "day_night" and table.get("period") == 0:
-        found.append(Problem("availability.period", "a day of no rounds", 0, "at least 1"))
+        found.append(
+            Problem("out-of-range", "availability.period", "a day of no rounds", 0, "at least 1")
+        )
     if kind != "day_night" and table.get("zones") is not None:
         expected = "no zones, or availability.kind 'day_night'"
-        found.append(Problem("availability.zones", f"of kind {kind!r}", table["zones"], expected))
+        found.append(
+            Problem(
+                "in-conflict",
+                "availability.zones",
+                f"of kind {kind!r}",
+                shown(table["zones"]),
+                expected,
+            )
+        )
     return found
 
 
@@ -228,7 +265,9 @@ def _check_reply_times(tables: Mapping[str, Any]) -> list[Problem]:
     if table.get("deadline") is not None or tables.get("asynchronous") is not None or over:
         return []
     expected = "a deadline, train.over_selection or [asynchronous]"
-    return [Problem("reply_times", "nothing depends on them", table, expected)]
+    return [
+        Problem("in-conflict", "reply_times", "nothing depends on them", shown(table), expected)
+    ]
 
 
 def _check_privacy(tables: Mapping[str, Any]) -> list[Problem]:
@@ -237,4 +276,4 @@ def _check_privacy(tables: Mapping[str, Any]) -> list[Problem]:
         return []
     if privacy.get("epsilon") is not None or privacy.get("noise") is not None:
         return []
-    return [Problem("privacy.epsilon", "missing", None, "a number, or privacy.noise")]
+    return [Problem("missing", "privacy.epsilon", allowed="a number, or privacy.noise")]

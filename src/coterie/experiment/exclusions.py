@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from coterie.config.problems import Problem
+from coterie.errors import Problem, shown
 from coterie.privacy.private import NOT_PRIVATE
 from coterie.privacy.secure_sums import NOT_SECURE
 
@@ -117,7 +117,8 @@ def excluded_from(
     for one in excluded:
         got = _at(tables, one.path)
         if got is not None and got not in one.allowed:
-            found.append(Problem(one.path, one.why, got, f"{one.instead} {where}"))
+            instead = f"{one.instead} {where}"
+            found.append(Problem("in-conflict", one.path, one.why, shown(got), instead))
     return found
 
 

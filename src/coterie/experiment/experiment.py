@@ -21,7 +21,6 @@ from coterie.config.choice_tables import (
     NamedTable,
 )
 from coterie.config.kinds import KINDS
-from coterie.config.problems import Problem, refuse
 from coterie.config.schema import to_plain
 from coterie.core import Objective, OwnModel, Solver, Task
 from coterie.core.availability import Availability
@@ -29,6 +28,7 @@ from coterie.core.reply_times import ReplyTimes
 from coterie.data.population import Population
 from coterie.data.shifts import Shift
 from coterie.engines import Attack
+from coterie.errors import ConfigError, Problem
 from coterie.experiment.records import (
     Asynchronous,
     Checkpoints,
@@ -210,7 +210,9 @@ class Experiment:
             if name in CHOICES and not isinstance(value, ChoiceTable | tuple | None):
                 expected = "a name, or a table of a name and options"
                 what = "nothing that a file can name"
-                found.append(Problem(name, what, f"a {type(value).__name__}", expected))
+                found.append(
+                    Problem("cannot-be-written", name, what, f"a {type(value).__name__}", expected)
+                )
         return found
 
     def resolved(self) -> dict[str, Any]:
@@ -222,7 +224,7 @@ class Experiment:
         """
         found = self.unnamed()
         if found:
-            refuse(*found)
+            raise ConfigError.of(found)
         return to_plain({name: getattr(self, name) for name in table_names()})
 
     def toml(self) -> str:

@@ -18,7 +18,7 @@ from coterie.config import registry, schema
 from coterie.config.choice_tables import ChoiceTable, DataTable, EngineTable
 from coterie.config.kinds import KINDS
 from coterie.config.schema import Factory, Table, table_of
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, Problem
 from coterie.experiment.experiment import CHOICES, Experiment, record_types
 from coterie.rules.migration import Migration
 
@@ -51,13 +51,13 @@ def is_object(value: Any) -> bool:
     return value is not None and not isinstance(value, PLAIN)
 
 
-def experiment_model(tables: Mapping[str, Any]) -> tuple[type[Table], list[str]]:
+def experiment_model(tables: Mapping[str, Any]) -> tuple[type[Table], list[Problem]]:
     """The pydantic model of tables that make the same choices as these.
 
     Returns:
         The model, and a line for each choice whose code cannot be used.
     """
-    refused: list[str] = []
+    refused: list[Problem] = []
     # Pairs, not a dictionary: `_model` is cached by them, so they must be hashable.
     choices: list[tuple[str, Choice | tuple[Choice, ...] | None]] = []
     for name, kind in CHOICES.items():
@@ -71,7 +71,9 @@ def experiment_model(tables: Mapping[str, Any]) -> tuple[type[Table], list[str]]
     return _model(tuple(choices), objects, plugin_engine, detector), refused
 
 
-def _choose_table(kind: str, table: Any, refused: list[str]) -> Choice | tuple[Choice, ...] | None:
+def _choose_table(
+    kind: str, table: Any, refused: list[Problem]
+) -> Choice | tuple[Choice, ...] | None:
     if isinstance(table, list) and kind == "shift":
         return tuple(_choose(kind, one, refused) for one in table)
     if table is None and kind not in ("source", "model", "algorithm"):
@@ -79,7 +81,7 @@ def _choose_table(kind: str, table: Any, refused: list[str]) -> Choice | tuple[C
     return _choose(kind, table, refused)
 
 
-def _choose(kind: str, table: Any, refused: list[str]) -> Choice:
+def _choose(kind: str, table: Any, refused: list[Problem]) -> Choice:
     """What a table of unknown content chose."""
     name = _selected(table, KINDS[kind].selector)
     if name is None:
@@ -93,12 +95,12 @@ def _choose(kind: str, table: Any, refused: list[str]) -> Choice:
         return Choice(kind, registry.find(kind, name), custom=not registered)
     except ConfigError as error:
         # Collected and not raised: all mistakes of a file are reported at once.
-        refused.append(str(error))
+        refused += error.problems
         # As a custom one, so that its name is not reported once more, as an unknown one.
         return Choice(kind, custom=True)
 
 
-def _plugin_engine(tables: Mapping[str, Any], refused: list[str]) -> str | None:
+def _plugin_engine(tables: Mapping[str, Any], refused: list[Problem]) -> str | None:
     """The engine of another package that the tables name, if they do and it can be used."""
     name = _selected(tables.get("engine"), "name")
     if name is None or name not in registry.plugins("engine").usable:
@@ -106,7 +108,7 @@ def _plugin_engine(tables: Mapping[str, Any], refused: list[str]) -> str | None:
     try:
         registry.find("engine", name)
     except ConfigError as error:
-        refused.append(str(error))
+        refused += error.problems
         return None
     return name
 

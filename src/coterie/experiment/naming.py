@@ -9,10 +9,10 @@ from typing import Any
 
 from coterie.config.choice_tables import ChoiceTable
 from coterie.config.kinds import KINDS
-from coterie.config.problems import Problem, refuse
 from coterie.config.schema import to_plain, without_objects
 from coterie.data.population import Population
 from coterie.data.sources.saved import population_digest
+from coterie.errors import ConfigError
 from coterie.experiment.experiment import CHOICES, Experiment, table_names
 from coterie.experiment.reading import check
 from coterie.methods.method import Method
@@ -58,7 +58,9 @@ def method_tables(method: Any) -> dict[str, Any]:
     made_by = method.made_by if isinstance(method, Method) else None
     if made_by is None:
         expected = "what a factory such as coterie.fedgroup made, unchanged"
-        refuse(Problem("method", "no method that a run folder can name", method, expected))
+        raise ConfigError(
+            "cannot-be-written", "method", "no method that a run folder can name"
+        ).got(method, expected)
     # A copy: the record belongs to the method.
     table = dict(made_by)
     tables: dict[str, Any] = {"algorithm": table}
@@ -71,7 +73,9 @@ def method_tables(method: Any) -> dict[str, Any]:
     for option, value in table.items():
         if not isinstance(value, bool | int | float | str | list | tuple | Mapping):
             expected = "a number, a text or a list, which a configuration can hold"
-            refuse(Problem(f"method.{option}", "is in no configuration", value, expected))
+            raise ConfigError(
+                "cannot-be-written", f"method.{option}", "is in no configuration"
+            ).got(value, expected)
     return tables
 
 
@@ -87,7 +91,9 @@ def _choice_table(name: str, value: Any) -> Any:
     expected = f"a name, or a table such as {{'{selector}': 'name of it', ...}}"
     if name == "model":
         expected += "; 'module:factory' names a network of your own"
-    refuse(Problem(name, "nothing that a run folder can name", value, expected))
+    raise ConfigError("cannot-be-written", name, "nothing that a run folder can name").got(
+        value, expected
+    )
 
 
 def _record_table(name: str, value: Any) -> Any:
@@ -106,7 +112,9 @@ def _record_table(name: str, value: Any) -> Any:
         if one.name in objects or (not in_tables and set_ones[one.name] != default):
             got = set_ones[one.name]
             expected = "what a configuration can hold"
-            refuse(Problem(f"{name}.{one.name}", "is in no configuration", got, expected))
+            raise ConfigError(
+                "cannot-be-written", f"{name}.{one.name}", "is in no configuration"
+            ).got(got, expected)
     return to_plain(value)
 
 

@@ -11,10 +11,10 @@ from torch import nn
 from coterie.config import registry
 from coterie.config.choice_tables import ChoiceTable
 from coterie.config.kinds import KINDS
-from coterie.config.problems import Problem, refuse
 from coterie.core import Objective, OwnModel, Task
 from coterie.data.population import Population
 from coterie.engines import Attack
+from coterie.errors import ConfigError, Problem, shown
 from coterie.experiment.experiment import CHOICES, Experiment, record_types
 from coterie.experiment.model import is_object
 from coterie.methods.method import Method
@@ -93,7 +93,7 @@ def object_problems(tables: Mapping[str, Any]) -> list[Problem]:
         else:
             continue  # a number or a text, which its field refuses
         if not fits:
-            found.append(Problem(name, "wrong type", value, expected))
+            found.append(Problem("wrong-type", name, got=shown(value), allowed=expected))
     return found
 
 
@@ -114,5 +114,5 @@ def make_choice(experiment: Experiment, kind: str) -> Any:
     # The factory may be a user's, and what it makes would fail only in the first round.
     if kind != "algorithm" and not wanted.fits(made):
         expected = f"a factory like those of coterie.{wanted.home}"
-        refuse(Problem(KINDS[kind].path, f"makes no {kind}", name, expected))
+        raise ConfigError("wrong-type", KINDS[kind].path, f"makes no {kind}").got(name, expected)
     return made

@@ -16,7 +16,7 @@ from coterie.config.kinds import KINDS
 from coterie.config.problems import problems
 from coterie.config.schema import RecordTable, Table, table_of, without_objects
 from coterie.config.toml_text import printable_name, put, put_at, read
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, Problem
 from coterie.experiment.crosscheck import as_tables, cross_check
 from coterie.experiment.defaults import fit_defaults, fit_to_privacy
 from coterie.experiment.experiment import Experiment, record_types, table_names
@@ -60,15 +60,14 @@ def check(tables: Mapping[str, Any], file: str = "configuration") -> Experiment:
     """
     try:
         # Paths first: a factory of the user's own is looked for in the folder that they name.
-        experiment, lines = _check(_anchored(tables), file)
+        experiment, found = _check(_anchored(tables), file)
     except ConfigError as error:
-        raise ConfigError(located(file, str(error))) from None
+        raise error.located(file) from None
     except RecursionError:
-        what = f"nested too deeply, got {len(tables)} tables"
-        line = f"configuration: {what}; expected tables of values"
-        raise ConfigError(located(file, line)) from None
-    if experiment is None or lines:
-        raise ConfigError("\n".join(located(file, line) for line in lines))
+        deep = ConfigError("cannot-be-read", "configuration", "nested too deeply")
+        raise deep.found(f"{len(tables)} tables", "tables of values").located(file) from None
+    if experiment is None or found:
+        raise ConfigError.of(found).located(file)
     _check_shifts(experiment)
     experiment = fit_to_privacy(experiment)
     clients = None
@@ -79,18 +78,11 @@ def check(tables: Mapping[str, Any], file: str = "configuration") -> Experiment:
     return experiment
 
 
-def located(file: str, line: str) -> str:
-    """A line with the file that it is about; what was given in Python is in no file."""
-    if not file:
-        return line
-    return f"{file}: {line}"
-
-
-def _check(tables: Mapping[str, Any], file: str) -> tuple[Experiment | None, list[str]]:
+def _check(tables: Mapping[str, Any], file: str) -> tuple[Experiment | None, list[Problem]]:
     """The experiment, if its tables can be read as one, and all that is wrong."""
     values, objects = _without_objects(tables)
-    model, lines = experiment_model(values)
-    refused = {line.split(":")[0] for line in lines}  # the key paths of those lines
+    model, all_found = experiment_model(values)
+    refused = {problem.path for problem in all_found}
     validated = None
     found = object_problems(values)
     try:
@@ -103,10 +95,10 @@ def _check(tables: Mapping[str, Any], file: str) -> tuple[Experiment | None, lis
         # One line for each key: what follows from a factory that is not there is no news.
         if problem.path not in refused:
             refused.add(problem.path)
-            lines.append(problem.line())
-    if validated is None or lines:
-        return None, lines
-    return _made(validated, objects, file), lines
+            all_found.append(problem)
+    if validated is None or all_found:
+        return None, all_found
+    return _made(validated, objects, file), all_found
 
 
 def _without_objects(
@@ -154,8 +146,7 @@ def fit_to_clients(experiment: Experiment, clients: int) -> Experiment:
     model, _ = experiment_model(tables)
     found = cross_check(tables, model, clients)
     if found:
-        lines = [located(experiment.file, problem.line()) for problem in found]
-        raise ConfigError("\n".join(lines))
+        raise ConfigError.of(found).located(experiment.file)
     return experiment
 
 
@@ -201,4 +192,4 @@ def _check_shifts(experiment: Experiment) -> None:
         for table in experiment.shifts():
             registry.build("shift", table)
     except ConfigError as error:
-        raise ConfigError(located(experiment.file, str(error))) from None
+        raise error.located(experiment.file) from None

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coterie.config.problems import Problem, refuse
 from coterie.core.keys import Key
 from coterie.data.partitions.helpers import split_train_test
 from coterie.data.tabular.new_rows import NEW_CLIENT
-from coterie.errors import DataError
+from coterie.errors import ConfigError, DataError
 from coterie.export.table_files import read_rows_for_run
 from coterie.runs.compose import Composed
 from coterie.runs.data import read_record
@@ -53,7 +52,9 @@ def reopen_with(
     if checkpoint is None or checkpoint.round >= total:
         done = 0 if checkpoint is None else checkpoint.round
         what = "new clients need a run with rounds done and rounds left"
-        refuse(Problem("--data", what, f"{done} of {total}", "--rounds with more of them"))
+        raise ConfigError("does-not-fit", "--data", what).found(
+            f"{done} of {total}", "--rounds with more of them"
+        )
     joining = read_joining(data, composed, read_record(folder.path))
     clients = composed.population.clients + len(joining.names)
     # Tried first: what refuses new clients refuses them before the folder changes.

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.config.problems import Problem, refuse
 from coterie.config.wording import nearest
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
@@ -149,7 +148,9 @@ def number_of(source: ExportSource, name: str) -> int:
         expected = f"one of {', '.join(names[:_SHOWN])}"
         if len(names) > _SHOWN:
             expected += ", ..."
-        refuse(Problem("--client", "no such client", name, expected, nearest(name, names)))
+        raise ConfigError("not-found", "--client", "no such client").got(
+            name, expected, nearest(name, names)
+        )
     return names.index(name)
 
 

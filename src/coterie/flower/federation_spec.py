@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from coterie.config.problems import refuse
 from coterie.config.toml_text import parse_toml
 from coterie.core.keep import Keep
 from coterie.core.solver import Solver
@@ -75,7 +74,7 @@ def check_real(config: Experiment) -> None:
     """Refuse what only a simulation can do, all of it at once."""
     found = excluded_from(config.resolved(), ONLY_SIMULATED, "in a deployment")
     if found:
-        refuse(*found)
+        raise ConfigError.of(found)
 
 
 # --- what is trained ------------------------------------------------------------------------------

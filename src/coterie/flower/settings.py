@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +19,7 @@ from coterie.config.toml_text import put, read
 from coterie.data.sources.files import ColumnOption
 from coterie.data.tabular.encoder import Encoder
 from coterie.data.tabular.raw import Column, Encode
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, Problem
 from coterie.experiment import Experiment, check
 from coterie.experiment.defaults import fit_cohort
 from coterie.experiment.objects import make_choice
@@ -128,15 +128,15 @@ class DeploymentSettings:
     def of(cls, tables: Mapping[str, Any], file: str = "deploy.toml") -> DeploymentSettings:
         """From what a file holds."""
         model = table_of(cls)
-        lines: list[str] = []
+        found: Iterable[Problem] = ()
         try:
             made: DeploymentSettings = model.model_validate(tables).made()
             return made
         except ValidationError as error:
-            lines = [problem.line() for problem in problems(error, tables, model)]
+            found = problems(error, tables, model)
         except ConfigError as error:
-            lines = str(error).splitlines()
-        raise ConfigError("\n".join(f"{file}: {line}" for line in lines))
+            found = error.problems
+        raise ConfigError.of(found).located(file)
 
     def dumps(self) -> str:
         return json.dumps(asdict(self))

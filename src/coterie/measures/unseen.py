@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from coterie.clients.round import Round
-from coterie.config.problems import Problem, refuse
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.task import Task
 from coterie.core.work import Score, Train
 from coterie.data.population import Population
+from coterie.errors import ConfigError
 from coterie.measures.figures import own_sums, scored_figures
 from coterie.measures.own_models import adapted_figures, score_adapted
 from coterie.methods.algorithm import Algorithm
@@ -51,7 +51,9 @@ def unseen_clients(wanted: Unseen | None, population: Population, key: Key) -> I
     ids = np.unique(ids)
     can_train[ids] = False
     if not can_train.any():
-        refuse(Problem("evaluate.unseen", "no client would be left to train", wanted, "fewer"))
+        raise ConfigError(
+            "out-of-range", "evaluate.unseen", "no client would be left to train"
+        ).got(wanted, "fewer")
     return ids
 
 
@@ -60,11 +62,15 @@ def _number_of(client: str | int, population: Population) -> int:
         if not 0 <= client < population.clients:
             last = population.clients - 1
             expected = f"a name, or a number from 0 to {last}"
-            refuse(Problem("evaluate.unseen", "no such client", client, expected))
+            raise ConfigError("not-found", "evaluate.unseen", "no such client").got(
+                client, expected
+            )
         return client
     if client not in population.names:
         some = ", ".join(population.names[:3])
-        refuse(Problem("evaluate.unseen", "no such client", client, f"names such as {some}"))
+        raise ConfigError("not-found", "evaluate.unseen", "no such client").got(
+            client, f"names such as {some}"
+        )
     return population.names.index(client)
 
 

@@ -264,8 +264,9 @@ def _with_groups(flight: InFlight, k: int) -> InFlight:
     """The state for groups of which some are new; they have not moved."""
     new = k - len(flight.version)
     if new < 0:
-        what = f"groups that go while clients train, got {-new} fewer"
-        raise ConfigError(f"asynchronous: {what}; expected a method whose groups stay")
+        raise ConfigError(
+            "does-not-fit", "asynchronous", "groups that go while clients train"
+        ).found(f"{-new} fewer", "a method whose groups stay")
     return replace(flight, version=np.concatenate([flight.version, np.zeros(new, np.int64)]))
 
 
@@ -280,8 +281,11 @@ def _who_begins(flight: InFlight, rule: Buffering, round: Round) -> IntArray:
 
 def _check_plan(plan: Plan) -> None:
     if plan.chain is not None or plan.mixtures is not None or plan.shares is not None:
-        what = "clients that train after one another, or from mixtures of models, got such a plan"
-        raise ConfigError(f"asynchronous: {what}; expected clients side by side")
+        raise ConfigError(
+            "does-not-fit",
+            "asynchronous",
+            "clients that train after one another, or from mixtures of models",
+        ).found("such a plan", "clients side by side")
 
 
 def _without_values(flight: InFlight, rows: IntArray) -> Updates:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from coterie.config.problems import Problem, refuse
+from coterie.errors import ConfigError
 
 # j -> the j-th initialisation of the network, float32 [d].
 InitialModels = Callable[[int], Tensor]
@@ -44,7 +44,9 @@ class FirstModels:
             k = min(k, clients)
         if clients < k:
             expected = f"1 to {clients}"
-            refuse(Problem("algorithm.groups", "more groups than clients", k, expected))
+            raise ConfigError("out-of-range", "algorithm.groups", "more groups than clients").got(
+                k, expected
+            )
         which = [0] * k
         if self.distinct:
             which = list(range(k))

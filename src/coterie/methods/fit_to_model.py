@@ -30,15 +30,18 @@ def check_solver(made: Method | Algorithm, solver: Solver, module: nn.Module) ->
     rule = type(method.local.own_model).__name__
     expected = f"plain SGD, as the steps of {rule} are written for it"
     if not solver.is_plain_sgd:
-        got = f"got optimizer {solver.optimizer!r} or an option beside it"
-        raise ConfigError(f"local.optimizer: not plain SGD, {got}; expected {expected}")
+        raise ConfigError("wrong-type", "local.optimizer", "not plain SGD").found(
+            f"optimizer {solver.optimizer!r} or an option beside it", expected
+        )
     if solver.momentum:
-        raise ConfigError(f"local.momentum: got {solver.momentum:g}; expected 0: {expected}")
+        raise ConfigError("in-conflict", "local.momentum").found(
+            f"{solver.momentum:g}", f"0: {expected}"
+        )
     layout = Layout.of(module)
     if layout.trainable < len(layout.names):
-        raise ConfigError(
-            f"model.name: the network has running statistics, got {layout.names[-1]!r}; expected "
-            f"a network without them, as the steps of {rule} move parameters alone"
+        raise ConfigError("does-not-fit", "model.name", "the network has running statistics").got(
+            layout.names[-1],
+            f"a network without them, as the steps of {rule} move parameters alone",
         )
 
 
@@ -165,9 +168,8 @@ def _check_mixture(method: Method, task: Task) -> None:
     """Refuse what clients that weigh their samples cannot do."""
     if not is_classes(task):
         raise ConfigError(
-            f"task.kind: the method mixes probabilities of classes, got {task.name!r}; "
-            "expected 'classification'"
-        )
+            "does-not-fit", "task.kind", "the method mixes probabilities of classes"
+        ).got(task.name, "'classification'")
     # The task's own loss is put into the objective later.
     weighted(method.local.objective)
 
@@ -199,8 +201,9 @@ def _check_has(argument: str, record: object, names: tuple[str, ...]) -> None:
     """Refuse a record that lacks one of some attributes, and a class in the place of its record."""
     if isinstance(record, type):
         name = record.__name__
-        raise ConfigError(f"{argument}: a class, got {name}; expected {name}()")
+        raise ConfigError("wrong-type", argument, "a class").found(name, f"{name}()")
     missing = [name for name in names if not hasattr(record, name)]
     if missing:
-        what = f"without {', '.join(missing)}, got a {type(record).__name__}"
-        raise ConfigError(f"{argument}: {what}; expected a record with {', '.join(names)}")
+        raise ConfigError("wrong-type", argument, f"without {', '.join(missing)}").found(
+            f"a {type(record).__name__}", f"a record with {', '.join(names)}"
+        )

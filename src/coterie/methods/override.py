@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from coterie.config.problems import Problem, refuse
 from coterie.core import KeepLayers, Layout, Objective, Solver
 from coterie.core.own_model import LocalTraining, Own, OwnModel, OwnTrained
+from coterie.errors import ConfigError
 from coterie.local.training.optimizers import memory_size
 from coterie.methods.algorithm import Algorithm, method_of, with_method
 from coterie.methods.buffered import Buffered, Buffering
@@ -79,7 +79,7 @@ def override(
     if method is None:
         what = "the algorithm has a step of its own"
         expected = f"one made of the slots of a Method, or no {wanted[0]}"
-        refuse(Problem(wanted[0], what, name, expected))
+        raise ConfigError("does-not-fit", wanted[0], what).got(name, expected)
     if objective is not None:
         method = replace(method, local=replace(method.local, objective=objective))
     if server is not None:

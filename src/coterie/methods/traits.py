@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from coterie.config.problems import Problem, refuse
 from coterie.core.own_model import SendsBeside
 from coterie.core.task import Task
 from coterie.core.training import FullGradient, Phases
+from coterie.errors import ConfigError
 from coterie.methods.algorithm import Algorithm, method_of
 from coterie.methods.buffered import Buffered
 from coterie.methods.method import Method, Need
@@ -174,4 +174,4 @@ class Feature:
         """
         for trait, why in self.forbids.items():
             if trait in traits:
-                refuse(Problem(self.path, why, got, self.instead))
+                raise ConfigError("does-not-fit", self.path, why).got(got, self.instead)

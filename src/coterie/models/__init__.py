@@ -79,8 +79,8 @@ def spec(name: str, **parameters: Any) -> ModelSpec:
     if ":" in name:
         if parameters:
             raise ConfigError(
-                f"model.{next(iter(parameters))}: unknown for {name}; expected no parameters"
-            )
+                "unknown-key", f"model.{next(iter(parameters))}", f"unknown for {name}"
+            ).expected("no parameters")
         return custom_model(name)
     return registry.build("model", {"name": name, **parameters})
 
@@ -129,6 +129,7 @@ def decay_for(name: str | None, module: nn.Module, l2: float, **parameters: Any)
         decay = spec(name, **parameters).decay
     # An L2 term that does nothing would be believed to be there.
     if l2 and not decay:
-        what = f"no kernels of {name or 'the model'} carry it"
-        raise ConfigError(f"local.l2: {what}, got {l2}; expected 0")
+        raise ConfigError(
+            "does-not-fit", "local.l2", f"no kernels of {name or 'the model'} carry it"
+        ).found(l2, "0")
     return decay

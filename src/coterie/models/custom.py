@@ -29,8 +29,11 @@ def custom_model(name: str) -> ModelSpec:
     try:
         factory = import_factory(name)
     except Exception as error:  # importing runs the user's code, which may raise anything
-        what = f"cannot be used ({type(error).__name__}: {first_line(error)})"
-        raise ConfigError(f"model.name: {what}, got {name!r}; expected module:factory") from error
+        raise ConfigError(
+            "cannot-be-used",
+            "model.name",
+            f"cannot be used ({type(error).__name__}: {first_line(error)})",
+        ).got(name, "module:factory") from error
 
     def build(shape: Shape, classes: int) -> nn.Module:
         try:
@@ -38,11 +41,13 @@ def custom_model(name: str) -> ModelSpec:
         except ConfigError:
             raise
         except Exception as error:
-            raise ConfigError(f"model.name: {name} failed: {first_line(error)}") from error
+            raise ConfigError(
+                "failed", "model.name", f"{name} failed", do=first_line(error)
+            ) from error
         if not isinstance(made, nn.Module):
             raise ConfigError(
-                f"model.name: {name} gave a {type(made).__name__}; expected an nn.Module"
-            )
+                "wrong-type", "model.name", f"{name} gave a {type(made).__name__}"
+            ).expected("an nn.Module")
         return made
 
     return ModelSpec(build, (), f"your own, {name}")
@@ -58,7 +63,7 @@ def check_outputs(module: nn.Module, shape: Shape, classes: int, name: str) -> N
         logits = _outputs_of_zeros(module, shape)
     except Exception as error:
         raise ConfigError(
-            f"model.name: {name} fails on inputs of shape {shape}: {first_line(error)}"
+            "failed", "model.name", f"{name} fails on inputs of shape {shape}", do=first_line(error)
         ) from error
     finally:
         module.train(before)
@@ -71,21 +76,22 @@ def check_outputs(module: nn.Module, shape: Shape, classes: int, name: str) -> N
     expected = f"(2, {classes})"
     if isinstance(logits, torch.Tensor) and logits.ndim > 2:
         expected += ", or the task 'next_token' with a target for each token"
-    raise ConfigError(f"model.name: {name} maps a batch of 2 to {got}; expected {expected}")
+    raise ConfigError("does-not-fit", "model.name", f"{name} maps a batch of 2 to {got}").expected(
+        expected
+    )
 
 
 def check_trained(module: nn.Module) -> None:
     """Refuse a network that has nothing to train, or parameters without a shape."""
     if any(isinstance(one, UninitializedParameter) for one in module.parameters()):
-        raise ConfigError(
-            "model.name: a lazy layer has no shape yet, got a network that was never called; "
-            "expected one that was called once, or the layers with their sizes"
+        raise ConfigError("wrong-shape", "model.name", "a lazy layer has no shape yet").found(
+            "a network that was never called",
+            "one that was called once, or the layers with their sizes",
         )
     if not any(parameter.requires_grad for parameter in module.parameters()):
         frozen = sum(parameter.numel() for parameter in module.parameters())
-        raise ConfigError(
-            f"model.name: no parameter is trained, got {frozen:,} frozen ones; expected some with "
-            "requires_grad"
+        raise ConfigError("does-not-fit", "model.name", "no parameter is trained").found(
+            f"{frozen:,} frozen ones", "some with requires_grad"
         )
 
 
@@ -109,4 +115,6 @@ def _call(factory: Callable[..., Any], shape: Shape, classes: int, name: str) ->
         except TypeError:
             continue
         return factory(*arguments)
-    raise ConfigError(f"model.name: {name} takes {signature}; expected () or (shape, classes)")
+    raise ConfigError("wrong-type", "model.name", f"{name} takes {signature}").expected(
+        "() or (shape, classes)"
+    )

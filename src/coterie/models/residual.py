@@ -129,6 +129,5 @@ def _block(before: int, after: int, stride: int, norm_groups: int) -> Residual:
 def _check_groups(norm_groups: int, channels: int) -> None:
     if channels % norm_groups:
         raise ConfigError(
-            f"model.norm_groups: {channels} channels cannot be divided, got {norm_groups}; "
-            f"expected a divisor of {channels}"
-        )
+            "wrong-shape", "model.norm_groups", f"{channels} channels cannot be divided"
+        ).found(norm_groups, f"a divisor of {channels}")

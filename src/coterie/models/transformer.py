@@ -129,8 +129,8 @@ def transformer(
 
     def build(shape: Shape, classes: int) -> nn.Module:
         if width % heads:
-            raise ConfigError(
-                f"model.heads: {width} cannot be divided, got {heads}; expected a divisor"
+            raise ConfigError("wrong-shape", "model.heads", f"{width} cannot be divided").found(
+                heads, "a divisor"
             )
         # A token that no target has may still be an input; it is never the likeliest next one.
         outputs = classes
@@ -151,9 +151,8 @@ def _embedding(shape: Shape, width: int, vocabulary: int) -> nn.Module:
         return nn.Embedding(vocabulary, width)
     if len(shape) == 2:
         return nn.Linear(shape[1], width)
-    raise ConfigError(
-        f"model.name: transformer needs texts, got inputs of shape {shape}; "
-        "expected tokens [places] or vectors [places, dimensions]"
+    raise ConfigError("does-not-fit", "model.name", "transformer needs texts").found(
+        f"inputs of shape {shape}", "tokens [places] or vectors [places, dimensions]"
     )
 
 

@@ -193,9 +193,10 @@ def _parts(layer: nn.Module, kinds: tuple[type[nn.Module], ...]) -> list[nn.Modu
 
 def _refuse(what: str) -> NoReturn:
     raise ConfigError(
-        "model.name: fusion puts an operator between features and classifier, "
-        f"got a network that {what}; expected an nn.Sequential with a convolution or a hidden "
-        "layer, such as cnn_mnist, lenet5 or mlp"
+        "does-not-fit", "model.name", "fusion puts an operator between features and classifier"
+    ).found(
+        f"a network that {what}",
+        "an nn.Sequential with a convolution or a hidden layer, such as cnn_mnist, lenet5 or mlp",
     )
 
 

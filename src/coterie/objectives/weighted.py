@@ -59,9 +59,8 @@ def weighted(objective: Objective) -> Weighted:
     """
     if isinstance(objective, CrossEntropy | TaskLoss):
         return Weighted(objective)
-    raise ConfigError(
-        f"local.objective: the method weighs samples, got {type(objective).__name__}; "
-        "expected 'plain' or 'proximal'"
+    raise ConfigError("does-not-fit", "local.objective", "the method weighs samples").found(
+        type(objective).__name__, "'plain' or 'proximal'"
     )
 
 

@@ -61,8 +61,12 @@ class Release:
 def check_package() -> None:
     """Refuse accounting where the package is missing."""
     if find_spec("dp_accounting") is None:
-        what = "the package 'dp-accounting' is not installed"
-        raise ConfigError(f"privacy: {what}: install it with {install_command('privacy')}")
+        raise ConfigError(
+            "not-installed",
+            "privacy",
+            "the package 'dp-accounting' is not installed",
+            do=f"install it with {install_command('privacy')}",
+        )
 
 
 # Rows of a resumed run, and runs of a sweep, ask for the same figures again.
@@ -152,9 +156,8 @@ def least_noise(
     while cost(high, "rdp") > epsilon:
         high = 2 * high
         if high > LARGEST_NOISE:
-            expected = f"more, or a delta above {delta:g}"
-            raise ConfigError(
-                f"privacy.epsilon: no noise is enough, got {epsilon:g}; expected {expected}"
+            raise ConfigError("out-of-range", "privacy.epsilon", "no noise is enough").found(
+                f"{epsilon:g}", f"more, or a delta above {delta:g}"
             )
     # The bound of Renyi divergences is cheap, and hardly below that of loss distributions.
     high = _lowered(partial(cost, by="rdp"), epsilon, high)

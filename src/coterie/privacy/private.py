@@ -11,7 +11,6 @@ from pydantic import Field
 
 from coterie.clients.cohort import Sampler
 from coterie.config.arguments import check_fields
-from coterie.config.problems import Problem, refuse
 from coterie.core.keys import Key
 from coterie.errors import ConfigError, PrivacyError
 from coterie.methods.algorithm import Algorithm, method_of
@@ -114,7 +113,7 @@ class Privacy:
     def __post_init__(self) -> None:
         check_fields(self)
         if self.epsilon is None and self.noise is None:
-            refuse(Problem("privacy.epsilon", "missing", None, "a number, or a noise"))
+            raise ConfigError("missing", "privacy.epsilon").expected("a number, or a noise")
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +200,9 @@ def make_private(
     if privacy.least_group is not None:
         if method.groups < 2 or method.local.choose is not None:
             what = "needs groups that are known before clients train"
-            refuse(Problem("privacy.least_group", what, privacy.least_group, "none, or fedgroup"))
+            raise ConfigError("does-not-fit", "privacy.least_group", what).got(
+                privacy.least_group, "none, or fedgroup"
+            )
         assign = Rebalanced(assign, privacy.least_group, secret)
     method = replace(method, assign=assign, aggregate=noised(sums), weigh=evenly)
     return method, sampler, budget
@@ -219,12 +220,13 @@ def random_cohorts(sampler: object, privacy: Privacy) -> Sampler:
         if isinstance(sampler, Sampler):
             got = repr(sampler.kind)
         raise ConfigError(
-            f"train.sampler: [privacy] needs cohorts that are drawn at random, got {got}; "
-            "expected 'poisson' or 'uniform'"
-        )
+            "in-conflict", "train.sampler", "[privacy] needs cohorts that are drawn at random"
+        ).found(got, "'poisson' or 'uniform'")
     if sampler.kind == "uniform" and privacy.accountant == "pld":
         what = "knows no sampling without replacement"
-        refuse(Problem("privacy.accountant", what, "pld", "'rdp', or train.sampler 'poisson'"))
+        raise ConfigError("in-conflict", "privacy.accountant", what).got(
+            "pld", "'rdp', or train.sampler 'poisson'"
+        )
     return sampler
 
 
@@ -236,7 +238,7 @@ def _start_rate(assign: StartsPrivately, sampler: Sampler) -> float:
             "a private cold start draws clients one by one, and cannot be counted together with "
             "other cohorts"
         )
-        refuse(Problem("train.sampler", what, sampler.kind, "'poisson'"))
+        raise ConfigError("in-conflict", "train.sampler", what).got(sampler.kind, "'poisson'")
     return min(1.0, size / len(sampler.clients))
 
 
@@ -246,11 +248,11 @@ def check_columns(columns: Release, sampler: Sampler, privacy: Privacy) -> None:
         what = (
             "noised descriptions of columns cannot be counted together with cohorts of a fixed size"
         )
-        refuse(Problem("train.sampler", what, sampler.kind, "'poisson'"))
+        raise ConfigError("in-conflict", "train.sampler", what).got(sampler.kind, "'poisson'")
     # A resumed run, and a prediction, describe the columns again, and must find the same.
     if privacy.randomness == "system":
         what = "the noise of data.encode.noise has to be drawn again"
-        refuse(Problem("privacy.randomness", what, "system", "'seed'"))
+        raise ConfigError("in-conflict", "privacy.randomness", what).got("system", "'seed'")
 
 
 # --- what rounds spend ----------------------------------------------------------------------------
@@ -296,10 +298,10 @@ def _check_cost(columns: Release, privacy: Privacy) -> None:
     spent = epsilon_of((columns,), privacy.delta, privacy.accountant)
     if spent >= privacy.epsilon:
         raise PrivacyError(
-            f"privacy.epsilon: the description of columns with noise {columns.noise:g} alone costs "
-            f"{spent:.4g} at delta {privacy.delta:g}, got {privacy.epsilon:g}; expected more, or more "
-            "data.encode.noise"
-        )
+            "over-budget",
+            "privacy.epsilon",
+            f"the description of columns with noise {columns.noise:g} alone costs {spent:.4g} at delta {privacy.delta:g}",
+        ).found(f"{privacy.epsilon:g}", "more, or more data.encode.noise")
 
 
 def _check_budget(budget: Budget, privacy: Privacy, rounds: int, noise: float) -> None:
@@ -315,6 +317,7 @@ def _check_budget(budget: Budget, privacy: Privacy, rounds: int, noise: float) -
         again = f" and {budget.repeated} done again"
         expected = "a run that was not stopped while its models were sent"
     raise PrivacyError(
-        f"privacy.epsilon: {rounds} rounds{again} with noise {noise:g} cost {spent:.4g} at delta "
-        f"{privacy.delta:g}, got {privacy.epsilon:g}; expected {expected}"
-    )
+        "over-budget",
+        "privacy.epsilon",
+        f"{rounds} rounds{again} with noise {noise:g} cost {spent:.4g} at delta {privacy.delta:g}",
+    ).found(f"{privacy.epsilon:g}", expected)

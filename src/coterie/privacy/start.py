@@ -203,9 +203,8 @@ def private_start_size(cold_start: GroupColdStart | PrivateColdStart, newcomers:
     for option, (got, needs_updates, allowed) in found.items():
         if needs_updates:
             raise ConfigError(
-                f"algorithm.{option}: needs single updates of clients, got {got!r}; expected "
-                f"{allowed} with [privacy]"
-            )
+                "does-not-fit", f"algorithm.{option}", "needs single updates of clients"
+            ).got(got, f"{allowed} with [privacy]")
     return cold_start.alpha * cold_start.first_models
 
 

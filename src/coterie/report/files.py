@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from coterie.config.problems import Problem, refuse
 from coterie.config.wording import nearest
+from coterie.errors import ConfigError
 from coterie.files import refuse_unwritable_output
 from coterie.report.figures.style import Spec, legend_columns
 from coterie.report.sections import charts_of
@@ -27,14 +27,18 @@ def write_chart(path: Path, runs: Sequence[RunView], name: str) -> Path:
     if kind not in KINDS:
         endings = ", ".join(f".{kind}" for kind in KINDS)
         expected = f"a name that ends in {endings}"
-        refuse(Problem("--out", "unknown kind of file", path.name, expected))
+        raise ConfigError("unknown-choice", "--out", "unknown kind of file").got(
+            path.name, expected
+        )
     specs = {chart["id"]: chart["spec"] for chart in charts_of(runs)}
     if name not in specs:
         name_of_first = f"{name}-0"
         if name_of_first not in specs:
             expected = f"one of {', '.join(specs) or 'none'}"
             hint = nearest(name, list(specs))
-            refuse(Problem("--chart", "not on the page of the run", name, expected, hint))
+            raise ConfigError("not-found", "--chart", "not on the page of the run").got(
+                name, expected, hint
+            )
         name = name_of_first
     data = draw(specs[name], kind)
     with refuse_unwritable_output("--out", path):

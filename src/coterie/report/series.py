@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from coterie.config.identity import config_hash, differing
-from coterie.config.wording import shown
+from coterie.errors import shown
 from coterie.headline import Headline
 from coterie.report.view import RunView
 

@@ -260,7 +260,6 @@ def migrating(assign: Assign, migration: Detector | Migration) -> Assign:
         return inner
     if not isinstance(inner, PlacesClients):
         raise ConfigError(
-            f"migration.detector: the algorithm places no clients, got {migration.detector!r}; "
-            "expected an algorithm that groups clients, or no migration"
-        )
+            "does-not-fit", "migration.detector", "the algorithm places no clients"
+        ).got(migration.detector, "an algorithm that groups clients, or no migration")
     return Migrating(inner, migration)

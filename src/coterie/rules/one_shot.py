@@ -84,9 +84,8 @@ class OneShot(PlacesClients):
     def __post_init__(self) -> None:
         if self.groups is not None and self.threshold != "auto":
             raise ConfigError(
-                "algorithm.groups: a number of groups and a threshold, "
-                f"got {self.groups} and {self.threshold}; expected one of them"
-            )
+                "in-conflict", "algorithm.groups", "a number of groups and a threshold"
+            ).found(f"{self.groups} and {self.threshold}", "one of them")
 
     def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
         notes: Counter[str] = Counter()
@@ -117,9 +116,8 @@ class OneShot(PlacesClients):
     def _check_groups(self, clients: int) -> None:
         if self.groups is not None and self.groups > clients:
             raise ConfigError(
-                f"algorithm.groups: more groups than clients to cluster, got {self.groups}; "
-                f"expected 1 to {clients}"
-            )
+                "out-of-range", "algorithm.groups", "more groups than clients to cluster"
+            ).found(self.groups, f"1 to {clients}")
 
     def _cluster(self, groups: Groups, round: Round, notes: Counter[str]) -> Groups:
         """The clusters of all signatures; where too few were received, nothing changes."""

@@ -278,9 +278,8 @@ def geometric_median(
     if not remember:
         return Aggregate(RobustAverage(average, bucket, evenly))
     if bucket > 1:
-        raise ConfigError(
-            f"weigh.bucket: buckets hide who sent what, got {bucket} with remember = true; "
-            "expected 1"
+        raise ConfigError("in-conflict", "weigh.bucket", "buckets hide who sent what").found(
+            f"{bucket} with remember = true", "1"
         )
     return Aggregate(RememberingMedian(average, one_vote=evenly))
 

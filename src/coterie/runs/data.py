@@ -77,9 +77,10 @@ def _with_joined(
     before = populate(samples, first, key)
     if record is not None and rows_digest(before) != record["training"]["digest"]:
         raise DataError(
-            "data.path: the training files say something else than when the run began, got other "
-            "rows; expected those that it began with"
-        )
+            "differs",
+            "data.path",
+            "the training files say something else than when the run began",
+        ).found("other rows", "those that it began with")
     return before if joined is None else with_joined_clients(before, joined, partition)
 
 
@@ -105,7 +106,7 @@ def read_record(folder: Path) -> dict[str, Any] | None:
         record: dict[str, Any] = json.loads(path.read_bytes())
         Encoder.read(record["rules"] or ())
     except (*MALFORMED, RecursionError):
-        raise CheckpointError(f"{path}: damaged: it has no columns") from None
+        raise CheckpointError("damaged", path, "damaged: it has no columns") from None
     return record
 
 
@@ -173,8 +174,8 @@ def read_newcomers(folder: Path) -> Newcomers | None:
         y = torch.from_numpy(arrays["y"])
         return Newcomers(x, y, int(arrays["first_client"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(
-            f"{path}: no samples of new clients ({error}); expected a file written by coterie"
+        raise DataError("not-found", path, f"no samples of new clients ({error})").expected(
+            "a file written by coterie"
         ) from None
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coterie.config.problems import Problem, refuse
 from coterie.data.population import Population
+from coterie.errors import ConfigError
 from coterie.methods.algorithm import Algorithm, as_algorithm
 from coterie.methods.buffered import Buffering
 from coterie.methods.override import with_buffer
@@ -30,7 +30,7 @@ def asynchronous_spec(spec: RunSpec, rule: Buffering | None, name: str = "method
     if rule.buffer > rule.concurrency:
         expected = f"at most {rule.concurrency} (train.clients_per_round)"
         what = "more updates than clients train at a time"
-        refuse(Problem("asynchronous.buffer", what, rule.buffer, expected))
+        raise ConfigError("out-of-range", "asynchronous.buffer", what).got(rule.buffer, expected)
     return replace(spec, algorithm=with_buffer(spec.algorithm, rule, name))
 
 
@@ -38,7 +38,9 @@ def check_over_selection(algorithm: Algorithm, over_selection: float, name: str)
     """Refuse more clients than are needed where the method, called ``name``, draws its clients itself."""
     if over_selection > 1 and algorithm.samples_cohort:
         what = f"{name!r} samples its clients itself"
-        refuse(Problem("train.over_selection", what, over_selection, "1 with this method"))
+        raise ConfigError("does-not-fit", "train.over_selection", what).got(
+            over_selection, "1 with this method"
+        )
 
 
 def private_spec(
@@ -53,7 +55,9 @@ def private_spec(
     if privacy is None:
         if columns is not None:
             what = "is counted by a budget, and without [privacy] there is none"
-            refuse(Problem("data.encode.noise", what, columns.noise, "[privacy], or no noise"))
+            raise ConfigError("in-conflict", "data.encode.noise", what).got(
+                columns.noise, "[privacy], or no noise"
+            )
         return spec
     check_package()
     sampler = random_cohorts(spec.sampler, privacy)
@@ -61,7 +65,7 @@ def private_spec(
     if sampler.kind == "uniform" and spec.participation.availability is not None:
         what = "cohorts of a fixed size are drawn from fewer clients than are counted"
         expected = "train.sampler 'poisson', or no [availability]"
-        refuse(Problem("availability", what, sampler.kind, expected))
+        raise ConfigError("in-conflict", "availability", what).got(sampler.kind, expected)
     if columns is not None:
         check_columns(columns, sampler, privacy)
     # Of the method first: that it needs single updates is said before any noise is computed.

@@ -96,9 +96,8 @@ def pool_if_asked(
         return population, local
     if population.lazy:
         raise ConfigError(
-            "algorithm.name: pooled needs all samples at once, got a federation that is made "
-            "client by client; expected lazy = false in [data]"
-        )
+            "does-not-fit", "algorithm.name", "pooled needs all samples at once"
+        ).found("a federation that is made client by client", "lazy = false in [data]")
     sizes = population.sizes("train")
     sizes = sizes[sizes > 0]
     steps = sum(local.count(int(size)) for size in sizes)

@@ -258,6 +258,7 @@ def _by_number(initial_models: InitialModels | Tensor) -> InitialModels:
 def _check_quorum(quorum: Quorum, skipped: int, number: int) -> None:
     if skipped > quorum.max_skipped_rounds:
         raise QuorumError(
-            f"quorum: {skipped} rounds in a row had fewer than {quorum.min_replies} "
-            f"replies, the last was round {number + 1}; expected at most {quorum.max_skipped_rounds}"
-        )
+            "too-few",
+            "quorum",
+            f"{skipped} rounds in a row had fewer than {quorum.min_replies} replies, the last was round {number + 1}",
+        ).expected(f"at most {quorum.max_skipped_rounds}")

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.config.problems import Problem
 from coterie.core.arrays import EMPTY, IntArray
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.data import Partition
@@ -64,23 +63,21 @@ def _grown(composed: Composed, checkpoint: Checkpoint | None) -> Checkpoint | No
 
 def _refuse_rounds(config: Experiment, rounds: int, done: int) -> None:
     before = config.train.rounds
-    problem = None
     # Rows and models of those rounds are there, and a run is never cut.
     if rounds < done:
         expected = f"{done} or more, which are done"
-        problem = Problem("--rounds", "fewer rounds than are done", rounds, expected)
+        what = "fewer rounds than are done"
+        raise ConfigError("out-of-range", "--rounds", what).got(rounds, expected)
     # With `over` the course is the same whatever the number of rounds.
     schedule = config.local.round_schedule
     if schedule is not None and schedule.kind == "cosine" and schedule.over is None:
         what = f"the learning rate follows a cosine over the {before} rounds of the run"
         expected = f"{before}, or a run with local.round_schedule.over"
-        problem = Problem("--rounds", what, rounds, expected)
+        raise ConfigError("in-conflict", "--rounds", what).got(rounds, expected)
     if config.privacy is not None and config.privacy.noise is None:
         what = f"the noise was chosen so that {before} rounds spend privacy.epsilon"
         expected = f"{before}, or a run with privacy.noise"
-        problem = Problem("--rounds", what, rounds, expected)
-    if problem is not None:
-        raise ConfigError(problem.line())
+        raise ConfigError("in-conflict", "--rounds", what).got(rounds, expected)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -110,8 +107,9 @@ def join(folder: RunFolder, composed: Composed, joining: JoiningClients) -> None
     known = set(population.names)
     for name in joining.names:
         if name in known:
-            what = f"in the run already, got the client {name!r}"
-            raise DataError(f"--data: {what}; expected new clients alone")
+            raise DataError("in-use", "--data", "in the run already").found(
+                f"the client {name!r}", "new clients alone"
+            )
     earlier = read_newcomers(folder.path)
     x = joining.x
     y = joining.y
@@ -143,7 +141,9 @@ def _check_joins(composed: Composed) -> None:
     }
     for reason, found in reasons.items():
         if found:
-            raise ConfigError(f"--data: no client can join, got a run in which {reason}")
+            raise ConfigError("does-not-fit", "--data", "no client can join").found(
+                f"a run in which {reason}"
+            )
 
 
 def _extended(parts: Partition, joining: JoiningClients, samples: int) -> Partition:
@@ -174,8 +174,11 @@ def with_places(checkpoint: Checkpoint, clients: int, method: str) -> Checkpoint
         memory = groups.memory.with_newcomers(count)
     except KeyError:
         raise ConfigError(
-            f"algorithm.name: {method} remembers what it knew of its clients at the start, got "
-            f"{count} new ones; expected a method such as fedavg, fedgroup, flexcfl, ifca or fedclust"
+            "does-not-fit",
+            "algorithm.name",
+            f"{method} remembers what it knew of its clients at the start",
+        ).found(
+            f"{count} new ones", "a method such as fedavg, fedgroup, flexcfl, ifca or fedclust"
         ) from None
     none = np.full(count, NO_GROUP)
     grown: Groups = replace(groups, member=np.append(groups.member, none), memory=memory)

@@ -110,15 +110,16 @@ class Run:
         longest = self.spec.quorum.max_wait
         waited = self.progress.waited
         if longest is not None and waited > longest:
-            what = f"{self.progress.skipped} skipped rounds in a row, got {waited:.1f} s"
-            raise QuorumError(f"quorum.max_wait: {what}; expected at most {longest:g} s")
+            raise QuorumError(
+                "too-few", "quorum.max_wait", f"{self.progress.skipped} skipped rounds in a row"
+            ).found(f"{waited:.1f} s", f"at most {longest:g} s")
 
     @property
     def groups(self) -> Groups:
         """The state after the last round."""
         if self.progress.groups is None:
             where = "run" if self.folder is None else self.folder.path
-            raise ConfigError(f"{where}: no round was run; run at least one first")
+            raise ConfigError("does-not-fit", where, "no round was run; run at least one first")
         return self.progress.groups
 
     def save(self, keep: int, *, with_snapshot: bool = True) -> None:

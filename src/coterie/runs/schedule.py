@@ -221,22 +221,26 @@ class Schedule:
         others = bool(evaluation.local or evaluation.adapt or evaluation.unseen)
         if evaluation.order == "before" and (others or evaluation.training):
             raise ConfigError(
-                "evaluate.order: models are scored before the round, and adapted, unseen, local and "
-                "training scores are of what it left, got 'before'; expected 'after', or none of these"
-            )
+                "in-conflict",
+                "evaluate.order",
+                "models are scored before the round, and adapted, unseen, local and training scores are of what it left",
+            ).found("'before'", "'after', or none of these")
         if not evaluation.unseen_labels and (evaluation.adapt or not evaluation.unseen):
             raise ConfigError(
-                "evaluate.unseen_labels: clients without labels never train, and adapt no model, got "
-                "false; expected unseen clients and no adapt, or true"
-            )
+                "in-conflict",
+                "evaluate.unseen_labels",
+                "clients without labels never train, and adapt no model",
+            ).found("false", "unseen clients and no adapt, or true")
         if self.shift is not None and self.evaluation.unseen:
             raise ConfigError(
-                "evaluate.unseen: a shift moves samples between clients and says who is there, got "
-                "both; expected no [shift], or no unseen clients"
-            )
+                "in-conflict",
+                "evaluate.unseen",
+                "a shift moves samples between clients and says who is there",
+            ).found("both", "no [shift], or no unseen clients")
         # A shift exchanges samples between clients, so it would have to make and keep those of all.
         if self.shift is not None and population.lazy:
             raise ConfigError(
-                "shift.kind: the data of a federation that is made client by client do not move, "
-                "got a shift; expected none, or lazy = false in [data]"
-            )
+                "does-not-fit",
+                "shift.kind",
+                "the data of a federation that is made client by client do not move",
+            ).found("a shift", "none, or lazy = false in [data]")

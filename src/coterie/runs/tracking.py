@@ -63,8 +63,9 @@ def check_installed(names: Sequence[str]) -> None:
     """Refuse a tracker that cannot be used, before anything is trained."""
     for name in names:
         if find_spec(NEEDS[name]) is None:
-            what = f"the package {NEEDS[name]!r} is not installed, got {name!r}"
-            raise ConfigError(f"log.to: {what}; expected {install_command(name)}, or no {name!r}")
+            raise ConfigError(
+                "not-installed", "log.to", f"the package {NEEDS[name]!r} is not installed"
+            ).got(name, f"{install_command(name)}, or no {name!r}")
 
 
 def metrics(row: Mapping[str, Any]) -> dict[str, float]:

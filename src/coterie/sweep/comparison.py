@@ -12,7 +12,6 @@ from typing import Any, Literal, get_args
 
 from scipy.special import stdtrit
 
-from coterie.config.problems import Problem, refuse
 from coterie.config.wording import describe_type, nearest
 from coterie.errors import ConfigError
 from coterie.experiment.reading import check
@@ -97,7 +96,7 @@ def check_choices(
     headline = headline_for(plan)
     if target is not None and headline.unit == "%" and not 0 <= target <= 1:
         expected = f"{headline.title} as a fraction, from 0 to 1"
-        refuse(Problem("--target", "out of range", target, expected))
+        raise ConfigError("out-of-range", "--target").got(target, expected)
     choices = (
         ("--baseline", baseline, plan.allowed),
         ("--figure", figure, get_args(Figure)),
@@ -106,7 +105,7 @@ def check_choices(
         if value is not None and value not in known:
             expected = describe_type(Literal[known])
             hint = nearest(value, known)
-            refuse(Problem(option, "unknown choice", value, expected, hint))
+            raise ConfigError("unknown-choice", option).got(value, expected, hint)
     return baseline or plan.allowed[0]
 
 
@@ -115,8 +114,8 @@ def headline_for(plan: SweepPlan) -> Headline:
     found = {task_headline(check(run.tables)) for run in plan.runs}
     if len(found) > 1:
         names = ", ".join(sorted(one.name for one in found))
-        raise ConfigError(
-            f"task: runs are measured by different figures, got {names}; expected one"
+        raise ConfigError("differs", "task", "runs are measured by different figures").found(
+            names, "one"
         )
     return found.pop()
 

@@ -18,7 +18,7 @@ from coterie.core.availability import read_spans_text
 from coterie.data import Samples
 from coterie.data.lazy import Ranges, is_lazy
 from coterie.data.partitions import Partition
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, Problem
 from coterie.experiment import Experiment
 from coterie.experiment.reading import fit_to_clients
 from coterie.runs.data import read_samples, split_samples
@@ -63,7 +63,7 @@ def hash_data(configs: Iterable[Experiment]) -> dict[str, DataHash]:
     for config in configs:
         by_key.setdefault(data_key(config), []).append(config)
     found = {}
-    errors: list[str] = []
+    errors: list[Problem] = []
     source = None
     samples: Samples | None = None
     source_hash = ""
@@ -83,17 +83,17 @@ def hash_data(configs: Iterable[Experiment]) -> dict[str, DataHash]:
             # All are checked before any is refused: the user mends them at once.
             errors += _errors_against(one, partition.clients)
     if errors:
-        raise ConfigError("\n".join(dict.fromkeys(errors)))
+        raise ConfigError.of(errors)
     return found
 
 
-def _errors_against(config: Experiment, clients: int) -> list[str]:
-    """What a configuration asks for that so many clients do not allow, one line each."""
+def _errors_against(config: Experiment, clients: int) -> tuple[Problem, ...]:
+    """What a configuration asks for that so many clients do not allow."""
     try:
         fit_to_clients(config, clients)
     except ConfigError as error:
-        return str(error).splitlines()
-    return []
+        return error.problems
+    return ()
 
 
 def hash_samples(samples: Samples) -> str:

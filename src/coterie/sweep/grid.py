@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coterie.config.problems import Problem, refuse
+from coterie.errors import ConfigError
 from coterie.sweep.options import check_option
 
 # A range such as 0-999999999 is a slip of the hand: its list would fill the memory.
@@ -36,11 +36,13 @@ def _read_range(part: str, text: str) -> range:
     for end in (first, last):
         # `isdigit` alone accepts digits of other scripts, and `int` is slow for huge numbers.
         if not (end.isascii() and end.isdigit() and len(end) <= 18):
-            refuse(Problem("--seeds", "not seeds", text, SEEDS))
+            raise ConfigError("wrong-type", "--seeds", "not seeds").got(text, SEEDS)
     low = int(first)
     high = int(last)
     if high < low or high - low >= MAX_SEEDS:
-        refuse(Problem("--seeds", "a range that holds none, or too many", part, SEEDS))
+        raise ConfigError("out-of-range", "--seeds", "a range that holds none, or too many").got(
+            part, SEEDS
+        )
     return range(low, high + 1)
 
 
@@ -58,10 +60,14 @@ def read_grid(grid: Sequence[str], algorithms: Sequence[str]) -> dict[str, list[
         # An empty value is a slip, too: TOML has no way to write one.
         if not equals or not all(key.split(".")) or not all(values):
             example = "key=v1,v2, as algorithm.groups=2,3"
-            refuse(Problem("--grid", "not a key and its values", assignment, example))
+            raise ConfigError("wrong-type", "--grid", "not a key and its values").got(
+                assignment, example
+            )
         if key in found or key in ("seed", "algorithm.name"):
             others = "other keys; --seeds and --algorithms have their own"
-            refuse(Problem("--grid", "a key that is set elsewhere", key, others))
+            raise ConfigError("in-conflict", "--grid", "a key that is set elsewhere").got(
+                key, others
+            )
         check_option("--grid", key, algorithms)
         found[key] = values
     return found

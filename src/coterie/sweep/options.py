@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from coterie.config import registry
-from coterie.config.problems import Problem, refuse
 from coterie.config.toml_text import put
 from coterie.config.wording import describe_type, nearest
 from coterie.errors import ConfigError
@@ -32,10 +31,12 @@ def check_algorithms(names: Sequence[str]) -> None:
             continue
         expected = describe_type(Literal[known])
         hint = nearest(name, known)
-        refuse(Problem("--algorithms", "unknown choice", name, expected, hint))
+        raise ConfigError("unknown-choice", "--algorithms").got(name, expected, hint)
     if len(set(names)) < len(names):
         expected = "each once; --grid compares values of an option"
-        refuse(Problem("--algorithms", "one of them twice", ",".join(names), expected))
+        raise ConfigError("in-conflict", "--algorithms", "one of them twice").got(
+            ",".join(names), expected
+        )
 
 
 def check_base(base: Mapping[str, Any], file: str) -> tuple[str, int]:
@@ -61,7 +62,7 @@ def check_base(base: Mapping[str, Any], file: str) -> tuple[str, int]:
             expected = f"one of {', '.join(['name', *known])}"
             hint = nearest(key, list(known))
             path = f"{file}: algorithm.{key}"
-            refuse(Problem(path, "unknown key", value, expected, hint))
+            raise ConfigError("unknown-key", path).got(value, expected, hint)
     return name, seed
 
 
@@ -79,7 +80,9 @@ def check_option(source: str, key: str, algorithms: Sequence[str]) -> None:
     if known:
         expected = f"one of {', '.join(known)}"
     hint = nearest(key.split(".")[-1], known)
-    refuse(Problem(source, "an option of none of the algorithms", key, expected, hint))
+    raise ConfigError("unknown-key", source, "an option of none of the algorithms").got(
+        key, expected, hint
+    )
 
 
 # --- keys -----------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import Any
 from coterie.config.identity import config_hash
 from coterie.config.toml_text import put, read
 from coterie.core.process import cores
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, Problem
 from coterie.experiment import Experiment, check
 from coterie.experiment.reading import fit_to_clients
 from coterie.methods.override import check_kept_optimizer
@@ -176,8 +176,8 @@ def make_plan(
 
 def _check_size(count: int) -> None:
     if count > MAX_RUNS:
-        raise ConfigError(
-            f"compare: more runs than a sweep holds, got {count}; expected at most {MAX_RUNS}"
+        raise ConfigError("out-of-range", "compare", "more runs than a sweep holds").found(
+            count, f"at most {MAX_RUNS}"
         )
 
 
@@ -203,20 +203,22 @@ def _tables_of_cells(
 def _validate_all(tables: Mapping[Cell, Mapping[str, Any]], file: str) -> dict[Cell, Experiment]:
     """Every configuration, validated; what is wrong with several of them is reported once."""
     configs = {}
-    errors: list[str] = []
+    found: list[Problem] = []
     for cell, one in tables.items():
         try:
             configs[cell] = check(one, file)
         except ConfigError as error:
-            for line in str(error).splitlines():
-                # Only an algorithm's option depends on the algorithm; other lines are the same
-                # for all cells.
-                if "algorithm" in line:
-                    line = f"{line} ({cell[0]})"
-                errors.append(line)
-    if errors:
-        raise ConfigError("\n".join(dict.fromkeys(errors)))
+            found += [_of_algorithm(problem, cell[0]) for problem in error.problems]
+    if found:
+        raise ConfigError.of(found)
     return configs
+
+
+def _of_algorithm(problem: Problem, name: str) -> Problem:
+    """The problem with the algorithm that has it, unless all of them have it."""
+    if "algorithm" in str(problem):
+        return replace(problem, of=name)
+    return problem
 
 
 def _with_runs(layout: SweepPlan, configs: Mapping[Cell, Experiment]) -> SweepPlan:
@@ -244,7 +246,7 @@ def _refused(configs: Mapping[Cell, Experiment]) -> dict[str, str]:
     Baselines such as `local` are asked for together with methods that can, so such a baseline does not
     stop the others. It is left out of the runs, and its row in the table says why.
     """
-    found: dict[str, str] = {}
+    found: dict[str, Problem] = {}
     for (name, _, _), config in configs.items():
         evaluate = config.evaluate
         scored = evaluate.adapt or evaluate.unseen or evaluate.local
@@ -258,10 +260,10 @@ def _refused(configs: Mapping[Cell, Experiment]) -> dict[str, str]:
         except ConfigError as error:
             # What else is wrong with a factory ends its runs, and is said then.
             if str(error).startswith(("personal.layers", "local.keep_state", "evaluate.")):
-                found[name] = str(error)
+                found[name] = error.problems[0]
     if found and len(found) == len({name for name, _, _ in configs}):
-        raise ConfigError("\n".join(found.values()))
-    return found
+        raise ConfigError.of(found.values())
+    return {name: str(problem) for name, problem in found.items()}
 
 
 def _point_of(algorithm: str, index: int, layout: SweepPlan) -> Point:

@@ -74,9 +74,12 @@ class Multilabel:
         """
         if y.ndim != 2 or not bool(((y == 0) | (y == 1)).all()):
             raise DataError(
-                f"task.kind: a multilabel task has rows of zeros and ones as targets, got "
-                f"{str(y.dtype).removeprefix('torch.')} of shape {list(y.shape[1:])} a sample; "
-                "expected [n, labels]"
+                "does-not-fit",
+                "task.kind",
+                "a multilabel task has rows of zeros and ones as targets",
+            ).found(
+                f"{str(y.dtype).removeprefix('torch.')} of shape {list(y.shape[1:])} a sample",
+                "[n, labels]",
             )
         return replace(self, labels=y.shape[1])
 

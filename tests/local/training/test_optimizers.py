@@ -24,6 +24,7 @@ from coterie.local.training.trainers import Trainers
 from coterie.objectives import plain, proximal
 from coterie.tasks import classification, next_token, regression
 from tests.conftest import assert_near
+from tests.refusals import refuses
 
 HALVED = ct.LrSchedule("step", every=2, gamma=0.5)
 SIZES = (23, 17, 4)
@@ -206,7 +207,7 @@ def test_labels_are_smoothed_in_training_alone() -> None:
 
 
 def test_what_has_no_labels_to_smooth_is_refused() -> None:
-    with pytest.raises(ct.ConfigError, match=r"^local\.label_smoothing: the task regression "):
+    with refuses(ct.ConfigError, "does-not-fit", "local.label_smoothing"):
         with_smoothing(regression(), 0.1)
 
     class Custom:
@@ -215,5 +216,5 @@ def test_what_has_no_labels_to_smooth_is_refused() -> None:
         def loss(self, module: nn.Module, x: Tensor, y: Tensor, received: Any) -> Tensor:
             return F.cross_entropy(module(x), y)
 
-    with pytest.raises(ct.ConfigError, match=r"^local\.label_smoothing: the objective "):
+    with refuses(ct.ConfigError, "in-conflict", "local.label_smoothing"):
         Trainers(network(), ()).of(Custom(), ct.Solver(label_smoothing=0.1))

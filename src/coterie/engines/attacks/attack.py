@@ -12,7 +12,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from coterie.config.problems import Problem, refuse
 from coterie.core import Engine, FloatArray, IntArray, Key, Reply, Train, Work, places_of
 from coterie.data.population import Population
 from coterie.errors import ConfigError
@@ -79,7 +78,9 @@ class Attack:
         if self.clients is not None:
             if self.clients and max(self.clients) >= population:
                 expected = f"numbers up to {population - 1}"
-                refuse(Problem("attack.clients", "no such client", max(self.clients), expected))
+                raise ConfigError("not-found", "attack.clients", "no such client").got(
+                    max(self.clients), expected
+                )
             return np.unique(np.array(self.clients, np.int64))
         order = key.of("attackers").generator().permutation(able)
         return np.sort(order[: round(self.share * len(able))])
@@ -154,9 +155,10 @@ class AttackingEngine:
         # What a client holds may belong to an honest one in the next round.
         if self.attack.changes_data:
             raise ConfigError(
-                "attack.kind: attackers change their data once, before the first round, got a "
-                "shift of the data; expected an attack on updates, or no [shift]"
-            )
+                "in-conflict",
+                "attack.kind",
+                "attackers change their data once, before the first round",
+            ).found("a shift of the data", "an attack on updates, or no [shift]")
         self.engine.set_population(population)
 
     def close(self) -> None:
@@ -186,9 +188,9 @@ def poisoned(population: Population, attack: Attack, attackers: IntArray) -> Pop
     if not attack.changes_data or not len(attackers):
         return population
     if population.lazy:
-        raise ConfigError(
-            "attack.kind: attackers change their data, got a federation that is made client by "
-            "client; expected an attack on updates, or lazy = false in [data]"
+        raise ConfigError("does-not-fit", "attack.kind", "attackers change their data").found(
+            "a federation that is made client by client",
+            "an attack on updates, or lazy = false in [data]",
         )
     train = list(population.train)
     if attack.colludes:

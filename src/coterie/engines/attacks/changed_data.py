@@ -10,8 +10,8 @@ from pydantic import Field
 from torch import Tensor
 
 from coterie.config.arguments import validated
-from coterie.config.problems import Problem, refuse
 from coterie.engines.attacks.attack import Attack, Factor, Ids, Share
+from coterie.errors import ConfigError
 
 Class = Annotated[int, Field(ge=0)]
 
@@ -65,7 +65,9 @@ def backdoor(
 
     def poison(x: Tensor, y: Tensor, classes: int) -> tuple[Tensor, Tensor]:
         if target >= classes:
-            refuse(Problem("attack.target", "no such class", target, f"at most {classes - 1}"))
+            raise ConfigError("not-found", "attack.target", "no such class").got(
+                target, f"at most {classes - 1}"
+            )
         count = round(poisoned * len(x))
         labels = torch.cat([torch.full_like(y[:count], target), y[count:]])
         return torch.cat([triggered(x[:count]), x[count:]]), labels

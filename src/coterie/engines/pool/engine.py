@@ -74,9 +74,10 @@ class PoolEngine(SimulationEngine):
         if start != "fork" and runner.population.on_disk:
             where = f"with {threads} threads" if threads > 1 else "on this machine"
             raise ConfigError(
-                f"engine.name: {where} the pool does not fork its processes, and others cannot map "
-                "samples on disk, got 'pool'; expected 'serial', 'vmap' or 'ray'"
-            )
+                "does-not-fit",
+                "engine.name",
+                f"{where} the pool does not fork its processes, and others cannot map samples on disk",
+            ).found("'pool'", "'serial', 'vmap' or 'ray'")
         self.retries = retries
         self.helpers = self._scored_by_workers
         workers = workers or max(1, cores() // threads)
@@ -231,8 +232,10 @@ class PoolEngine(SimulationEngine):
                 return arrived.reply(work, key)
             self._ensure(len(models), len(left), width)
         raise CoterieError(
-            f"engine: worker processes died {self.retries + 1} times in round {key.round} "
-            f"at client {ids[left[0]]}; the last one {self.pool.last_end}"
+            "failed",
+            "engine",
+            f"worker processes died {self.retries + 1} times in round {key.round} at client "
+            f"{ids[left[0]]}; the last one {self.pool.last_end}",
         )
 
     def _ensure(self, models: int, tasks: int, width: int) -> None:

@@ -121,9 +121,12 @@ class WorkerPool:
         except _NOT_SENT as error:
             self.close()
             raise ConfigError(
-                "engine.name: the pool cannot send the network or the data to its processes, got "
-                f"{first_line(error)}; expected classes at the top of a module and room for the data in "
-                "shared memory (/dev/shm), or the engine 'serial'"
+                "failed",
+                "engine.name",
+                "the pool cannot send the network or the data to its processes",
+            ).found(
+                first_line(error),
+                "classes at the top of a module and room for the data in shared memory (/dev/shm), or the engine 'serial'",
             ) from error
         except BaseException:
             self.close()
@@ -187,9 +190,11 @@ class WorkerPool:
             return
         self.close()
         raise ConfigError(
-            "engine.name: all processes of the pool ended at their start, see above; a script needs "
+            "failed",
+            "engine.name",
+            "all processes of the pool ended at their start, see above; a script needs "
             "`if __name__ == '__main__':` around its calls, and a network a module that another "
-            "process can import; or choose the engine 'serial'"
+            "process can import; or choose the engine 'serial'",
         )
 
     def _share_memory(self, width: int) -> None:
@@ -230,9 +235,10 @@ class WorkerPool:
         except _NOT_SENT as error:
             self.close()
             raise ConfigError(
-                "engine.name: the pool cannot send a rule or an objective to its processes, got "
-                f"{error}; expected a class at the top of a module, or the engine 'serial'"
-            ) from error
+                "failed",
+                "engine.name",
+                "the pool cannot send a rule or an objective to its processes",
+            ).found(error, "a class at the top of a module, or the engine 'serial'") from error
         waiting = dict(zip(self._pipes, range(self.workers), strict=True))
         sentinels = [process.sentinel for process in self.processes]
         answers: list[Any] = [None] * self.workers

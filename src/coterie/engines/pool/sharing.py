@@ -95,9 +95,12 @@ def share(models: int, tasks: int, width: int, *, fork: bool) -> Shared:
     except (OSError, RuntimeError) as error:  # of the system, and of torch
         megabytes = 4 * row * (models + tasks) / 1e6
         raise ConfigError(
-            f"engine.name: the pool cannot share {megabytes:,.1f} MB of models with its processes, got "
-            f"{first_line(error)}; expected room for them, which is in /dev/shm where processes are not "
-            "forked, or the engine 'serial'"
+            "failed",
+            "engine.name",
+            f"the pool cannot share {megabytes:,.1f} MB of models with its processes",
+        ).found(
+            first_line(error),
+            "room for them, which is in /dev/shm where processes are not forked, or the engine 'serial'",
         ) from error
 
 

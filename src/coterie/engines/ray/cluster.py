@@ -61,10 +61,10 @@ def connect(address: str | None, cores: int | None = None) -> bool:
         with _own_signals():
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except (RayError, ConnectionError, ValueError, RuntimeError, AssertionError, OSError) as error:
-        expected = "a cluster that runs (ray start --head), or none to start one here"
         raise ConfigError(
-            f"engine.address: cannot join ({first_line(error)}), got {address!r}; "
-            f"expected {expected}"
+            "unreachable", "engine.address", f"cannot join ({first_line(error)})"
+        ).got(
+            address, "a cluster that runs (ray start --head), or none to start one here"
         ) from error
     return True
 

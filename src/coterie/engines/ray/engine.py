@@ -153,9 +153,10 @@ class RayEngine(SimulationEngine):
         self.cluster = cluster or Cluster()
         if self.actors.load is not None and runner.population.lazy:
             raise ConfigError(
-                "engine.samples: no process holds all samples of a federation made client by client, "
-                "got 'path'; expected 'shard'"
-            )
+                "does-not-fit",
+                "engine.samples",
+                "no process holds all samples of a federation made client by client",
+            ).found("'path'", "'shard'")
         self.store = ShardStore(runner.population)
         self.members = Members(runner, self.cluster, self.actors, spare, self.store)
         self.scoring = ActorScoring(runner, self.members)
@@ -287,9 +288,10 @@ class RayEngine(SimulationEngine):
         place, times = lost.most_common(1)[0]
         if times > self.cluster.retries:
             raise RemoteError(
-                f"engine: actors were lost {times} times in round {request.key.round} "
-                f"at client {request.ids[place]}; expected at most {self.cluster.retries} times"
-            )
+                "unreachable",
+                "engine",
+                f"actors were lost {times} times in round {request.key.round} at client {request.ids[place]}",
+            ).expected(f"at most {self.cluster.retries} times")
 
     def release(self) -> list[Any]:
         """Let the actors go without ending them: another engine may take them up, which saves their

@@ -255,16 +255,17 @@ class Members:
         self._lost += 1
         if self._lost > self.cluster.retries + len(self.all):
             raise RemoteError(
-                f"engine: {self._lost} actors were lost, and no answer came ({first_line(error)})"
+                "unreachable",
+                "engine",
+                f"{self._lost} actors were lost, and no answer came ({first_line(error)})",
             ) from error
 
     def _check_samples(self, found: str) -> None:
         """Whether a node's own samples are those of the run."""
         if found != self._fingerprint:
             raise DataError(
-                "engine.samples: a node reads other samples than this one, "
-                f"got {found}; expected {self._fingerprint}"
-            )
+                "differs", "engine.samples", "a node reads other samples than this one"
+            ).found(found, self._fingerprint)
 
     def none_came(self) -> RemoteError:
         """No actor was there for as long as the cluster's patience."""
@@ -272,9 +273,8 @@ class Members:
         got = {name: value for name, value in resources.items() if name in ("CPU", "GPU")}
         option = "engine.workers" if self.options.threads == 1 else "engine.threads"
         return RemoteError(
-            f"{option}: no node has taken an actor for {self.cluster.patience:g} s, "
-            f"got a cluster with {got}; expected room for one that asks for {self._needs()}"
-        )
+            "unreachable", option, f"no node has taken an actor for {self.cluster.patience:g} s"
+        ).found(f"a cluster with {got}", f"room for one that asks for {self._needs()}")
 
 
 def _cause(error: RayTaskError) -> Exception:
@@ -284,6 +284,9 @@ def _cause(error: RayTaskError) -> Exception:
         return cause
     if isinstance(cause, ImportError):
         return ConfigError(
-            f"engine.name: a node cannot import what the run needs: {cause}; install it there"
+            "failed",
+            "engine.name",
+            "a node cannot import what the run needs",
+            do=f"{cause}; install it there",
         )
     return error

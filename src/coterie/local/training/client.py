@@ -96,7 +96,9 @@ def train_own_model(
     source = f"{type(rule).__name__}.train"
     if not isinstance(found, OwnTrained):
         got = type(found).__name__
-        raise ConfigError(f"own_model: {source} returned, got {got}; expected an OwnTrained")
+        raise ConfigError("does-not-fit", "own_model", f"{source} returned").found(
+            got, "an OwnTrained"
+        )
     out[:d] = checked_vector(found.update, d, source, "the update")
     out[d:sent] = 0
     out[sent:] = torch.cat([row[:0], *join_own(found.own, lengths, source)])

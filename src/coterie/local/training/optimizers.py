@@ -175,16 +175,14 @@ def refuse_alone(solver: Solver) -> None:
     """
     if solver.optimizer == _BY_MATRIX:
         raise ConfigError(
-            "local.optimizer: vmap trains clients in one tensor, got 'adafactor', which looks at "
-            "whole matrices; expected another, or engine pool or serial"
-        )
+            "does-not-fit", "local.optimizer", "vmap trains clients in one tensor"
+        ).found("'adafactor', which looks at whole matrices", "another, or engine pool or serial")
     schedule = solver.step_schedule
     # Each client of a block would have another rate.
     if schedule is not None and schedule.kind == "cosine" and schedule.over is None:
         raise ConfigError(
-            "local.step_schedule.over: vmap has one learning rate for all clients, got nothing; "
-            "expected a number of steps, or engine pool or serial"
-        )
+            "does-not-fit", "local.step_schedule.over", "vmap has one learning rate for all clients"
+        ).expected("a number of steps, or engine pool or serial")
 
 
 class TorchStep:

@@ -216,9 +216,10 @@ class NetworkProbe:
         after = self.network.buffers()
         if any(not torch.equal(old, new) for old, new in zip(before, after, strict=True)):
             raise ConfigError(
-                "engine.name: vmap trains no network that changes its buffers as it goes; "
-                "expected pool or serial"
-            )
+                "does-not-fit",
+                "engine.name",
+                "vmap trains no network that changes its buffers as it goes",
+            ).expected("pool or serial")
         two = self.note(x[several[:2]], y[several[:2]])
         # A batch may be padded where nothing sees the padding: the loss leaves it out, a sample's
         # outputs do not depend on its neighbours, and dropout's masks have a row for each sample.

@@ -97,6 +97,5 @@ def _check_smoothing(objective: Objective, solver: Solver) -> None:
     """Refuse smoothed labels in an objective that is a whole loss by itself."""
     if solver.label_smoothing and not isinstance(objective, AddsToTask):
         raise ConfigError(
-            "local.label_smoothing: the objective is a loss of its own, got "
-            f"{solver.label_smoothing}; expected 0"
-        )
+            "in-conflict", "local.label_smoothing", "the objective is a loss of its own"
+        ).found(solver.label_smoothing, "0")

@@ -184,8 +184,8 @@ class CheckpointFiles:
             return replace(found, warnings=warnings)
         if broken:
             got = ", ".join(broken)
-            raise CheckpointError(
-                f"{self.folder}: no valid checkpoint, got {got}; expected an undamaged one"
+            raise CheckpointError("damaged", self.folder, "no valid checkpoint").found(
+                got, "an undamaged one"
             )
         return None
 
@@ -196,8 +196,9 @@ class CheckpointFiles:
         assert data is not None, "the record has it"
         # A record that was made anew has the digest of whatever the folder had.
         if read_seal(data, round) is None:
-            what = f"damaged, got bytes that are not those of round {round}"
-            raise CheckpointError(f"{self.folder / name}: {what}; expected the file of the run")
+            raise CheckpointError("damaged", self.folder / name).found(
+                f"bytes that are not those of round {round}", "the file of the run"
+            )
         return Checkpoint.of_data(round, data)
 
     def _check_config(self, resolved: Mapping[str, Any]) -> None:

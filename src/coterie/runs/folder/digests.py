@@ -20,7 +20,7 @@ import tomli_w
 
 from coterie.config.identity import differing_keys, relevant
 from coterie.config.toml_text import read
-from coterie.errors import CheckpointError, ConfigError
+from coterie.errors import CheckpointError, Code, ConfigError
 from coterie.files import (
     MALFORMED,
     POPULATION,
@@ -148,24 +148,25 @@ def read_digests(folder: Path) -> Digests:
     except FileNotFoundError:
         return _as_found(folder)
     except OSError as error:
-        raise CheckpointError(
-            f"{file}: cannot be read, got {error.strerror}; expected the file as the run wrote it"
+        raise CheckpointError("cannot-be-read", file).found(
+            error.strerror, "the file as the run wrote it"
         ) from None
     body = read_sealed(data)
     if body is None:
-        raise CheckpointError(
-            f"{file}: damaged, got bytes that do not match their own checksum; expected the file "
-            f"as the run wrote it, or none: then `coterie resume {folder}` makes it anew"
+        raise CheckpointError("damaged", file).found(
+            "bytes that do not match their own checksum",
+            f"the file as the run wrote it, or none: then `coterie resume {folder}` makes it anew",
         )
     found = body.get("format", body.get("schema"))
     if found != FORMAT:
-        what = f"another format, got {found!r}"
-        raise CheckpointError(f"{file}: {what}; expected {FORMAT}, that of this version")
+        raise CheckpointError("differs", file, "another format").got(
+            found, f"{FORMAT}, that of this version"
+        )
     files = {name: tuple(digests) for name, digests in body["files"].items()}
     for name in files:
         # The names are those of a run's own files, so none of them leads out of the folder.
         if name not in FIRST_FILES and not is_result(name) and not CHECKPOINT.match(name):
-            raise CheckpointError(f"{file}: unknown file, got {name!r}; expected a run's own")
+            raise CheckpointError("unknown-choice", file, "unknown file").got(name, "a run's own")
     return Digests(body["config"], files, body["rows"], body["chain"], tuple(body["planned"]))
 
 
@@ -190,9 +191,8 @@ def _as_found(folder: Path) -> Digests:
 
 def changed_settings(place: Path, keys: Iterable[str]) -> CheckpointError:
     """The one line for a configuration that is not the one that the run was started with."""
-    return CheckpointError(
-        f"{place}: the configuration was changed, got other values of {', '.join(keys)}; "
-        "expected those that the run was started with"
+    return CheckpointError("differs", place, "the configuration was changed").found(
+        f"other values of {', '.join(keys)}", "those that the run was started with"
     )
 
 
@@ -255,9 +255,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     try:
         canonical_json(tables)
     except (ValueError, TypeError) as error:
-        what = f"a value that no run writes, got a value that is not JSON ({error})"
-        raise ConfigError(
-            f"{folder / CONFIG}: {what}; expected the file as the run wrote it"
+        raise ConfigError("damaged", folder / CONFIG, "a value that no run writes").found(
+            f"a value that is not JSON ({error})", "the file as the run wrote it"
         ) from None
     return tables
 
@@ -359,16 +358,16 @@ def read_checked(folder: Path, name: str, digests: Digests) -> bytes | None:
     try:
         data = (folder / name).read_bytes()
     except FileNotFoundError:
-        raise _refused(folder, name, "missing, got no file") from None
+        raise _refused(folder, name, "missing", "no file") from None
     except OSError as error:
-        raise _refused(folder, name, f"cannot be read, got {error.strerror}") from None
+        raise _refused(folder, name, "cannot-be-read", error.strerror) from None
     if sha256(data) not in digests.files[name]:
-        raise _refused(folder, name, f"damaged, got SHA-256 {sha256(data)[:12]}")
+        raise _refused(folder, name, "damaged", f"SHA-256 {sha256(data)[:12]}")
     return data
 
 
-def _refused(folder: Path, name: str, what: str) -> CheckpointError:
+def _refused(folder: Path, name: str, code: Code, got: str | None) -> CheckpointError:
     expected = "the file as the run wrote it"
     if is_result(name):
         expected += f", which `coterie resume {folder}` writes anew"
-    return CheckpointError(f"{folder / name}: {what}; expected {expected}")
+    return CheckpointError(code, folder / name).found(got, expected)

@@ -147,8 +147,9 @@ class RowFile:
             line = data[data.rfind(b"\n", 0, len(data) - 1) + 1 :]
         match = LINK.search(line)
         if match is None:
-            what = f"damaged, got a last line without its digest, {line[-40:]!r}"
-            raise CheckpointError(f"{self.path}: {what}; expected whole lines")
+            raise CheckpointError("damaged", self.path).found(
+                f"a last line without its digest, {line[-40:]!r}", "whole lines"
+            )
         return int(json.loads(line)["round"]) + 1, match[1].decode()
 
     def read(self) -> list[Row]:
@@ -159,14 +160,16 @@ class RowFile:
         digests = read_digests(self.folder)
         found = self._parse()
         if found.problem:
-            raise CheckpointError(f"{self.path}: {found.problem}")
+            raise CheckpointError("damaged", self.path, found.problem)
         count = len(found.rows)
         if count < digests.rows:
-            what = f"rows are missing, got {count}"
-            raise CheckpointError(f"{self.path}: {what}; expected {digests.rows} or more")
+            raise CheckpointError("damaged", self.path, "rows are missing").found(
+                count, f"{digests.rows} or more"
+            )
         if digests.rows and found.links[digests.rows - 1] != digests.chain:
-            what = f"of another run, got other rows up to round {digests.rows - 1}"
-            raise CheckpointError(f"{self.path}: {what}; expected those of this one")
+            raise CheckpointError("differs", self.path, "of another run").found(
+                f"other rows up to round {digests.rows - 1}", "those of this one"
+            )
         return found
 
     def rewind(self, round: int) -> list[Row]:
@@ -175,7 +178,7 @@ class RowFile:
         # A run with a gap in its rows would show a curve and totals that never were.
         if len(found.rows) < round:
             got = found.problem or f"rows are missing, got {len(found.rows)}"
-            raise CheckpointError(f"{self.path}: {got}; expected {round}, as many as rounds")
+            raise CheckpointError("damaged", self.path, got).expected(f"{round}, as many as rounds")
         data = self._data()
         if found.problem:
             was = data.count(b"\n")

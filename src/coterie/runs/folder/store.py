@@ -76,18 +76,20 @@ class RunFolder:
             hidden.rename(target)
         except OSError as error:
             shutil.rmtree(hidden, ignore_errors=True)
-            what = f"cannot be written ({error.strerror}), got {target}"
-            raise ConfigError(f"out: {what}; expected a folder that can be made") from None
+            raise ConfigError(
+                "cannot-be-written", "out", f"cannot be written ({error.strerror})"
+            ).found(target, "a folder that can be made") from None
         return cls(target)
 
     @staticmethod
     def check_free(path: Path) -> None:
         """Refuse a path where a new run cannot go."""
         if (path / CONFIG).exists():
-            expected = f"a new folder, or `coterie resume {path}`"
-            raise ConfigError(f"out: holds a run already, got {path}; expected {expected}")
+            raise ConfigError("in-use", "out", "holds a run already").found(
+                path, f"a new folder, or `coterie resume {path}`"
+            )
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise ConfigError(f"out: not empty, got {path}; expected a new folder")
+            raise ConfigError("in-use", "out", "not empty").found(path, "a new folder")
 
     @classmethod
     def create_next(
@@ -109,8 +111,9 @@ class RunFolder:
     def open(cls, path: Path | str) -> RunFolder:
         """The folder of a run that is there."""
         if not (Path(path) / CONFIG).is_file():
-            expected = f"the folder of a run, {_runs_near(Path(path))}"
-            raise ConfigError(f"run: no run, got {str(path)!r}; expected {expected}")
+            raise ConfigError("not-found", "run", "no run").got(
+                str(path), f"the folder of a run, {_runs_near(Path(path))}"
+            )
         return cls(Path(path))
 
     @property
@@ -234,8 +237,9 @@ def check_folder(folder: RunFolder, *, resumed: bool = False) -> None:
     file = folder.path / DIGESTS
     if not file.exists():
         if not resumed:
-            expected = f"that of the run; `coterie resume {folder.path}` makes one"
-            raise CheckpointError(f"{file}: missing, got no file; expected {expected}")
+            raise CheckpointError("missing", file).expected(
+                f"that of the run; `coterie resume {folder.path}` makes one"
+            )
         warn(f"{folder.path}: a run folder without {DIGESTS}, so its files are read as they are")
     digests = record.read_digests(folder.path)
     _check_settings(folder, digests)

@@ -60,8 +60,9 @@ def configuration(
     if not is_bare(path):
         return load_config(path, assignments, values)
     if not path.is_file():
-        expected = "a configuration, or a .parquet, .csv or .npz file"
-        raise DataError(f"{path}: no such file, got nothing; expected {expected}")
+        raise DataError("not-found", path, "no such file").expected(
+            "a configuration, or a .parquet, .csv or .npz file"
+        )
     # Assignments come last: the user may choose another model or cohort.
     tables = _tables(path, columns)
     for assignment in assignments:
@@ -198,9 +199,8 @@ def _column(
     found = _usual(names, usual)
     if found is None:
         present = ", ".join(sorted(names)) or "(none)"
-        raise ConfigError(
-            f"--{option}: no column has a usual name for it, got {present}; "
-            f"expected --{option} COLUMN"
+        raise ConfigError("not-found", f"--{option}", "no column has a usual name for it").found(
+            present, f"--{option} COLUMN"
         )
     say(f"{option}: the column {found}, by its name; --{option} takes another one")
     return found
@@ -256,9 +256,8 @@ def _taken(path: Path, others: Sequence[str]) -> tuple[list[str], bool]:
         wide = plain and _is_wide([plain_numbers(rows.frame[name]) for name in taken])
     if not taken:
         present = ", ".join(sorted(others))
-        raise ConfigError(
-            f"--features: no column of features found, got {present}; "
-            "expected --features COLUMN[,...]"
+        raise ConfigError("not-found", "--features", "no column of features found").found(
+            present, "--features COLUMN[,...]"
         )
     say(f"features: {_listed(taken)}")
     if left:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from coterie.config.problems import Problem, refuse
+from coterie.errors import ConfigError
 from coterie.studies.reproduce import PAPERS
 from coterie.studies.reproduce.papers import Line, Profile, Tables
 from coterie.studies.reproduce.tables import overlay, paper, read_toml
@@ -26,13 +26,13 @@ def choose(
     """
     for name in papers:
         if name not in PAPERS:
-            refuse(Problem("paper", "unknown", name, f"one of {', '.join(PAPERS)}"))
+            raise ConfigError("unknown-choice", "paper").got(name, f"one of {', '.join(PAPERS)}")
     lines = _lines_of(papers or PAPERS, table)
     # A misspelt row would else be left out without a word.
     for row in rows:
         if not any(_matches(line, row) for line in lines):
             names = ", ".join(dict.fromkeys(line.name.split("/")[0] for line in lines))
-            refuse(Problem("--row", "unknown", row, f"one of {names}, or row/column"))
+            raise ConfigError("unknown-choice", "--row").got(row, f"one of {names}, or row/column")
     # Lines that are named run with any profile: the user asked for them.
     if rows:
         chosen = [line for line in lines if any(_matches(line, row) for row in rows)]
@@ -51,7 +51,7 @@ def _lines_of(papers: Sequence[str], table: str | None) -> list[Line]:
         found = [one for one in tables if table in (one.name, one.name.rstrip("abcd"))]
     if not found:
         names = ", ".join(dict.fromkeys(one.name for one in tables))
-        refuse(Problem("--table", "unknown", table, f"one of {names}"))
+        raise ConfigError("unknown-choice", "--table").got(table, f"one of {names}")
     return [line for one in found for line in one.lines]
 
 

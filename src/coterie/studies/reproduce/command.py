@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast, get_args
 
-from coterie.config.problems import Problem, refuse
 from coterie.core.process import cores
-from coterie.errors import SweepError
+from coterie.errors import ConfigError, SweepError
 from coterie.studies.reproduce.choice import choose
 from coterie.studies.reproduce.computed import NEED_DATA, seconds_of
 from coterie.studies.reproduce.datasets import missing_data, no_data
@@ -49,7 +48,9 @@ def open_reproduction(
     """The lines that were selected, their runs, and the profile."""
     known = get_args(Profile)
     if selection.profile not in known:
-        refuse(Problem("--profile", "unknown", selection.profile, f"one of {', '.join(known)}"))
+        raise ConfigError("unknown-choice", "--profile").got(
+            selection.profile, f"one of {', '.join(known)}"
+        )
     profile = cast(Profile, selection.profile)
     lines = choose(selection.papers, profile, selection.table, selection.rows)
     seeds = _default_seeds(lines, profile)

@@ -186,8 +186,9 @@ def sent_values(config: Experiment, shape: tuple[int, ...], classes: int) -> flo
         return 2 * trained * d + clients * math.prod(shape) * vectors * classes
     if name == "ifca":
         return trained * (int(options["groups"]) + 1) * d
-    expected = "fedavg, fedclust, pacfl or ifca"
-    raise ConfigError(f"algorithm.name: no formula, got {name!r}; expected {expected}")
+    raise ConfigError("does-not-fit", "algorithm.name", "no formula").got(
+        name, "fedavg, fedclust, pacfl or ifca"
+    )
 
 
 def sent_ratio(line: Line, root: str | None) -> float:

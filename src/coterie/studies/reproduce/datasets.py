@@ -50,7 +50,7 @@ def no_data(configs: Iterable[Experiment], root: str | None) -> DataError:
         got = f"{named!r} without them"
     sources = ", ".join(dict.fromkeys(one.name("source") for one in configs if missing_data(one)))
     expected = f"a folder with {sources}, by --data-root or COTERIE_DATA; {HOW_TO_GET}"
-    return DataError(f"reproduce: no line has its data, got {got}; expected {expected}")
+    return DataError("does-not-fit", "reproduce", "no line has its data").found(got, expected)
 
 
 def _stems_of(source: str) -> tuple[str, ...]:

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from coterie.config import registry
-from coterie.config.problems import Problem, refuse
 from coterie.config.wording import nearest
-from coterie.errors import SweepError
+from coterie.errors import ConfigError, SweepError
 from coterie.files import refuse_unwritable
 from coterie.studies.scoreboard.figures import SuiteFigures
 from coterie.studies.scoreboard.page import result_sentence, write_scoreboard
@@ -158,7 +157,7 @@ def _check_names(option: str, names: Sequence[str], known: Sequence[str]) -> Non
     for name in names:
         if name not in known:
             expected = f"some of {', '.join(known)}"
-            refuse(Problem(option, "unknown", name, expected, nearest(name, known)))
+            raise ConfigError("unknown-choice", option).got(name, expected, nearest(name, known))
 
 
 @dataclass

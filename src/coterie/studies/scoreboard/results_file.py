@@ -68,14 +68,12 @@ def read_results(path: Path) -> Results:
             raise ValueError(f"its format is {found['format']!r}")
         stated, computed = found["digest"], results_digest(found)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(
-            f"{path}: no results of a scoreboard, got {error}; expected a file that "
-            "`coterie scoreboard` wrote"
+        raise ConfigError("cannot-be-read", path, "no results of a scoreboard").found(
+            error, "a file that `coterie scoreboard` wrote"
         ) from None
     if stated != computed:
-        raise ConfigError(
-            f"{path}: was changed since it was written, got digest {computed[:12]}; expected "
-            f"{stated[:12]}"
+        raise ConfigError("differs", path, "was changed since it was written").found(
+            f"digest {computed[:12]}", stated[:12]
         )
     return found
 
@@ -84,7 +82,9 @@ def published(suite: str) -> Path:
     """The file of the results that come with Coterie."""
     file = Path(__file__).parent / "published" / f"{suite}.json"
     if not file.is_file():
-        raise ConfigError(f"--merge: no results come with Coterie, got suite {suite!r}")
+        raise ConfigError("not-found", "--merge", "no results come with Coterie").found(
+            f"suite {suite!r}"
+        )
     return file
 
 
@@ -101,18 +101,18 @@ def merge(ours: Results, others: Mapping[Path, Results]) -> list[dict[str, Any]]
             theirs = sorted(run["seed"] for run in entry["runs"])
             if not set(theirs) <= set(seeds):
                 raise ConfigError(
-                    f"{path}: other seeds of {entry['method']} on {entry['federation']}, got "
-                    f"{theirs}; expected {sorted(seeds)}"
-                )
+                    "differs", path, f"other seeds of {entry['method']} on {entry['federation']}"
+                ).found(theirs, sorted(seeds))
             same = known.setdefault(_key(entry), entry)
             # What could not be run here may have been run elsewhere.
             if not same["runs"]:
                 known[_key(entry)] = entry
             elif entry["runs"] and _digests(same) != _digests(entry):
                 raise ConfigError(
-                    f"{path}: other results of {entry['method']} ({entry['settings']}) on "
-                    f"{entry['federation']}, got {_digests(entry)}; expected {_digests(same)}"
-                )
+                    "differs",
+                    path,
+                    f"other results of {entry['method']} ({entry['settings']}) on {entry['federation']}",
+                ).found(_digests(entry), _digests(same))
     return list(known.values())
 
 
@@ -121,18 +121,16 @@ def check_mergeable(ours: Results, path: Path, others: Results) -> None:
     expected = sorted(ours["suite"]["seeds"])
     got = sorted(others["suite"]["seeds"])
     if got != expected:
-        raise ConfigError(f"{path}: other seeds, got {got}; expected {expected}")
+        raise ConfigError("differs", path, "other seeds").found(got, expected)
     shared = [name for name in ours["federations"] if name in others["federations"]]
     if not shared:
-        raise ConfigError(
-            f"{path}: no federation in common, got {', '.join(others['federations'])}; expected "
-            f"some of {', '.join(ours['federations'])}"
+        raise ConfigError("does-not-fit", path, "no federation in common").found(
+            ", ".join(others["federations"]), f"some of {', '.join(ours['federations'])}"
         )
     for name in shared:
         if ours["federations"][name] != others["federations"][name]:
-            raise ConfigError(
-                f"{path}: other clients in {name}, got {others['federations'][name][:12]}; "
-                f"expected {ours['federations'][name][:12]}"
+            raise ConfigError("differs", path, f"other clients in {name}").found(
+                others["federations"][name][:12], ours["federations"][name][:12]
             )
 
 

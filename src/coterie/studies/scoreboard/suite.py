@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coterie.config import registry
-from coterie.config.problems import Problem, problems, refuse
+from coterie.config.problems import problems
 from coterie.config.toml_text import read
 from coterie.config.wording import nearest
 from coterie.errors import ConfigError
@@ -124,12 +124,12 @@ def find_suite(name: str) -> Suite:
         return Suite(name=name, **known[name])
     if not name.endswith(".toml"):
         expected = f"one of {', '.join(known)}, or a .toml file"
-        refuse(Problem("suite", "unknown", name, expected, nearest(name, list(known))))
+        raise ConfigError("unknown-choice", "suite").got(name, expected, nearest(name, list(known)))
     whole = {"name": Path(name).stem, **read(name)}
     try:
         return Suite.model_validate(whole)
     except ValidationError as error:
-        refuse(*problems(error, whole, Suite))
+        raise ConfigError.of(problems(error, whole, Suite)) from None
 
 
 # --- settings -------------------------------------------------------------------------------------
@@ -179,11 +179,13 @@ def planted_groups(federation: Federation) -> dict[str, Any]:
     kind = federation.tables.get("data", {}).get("partition", {}).get("kind")
     shift = federation.tables.get("shift", {"kind": "none"})
     if federation.groups is None or kind != "planted":
-        raise ConfigError(f"known_groups: no groups are planted in {federation.name}")
+        raise ConfigError("missing", "known_groups", f"no groups are planted in {federation.name}")
     if shift["kind"] == "concepts":
         return {"members": shift["matrix"], "every": shift.get("every", 10)}
     if shift["kind"] != "none":
-        raise ConfigError(f"known_groups: the groups of {federation.name} move by a shift")
+        raise ConfigError(
+            "does-not-fit", "known_groups", f"the groups of {federation.name} move by a shift"
+        )
     # The partition `planted` deals clients in turn.
     return {"members": [list(range(federation.groups))]}
 
