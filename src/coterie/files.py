@@ -212,11 +212,6 @@ def safe_cell(value: object) -> object:
     return value
 
 
-def cell_text(cell: str) -> str:
-    """The text that `safe_cell` was given."""
-    return cell.removeprefix("'")
-
-
 def markdown_lines(
     header: Sequence[str], rows: Iterable[Sequence[str]], align: str = ""
 ) -> list[str]:

@@ -21,14 +21,3 @@ LISTED: Mapping[str, str] = {
     "measures": "measure",
     "trackers": "tracker",
 }
-
-
-def name_of_list(kind: str) -> str:
-    """For a message, what is expected of a choice.
-
-    Example:
-        >>> name_of_list("measure")
-        'a name of `coterie list measures`'
-    """
-    words = {kind: word for word, kind in LISTED.items()}
-    return f"a name of `coterie list {words[kind]}`"

@@ -18,6 +18,7 @@ from coterie.runs.scores import (
     NOTE,
     OF_CLIENTS,
     ClientScores,
+    deviation_of_known,
     last_scores,
     mean_scores,
     protocol_notes,
@@ -146,10 +147,10 @@ def _final(one: Series) -> str:
     if not known:
         return "-"
     mean = one.headline.text(one.final_accuracy)
-    # One value has no deviation.
-    if len(known) == 1:
+    deviation = deviation_of_known(known)
+    if deviation is None:
         return mean
-    return f"{mean} ± {one.headline.short(statistics.stdev(known))}"
+    return f"{mean} ± {one.headline.short(deviation)}"
 
 
 def _against(one: Series, base: Series) -> str:

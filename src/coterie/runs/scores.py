@@ -107,6 +107,15 @@ def mean_of_known(values: Iterable[float | None]) -> float | None:
     return statistics.fmean(known)
 
 
+def deviation_of_known(values: Iterable[float | None]) -> float | None:
+    """The standard deviation of the values that are known; ``None`` for fewer than two."""
+    known = [value for value in values if value is not None]
+    if len(known) < 2:
+        return None
+    # With n - 1: the seeds are a sample of all seeds.
+    return statistics.stdev(known)
+
+
 def protocol_notes(scores: Sequence[ClientScores]) -> list[str]:
     """What the scores of a table are of, a sentence for each way of scoring."""
     found: dict[str, None] = {}

@@ -17,7 +17,7 @@ from coterie.errors import ConfigError
 from coterie.experiment.reading import check
 from coterie.headline import ACCURACY, Headline
 from coterie.runs.compose import task_headline
-from coterie.runs.scores import ClientScores, mean_of_known, mean_scores
+from coterie.runs.scores import ClientScores, deviation_of_known, mean_of_known, mean_scores
 from coterie.sweep.measured import Figure, Measured, measure
 from coterie.sweep.plan import SweepPlan, SweepRun
 from coterie.sweep.run_once import is_done
@@ -202,21 +202,17 @@ def _row(
     has_target: bool,
 ) -> Row:
     done = [measured[run.id] for run in runs if run.id in measured]
-    values = [one.value for one in done if one.value is not None]
+    values = [one.value for one in done]
     reached = [one for one in done if one.rounds is not None]
     # Bytes to the target are those of the runs that reached it.
     counted = reached if has_target else done
-    sd = None
-    if len(values) > 1:
-        # With n - 1: the seeds are a sample of all seeds.
-        sd = statistics.stdev(values)
     return Row(
         algorithm=runs[0].algorithm,
         values=tuple("-" if value is None else value for _, value in runs[0].point),
         done=len(done),
         planned=len(runs),
         mean=mean_of_known(values),
-        sd=sd,
+        sd=deviation_of_known(values),
         difference=difference,
         reached=len(reached),
         rounds=mean_of_known(one.rounds for one in reached),

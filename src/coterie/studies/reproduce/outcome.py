@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from coterie.runs.scores import mean_of_known
+from coterie.runs.scores import deviation_of_known, mean_of_known
 from coterie.studies.reproduce.papers import Line
 from coterie.terminal import number_text
 
@@ -52,9 +51,7 @@ class Outcome:
     @property
     def spread(self) -> float | None:
         """Standard deviation over seeds; ``None`` for one seed."""
-        if len(self.values) < 2:
-            return None
-        return statistics.stdev(self.values)
+        return deviation_of_known(self.values)
 
     @property
     def difference(self) -> float | None:

@@ -19,7 +19,7 @@ import numpy as np
 from coterie.experiment import check
 from coterie.headline import Headline
 from coterie.runs.compose import task_headline
-from coterie.runs.scores import mean_of_known
+from coterie.runs.scores import deviation_of_known, mean_of_known
 from coterie.studies.scoreboard.results_file import Results
 from coterie.studies.scoreboard.running import DEFAULTS, TUNED
 from coterie.studies.scoreboard.suite import BASELINE, ORACLE, Federation, Suite, merged
@@ -99,13 +99,10 @@ class Spread:
     def of(cls, values: Iterable[float | None]) -> Spread | None:
         """The mean of those that are known; ``None`` if none is."""
         given = list(values)
-        known = [value for value in given if value is not None]
-        if not known:
+        mean = mean_of_known(given)
+        if mean is None:
             return None
-        sd = None
-        if len(known) > 1:
-            sd = statistics.stdev(known)
-        return cls(statistics.fmean(known), sd, len(given) - len(known))
+        return cls(mean, deviation_of_known(given), given.count(None))
 
 
 class SuiteFigures:
