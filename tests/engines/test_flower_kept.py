@@ -192,8 +192,8 @@ def test_an_export_lacks_what_stays_on_nodes_and_says_so(
     capsys.readouterr()
     assert invoke(["export", str(tmp_path / "run")]) == 0
     said = capsys.readouterr().out
-    assert "the shared models alone: clients also have layers of their own" in said
-    assert "`coterie node export NAME`, on a client's own machine" in said
+    assert "only the shared models: clients also have layers of their own" in said
+    assert "`coterie node export NAME` on the client's own machine" in said
     card = (tmp_path / "run" / "export" / "README.md").read_text()
     assert "**These are the shared models.**" in card
     # Nodes score the model that serves them, with what they keep in it.

@@ -110,7 +110,7 @@ def test_without_a_client_the_shared_models_are_written_and_called_so(
     capsys.readouterr()
     assert invoke(["export", str(tmp_path / "run")]) == 0
     said = capsys.readouterr().out
-    assert "the shared models alone: clients also have layers of their own" in said
+    assert "only the shared models: clients also have layers of their own" in said
     assert "coterie export RUN --client NAME" in said
     card = (tmp_path / "run" / "export" / "README.md").read_text()
     assert "**These are the shared models.**" in card

@@ -246,7 +246,7 @@ OWN_PARTS = {
     "ditto": (
         {"name": "ditto"},
         {},
-        "one model; the shared model, in place of one of its own",
+        "one model; the shared model, instead of its own model",
     ),
     "perfedavg": (
         {"name": "perfedavg", "alpha": 2.0},

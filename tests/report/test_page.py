@@ -118,7 +118,7 @@ def test_the_page_says_which_clients_count_and_in_which_group():
     from coterie.report.sections import sections
 
     accuracy, table = sections([numbered(0.2, 0.5)])[:2]
-    assert "A client that had one earlier and has none now does not count." in accuracy["note"]
+    assert "A round counts only the clients that have a group in that round." in accuracy["note"]
     assert "A client counts in the group that it has at the end" in table["note"]
 
 

@@ -34,7 +34,7 @@ class SweepOptions:
         str,
         typer.Option(
             metavar="A,B,...",
-            help="Names between commas. Default: that of the configuration.",
+            help="Names, separated by commas. Default: the one in the configuration.",
             autocompletion=complete_algorithms,
         ),
     ] = ""
@@ -42,7 +42,7 @@ class SweepOptions:
         str,
         typer.Option(
             metavar="SEEDS",
-            help="For example 0-4, or 0,2,5-7. Default: that of the configuration.",
+            help="For example 0-4, or 0,2,5-7. Default: the one in the configuration.",
         ),
     ] = ""
     grid: Annotated[
@@ -56,7 +56,7 @@ class SweepOptions:
         str,
         typer.Option(
             metavar="A,B,...",
-            help="Attacks between commas, of `coterie list attacks`. Draws the accuracy of honest "
+            help="Attacks from `coterie list attacks`, separated by commas. Draws the accuracy of honest "
             "clients against the share of attackers.",
         ),
     ] = ""
@@ -95,7 +95,9 @@ class TableOptions:
 
     baseline: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="What others are compared with. Default: the first."),
+        typer.Option(
+            metavar="NAME", help="The algorithm to compare the others with. Default: the first."
+        ),
     ] = None
     target: Annotated[
         float | None,
@@ -116,7 +118,9 @@ def compare_command(
     machine: MachineOptions,
     jobs: Annotated[
         int,
-        typer.Option(min=1, max=1024, help="How many runs go side by side and share the cores."),
+        typer.Option(
+            min=1, max=1024, help="How many runs to do at the same time. They share the cores."
+        ),
     ] = 1,
     out: Annotated[
         Path | None,

@@ -32,7 +32,7 @@ def list_command(
 ) -> None:
     """List algorithms, models, datasets, ... with their options.
 
-    Each option has its default and what it may be.
+    Shows the default and the allowed values of each option.
     """
     from coterie.cli.data_tables import choices_list
     from coterie.terminal import console

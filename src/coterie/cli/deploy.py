@@ -29,7 +29,7 @@ def deploy_init(
     clients: Annotated[
         int | None,
         typer.Option(
-            min=1, help="The most clients that ever take part. Default: those of its partition."
+            min=1, help="The maximum number of clients. Default: the number in its partition."
         ),
     ] = None,
     host: Annotated[
@@ -75,7 +75,10 @@ def deploy_local(
     ] = None,
     unlabelled: Annotated[
         int,
-        typer.Option(min=0, help="The last so many SuperNodes have no labels, and do not train."),
+        typer.Option(
+            min=0,
+            help="How many of the SuperNodes, the last ones, have no labels and do not train.",
+        ),
     ] = 0,
     resume: Resume = False,
     assignments: Assignments = None,
@@ -124,13 +127,16 @@ def deploy_local(
 def deploy_check(
     folder: Folder,
     superlink: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where nodes connect, as strangers see it.")
+        str,
+        typer.Option(
+            metavar="HOST:PORT", help="The address to which nodes connect, as seen from outside."
+        ),
     ],
     root_certificates: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Of the authority of the certificate there. Default: that of deploy.toml.",
+            help="The certificate of the authority for that address. Default: the one in deploy.toml.",
         ),
     ] = None,
     debug: Debug = False,
@@ -159,14 +165,15 @@ def deploy_status(
         bool, typer.Option("--page", help="Serve a live page on this machine until Ctrl-C.")
     ] = False,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Of the page; 0: any that is free.")
+        int, typer.Option(min=0, max=65535, help="The port of the page. 0 means any free port.")
     ] = 18201,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the page to a file instead.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the page to a file instead of serving it."),
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Show whom a run on real clients waits for, until when.
+    """Show which clients a run waits for, and until when.
 
     It reads the run's folder, on the machine of the server. DIR may also be the folder of a run.
     """
@@ -185,7 +192,9 @@ def deploy_status(
         say(f"page: {out.resolve()}")
     elif page:
         with stop_once(), StatusServer(folder, port) as server:
-            say(f"page: {server.address} (Prometheus: {server.address}metrics); Ctrl-C ends it")
+            say(
+                f"page: {server.address} (Prometheus: {server.address}metrics); stop it with Ctrl-C"
+            )
             server.serve_forever()
     else:
         status = read_status(folder)

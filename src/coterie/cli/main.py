@@ -33,7 +33,7 @@ EXIT_CODES = (
     "Exit codes: 0 ok, 2 usage or configuration, 3 data, 4 run folder, 5 quorum, "
     "7 a run elsewhere failed, 8 runs of a sweep failed, 9 a federation is open to strangers, "
     "10 another process writes the run, "
-    "70 a bug of ours (the traceback is saved to a file), "
+    "70 a bug in Coterie (the traceback is saved to a file), "
     "130 and 143 stopped by SIGINT or SIGTERM (the state is saved)."
 )
 
@@ -121,7 +121,7 @@ def coterie(
         typer.Option("--version", callback=show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Clustered federated learning: group clients that belong together, train a model per group."""
+    """Clustered federated learning: find groups of similar clients and train one model per group."""
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from coterie.cli.signals import stop_once
 if TYPE_CHECKING:
     from coterie.flower.node.site import Site
 
-Client = Annotated[str, typer.Argument(help="The name of a client of this machine.")]
+Client = Annotated[str, typer.Argument(help="The name of a client on this machine.")]
 Cache = Annotated[
     Path | None,
     typer.Option(
@@ -28,15 +28,16 @@ class NodeOptions:
     """What a node is and where its server is."""
 
     server: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where nodes connect to the server.")
+        str,
+        typer.Option(metavar="HOST:PORT", help="The address at which nodes connect to the server."),
     ]
     ca: Annotated[
-        Path, typer.Option(metavar="FILE", help="ca.crt, from the operator of the server.")
+        Path, typer.Option(metavar="FILE", help="The file ca.crt from the operator of the server.")
     ]
-    name: Annotated[str, typer.Option(help="The name of this client, as hospital-3.")]
+    name: Annotated[str, typer.Option(help="The name of this client, such as hospital-3.")]
     folder: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="For key, logs. Default: ~/.coterie/NAME."),
+        typer.Option(metavar="DIR", help="The folder of key and logs. Default: ~/.coterie/NAME."),
     ] = None
     cache: Cache = None
 
@@ -53,28 +54,30 @@ class DataOptions:
         ),
     ] = None
     query: Annotated[
-        str | None, typer.Option(metavar="SQL", help="Of a database: SELECT ... ORDER BY ...")
+        str | None, typer.Option(metavar="SQL", help="For a database: SELECT ... ORDER BY ...")
     ] = None
     label: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The labels. Default: label.")
+        str | None, typer.Option(metavar="COLUMN", help="The column of labels. Default: label.")
     ] = None
     input: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="Inputs that are lists of numbers. Default: x."),
+        typer.Option(
+            metavar="COLUMN", help="The column of inputs that are lists of numbers. Default: x."
+        ),
     ] = None
     shape: Annotated[
-        str | None, typer.Option(help="The shape of an input in flat rows, as 8,8.")
+        str | None, typer.Option(help="The shape of an input in flat rows, such as 8,8.")
     ] = None
-    classes: Annotated[str | None, typer.Option(help="This site's class list, as healthy,ill.")] = (
-        None
-    )
+    classes: Annotated[
+        str | None, typer.Option(help="This site's class list, such as healthy,ill.")
+    ] = None
     unlabelled: Annotated[
         bool,
         typer.Option("--unlabelled", help="The samples have no labels: the node does not train."),
     ] = False
     loader: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A Python file with load_client, in place of --data."),
+        typer.Option(metavar="FILE", help="A Python file with load_client, instead of --data."),
     ] = None
 
     def values(self) -> dict[str, Any]:
@@ -112,7 +115,7 @@ def node_join(
 ) -> None:
     """Check this site, and run its node until Ctrl-C.
 
-    The first time it makes the node's key, and says what to send to the operator of the server.
+    The first time, it creates the node's key, and prints which file to send to the server's operator.
     """
     with stop_once():
         from coterie.flower.node.site import check_site, make_key, run_node
@@ -141,7 +144,7 @@ def node_status(
 ) -> None:
     """Show whether the node of a client is connected.
 
-    The exit code is 7 where it is not.
+    The exit code is 7 if it is not.
     """
     from coterie.flower.keys import check_name
     from coterie.flower.node.site import default_folder, require_connected
@@ -157,9 +160,9 @@ def node_key(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Make a node's key, and say where its public half is.
+    """Create a node's key, and print the path of its public half.
 
-    A key that is there already is kept.
+    An existing key is kept.
     """
     from coterie.flower.keys import check_name, make_node_key
     from coterie.flower.node.site import default_folder
@@ -198,7 +201,7 @@ def node_export(
     cache: Cache = None,
     debug: Debug = False,
 ) -> None:
-    """Write what a client keeps to a file, on its own machine.
+    """Write the values that a client keeps to a file, on its own machine.
 
     Its personal layers, or what it stores for a model of its own, of the run in which it trained last; of
     a client without labels the model that it was sent.
@@ -211,7 +214,7 @@ def node_export(
 
 
 def node_forget(name: Client, cache: Cache = None, debug: Debug = False) -> None:
-    """Remove what the node of a client keeps on this machine.
+    """Remove everything that the node of a client keeps on this machine.
 
     Its layers and models of its own, the models that it was sent, and its label histograms, of all
     runs. If it takes part again, it begins anew.

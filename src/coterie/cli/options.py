@@ -36,7 +36,7 @@ DataRoot = Annotated[
     Path | None,
     typer.Option(
         "--data-root",
-        help="The folder of the datasets. Default: the environment variable COTERIE_DATA.",
+        help="The folder of the datasets. Default: COTERIE_DATA from the environment.",
     ),
 ]
 OpenPage = Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")]
@@ -60,9 +60,7 @@ class MachineOptions:
     ] = None
     workers: Annotated[
         int | None,
-        typer.Option(
-            help="The number of processes of the pool, or of actors of Ray. Default: one per core."
-        ),
+        typer.Option(help="The number of pool processes or Ray actors. Default: one per core."),
     ] = None
     data_root: DataRoot = None
 

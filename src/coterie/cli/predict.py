@@ -18,16 +18,16 @@ def predict_command(
         Path,
         typer.Option("--data", metavar="FILE", help="New rows: a .parquet or .csv file."),
     ],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The CSV file that is written.")] = Path(
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The CSV file to write.")] = Path(
         "predictions.csv"
     ),
     data_root: DataRoot = None,
     trust: Trust = False,
     debug: Debug = False,
 ) -> None:
-    """Predict the rows of a table by the models of a run.
+    """Predict the rows of a table with the models of a run.
 
-    Clients of the run have their own model. New ones are placed by their labels, where there are any.
+    Clients of the run use their own model. New clients are placed by their labels, if there are any.
     """
     from coterie.export.predictions import predict
     from coterie.terminal import counted, printable, say

@@ -33,9 +33,7 @@ def run_command(
     assignments: Assignments = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="The folder of the run, a new one. Default: runs/<algorithm>-<dataset>-..."
-        ),
+        typer.Option(help="A new folder for the run. Default: runs/<algorithm>-<dataset>-..."),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="The seed.")] = None,
     debug: Debug = False,
@@ -66,11 +64,11 @@ def resume_command(
     machine: MachineOptions,
     devices: DeviceOptions,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="How many rounds the run shall have in all.")
+        int | None, typer.Option(min=1, help="The total number of rounds of the run.")
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Rows of new clients, which join the run."),
+        typer.Option(metavar="FILE", help="Rows of new clients that join the run."),
     ] = None,
     trust: Trust = False,
     debug: Debug = False,
@@ -173,7 +171,7 @@ def show_command(run: RunPath, debug: Debug = False) -> None:
 
 def watch_command(
     run: RunPath,
-    once: Annotated[bool, typer.Option("--once", help="Show the current state and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Show the current state and exit.")] = False,
     interval: Annotated[
         float, typer.Option(min=0.05, max=3600, help="Seconds between two updates.")
     ] = 0.5,
@@ -194,24 +192,26 @@ def export_command(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="The folder: a new one, or that of an earlier export. "
+            help="A new folder, or the one of an earlier export. "
             "Default: export in the run's folder."
         ),
     ] = None,
     client: Annotated[
         str | None,
         typer.Option(
-            help="Only the model of this client of a simulation, with the layers that it keeps or the "
-            "model of its own."
+            help="Only the model of this client of a simulation, including its own layers or its own "
+            "model."
         ),
     ] = None,
     onnx: Annotated[
         bool,
-        typer.Option("--onnx", help="Write each model as ONNX, too, and compare it with torch."),
+        typer.Option("--onnx", help="Also write each model as ONNX, and compare it with torch."),
     ] = False,
     data_root: Annotated[
         Path | None,
-        typer.Option("--data-root", help="The folder of the datasets. Default: that of the run."),
+        typer.Option(
+            "--data-root", help="The folder of the datasets. Default: the one of the run."
+        ),
     ] = None,
     older: Annotated[
         bool,
@@ -222,7 +222,7 @@ def export_command(
     trust: Trust = False,
     debug: Debug = False,
 ) -> None:
-    """Write a run's models to use without Coterie.
+    """Write a run's models for use without Coterie.
 
     The folder has the weights, a loader in plain PyTorch, the group of each client, and a model
     card.
@@ -256,19 +256,25 @@ def _say_exported(exported: Exported) -> None:
         say(f"models: {files}, after {rounds}: {found}")
         whose = ""
         if card.own_part:
-            say(f"the shared models alone: clients also have {card.own_part}, not in these files")
+            say(
+                f"only the shared models: clients also have {card.own_part}, which these files do not contain"
+            )
             # Real clients have scored with all that they keep, and have it on their own machines.
             if card.figures.groups[0].train is None:
-                say("`coterie node export NAME`, on a client's own machine, writes what it keeps")
+                say(
+                    "to export these values, run `coterie node export NAME` on the client's own machine"
+                )
                 whose = f" with {card.own_part}"
             else:
-                say("`coterie export RUN --client NAME` writes that of a client of a simulation")
+                say("to export the model of one client, run `coterie export RUN --client NAME`")
                 whose = " by the shared models alone"
         say(f"{headline.title} on the clients' own test samples{whose}: {score}")
     if exported.onnx is not None:
         say(f"onnx: differs from torch by at most {exported.onnx:.1e}")
     if card.needs:
-        say(f"network.pt2: torch cannot write the network ({card.needs}); weights alone")
+        say(
+            f"network.pt2: not written, because torch cannot export the network ({card.needs}); the weights are in the export"
+        )
     loader = exported.folder / "load.py"
     hint = f"README.md is the model card; python {loader} tries it"
     say(f"export: {exported.folder.resolve()} ({hint})")

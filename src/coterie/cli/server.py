@@ -14,7 +14,7 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the d
 
 
 def server_up(folder: Folder, debug: Debug = False) -> None:
-    """Run the SuperLink, and nginx before it, until Ctrl-C or SIGTERM.
+    """Run the SuperLink, with nginx in front, until Ctrl-C or SIGTERM.
 
     Where one of the two ends, the command ends with code 7: a service manager starts it again.
     """
@@ -30,15 +30,13 @@ def server_status(
     folder: Folder,
     quick: Annotated[
         bool,
-        typer.Option(
-            "--quick", help="Only whether nodes can connect: a health check, in a second."
-        ),
+        typer.Option("--quick", help="Only check whether nodes can connect. Takes a second."),
     ] = False,
     debug: Debug = False,
 ) -> None:
     """Show the server's certificate, nodes and runs.
 
-    The exit code is 7 where the server is down.
+    The exit code is 7 if the server is down.
     """
     from coterie.flower.operate.server_up import require_listening, show_status
 
@@ -52,13 +50,13 @@ def server_add(
     folder: Folder,
     keys: Annotated[
         list[Path],
-        typer.Argument(metavar="NAME.pub...", help="Public keys, named as their clients."),
+        typer.Argument(metavar="NAME.pub...", help="Public keys, named after their clients."),
     ],
     name: Annotated[
-        str | None, typer.Option(help="The name of the client. Default: that of the file.")
+        str | None, typer.Option(help="The name of the client. Default: the name of the file.")
     ] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="The site lost its key: take this one in its place.")
+        bool, typer.Option("--replace", help="Replace the key of a site that lost it.")
     ] = False,
     debug: Debug = False,
 ) -> None:
@@ -78,7 +76,7 @@ def server_remove(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of clients.")],
     debug: Debug = False,
 ) -> None:
-    """Let nodes in no longer."""
+    """Remove nodes, which can then no longer connect."""
     from coterie.flower.operate.server_folder import remove_node
     from coterie.terminal import say
 

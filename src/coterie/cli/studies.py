@@ -32,17 +32,17 @@ class ColumnOptions:
 
     client: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="The column of clients, for a file with the data."),
+        typer.Option(metavar="COLUMN", help="The column of clients, if DATA is a file of samples."),
     ] = None
     label: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="The column of labels, for a file with the data."),
+        typer.Option(metavar="COLUMN", help="The column of labels, if DATA is a file of samples."),
     ] = None
     features: Annotated[
         str | None,
         typer.Option(
             metavar="COLUMN,...",
-            help="One column of inputs, or several of numbers, for a file with the data.",
+            help="One column of inputs, or several of numbers, if DATA is a file of samples.",
         ),
     ] = None
 
@@ -51,13 +51,17 @@ class ColumnOptions:
 class TrialOptions:
     """The short runs that advice is based on."""
 
-    rounds: Annotated[int, typer.Option(min=2, max=1000, help="Rounds of each short run.")] = 15
-    seeds: Annotated[int, typer.Option(min=1, max=5, help="Short runs of each method.")] = 3
+    rounds: Annotated[
+        int, typer.Option(min=2, max=1000, help="The number of rounds of each short run.")
+    ] = 15
+    seeds: Annotated[
+        int, typer.Option(min=1, max=5, help="The number of short runs of each method.")
+    ] = 3
     methods: Annotated[
         str,
         typer.Option(
             metavar="A,B,...",
-            help="Some of fedgroup, flexcfl, ifca, fedclust (all by default), clove, cornflqs.",
+            help="Methods to try: fedgroup, flexcfl, ifca, fedclust (all by default), clove, cornflqs.",
         ),
     ] = ""
 
@@ -66,7 +70,7 @@ def advise_command(
     data: Annotated[
         Path,
         typer.Argument(
-            metavar="DATA", help="A configuration, or a .parquet or .npz file with the data."
+            metavar="DATA", help="A configuration, or a .parquet or .npz file with samples."
         ),
     ],
     columns: ColumnOptions,
@@ -81,7 +85,7 @@ def advise_command(
 ) -> None:
     """Say whether grouping would help on your data.
 
-    Also into which groups, by which method, and at what cost.
+    Also shows into which groups, by which method, and at what cost.
     """
     # The advice has no rounds of its own to save, so its first signal ends it.
     with stop_after_round():
@@ -102,12 +106,12 @@ def layers_command(
     assignments: Assignments = None,
     out: Annotated[Path, typer.Option(help="The folder of the results.")] = Path("runs/layers"),
     epochs: Annotated[
-        int | None, typer.Option(min=1, help="Local epochs. Default: those of [local].")
+        int | None, typer.Option(min=1, help="Local epochs. Default: the value in [local].")
     ] = None,
     open_: OpenPage = False,
     debug: Debug = False,
 ) -> None:
-    """Show which layers tell clients' data apart.
+    """Show which layers reveal differences between clients' data.
 
     Trains every client once from the same start, as Figure 1 of FedClust does.
     """
@@ -152,7 +156,7 @@ class LineOptions:
         str, typer.Option(help="quick: some of the lines, fewer rounds, one seed. Or: full.")
     ] = "quick"
     seeds: Annotated[
-        str | None, typer.Option(help="For example 0-2 or 0,3. Default: those of the profile.")
+        str | None, typer.Option(help="For example 0-2 or 0,3. Default: the seeds of the profile.")
     ] = None
 
 
@@ -167,7 +171,8 @@ def reproduce_command(
     ] = Path("runs/reproduce"),
     data_root: DataRoot = None,
     list_: Annotated[
-        bool, typer.Option("--list", help="Show the lines and what they cost. Run nothing.")
+        bool,
+        typer.Option("--list", help="Show the lines and their cost, without running anything."),
     ] = False,
     debug: Debug = False,
 ) -> None:
@@ -197,12 +202,12 @@ class SuiteOptions:
         str,
         typer.Option(
             metavar="A,B,...",
-            help="Names between commas, also of methods from other packages. Default: those of the "
+            help="Names, separated by commas, including methods of other packages. Default: all of the "
             "suite.",
         ),
     ] = ""
     federations: Annotated[
-        str, typer.Option(metavar="A,B,...", help="Names between commas. Default: all.")
+        str, typer.Option(metavar="A,B,...", help="Names, separated by commas. Default: all.")
     ] = ""
     seeds: Annotated[
         str | None, typer.Option(metavar="SEEDS", help="For example 0-4. Default: the suite's.")
@@ -215,19 +220,19 @@ class SuiteOptions:
 def scoreboard_command(
     options: SuiteOptions,
     suite: Annotated[
-        str, typer.Argument(metavar="SUITE", help="small, full, or a .toml file of your own.")
+        str, typer.Argument(metavar="SUITE", help="small, full, or your own .toml file.")
     ] = "small",
     merge: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="Also show the results of another scoreboard.json, or `published`: those that come "
+            help="Also show the results of another scoreboard.json, or `published` for those that come "
             "with Coterie.",
         ),
     ] = None,
     jobs: Annotated[
         int,
-        typer.Option(min=1, max=1024, help="How many runs go side by side."),
+        typer.Option(min=1, max=1024, help="How many runs to do at the same time."),
     ] = 2,
     out: Annotated[
         Path | None,

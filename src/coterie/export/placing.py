@@ -29,7 +29,7 @@ from coterie.terminal import counted
 KNOWN = "known client"
 # What new clients have where those of the run have something of their own.
 UNTRAINED_LAYERS = "its own layers are untrained"
-SHARED_MODEL = "the shared model, in place of one of its own"
+SHARED_MODEL = "the shared model, instead of its own model"
 NOT_FITTED = "not fitted to it: no labels"
 
 

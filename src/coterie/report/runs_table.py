@@ -27,24 +27,23 @@ from coterie.runs.summary import covered
 from coterie.terminal import amount, duration, number_text, sizes
 
 TABLE_NOTE = (
-    "Final is the accuracy after the last evaluated round, best the highest of a run. A client "
-    "counts in the group that it has at the end, whatever groups it had before."
+    "Final is the accuracy after the last evaluated round, and best is the highest accuracy of a run. "
+    "A client counts for the group that it has at the end, even if it had other groups before."
 )
 OTHER_NOTE = (
-    "Final is the {0} after the last evaluated round, best that of a run's best round; {1} is "
-    "better. A client counts in the group that it has at the end, whatever groups it had before."
+    "Final is the {0} after the last evaluated round, and best is the value in the best round of a "
+    "run; {1} is better. A client counts for the group that it has at the end, even if it had other groups before."
 )
 OTHER_DIFFERENCE_NOTE = (
-    " The difference from {} is of the final figures, over the same clients, and is taken before "
-    "rounding."
+    " The difference from {} compares the final figures over the same clients, before rounding."
 )
 SEEDS_NOTE = (
     " Accuracies are means over the seeds. The ± after the final one is the standard deviation. "
     "Groups, bytes and time are those of the first seed."
 )
 DIFFERENCE_NOTE = (
-    " The difference from {} is in percentage points of final accuracy, over the same clients, and "
-    "is taken before rounding."
+    " The difference from {} is in percentage points of final accuracy over the same clients, "
+    "before rounding."
 )
 INTERVAL_NOTE = " Its ± is half of the 95 % interval over the seeds."
 COMPARE_NOTE = (
@@ -52,8 +51,8 @@ COMPARE_NOTE = (
     "last ten evaluated rounds."
 )
 UNGROUPED_NOTE = (
-    " Some runs left clients without a group: final and best are of the clients that had one, the "
-    "difference is over all clients."
+    " Some runs left clients without a group: final and best are over the clients that had one, "
+    "and the difference is over all clients."
 )
 MOST_UNFINISHED = 12  # runs that are named
 

@@ -22,7 +22,7 @@ from coterie.report.series import Series, best_first, series_of
 from coterie.report.view import RunView
 
 MOST_DETAILED = 6  # series with groups that are shown in detail, the best ones
-CONFIGURATION_NOTE = "Each configuration has every default filled in. The command coterie {command} accepts it as it is."
+CONFIGURATION_NOTE = "Each configuration has every default filled in. The command coterie {command} accepts it unchanged."
 MOST_KEYS = 12  # in which configurations differ, by name
 MOST_CONFIGURATIONS = 20
 

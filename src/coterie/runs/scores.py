@@ -14,8 +14,8 @@ from coterie.measures.protocol import Way, ways_of
 OF_CLIENTS = ("mean over clients", "worst tenth", "spread", "Jain's index")
 NOTE = (
     "{0} is over all samples of the clients that were scored, after the last evaluated round. The "
-    "figures after it are over clients of any size: their mean, the mean of the tenth that is "
-    "served worst, the standard deviation, and Jain's index, which is 1 where all have the same."
+    "figures after it are over clients of any size: their mean, the mean of the "
+    "worst tenth, the standard deviation, and Jain's index, which is 1 if all are equal."
 )
 
 

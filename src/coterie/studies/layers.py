@@ -194,7 +194,7 @@ def _rand_index(tree: FloatArray, clusters: int, planted: IntArray) -> float:
 MAP_HEIGHT = 230  # pixels
 MAPS_NOTE = (
     "Euclidean distance between the weights (with their biases) of the clients' models after local "
-    "training from the same start. One matrix a layer, clients in the order of their planted group."
+    "training from the same start. One matrix for each layer, with clients in the order of their planted groups."
 )
 TABLE_NOTE = (
     "Within and between: mean distance of two clients of one planted group, and of different ones. "

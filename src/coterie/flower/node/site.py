@@ -314,7 +314,7 @@ def _run_once(site: Site, read: Callable[[IO[bytes]], None]) -> int:
 def _not_let_in(site: Site, state: str) -> str:
     if state == NOT_LET_IN:
         return (
-            "not let in: for about a minute the server takes the process before for connected; or "
+            "not let in: the server may still consider the previous process connected (for about a minute), or "
             f"{site.name} was removed there; trying again"
         )
     file = site.public_key

@@ -81,7 +81,7 @@ def serve_until_end(folder: Path) -> None:
         say(f"up: nodes connect to port {outer}; runs are started at {settings.superlink}")
         # A server that comes up again has its nodes already.
         if not added_nodes(folder):
-            say(f"next: coterie server add {folder} NAME.pub, with the file that each site sends")
+            say(f"next: coterie server add {folder} NAME.pub, for the file from each site")
         while True:
             for name, process in started.items():
                 refuse_end(name, process, None)

@@ -266,7 +266,7 @@ def run_remote(
             with suppress(RemoteError):
                 run_flwr(home, ["stop", str(run), FEDERATION], timeout=30.0)
         if isinstance(error, SystemExit):
-            say(f"stopped, in {out}; the same command with --resume goes on")
+            say(f"stopped, in {out}; to continue, run the same command with --resume")
         raise
     console().print(summary_table(summary, out), soft_wrap=True)
 

@@ -43,7 +43,7 @@ from coterie.runs.folder.digests import COLUMNS, PARTITION
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.stored import make_record, record_bytes
 
-COLUMNS_ARE_PLAIN = "privacy: covers updates, and not what clients report of their columns, which is sent without noise"
+COLUMNS_ARE_PLAIN = "privacy: covers updates, but not the clients' reports on their columns, which are sent without noise"
 
 # How far the values of a client may be from those of the others, in multiples of the typical distance.
 # Hospitals differ more than updates of one model do, and a report that is left out costs its client

@@ -29,14 +29,12 @@ HEIGHT = 300  # pixels
 # unless all accuracies are above this one.
 HIGH = 60
 ACCURACY_NOTE = (
-    "Accuracy is the share of test samples that are classified correctly, each client's by the "
-    "model that serves it. A round counts the clients that have a group in that round. A client "
-    "that had one earlier and has none now does not count."
+    "Accuracy is the share of test samples that are classified correctly, where each client uses "
+    "the model that serves it. A round counts only the clients that have a group in that round."
 )
 OTHER_NOTE = (
-    "{} is of all test samples, each client's by the model that serves it. A round counts the "
-    "clients that have a group in that round. A client that had one earlier and has none now does "
-    "not count."
+    "{} is over all test samples, where each client uses the model that serves it. A round counts "
+    "only the clients that have a group in that round."
 )
 SEEDS_NOTE = (
     " A line is the mean over the seeds. Its band reaches from the lowest to the highest seed."

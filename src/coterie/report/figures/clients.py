@@ -36,7 +36,7 @@ BAR = 44  # pixels of a group's bar, with the gap after it
 MOST_NAMES = 12  # of the clients of a group
 MOST_NEWCOMERS = 100  # that are listed; the rest is in the run's files
 MIX_NOTE = (
-    "The labels of the training samples in each group at the end. Where the mixes are alike, the "
+    "The labels of the training samples in each group at the end. If the mixes are similar, the "
     "groups differ in something other than labels."
 )
 

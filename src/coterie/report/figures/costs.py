@@ -34,8 +34,8 @@ PART_COLOURS = (GROUPS[0], GROUPS[1], GROUPS[2], GROUPS[4], RUNS[0])
 Seconds = Mapping[str, float]  # of a round, by what they went into
 UNITS = {"GB": 1e9, "MB": 1e6, "kB": 1e3, "B": 1.0}
 NOTE = (
-    "How the result changes with the bytes that all clients have received and sent, and what the "
-    "seconds of a round go into on the machine that did the run."
+    "How the result changes with the bytes that all clients have received and sent, and how the "
+    "time of a round was spent on the machine of the run."
 )
 
 

@@ -39,8 +39,8 @@ NOTE = (
     "last round. A client with few test samples moves in large steps."
 )
 SCATTER_TITLE = (
-    "Each client under both: above the dashed line it won (marks are moved by up to a point, so "
-    "that all are seen)"
+    "Each client under both: above the dashed line it gained (marks are shifted by up to a "
+    "point so that all are visible)"
 )
 
 

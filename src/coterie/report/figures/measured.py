@@ -27,7 +27,7 @@ from coterie.terminal import number_text
 AGREEMENT_NAMES = {"ari": "adjusted Rand index", "nmi": "mutual information"}
 AGREEMENT_NOTE = (
     "How well the groups agree with the planted ones after each round. 1 is the same grouping. "
-    "A grouping by chance has an adjusted Rand index of about 0."
+    "A random grouping has an adjusted Rand index of about 0."
 )
 DIVERGENCE_NAMES = {"divergence": "with these groups", "divergence_one": "as one group"}
 DIVERGENCE_NOTE = (

@@ -240,7 +240,7 @@ def check_folder(folder: RunFolder, *, resumed: bool = False) -> None:
             raise CheckpointError("missing", file).expected(
                 f"that of the run; `coterie resume {folder.path}` makes one"
             )
-        warn(f"{folder.path}: a run folder without {DIGESTS}, so its files are read as they are")
+        warn(f"{folder.path}: {DIGESTS} is missing, so damaged files cannot be detected")
     digests = record.read_digests(folder.path)
     _check_settings(folder, digests)
     for name in digests.files:
@@ -268,4 +268,6 @@ def _check_settings(folder: RunFolder, digests: Digests) -> None:
     if keys:
         raise changed_settings(file, keys)
     if now != digests.config:
-        warn(f"{file}: changed since the run was started, in settings that change no result")
+        warn(
+            f"{file}: changed since the run was started, but only in settings that do not affect results"
+        )

@@ -28,12 +28,12 @@ from coterie.terminal import columns_table, console, counted, duration, say, war
 
 # A run without [task] stays a classification; advice on a bare table is free to choose.
 A_BINARY = (
-    "task.kind: labels have two values, so this is a binary task, measured by AUROC; "
+    "task.kind: the labels have two values, so this is a binary task, measured by AUROC; "
     "--set task.kind=classification measures accuracy"
 )
 TRY_BINARY = (
-    "task.kind: labels have two values, and without [task] accuracy is measured; "
-    "--set task.kind=binary measures AUROC and calibration, too"
+    "task.kind: the labels have two values, and without [task] accuracy is measured; "
+    "--set task.kind=binary also measures AUROC and calibration"
 )
 
 

@@ -202,7 +202,7 @@ def _column(
         raise ConfigError("not-found", f"--{option}", "no column has a usual name for it").found(
             present, f"--{option} COLUMN"
         )
-    say(f"{option}: the column {found}, by its name; --{option} takes another one")
+    say(f"{option}: the column {found}, chosen by its name; --{option} sets another one")
     return found
 
 
@@ -233,7 +233,7 @@ def _named_features(path: Path, names: Sequence[str], named: str | None) -> str 
     # A column of arrays (an image, a vector) has one of these names, as a rule.
     found = next((name for name in FEATURE_COLUMNS if name in names), None)
     if found is not None:
-        say(f"features: the column {found}, by its name; --features takes others")
+        say(f"features: the column {found}, chosen by its name; --features sets others")
     return found
 
 
@@ -263,7 +263,7 @@ def _taken(path: Path, others: Sequence[str]) -> tuple[list[str], bool]:
     if left:
         say(f"left out: {_listed([f'{name} ({why})' for name, why in left.items()])}")
     if wide:
-        say("features are scaled, since their ranges differ widely")
+        say("features are scaled, because their ranges differ widely")
     return taken, wide
 
 

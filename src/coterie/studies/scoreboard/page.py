@@ -22,8 +22,8 @@ from coterie.studies.scoreboard.tables import (
 
 RULES = (
     "All methods have the same clients, first model, cohorts, local epochs and seeds. Defaults: "
-    "each method as its paper has it, the number of planted groups where it needs one, and what the "
-    "suite tells it in all federations. Scores are means over the seeds with their standard deviation."
+    "each method as in its paper, with the number of planted groups if it needs one, and with the "
+    "options that the suite sets for all federations. Scores are means over the seeds with their standard deviation."
 )
 
 
