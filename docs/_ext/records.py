@@ -35,7 +35,7 @@ class Records(SphinxDirective):
                 if key.default is None and not key.required:
                     default = "not set"
                 rows.append((f"``{key.name}``", key.expected, f"``{default}``", key.help))
-            lines += table_of(("key", "value", "default", "what it says"), (18, 20, 14, 48), rows)
+            lines += table_of(("key", "value", "default", "meaning"), (18, 20, 14, 48), rows)
         return parsed(self, lines)
 
 

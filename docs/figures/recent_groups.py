@@ -560,7 +560,7 @@ FEROMA = Figure(
 
 FEDGWC = Figure(
     "fedgwc",
-    "FedGWC: clients whose losses are near the mean of a round in like company form a group.",
+    "FedGWC: clients whose losses stay near the round's mean when sampled together form a group.",
     (
         Step(
             "Losses of a round",

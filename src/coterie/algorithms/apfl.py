@@ -68,7 +68,7 @@ class Apfl:
 
 @validated
 def apfl(alpha: Share = 0.5, adaptive: bool = True) -> Method:
-    """APFL: FedAvg, and each client predicts by a mixture of the shared model and one of its own.
+    """APFL: FedAvg, and each client predicts with a mixture of the shared model and its own.
 
     Client ``i`` predicts by ``alpha_i v_i + (1 - alpha_i) w``. It trains ``v_i`` for the loss of this
     mixture, and ``w`` as in FedAvg (Alg. 1).

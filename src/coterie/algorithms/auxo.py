@@ -183,7 +183,8 @@ def _split(groups: Groups, updates: Updates, j: int) -> tuple[Groups, Updates]:
 
 @validated
 def auxo(share: Share = 0.05, participants: Count = 10, reward: Above = 5.0) -> Method:
-    """Auxo: a cohort splits when its clients' updates show two halves, and clients earn their place.
+    """Auxo: a cohort splits when its clients' updates form two clusters, and clients move by
+    rewards.
 
     Each cohort gives a participant the reward ``(R_0 - R_0 d_i / (mean d + std d)) * known / n`` for the
     distance of its update to those of known members. A client trains with the cohort that gave it most.

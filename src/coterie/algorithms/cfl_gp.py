@@ -106,7 +106,7 @@ class GradientPartition(PlacesClients):
 
 @validated
 def cfl_gp(groups: Count = 3, every: Count = 2, partitions: Count = 5) -> Method:
-    """CFL-GP: clusters clients again and again by the mean of the updates that they make of one model.
+    """CFL-GP: clusters clients repeatedly by the mean of their updates of one model.
 
     Every client ``c`` trains the first model, and ``g_c`` is the mean of its updates so far. k-means finds
     ``k`` clusters in the ``k`` leading singular directions of ``G = [g_1 ... g_N]``. Clusters are

@@ -84,8 +84,8 @@ def _clustered(losses: FloatArray, key: Key) -> IntArray:
 
 @validated
 def clove(groups: Count = 3, outliers: Outliers = "keep") -> Method:
-    """CLoVE: clients with like losses under all models form a group, which trains the model that
-    fits it best.
+    """CLoVE: clients with similar losses under all models form a group, which trains the model
+    that fits it best.
 
     With the loss vector ``L_i = (F_i(w_1), ..., F_i(w_k))`` of each client, k-means finds ``k``
     clusters of clients. A minimum-cost matching gives each cluster a model:

@@ -47,7 +47,7 @@ class Ditto:
 
 @validated
 def ditto(lam: Weight = 1.0) -> Method:
-    """Ditto: FedAvg, and beside it each client trains a model of its own close to the shared one.
+    """Ditto: FedAvg, and each client also trains its own model, close to the shared one.
 
     The shared model ``w`` is that of FedAvg. Client ``k`` predicts by ``v_k``, which it trains for
     ``h_k(v_k; w) = F_k(v_k) + lambda/2 ||v_k - w||^2`` (eq. 2).

@@ -170,7 +170,7 @@ def feddrift(
     most: Count = 20,
     start: Literal["together", "alone"] = "together",
 ) -> Method:
-    """FedDrift: a client whose loss jumps opens a model of its own, and models that do alike are merged.
+    """FedDrift: a client whose loss jumps starts its own model, and similar models are merged.
 
     At each time step a client has drifted if ``min_j F_i(w_j)`` is more than ``delta`` above what it
     was at the last one. It trains a new model alone until the next time step. Other clients choose

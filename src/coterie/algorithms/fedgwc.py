@@ -170,7 +170,8 @@ def fedgwc(
     eps: Above = 1e-5,
     most: Annotated[int, Field(ge=2)] = 4,
 ) -> Method:
-    """FedGWC: clients whose losses are near the mean of a round in the same company form a group.
+    """FedGWC: clients whose losses stay near the round's mean when they are sampled together form a
+    group.
 
     The reward of client ``i`` in a round is ``exp(-(l_i - m)^2 / (2 s^2))``, with mean and variance of the
     losses of its group's clients in the round. ``P_ij`` is the moving mean of the share of ``i`` in the

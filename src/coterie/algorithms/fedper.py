@@ -10,7 +10,7 @@ from coterie.rules.assigning import everyone
 
 @validated
 def fedper(layers: tuple[str, ...] = ("head",)) -> Method:
-    """FedPer: FedAvg in which each client has a classifier of its own, which it never sends.
+    """FedPer: FedAvg in which each client has its own classifier, which it never sends.
 
     With the base layers ``W_B`` and a client's own layers ``W_P,i``, the client trains both
     (Alg. 1), and ``W_B <- sum n_i / n W_B,i`` (Alg. 2).

@@ -79,7 +79,8 @@ class FedRod:
 
 @validated
 def fedrod(gamma: Power = 1.0, predict: Predictor = "personal") -> Method:
-    """FedROD: One model, trained by a balanced softmax, and a head of each client's own that adds to it.
+    """FedROD: one model, trained with a balanced softmax, and for each client its own head, added
+    to it.
 
     With ``m(x)`` the logits of the shared model and ``h_i(x)`` those of the own head, the shared model
     minimises the cross-entropy of ``m(x) + gamma log n_y``, and the own head that of ``m(x) + h_i(x)``

@@ -155,7 +155,7 @@ def feroma(
     draws: Annotated[int, Field(ge=0)] = 3,
     power: Annotated[float, Field(gt=0)] = 1.0,
 ) -> Method:
-    """Feroma: each client starts from a mix of the models whose data are like its own now.
+    """Feroma: each client starts from a mix of the models whose data are most similar to its own.
 
     After ``warmup_rounds`` rounds of FedAvg each client has a model of its own. In every round it
     describes its data by moments in the latent space of the joint model, its profile ``s_i``, and starts

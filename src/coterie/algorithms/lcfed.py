@@ -156,7 +156,7 @@ def lcfed(
     rank: Count = 50,
     head_layers: Count = 1,
 ) -> Method:
-    """LCFed: clusters by few dimensions of the models, in which clients share an embedding with all.
+    """LCFed: clusters low-dimensional projections of the models; all clients share an embedding.
 
     A client minimises ``F_i(w) + mu/2 |w - Omega_k|^2 + lambda/2 |phi - Phi|^2``, where ``Omega_k`` is the
     model of its cluster, ``phi`` the embedding part of ``w``, and ``Phi`` the mean of all clients'

@@ -10,7 +10,7 @@ from coterie.rules.assigning import everyone
 
 @validated
 def lg_fedavg(layers: tuple[str, ...] = ("body",)) -> Method:
-    """LG-FedAvg: FedAvg of the classifier alone; each client has features of its own.
+    """LG-FedAvg: FedAvg of the classifier only; each client has its own features.
 
     A client trains its local representation ``l_i`` and the global model ``g`` on top of it
     together, and ``g <- sum n_i / n g_i`` (Alg. 1).

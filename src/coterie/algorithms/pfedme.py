@@ -60,7 +60,7 @@ class PFedMe:
 
 @validated
 def pfedme(lam: Above = 15.0, inner_steps: Count = 5, inner_lr: Above = 0.05) -> Method:
-    """pFedMe: each client trains a model of its own near the shared one, which moves after it.
+    """pFedMe: each client trains its own model near the shared one, which follows it.
 
     Client ``i`` predicts by ``theta_i(w) = argmin f_i(theta) + lambda/2 |theta - w|^2`` (eq. 3), and
     moves ``w`` by the gradient of this envelope, ``lambda (w - theta_i(w))``.

@@ -10,9 +10,9 @@ def pooled() -> Method:
     """Pooled training: trains one model on all clients' training data in one place.
 
     A round takes as many steps of SGD as a cohort of ``K`` of ``N`` clients takes in FedAvg on
-    average, ``K / N sum_i E ceil(n_i / B)``, one after another. It is no federated method, since
-    the data leave their clients, so a deployment refuses it. Each client's own test data score the
-    model.
+    average, ``K / N sum_i E ceil(n_i / B)``, one after another. It is not a federated method,
+    because the data leave their clients, so a deployment refuses it. Each client's own test data
+    score the model.
 
     Models: one.
 

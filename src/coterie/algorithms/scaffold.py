@@ -92,7 +92,7 @@ class Scaffold:
 
 
 def scaffold() -> Method:
-    """SCAFFOLD: FedAvg whose clients correct each step by where all clients go and where they go alone.
+    """SCAFFOLD: FedAvg whose clients correct each step by the mean direction of all clients.
 
     Clients step along ``g_i(y) - c_i + c``. The control variate ``c_i`` of a client is its mean gradient
     in its last round, and ``c`` is the mean over all clients (Alg. 1, option II).

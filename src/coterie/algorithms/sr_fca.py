@@ -151,7 +151,8 @@ def sr_fca(
     trim: Share = 0.15,
     outliers: Outliers = "keep",
 ) -> Method:
-    """SR-FCA: groups clients by how well each other's models do, and refines the groups in training.
+    """SR-FCA: groups clients whose models perform well on each other's data, and refines the
+    groups.
 
     With ``L_ij`` the mean loss of client ``i``'s own model on ``j``'s data, clients are near where
     ``(L_ij + L_ji) / 2 <= threshold``. Correlation clustering of this graph makes the first groups.

@@ -164,7 +164,8 @@ def stocfl(
     lam: Weight = 0.05,
     epochs: Annotated[int, Field(ge=1)] | None = None,
 ) -> Method:
-    """StoCFL: every client begins as a cluster, and like clusters merge as their clients are drawn.
+    """StoCFL: every client begins as a cluster, and similar clusters merge as their clients are
+    drawn.
 
     ``Psi_i`` is what client ``i`` makes of a fixed model, the anchor. Clusters of which clients are in
     the round are merged where ``cos(mean Psi of A, mean Psi of B) >= tau``. Clients train the model

@@ -51,7 +51,7 @@ class Bounds:
     as many as its limit, with the same share of right answers (``clipped: size``).
 
     Args:
-        enabled: whether anything is bounded.
+        enabled: whether replies are bounded.
         floor: multiple of the typical update or claim that is always allowed.
         ceiling: multiple that is never allowed for updates; at least ``floor``.
         refuse: multiple of the limit from which an update is refused.

@@ -93,11 +93,11 @@ class Quorum:
     """How many replies make a round, and when a run that gets too few gives up.
 
     Args:
-        min_replies: with fewer updates than this the round is skipped and the models stay as they
-            were.
+        min_replies: with fewer updates than this the round is skipped, and the models do not
+            change.
         max_skipped_rounds: after more than this many skipped rounds in a row the run stops.
         max_wait: after skipped rounds in a row that took more seconds than this in all, the run
-            stops; ``None``: their time is no reason to stop.
+            stops; ``None``: no limit.
 
     Raises:
         ConfigError: for a value out of its range.

@@ -24,9 +24,9 @@ class Augment:
     """A change of one sample, by a class of ``torchvision.transforms.v2`` or a factory.
 
     Args:
-        name: of the class, or ``module:factory``; what it makes takes one sample and returns one
+        name: the name of the class, or ``module:factory``. The result takes one sample, returns one
             of the same shape, and draws from torch's global generator.
-        options: of the class or the factory by name.
+        options: keyword arguments of the class or the factory.
 
     Raises:
         ConfigError: when it is first used, if it cannot be made.

@@ -31,11 +31,12 @@ class Availability:
 
     Args:
         kind: ``day_night``: each client can be reached in the first ``share`` of its own day of
-            ``period`` rounds, which begins at a round of its own; ``random``: in each round with the
-            probability ``share``, whatever it was before; ``file``: as `spans` say.
+            ``period`` rounds, which begins at a different round for each client; ``random``: in
+            each round with the probability ``share``, whatever it was before; ``file``: as `spans`
+            say.
         period: rounds of a day. The spans of a file begin again after so many rounds; ``0``: never.
-        share: of the rounds in which a client can be reached.
-        zones: how many different beginnings of a day there are; ``None``: any round.
+        share: share of the rounds in which a client can be reached.
+        zones: number of different rounds in which a day can begin; ``None``: any round.
         file: a CSV file of spans, with ``kind`` ``file``.
         spans: of that file: client, by name or else by number -> rounds ``from`` to ``until``, without the last. A
             number that is a client's name means this client. Clients that are not named can always be

@@ -28,13 +28,13 @@ class LrSchedule:
     - ``cosine``: ``floor + (1 - floor) (1 + cos(pi min(1, s / (over - warmup)))) / 2``.
 
     Args:
-        kind: which of the three.
-        warmup: how many steps or rounds the rate rises.
-        every: of ``step``: how long a rate stays.
-        gamma: of ``step``: what the rate is multiplied by each time; default 0.1.
-        over: of ``cosine``: when the factor reaches ``floor``; default: the steps of the local
-            training, or the rounds of the run.
-        floor: of ``cosine``: the last factor; default 0.
+        kind: the kind of schedule.
+        warmup: the number of steps or rounds in which the rate rises.
+        every: for ``step``: the number of steps or rounds between two changes.
+        gamma: for ``step``: the factor of each change; default 0.1.
+        over: for ``cosine``: the time at which the factor reaches ``floor``; default: the steps of
+            the local training, or the rounds of the run.
+        floor: for ``cosine``: the final factor; default 0.
 
     Raises:
         ConfigError: for a value out of its range, or an option of another kind.

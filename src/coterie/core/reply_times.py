@@ -24,10 +24,10 @@ class ReplyTimes:
     the client and the round.
 
     Args:
-        median: of all clients and rounds.
-        spread: how far clients differ; 0: they are equally fast.
-        noise: how far the rounds of one client differ.
-        deadline: after this time the server waits no longer; ``None``: it waits for all.
+        median: median time over all clients and rounds.
+        spread: how much clients differ; 0: they are equally fast.
+        noise: how much the rounds of one client differ.
+        deadline: time after which the server no longer waits; ``None``: it waits for all.
 
     Raises:
         ConfigError: for a value out of its range.

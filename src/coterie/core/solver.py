@@ -74,27 +74,32 @@ class Solver:
 
     Args:
         epochs: passes over the client's samples, ``E``, reshuffled each time.
-        batch_size: samples of a step, ``B``; the last step of a pass may have fewer.
+        batch_size: samples per step, ``B``; the last step of a pass may have fewer.
         lr: learning rate ``eta``.
-        momentum: of ``sgd`` (classical) and ``rmsprop``.
-        l2: weight of ``l2 * sum w^2`` over the kernels that the model names (gradient ``2 l2 w``).
+        momentum: the momentum of ``sgd`` (classical) and ``rmsprop``. l2: weight of
+            ``l2 * sum w^2`` over the kernels that the model names (gradient ``2 l2 w``).
         steps: where set, this many mini-batch steps instead of epochs, cycling through reshuffled
             epochs.
         optimizer: ``sgd``, ``adam``, ``adamw``, ``rmsprop``, or another class of ``torch.optim`` in
             lower case.
-        optimizer_options: further parameters of that class, such as ``{"betas": (0.9, 0.99)}``.
-        weight_decay: decoupled, of all trained parameters; default 0.01 for ``adamw``, else 0.
-        clip_norm: the largest Euclidean norm of the whole gradient; a longer one is shortened.
-        clip_value: the largest magnitude of each of its values; before ``clip_norm``.
-        label_smoothing: share of a label that is spread over all classes, in training alone.
+        optimizer_options: further parameters of the optimiser's class, such as
+            ``{"betas": (0.9, 0.99)}``.
+        weight_decay: decoupled decay of all trained parameters; default 0.01 for ``adamw``,
+            otherwise 0.
+        clip_norm: the largest Euclidean norm of the whole gradient; a longer gradient is scaled
+            down.
+        clip_value: the largest magnitude of each value of the gradient; applied before
+            ``clip_norm``.
+        label_smoothing: share of a label that is spread over all classes, only in training.
         precision: ``bfloat16``: layers compute in it where torch's autocast lets them, parameters
             and sums stay float32.
-        keep_state: whether the optimiser of a client goes on from what it remembered at the end of the
-            client's training before. A method that cannot do so refuses it.
-        step_schedule: of the learning rate, over the steps of a local training.
-        round_schedule: of the learning rate, over rounds.
-        augment: functions that change one training sample at random, anew in every pass; their
-            draws from torch's global generator follow the run's seed, the round and the client.
+        keep_state: whether a client's optimiser continues from its state at the end of the client's
+            previous training. Methods that cannot do so refuse it.
+        step_schedule: schedule of the learning rate over the steps of a local training.
+        round_schedule: schedule of the learning rate over rounds.
+        augment: functions that change one training sample at random, differently in every pass;
+            their draws from torch's global generator follow the run's seed, the round and the
+            client.
 
     Raises:
         ConfigError: for a value out of its range, or an option that the optimiser does not have.

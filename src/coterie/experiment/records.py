@@ -32,20 +32,20 @@ class Training:
 
     Args:
         rounds: communication rounds.
-        clients_per_round: clients that take part in a round; the default is lowered to all clients
-            where there are fewer.
+        clients_per_round: clients that take part in a round; by default all clients if there are
+            fewer than 20.
         sampler: which clients: ``cover_then_uniform``, ``uniform`` or ``poisson``. In Python also a
             function of the round, and with a shift of which clients are there and hold samples
             (bool ``[N]``). With privacy the default is ``poisson``.
-        over_selection: how many clients are asked for each reply that a round waits for; the others
-            come too late.
-        hold_out: share of each client's training samples that is kept from training, to calibrate
-            probabilities with.
+        over_selection: how many clients receive a request for each reply that a round waits for;
+            the other replies are too late.
+        hold_out: share of each client's training samples that is not used for training, but to
+            calibrate probabilities.
         evaluate_every: rounds between evaluations.
         evaluate_clients: score a random sample of so many clients, and state its standard error;
             by default all are scored.
         evaluate_loss: whether the loss on test samples is measured in addition to the metrics.
-        measures: what else to measure in every round, by name. In Python also functions.
+        measures: names of further measures of every round. In Python also functions.
 
     Raises:
         ConfigError: for a value out of its range.
@@ -73,19 +73,21 @@ class Evaluate:
     Args:
         local: each client is also scored with the network that it trained last, as PACFL's scripts
             do.
-        adapt: the training of a copy of the served model after which each client is scored, too.
+        adapt: each client is also scored after a copy of the served model has been trained like
+            this.
         training: clients are also scored on their training samples, with the loss.
         unseen: a share of the clients, or names or numbers of clients, that never train and are
             scored as newcomers.
-        unseen_labels: whether these have labels. Without them they are placed by their inputs alone,
-            where the method can.
-        rounds: whether adapted and unseen clients are scored in every ``evaluated`` round, or in the
-            ``last`` alone.
-        validation: share of each client's training samples on which it is scored in place of its
-            test samples, and does not train; to choose settings by.
-        order: whether the figures of a round are of the models ``after`` its update, or ``before``
-            it. Real clients score the models that they are sent to train, which costs no exchange
-            of its own, so ``before`` is their default. The last round is scored after it.
+        unseen_labels: whether these clients have labels. Without labels they are placed by their
+            inputs alone, if the method can do that.
+        rounds: whether adapted and unseen clients are scored in every ``evaluated`` round, or only
+            in the ``last`` one.
+        validation: share of each client's training samples on which it is scored instead of its
+            test samples, and does not train; use it to choose settings.
+        order: whether the scores of a round belong to the models ``after`` its update, or
+            ``before`` it. Real clients score the models that they receive for training, which needs
+            no extra exchange, so ``before`` is their default. The last round is always scored after
+            its update.
 
     Raises:
         ConfigError: for a value out of its range.
@@ -109,9 +111,10 @@ class Checkpoints:
     """``[checkpoint]``: how often the state is saved, and how many checkpoints are kept.
 
     Args:
-        seconds: between two of them. By time and not by rounds: a round takes milliseconds or hours,
-            and what a kill may cost is time.
-        keep: how many are kept. Two, so that there is one to go on from if the newest is damaged.
+        seconds: time between two checkpoints. It is a time and not a number of rounds, because a
+            round takes milliseconds or hours, and a kill costs time.
+        keep: number of checkpoints that are kept. With two, the run can continue even if the newest
+            one is damaged.
 
     Raises:
         ConfigError: for a value out of its range.
@@ -129,9 +132,9 @@ class Log:
     """``[log]``: which trackers are sent the rounds.
 
     Args:
-        to: their names: ``mlflow``, ``tensorboard``.
-        uri: of the MLflow server; by default MLflow's own.
-        experiment: of MLflow.
+        to: names of trackers: ``mlflow``, ``tensorboard``.
+        uri: address of the MLflow server; by default MLflow's own setting.
+        experiment: name of the experiment in MLflow.
 
     Raises:
         ConfigError: for an unknown tracker.
@@ -166,8 +169,8 @@ class Asynchronous:
 
     Args:
         buffer: updates after which the models move; the paper's K.
-        exponent: of ``1 / (1 + s)^exponent``, how much an update that is ``s`` moves late counts. The
-            paper's is the square root.
+        exponent: of ``1 / (1 + s)^exponent``, the weight of an update that is ``s`` moves late. The
+            paper uses the square root.
 
     Raises:
         ConfigError: for a value out of its range.

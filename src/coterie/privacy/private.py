@@ -79,17 +79,18 @@ class Privacy:
     """Differential privacy of updates, as ``[privacy]`` has it.
 
     Args:
-        epsilon: all that the run may spend; ``None``: as much as the noise costs.
+        epsilon: the total budget of the run; ``None``: the cost of the given noise.
         delta: the guarantee is ``(epsilon, delta)``.
         noise: standard deviation of the noise in multiples of the clip; ``None``: the least that
             ``epsilon`` allows.
-        clip: the longest update that counts in full; with a quantile that of the first round.
-        quantile: of the lengths of updates that the clip follows; ``None``: it stays.
-        start_noise: noise of a whole cold start, in multiples of that of a round.
-        least_group: clients of a round that each group should have: some of larger groups train the
-            models of smaller ones; ``None``: no client moves.
+        clip: the longest update that counts in full; with a quantile, the clip of the first round.
+        quantile: the quantile of the lengths of updates that the clip follows; ``None``: the clip
+            is constant.
+        start_noise: noise of a whole cold start, as a multiple of the noise of a round.
+        least_group: number of clients in a round that each group should have: clients of larger
+            groups train the models of smaller ones; ``None``: no client moves.
         accountant: ``pld`` or ``rdp``, see `coterie.privacy.accounting`.
-        randomness: of the noise and the cohorts: ``seed``, so that a run can be repeated, or
+        randomness: source of the noise and the cohorts: ``seed``, so that a run can be repeated, or
             ``system``, which cannot be repeated.
 
     Raises:

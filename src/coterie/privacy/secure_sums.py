@@ -68,13 +68,13 @@ class SecureSums:
     ``2^bits``, with ``w_i`` at most 1. The server divides the sums.
 
     Args:
-        reach: largest absolute value of a number of ``w_i delta_i``; what is beyond it is cut.
+        reach: largest absolute value of a coordinate of ``w_i delta_i``; larger values are clipped.
         levels: steps from ``-reach`` to ``reach``.
-        bits: of the modulus.
-        most_samples: that count in full, so that weights are at most 1.
+        bits: number of bits of the modulus.
+        most_samples: number of samples that counts in full, so that weights are at most 1.
         neighbours: clients that each shares its secrets with, even; ``None``: all of its group.
-        threshold: share of them, itself among them, that must reply.
-        least_group: clients that a group must have, or its sum is not computed.
+        threshold: share of them, including the client itself, that must reply.
+        least_group: number of clients that a group must have for its sum to be computed.
 
     Raises:
         ConfigError: for a value out of its range.
