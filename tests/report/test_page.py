@@ -119,7 +119,7 @@ def test_the_page_says_which_clients_count_and_in_which_group():
 
     accuracy, table = sections([numbered(0.2, 0.5)])[:2]
     assert "A round counts only the clients that have a group in that round." in accuracy["note"]
-    assert "A client counts in the group that it has at the end" in table["note"]
+    assert "A client counts for the group that it has at the end" in table["note"]
 
 
 def test_page_of_a_full_run_has_every_chart(tmp_path):

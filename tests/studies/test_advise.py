@@ -393,7 +393,7 @@ def test_labels_of_two_values_are_measured_as_the_user_says(tmp_path, capsys) ->
     configured = tmp_path / "mine.toml"
     configured.write_text(tomli_w.dumps(tables))
     again = advise_on(tmp_path / "again", str(configured), *few)
-    line = "without [task] accuracy is measured; --set task.kind=binary measures AUROC"
+    line = "without [task] accuracy is measured; --set task.kind=binary also measures AUROC"
     assert line in capsys.readouterr().out
     assert again["measured_by"]["name"] == "accuracy"
 

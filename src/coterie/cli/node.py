@@ -201,7 +201,7 @@ def node_export(
     cache: Cache = None,
     debug: Debug = False,
 ) -> None:
-    """Write the values that a client keeps to a file, on its own machine.
+    """Write the values that a client keeps to a file.
 
     Its personal layers, or what it stores for a model of its own, of the run in which it trained last; of
     a client without labels the model that it was sent.
@@ -214,7 +214,7 @@ def node_export(
 
 
 def node_forget(name: Client, cache: Cache = None, debug: Debug = False) -> None:
-    """Remove everything that the node of a client keeps on this machine.
+    """Remove everything that a client's node keeps here.
 
     Its layers and models of its own, the models that it was sent, and its label histograms, of all
     runs. If it takes part again, it begins anew.
