@@ -203,8 +203,8 @@ def node_export(
 ) -> None:
     """Write the values that a client keeps to a file.
 
-    Its personal layers, or what it stores for a model of its own, of the run in which it trained last; of
-    a client without labels the model that it was sent.
+    These are its personal layers, or the values stored for its own model, from the run in which it
+    last trained. For a client without labels it is the model that it received.
     """
     from coterie.flower.node.cache import export_kept
     from coterie.terminal import say
@@ -216,8 +216,8 @@ def node_export(
 def node_forget(name: Client, cache: Cache = None, debug: Debug = False) -> None:
     """Remove everything that a client's node keeps here.
 
-    Its layers and models of its own, the models that it was sent, and its label histograms, of all
-    runs. If it takes part again, it begins anew.
+    This includes its own layers and models, the models that it received, and its label histograms,
+    from all runs. If it takes part again, it starts from the beginning.
     """
     from coterie.flower.node.cache import forget
     from coterie.terminal import say
