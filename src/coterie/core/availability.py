@@ -31,7 +31,7 @@ class Availability:
 
     Args:
         kind: ``day_night``: each client can be reached in the first ``share`` of its own day of
-            ``period`` rounds, which begins at a different round for each client; ``random``: in
+            ``period`` rounds, which begins at a random round for each client; ``random``: in
             each round with the probability ``share``, whatever it was before; ``file``: as `spans`
             say.
         period: rounds of a day. The spans of a file begin again after so many rounds; ``0``: never.

@@ -69,15 +69,15 @@ class Solver:
         w <- (1 - eta_t weight_decay) w
         w <- optimizer(w, g, eta_t)
 
-    ``mu`` is the objective's. What an optimiser remembers (momentum, moments) begins anew in every
-    local training, unless ``keep_state`` says that it stays with the client.
+    ``mu`` is the objective's. The state of an optimiser (momentum, moments) starts from zero in
+    every local training, unless ``keep_state`` keeps it on the client.
 
     Args:
         epochs: passes over the client's samples, ``E``, reshuffled each time.
         batch_size: samples per step, ``B``; the last step of a pass may have fewer.
         lr: learning rate ``eta``.
-        momentum: the momentum of ``sgd`` (classical) and ``rmsprop``. l2: weight of
-            ``l2 * sum w^2`` over the kernels that the model names (gradient ``2 l2 w``).
+        momentum: the momentum of ``sgd`` (classical) and ``rmsprop``.
+        l2: weight of ``l2 * sum w^2`` over the kernels that the model names (gradient ``2 l2 w``).
         steps: where set, this many mini-batch steps instead of epochs, cycling through reshuffled
             epochs.
         optimizer: ``sgd``, ``adam``, ``adamw``, ``rmsprop``, or another class of ``torch.optim`` in
