@@ -146,9 +146,7 @@ def test_a_folder_that_lost_its_record_gets_a_new_one_where_it_goes_on(
     (run / "digests.json").unlink()
     assert invoke(["resume", "r"]) == 0
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == (
-        "warning: r: a run folder without digests.json, so its files are read as they are"
-    )
+    assert line == ("warning: r: digests.json is missing, so damaged files cannot be detected")
     assert invoke(["show", "r"]) == 0
     assert not capsys.readouterr().err
     another_value(run / "rounds.jsonl")

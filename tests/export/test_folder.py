@@ -143,7 +143,10 @@ def test_weights_alone_of_a_network_that_torch_cannot_write(
     config = tables(table, model={"name": "mynet8:Net"}, algorithm={"name": "fedavg"})
     run_config(check(config), "run")
     assert invoke(["export", "run"]) == 0
-    assert "network.pt2: torch cannot write the network" in capsys.readouterr().out
+    assert (
+        "network.pt2: not written, because torch cannot export the network"
+        in capsys.readouterr().out
+    )
     assert "There is no `network.pt2`" in Path("run/export/README.md").read_text()
     loaded = runpy.run_path("run/export/load.py")
     from mynet8 import Net  # type: ignore[import-not-found]
