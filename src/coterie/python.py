@@ -14,9 +14,10 @@ from torch import nn
 from coterie.clients.clients import Clients
 from coterie.config.arguments import validated
 from coterie.config.kinds import KINDS
+from coterie.config.problems import Problem, refuse
 from coterie.core import Key, Objective, Solver, Task, headline_of
 from coterie.data import load_samples, make_partition, populate
-from coterie.data.population import DataOrigin, Population
+from coterie.data.population import FRAME, DataOrigin, Population
 from coterie.data.samples import Targets
 from coterie.data.shifts import Shift
 from coterie.experiment import Evaluate, Experiment, Training, check
@@ -265,7 +266,7 @@ def resume(
 
 
 def load(
-    source: Choice = "digits",
+    source: Choice | Any = "digits",
     *,
     partition: Table,
     seed: int = 0,
@@ -278,7 +279,9 @@ def load(
     Args:
         source: a name of ``coterie list datasets``, or ``module:factory``, which makes a population
             or samples; or a table of ``source`` and options, as for a source with a seed of its own,
-            ``{"source": "synthetic", "seed": 1}``.
+            ``{"source": "synthetic", "seed": 1}``; or a frame of pandas, or a table of pyarrow or
+            Polars, whose options are those of the source ``file``. The folder of a run on a frame
+            holds its inputs.
         partition: ``kind`` and its parameters.
         seed: of the partition.
         root: folder of the datasets; default the environment variable ``COTERIE_DATA``.
@@ -289,13 +292,23 @@ def load(
     Example:
         >>> load("digits", partition={"kind": "iid", "clients": 5}).clients
         5
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"age": range(40), "ward": ["a", "b"] * 20, "ill": [0, 1, 1, 0] * 10})
+        >>> load(frame, features="*", label="ill", partition={"kind": "iid", "clients": 2}).shape
+        (3,)
     """
+    frame = None if isinstance(source, str | Mapping) else source
+    if frame is not None:
+        if not (hasattr(frame, "columns") or hasattr(frame, "column_names")):
+            got = type(frame).__name__
+            refuse(Problem("source", "no source", got, "a name, a table of options, or a frame"))
+        source = {"source": "file", "path": FRAME}
     table = {**_choice("source", source), **options}
     folder = None
     if root:
         folder = Path(root)
     # In three steps and not by `load_population`: a run folder needs the partition itself.
-    samples = load_samples(table, root=folder, targets=targets)
+    samples = load_samples(table, root=folder, targets=targets, frame=frame)
     key = Key(seed).of("data")
     parts = make_partition(samples, partition, key)
     population = populate(samples, parts, key)

@@ -420,4 +420,6 @@ def _held(population: Population, seed: int) -> tuple[HeldData, dict[str, bytes]
         return HeldData(population, origin.parts, origin.label_names), {}
     parts = partition_of_population(population)
     names = tuple(str(label) for label in range(population.classes))
+    if origin is not None and origin.from_frame:
+        names = origin.label_names
     return HeldData(population, parts, names), {POPULATION: population_bytes(population)}

@@ -51,7 +51,7 @@ KINDS: Mapping[str, Kind] = {
         table="SOURCES",
         selector="source",
         place=("data",),
-        context=("root", "partition", "key", "targets"),
+        context=("root", "partition", "key", "targets", "frame"),
         custom=True,
         # A column may be called "a:b", and so may a file.
         options_name_code=False,

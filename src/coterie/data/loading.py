@@ -47,10 +47,14 @@ def load_population(
 
 
 def load_samples(
-    source: Mapping[str, Any], *, root: Path | None = None, targets: Targets = "classes"
+    source: Mapping[str, Any],
+    *,
+    root: Path | None = None,
+    targets: Targets = "classes",
+    frame: Any = None,
 ) -> Samples:
-    """The samples of a source."""
-    made = registry.build("source", source, root=root, targets=targets)
+    """The samples of a source; those of the source ``file`` may be in a frame."""
+    made = registry.build("source", source, root=root, targets=targets, frame=frame)
     return _as_samples(made, source)
 
 

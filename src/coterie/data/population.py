@@ -35,6 +35,9 @@ Split = Literal["train", "test"]
 _BLOCK = 1024
 
 
+FRAME = "(frame)"  # the path of data that are in no file
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class DataOrigin:
     """What `coterie.load` was called with, and what it made of it.
@@ -47,6 +50,11 @@ class DataOrigin:
     seed: int
     parts: Partition
     label_names: tuple[str, ...] = ()
+
+    @property
+    def from_frame(self) -> bool:
+        """Whether the data were a frame, which no configuration can name."""
+        return self.table.get("path") == FRAME
 
 
 @dataclass(frozen=True)

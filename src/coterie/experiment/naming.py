@@ -41,7 +41,8 @@ def named(experiment: Experiment, folder: Path) -> Experiment:
 
 def has_origin(data: Population, seed: int) -> bool:
     """Whether tables with this seed can name the data: one seed is for all of a run."""
-    return data.origin is not None and data.origin.seed == seed
+    origin = data.origin
+    return origin is not None and origin.seed == seed and not origin.from_frame
 
 
 def method_tables(method: Any) -> dict[str, Any]:

@@ -34,10 +34,15 @@ def rows_record(composed: Composed) -> dict[str, Any] | None:
     """
     data = composed.data
     table = data.population.table
-    origin = None if data.population.origin is None else data.population.origin.table
-    options = origin or composed.experiment.options("source")
+    origin = data.population.origin
+    options = composed.experiment.options("source")
+    from_frame = origin is not None and origin.from_frame
+    if origin is not None and from_frame:
+        options = {"features": "x", "label": "y", "client": "client", **origin.table}
     if table is None and "label" not in options:
         return None
+    # Of a frame the folder holds the inputs, with a digest of their own.
+    digest = "" if from_frame else rows_digest(data.population)
     classes = data.label_names if composed.spec.task.class_labels else None
     shape = data.population.shape
     found: dict[str, Any]
@@ -48,7 +53,7 @@ def rows_record(composed: Composed) -> dict[str, Any] | None:
         found = make_record(table.encoder.record(), table.raw.origin, classes, shape)
     found["target_shape"] = list(data.population.y.shape[1:])
     kinds = {} if table is None else dict(table.raw.origin.kinds)
-    found["training"] = {"kinds": kinds, "digest": rows_digest(data.population)}
+    found["training"] = {"kinds": kinds, "digest": digest}
     return found
 
 

@@ -53,6 +53,7 @@ def file(
     encode: Encode | None = None,
     window: Window | None = None,
     targets: Targets = "classes",
+    frame: Any = None,
 ) -> Samples:
     """Your own data: .parquet, .csv or .npz with features, labels and the client of each row.
 
@@ -79,10 +80,19 @@ def file(
         window: for series: which rows are an input, and which one has its target.
         targets: whether labels are classes, numbers for a task such as regression, or whatever they
             look like.
+        frame: of pandas, or a table of pyarrow or Polars, in place of the file.
     """
-    places = _places(path, root)
     roles = Roles(features, label, client, split)
-    if places[0].suffix.lower() == ".npz":
+    if frame is not None:
+        if window is not None or (encode is not None and encode.noise is not None):
+            raise DataError(
+                "data: series, and reports with noise, are read from files, got a frame; expected "
+                "frame.to_parquet(...) and its path"
+            )
+        places = [frame]
+    else:
+        places = _places(path, root)
+    if frame is None and places[0].suffix.lower() == ".npz":
         if encode is not None or window is not None:
             raise DataError(
                 f"data.path: [data.encode] and [data.window] are for tables, got "

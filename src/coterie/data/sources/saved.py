@@ -37,12 +37,13 @@ def saved(root: Path | None, *, digest: str) -> Samples:
         y = torch.from_numpy(arrays["y"])
         classes = int(arrays["classes"])
         holders = partition_of(arrays)
+        labels = tuple(map(str, arrays.get("label_names", ())))
     except (KeyError, ValueError, TypeError) as error:
         raise DataError(
             f"{path}: not a population ({error}); expected a file written by coterie.run"
         ) from None
     scaling = "not at all, they are as the program that ran it made them."
-    return Samples(x, y, classes, len(y), holders=holders, scaling=scaling)
+    return Samples(x, y, classes, len(y), label_names=labels, holders=holders, scaling=scaling)
 
 
 def population_bytes(population: Population) -> bytes:
@@ -54,7 +55,9 @@ def population_bytes(population: Population) -> bytes:
 
 def population_digest(population: Population) -> str:
     """SHA-256 of all arrays of a population, in hexadecimal; the same whenever it is saved."""
-    if population.lazy or population.table is not None:
+    origin = population.origin
+    from_frame = origin is not None and origin.from_frame
+    if population.lazy or (population.table is not None and not from_frame):
         got = "samples made client by client" if population.lazy else "inputs made from a table"
         raise DataError(
             f"data: cannot be saved with the run, got {got}; expected what coterie.load gave, "
@@ -75,8 +78,11 @@ def partition_of_population(population: Population) -> Partition:
 
 
 def _arrays(population: Population) -> dict[str, NDArray[Any]]:
+    origin = population.origin
+    names = origin.label_names if origin is not None and origin.from_frame else ()
     return {
         **partition_arrays(partition_of_population(population)),
+        **({"label_names": np.array(names, np.str_)} if names else {}),
         "x": population.x.numpy(),
         "y": population.y.numpy(),
         "classes": np.array(population.classes, np.int64),
