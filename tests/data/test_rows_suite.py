@@ -31,6 +31,7 @@ from coterie.data.tabular.tables import read_columns
 from coterie.data.tabular.training_rows import read_training_rows
 from coterie.export.table_files import write_readers
 from coterie.flower.node.client_table import read_client_table
+from coterie.flower.node.data_sources import rows_to_test
 from coterie.flower.settings import DataForm
 
 ZONE = dt.timezone(dt.timedelta(hours=2))
@@ -236,8 +237,16 @@ def prediction(path: Path) -> Found:
 
 
 def node(path: Path) -> Found:
-    table = read_client_table(path, {"label": "y", "unlabelled": True}, FORM, Encode()).train[0]
-    return Encoder.read(RULES).encode(table), TABLE["site"], TABLE["y"]
+    table = read_client_table(path, {"label": "y"}, FORM, Encode())
+    is_test = rows_to_test(ROWS)
+    x = np.empty_like(expected_inputs())
+    labels = np.empty(ROWS, dtype=object)
+    # A fifth of a file's rows is test data; a node has a single client.
+    for where, (raw, y) in ((~is_test, table.train), (is_test, table.test)):
+        assert [column.name for column in raw.columns] == [rule["name"] for rule in RULES]
+        x[where] = Encoder.read(RULES).encode(raw)
+        labels[where] = np.array(FORM.classes)[y]
+    return x, TABLE["site"], labels.tolist()
 
 
 @pytest.fixture(scope="module")
