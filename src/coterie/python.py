@@ -14,12 +14,12 @@ from torch import nn
 from coterie.clients.clients import Clients
 from coterie.config.arguments import validated
 from coterie.config.kinds import KINDS
-from coterie.config.problems import Problem, refuse
 from coterie.core import Key, Objective, Solver, Task, headline_of
 from coterie.data import load_samples, make_partition, populate
 from coterie.data.population import FRAME, DataOrigin, Population
 from coterie.data.samples import Targets
 from coterie.data.shifts import Shift
+from coterie.errors import ConfigError
 from coterie.experiment import Evaluate, Experiment, Training, check
 from coterie.experiment.experiment import CHOICES
 from coterie.export.joining import reopen_with
@@ -300,8 +300,9 @@ def load(
     frame = None if isinstance(source, str | Mapping) else source
     if frame is not None:
         if not (hasattr(frame, "columns") or hasattr(frame, "column_names")):
-            got = type(frame).__name__
-            refuse(Problem("source", "no source", got, "a name, a table of options, or a frame"))
+            raise ConfigError("wrong-type", "source").found(
+                type(frame).__name__, "a name, a table of options, or a frame"
+            )
         source = {"source": "file", "path": FRAME}
     table = {**_choice("source", source), **options}
     folder = None

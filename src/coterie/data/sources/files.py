@@ -85,10 +85,9 @@ def file(
     roles = Roles(features, label, client, split)
     if frame is not None:
         if window is not None or (encode is not None and encode.noise is not None):
-            raise DataError(
-                "data: series, and reports with noise, are read from files, got a frame; expected "
-                "frame.to_parquet(...) and its path"
-            )
+            what = "series, and reports with noise, are read from files"
+            allowed = "frame.to_parquet(...) and its path"
+            raise DataError("in-conflict", "data", what).found("a frame", allowed)
         places = [frame]
     else:
         places = _places(path, root)
