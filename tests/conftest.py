@@ -30,6 +30,10 @@ Made = TypeVar("Made")
 # Tests of real data are skipped where they are not.
 DATA = Path(os.environ.get("COTERIE_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
+# Seconds after which a test gives up to wait for something. It goes on as soon as that is there, and
+# on a busy machine a process may take a minute to start.
+PATIENCE = 600
+
 # Options with which every shift does something to twelve clients within a few rounds.
 SHIFT_OPTIONS: dict[str, dict[str, Any]] = {
     "swap_all": {"p": 0.5},

@@ -22,6 +22,7 @@ import pytest
 import coterie as ct
 from coterie.algorithms import ALGORITHMS
 from coterie.methods.algorithm import as_algorithm
+from tests.conftest import PATIENCE
 from tests.contract.cases import SPECIAL, default_case
 from tests.docs.pages import ROOT, method_tables
 
@@ -268,7 +269,7 @@ def python(folder: Path, *arguments: str) -> str:
         env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout

@@ -18,6 +18,7 @@ import pytest
 from coterie.cli.main import invoke
 from coterie.runs.folder.store import RunFolder
 from tests.cli.conftest import errors
+from tests.conftest import PATIENCE
 
 COMMAND = [sys.executable, "-m", "coterie.cli.main"]
 ROUNDS = 40
@@ -44,7 +45,7 @@ def rows(run: str) -> int:
 
 
 def wait_for(count: int, process: subprocess.Popen[str]) -> None:
-    until = time.monotonic() + 120
+    until = time.monotonic() + PATIENCE
     while process.poll() is None and rows("r") < count and time.monotonic() < until:
         time.sleep(0.005)
 
@@ -53,7 +54,7 @@ def ended(processes: Sequence[subprocess.Popen[str]]) -> list[tuple[int, str]]:
     """Exit codes and lines of standard error."""
     found = []
     for process in processes:
-        _, error = process.communicate(timeout=240)
+        _, error = process.communicate(timeout=PATIENCE)
         found.append((process.returncode, error))
     return found
 

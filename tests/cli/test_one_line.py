@@ -21,6 +21,7 @@ from coterie.errors import DataError
 from coterie.files import csv_text, safe_cell
 from coterie.runs.folder.store import RunFolder
 from tests.cli.conftest import errors
+from tests.conftest import PATIENCE
 
 
 def limited(size: int, *words: str) -> subprocess.CompletedProcess[str]:
@@ -31,7 +32,7 @@ def limited(size: int, *words: str) -> subprocess.CompletedProcess[str]:
 
     command = [sys.executable, "-m", "coterie.cli.main", *words]
     return subprocess.run(
-        command, preexec_fn=limit, capture_output=True, text=True, check=False, timeout=240
+        command, preexec_fn=limit, capture_output=True, text=True, check=False, timeout=PATIENCE
     )
 
 

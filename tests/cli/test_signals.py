@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from coterie.cli.main import invoke
+from tests.conftest import PATIENCE
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -33,7 +34,7 @@ def test_a_signal_saves_the_state(config: str, number: int, code: int, tmp_path:
         if line.startswith("round 1/"):
             break
     process.send_signal(number)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == code
     stopped = re.search(
         r"error: stopped after (\d+) of 100000 rounds; `coterie resume r` goes on", err

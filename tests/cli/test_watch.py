@@ -22,6 +22,7 @@ from coterie.experiment import check
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
 from coterie.runs.state import read_state
+from tests.conftest import PATIENCE
 
 TABLES = {
     "data": {
@@ -182,7 +183,7 @@ def test_a_signal_leaves_the_terminal_as_it_was(number: int, going: RunFolder) -
     os.close(side)
     seen = b""
     asked = False
-    until = time.monotonic() + 180
+    until = time.monotonic() + PATIENCE
     try:
         while time.monotonic() < until:
             if select.select([main], [], [], 0.2)[0]:
@@ -193,7 +194,7 @@ def test_a_signal_leaves_the_terminal_as_it_was(number: int, going: RunFolder) -
             if not asked and b"round 2/5" in seen and b"newcomers" in seen:
                 process.send_signal(number)
                 asked = True
-        assert process.wait(timeout=60) == 128 + number
+        assert process.wait(timeout=PATIENCE) == 128 + number
     finally:
         process.kill()
         process.wait()

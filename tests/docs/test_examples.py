@@ -21,6 +21,7 @@ from coterie.cli import compare
 from coterie.cli.main import invoke
 from coterie.experiment import check
 from coterie.models import build_model
+from tests.conftest import PATIENCE
 from tests.docs.pages import NAMED, ROOT, blocks
 
 
@@ -30,7 +31,7 @@ def test_python_example_runs(tmp_path):
     script.write_text(code, encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, env=environment, timeout=300
+        [sys.executable, script], capture_output=True, text=True, env=environment, timeout=PATIENCE
     )
     assert done.returncode == 0, done.stderr
     one, many = map(

@@ -14,6 +14,7 @@ from typer.main import get_command
 from coterie import errors
 from coterie.cli.main import app
 from coterie.config import kinds
+from tests.conftest import PATIENCE
 from tests.docs.pages import NAMED, PAGES, README, ROOT
 
 
@@ -143,7 +144,7 @@ def test_the_documentation_is_built_without_a_warning(tmp_path):
         str(tmp_path / "html"),
     ]
     done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
+        command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "html" / "notebooks" / "groups.html").exists()

@@ -25,7 +25,7 @@ from coterie.engines import PoolEngine, SerialEngine
 from coterie.engines.pool import processes
 from coterie.errors import ConfigError
 from coterie.local import LocalRunner
-from tests.conftest import assert_near, blobs
+from tests.conftest import PATIENCE, assert_near, blobs
 
 SOLVER = ct.Solver(epochs=1, batch_size=20, lr=0.1)
 
@@ -134,7 +134,7 @@ def test_a_script_without_a_guard_is_told_of_it(tmp_path: Path) -> None:
         text=True,
         env=place,
         check=False,
-        timeout=120,
+        timeout=PATIENCE,
     )
     assert "engine.name: all processes of the pool ended at their start" in done.stderr
     assert done.stderr.rstrip().splitlines()[-1].startswith("coterie.errors.ConfigError")

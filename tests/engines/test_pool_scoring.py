@@ -22,6 +22,7 @@ from coterie.core.work import Score, Train
 from coterie.engines import PoolEngine, SerialEngine
 from coterie.engines.pool.engine import shared_out
 from coterie.local import LocalRunner
+from tests.conftest import PATIENCE
 from tests.lazy_federations import SOLVER, clients_made, federation, run_small, score, small_clients
 
 
@@ -89,12 +90,12 @@ def test_workers_end_with_a_parent_that_is_killed_while_they_score() -> None:
             return False
 
     process = subprocess.run(
-        [sys.executable, "-c", ORPHANS], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", ORPHANS], capture_output=True, text=True, timeout=PATIENCE
     )
     pids = process.stdout.split()
     assert process.returncode == -signal.SIGKILL, process.stderr
     assert len(pids) == 2
-    end = time.monotonic() + 120
+    end = time.monotonic() + PATIENCE
     while any(map(lives, pids)) and time.monotonic() < end:
         time.sleep(0.2)
     assert not any(map(lives, pids))

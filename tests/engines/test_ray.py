@@ -36,7 +36,7 @@ from coterie.local.device import Device
 from coterie.methods.algorithm import as_algorithm
 from coterie.runs.data import read_inputs
 from coterie.tasks import CLASSIFICATION
-from tests.conftest import assert_near, blobs, small_net
+from tests.conftest import PATIENCE, assert_near, blobs, small_net
 from tests.contract import test_algorithms as contract
 
 pytestmark = pytest.mark.skipif(
@@ -267,7 +267,7 @@ def a_node_that_joins_in_mid_run_gets_work(
     same(ask(alone, net, 24), ask(engine, net, 24))
     before = engine.members.count
     cluster.add_node(num_cpus=1, object_store_memory=MEMORY)
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         same(ask(alone, net, 24, round=1), ask(engine, net, 24, round=1))
         if engine.members.count > before and not engine.members.coming():
@@ -282,7 +282,7 @@ def a_node_killed_in_mid_run_changes_nothing(crew: Crew, cluster: Any) -> None:
     long = Solver(epochs=3, batch_size=5, lr=0.1)
     engine = crew(LocalRunner(data, net, long))
     alone = SerialEngine(LocalRunner(data, net, long))
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     ask(engine, net, 1)
     while engine.members.coming() and time.monotonic() < end:
         ask(engine, net, 2)

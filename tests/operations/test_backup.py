@@ -19,6 +19,7 @@ from coterie.config.toml_text import read
 from coterie.experiment import check
 from coterie.flower.operate.server_folder import DATABASE
 from coterie.runs.run import run_config
+from tests.conftest import PATIENCE
 from tests.flower.conftest import write_deployment
 
 SCRIPT = Path(__file__).resolve().parents[2] / "operations" / "coterie-backup"
@@ -94,7 +95,7 @@ def test_the_database_is_of_one_moment_while_it_is_written(server: Path, tmp_pat
     written = threading.Event()
 
     def write() -> None:
-        with closing(sqlite3.connect(database, timeout=30)) as connection:
+        with closing(sqlite3.connect(database, timeout=PATIENCE)) as connection:
             number = 0
             while not stopped.is_set():
                 # Two rows of a transaction: half of it must never be seen.

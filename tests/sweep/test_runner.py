@@ -25,6 +25,7 @@ from coterie.sweep.plan import SweepPlan, make_plan
 from coterie.sweep.run_once import carry_out, is_done, is_taken
 from coterie.sweep.runner import sweep
 from coterie.sweep.table_files import write_tables
+from tests.conftest import PATIENCE
 from tests.runs.calls import sweeps_here
 
 RUNS = ("--algorithms", "fedavg,fedgroup", "--seeds", "0-1", "--target", "0.3", "--out", "s")
@@ -40,7 +41,7 @@ def rows(out: Path) -> int:
 
 
 def wait_for(what: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
-    end = time.monotonic() + 120
+    end = time.monotonic() + PATIENCE
     while not what() and (process is None or process.poll() is None):
         assert time.monotonic() < end
         time.sleep(0.005)
@@ -55,7 +56,7 @@ def kill(process: subprocess.Popen[str]) -> None:
     for one in [process, *children]:
         one.kill()
     process.communicate()
-    psutil.wait_procs(children, 30)
+    psutil.wait_procs(children, PATIENCE)
 
 
 def without_seconds(out: Path) -> dict[str, list[str]]:
@@ -139,7 +140,7 @@ def test_a_killed_sweep_ends_like_one_that_was_not(
 
 def test_two_sweeps_side_by_side_share_the_work(config: str) -> None:
     both = [start(*RUNS, "--set", "train.rounds=20") for _ in range(2)]
-    printed = [process.communicate(timeout=300) for process in both]
+    printed = [process.communicate(timeout=PATIENCE) for process in both]
     assert [process.returncode for process in both] == [0, 0], printed
     lines = [line for out, _ in printed for line in out.splitlines() if line.startswith("[")]
     mine = [line.split("] ")[1].split(":")[0] for line in lines if "another sweep" not in line]
@@ -157,7 +158,7 @@ def test_an_interrupted_sweep_saves_and_goes_on(config: str) -> None:
         lambda: rows(Path("s")) > 3 and len(list(Path("s").glob("*/rounds.jsonl"))) == 2, process
     )
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert "error: stopped with 0 of 4 runs done; the same command goes on, in s" in err
     for folder in Path("s").glob("[0-9a-f]*"):

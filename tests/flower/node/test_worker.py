@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import PATIENCE
+
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 if sys.platform != "linux":
     pytest.skip("workers need Linux", allow_module_level=True)
@@ -202,7 +204,7 @@ def test_a_worker_ends_with_its_node(node: Node, played: Played) -> None:
     assert len(node.workers()) == 1
     node.process.kill()
     node.process.wait()
-    end = time.monotonic() + 60.0
+    end = time.monotonic() + PATIENCE
     while node.workers() and time.monotonic() < end:
         time.sleep(0.05)
     assert node.workers() == []

@@ -16,6 +16,7 @@ import pytest
 
 from coterie.flower.operate.proxy import NGINX, find_nginx, start_proxy
 from coterie.flower.processes.process import free_ports, stop
+from tests.conftest import PATIENCE
 
 NGINX_PATH = find_nginx() or ""
 pytestmark = pytest.mark.skipif(not NGINX_PATH, reason="nginx is not installed")
@@ -59,7 +60,7 @@ def entrance(deployment: Path) -> Iterator[int]:
 @contextmanager
 def connected(port: int, folder: Path) -> Iterator[http.client.HTTPSConnection]:
     context = ssl.create_default_context(cafile=str(folder / "keys" / "ca.crt"))
-    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=context)
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=PATIENCE, context=context)
     with closing(connection):
         yield connection
 

@@ -23,6 +23,7 @@ from coterie.flower.processes.process import (
     start,
     stop,
 )
+from tests.conftest import PATIENCE
 
 # Starts a process that starts another, each in a session of its own, and writes their numbers.
 STARTS_TWO = """
@@ -43,7 +44,7 @@ def test_processes_are_stopped_with_all_that_they_started(tmp_path: Path, killed
     program, file = tmp_path / "program.py", tmp_path / "numbers"
     program.write_text(STARTS_TWO)
     process = start([sys.executable, str(program), str(file), "more"], dict(os.environ), None)
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while not file.exists() or len(file.read_text().split()) < 2:
         assert time.monotonic() < end
         time.sleep(0.05)

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.conftest import PATIENCE
+
 # In place of Flower's command: a thread that goes on, as the one that serves the node's processes.
 COMMAND = """
 import logging
@@ -38,7 +40,7 @@ supernode.main()
 
 def run(end: str) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-c", COMMAND.format(end=end)]
-    return subprocess.run(line, capture_output=True, text=True, timeout=180)
+    return subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize(

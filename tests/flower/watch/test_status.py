@@ -26,6 +26,7 @@ from coterie.flower.watch.tables import status_tables
 from coterie.headline import Headline
 from coterie.runs.state import RunState
 from coterie.runs.summary import figures_of
+from tests.conftest import PATIENCE
 from tests.engines.test_flower import Reported, deploy, groups, nodes, tables
 from tests.engines.test_flower_unlabelled import NAMES, configured, grid_of, run
 
@@ -373,7 +374,7 @@ def served(tmp_path: Path) -> Iterator[StatusServer]:
 
 
 def get(server: StatusServer, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=PATIENCE)
     try:
         connection.request(method, path, headers=headers)
         with connection.getresponse() as response:

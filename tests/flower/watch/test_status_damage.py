@@ -19,6 +19,7 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 from coterie.cli.main import invoke
 from coterie.flower.server.live import LIVE
 from coterie.flower.watch.page import StatusServer
+from tests.conftest import PATIENCE
 from tests.engines.test_flower import deploy, tables
 from tests.flower.watch.test_status import ASKING
 
@@ -61,7 +62,7 @@ def changed(rng: random.Random, value: Any) -> Any:
 
 def served(run: Path, server: StatusServer, path: str) -> int:
     server.folder = run
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=PATIENCE)
     try:
         connection.request("GET", path)
         with connection.getresponse() as response:
