@@ -70,12 +70,12 @@ class Problem:
     of: str = ""
 
     @classmethod
-    def read(cls, line: str) -> Problem:
+    def read(cls, line: str, code: Code = "other") -> Problem:
         """The problem of a line that is written already, of which only the path is known."""
         path, colon, what = line.partition(": ")
         if not colon:
-            return cls("other", "", line)
-        return cls("other", path, what)
+            return cls(code, "", line)
+        return cls(code, path, what)
 
     def __str__(self) -> str:
         what = self.what or self.code.replace("-", " ")
@@ -116,6 +116,7 @@ class CoterieError(Exception):
     # Scripts rely on these codes (docs/exit-codes.md). This one is EX_SOFTWARE of sysexits.h: an
     # error without a kind of its own is a bug of ours.
     code = 70
+    of_lines: Code = "other"  # the code of lines that are written already
     problems: tuple[Problem, ...]
 
     @overload
@@ -127,7 +128,7 @@ class CoterieError(Exception):
     def __init__(self, code: Any, path: Any = None, what: str = "", *, do: str = "") -> None:
         super().__init__()
         if path is None:
-            self.problems = tuple(map(Problem.read, code.splitlines()))
+            self.problems = tuple(Problem.read(line, self.of_lines) for line in code.splitlines())
         else:
             self.problems = (Problem(code, str(path), what, do=do),)
 
@@ -209,6 +210,7 @@ class SweepError(CoterieError):
     """Some runs of a sweep failed; the others are done."""
 
     code = 8
+    of_lines = "failed"
 
 
 class ExposedError(CoterieError):
@@ -221,6 +223,7 @@ class InUseError(CoterieError):
     """Another process writes the run folder."""
 
     code = 10
+    of_lines = "in-use"
 
 
 def shown(value: Any) -> str:

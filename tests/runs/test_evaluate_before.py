@@ -11,6 +11,7 @@ import coterie as ct
 from coterie.algorithms import ALGORITHMS
 from coterie.data.population import Population
 from coterie.errors import ConfigError
+from tests.refusals import refuses
 
 OPTIONS: dict[str, dict[str, Any]] = {
     **{name: {"groups": 2, "alpha": 1} for name in ("fedgroup", "fedgrouprox", "flexcfl")},
@@ -66,5 +67,5 @@ def test_a_round_has_the_figures_that_the_round_before_left(name: str, digits: P
 
 
 def test_other_scores_are_of_what_a_round_left(digits: Population) -> None:
-    with pytest.raises(ConfigError, match=r"evaluate.order: models are scored before the round"):
+    with refuses(ConfigError, "in-conflict", "evaluate.order"):
         rows_of("fedavg", digits, evaluate={"order": "before", "local": True})

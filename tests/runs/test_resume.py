@@ -16,6 +16,7 @@ from coterie.runs.compose import compose
 from coterie.runs.folder import digests
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import Stopped, execute, make_folder, run_config
+from tests.refusals import refuses
 
 METHODS = {
     "fedavg": {},
@@ -90,7 +91,7 @@ def test_an_interrupted_run_may_end_earlier(
 def test_what_follows_from_the_number_of_rounds_is_refused(tmp_path: Path) -> None:
     cosine = {"epochs": 1, "round_schedule": {"kind": "cosine"}}
     run_config(check(tables(rounds=2, local=cosine)), tmp_path / "cosine")
-    with pytest.raises(ct.ConfigError, match=r"^--rounds: the learning rate follows a cosine"):
+    with refuses(ct.ConfigError, "in-conflict", "--rounds"):
         ct.resume(tmp_path / "cosine", rounds=3)
     assert RunFolder(tmp_path / "cosine").resolved["train"]["rounds"] == 2
 
@@ -124,5 +125,5 @@ def test_a_number_that_nobody_planned_is_refused(tmp_path: Path) -> None:
     run_config(check(tables(rounds=2)), tmp_path / "run")
     file = tmp_path / "run" / "config.toml"
     file.write_text(file.read_text().replace("rounds = 2", "rounds = 3"))
-    with pytest.raises(ct.CheckpointError, match=r"other values of train\.rounds"):
+    with refuses(ct.CheckpointError, "differs", "run"):
         ct.resume(tmp_path / "run")

@@ -135,12 +135,8 @@ def check_augment(transforms: Sequence[Transform], x: Tensor, *, table: bool) ->
     except ConfigError:
         raise
     except Exception as error:
-        raise ConfigError(
-            "failed",
-            "local.augment",
-            f"fails on a sample of shape {tuple(x.shape[1:])}",
-            do=first_line(error),
-        ) from error
+        what = f"fails on a sample of shape {tuple(x.shape[1:])}: {first_line(error)}"
+        raise ConfigError("failed", "local.augment", what) from error
     if made.shape != x.shape or made.dtype != x.dtype:
         raise ConfigError(
             "wrong-shape", "local.augment", f"makes {made.dtype} of shape {tuple(made.shape[1:])}"

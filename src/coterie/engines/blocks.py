@@ -162,12 +162,10 @@ class Blocks:
             ).found(self.memory or "no limit", "less GiB") from error
         except Exception as error:
             line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise ClientError(
-                "does-not-fit",
-                "model.name",
-                _clients(keys),
-                do=f"training failed in round {keys[0].round}: {line} (vmap takes fewer networks than pool and serial)",
-            ) from error
+            failed = f"training failed in round {keys[0].round}: {line}"
+            fewer = "vmap takes fewer networks than pool and serial"
+            what = f"{_clients(keys)}: {failed} ({fewer})"
+            raise ClientError("failed", "model.name", what) from error
 
 
 def make_blocks(

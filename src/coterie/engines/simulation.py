@@ -46,6 +46,7 @@ class ClientError(CoterieError):
 
     # That of a configuration: the network that raised is part of it.
     code = 2
+    of_lines = "failed"
 
 
 def failure_line(client: int, key: Key, error: Exception) -> str:

@@ -29,11 +29,9 @@ def custom_model(name: str) -> ModelSpec:
     try:
         factory = import_factory(name)
     except Exception as error:  # importing runs the user's code, which may raise anything
-        raise ConfigError(
-            "cannot-be-used",
-            "model.name",
-            f"cannot be used ({type(error).__name__}: {first_line(error)})",
-        ).got(name, "module:factory") from error
+        what = f"cannot be used ({type(error).__name__}: {first_line(error)})"
+        refused = ConfigError("cannot-be-used", "model.name", what)
+        raise refused.got(name, "module:factory") from error
 
     def build(shape: Shape, classes: int) -> nn.Module:
         try:
@@ -41,9 +39,8 @@ def custom_model(name: str) -> ModelSpec:
         except ConfigError:
             raise
         except Exception as error:
-            raise ConfigError(
-                "failed", "model.name", f"{name} failed", do=first_line(error)
-            ) from error
+            what = f"{name} failed: {first_line(error)}"
+            raise ConfigError("failed", "model.name", what) from error
         if not isinstance(made, nn.Module):
             raise ConfigError(
                 "wrong-type", "model.name", f"{name} gave a {type(made).__name__}"
@@ -62,9 +59,8 @@ def check_outputs(module: nn.Module, shape: Shape, classes: int, name: str) -> N
     try:
         logits = _outputs_of_zeros(module, shape)
     except Exception as error:
-        raise ConfigError(
-            "failed", "model.name", f"{name} fails on inputs of shape {shape}", do=first_line(error)
-        ) from error
+        what = f"{name} fails on inputs of shape {shape}: {first_line(error)}"
+        raise ConfigError("failed", "model.name", what) from error
     finally:
         module.train(before)
     if not isinstance(logits, torch.Tensor):

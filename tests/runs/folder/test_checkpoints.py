@@ -10,13 +10,13 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from coterie.errors import CheckpointError
 from coterie.experiment import check
 from coterie.runs.folder.checkpoints import Checkpoint
 from coterie.runs.folder.digests import FORMAT
 from coterie.runs.folder.store import RunFolder
+from tests.refusals import refuses
 from tests.runs.damage import Damage, drop, flip, truncate, zero
 from tests.runs.stored_runs import TABLES, row, same, state
 
@@ -52,14 +52,14 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_used(folder: RunFolder
     assert read.round == 1
     assert "round-000002.safetensors: damaged, got SHA-256 e3b0c44298fc;" in read.warnings[0]
     (folder.path / "checkpoints" / "round-000001.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"no valid checkpoint, got .*round-000002"):
+    with refuses(CheckpointError, "damaged", "run"):
         folder.checkpoints.latest()
 
 
 def test_another_configuration_is_refused_by_its_keys(folder: RunFolder) -> None:
     folder.checkpoints.save(state(1), 1, {})
     other = check({**TABLES, "seed": 5, "local": {"lr": 1}, "engine": {"workers": 7}}).resolved()
-    with pytest.raises(CheckpointError, match=r"got other values of local\.lr, seed;"):
+    with refuses(CheckpointError, "differs", "run"):
         folder.checkpoints.latest(other)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from coterie.errors import CheckpointError, ConfigError
 from coterie.runs.folder.store import RunFolder
+from tests.refusals import refuses
 from tests.runs.stored_runs import RESOLVED, row, state
 
 
@@ -18,17 +19,17 @@ def test_a_new_folder_holds_the_configuration(folder: RunFolder) -> None:
 
 
 def test_a_folder_in_use_is_refused_and_resume_named(folder: RunFolder, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"holds a run already.*coterie resume"):
+    with refuses(ConfigError, "in-use", "out"):
         RunFolder.create(folder.path, RESOLVED)
     (tmp_path / "mine").mkdir()
     RunFolder.create(tmp_path / "mine", RESOLVED)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").touch()
-    with pytest.raises(ConfigError, match="not empty"):
+    with refuses(ConfigError, "in-use", "out"):
         RunFolder.create(tmp_path / "full", RESOLVED)
-    with pytest.raises(ConfigError, match="cannot be written"):
+    with refuses(ConfigError, "cannot-be-written", "out"):
         RunFolder.create(tmp_path / "full" / "thesis.tex" / "run", RESOLVED)
-    with pytest.raises(ConfigError, match="no run"):
+    with refuses(ConfigError, "not-found", "run"):
         RunFolder.open(tmp_path / "full")
 
 
@@ -56,7 +57,7 @@ def test_a_torn_last_line_is_left_out_and_a_damaged_one_named(folder: RunFolder)
     file.write_bytes(whole[:-5])
     assert [r["round"] for r in folder.rows()] == [0, 1]
     file.write_bytes(b"{]\n" + whole)
-    with pytest.raises(CheckpointError, match="line 1: damaged"):
+    with refuses(CheckpointError, "damaged", "rounds.jsonl"):
         folder.rows()
 
 
@@ -68,7 +69,7 @@ def test_rewinding_forgets_what_came_after(folder: RunFolder) -> None:
     assert [r["round"] for r in folder.rewind(3)] == [0, 1, 2]
     assert [r["round"] for r in folder.rows()] == [0, 1, 2]
     assert folder.checkpoints.all() == [3]
-    with pytest.raises(CheckpointError, match="rows are missing, got 3; expected 4"):
+    with refuses(CheckpointError, "damaged", "rounds.jsonl"):
         folder.rewind(4)
 
 
@@ -76,16 +77,10 @@ def test_what_is_no_run_is_told_which_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(
-        ConfigError,
-        match=r"got 'nope'; expected the folder of a run, which `coterie run CONFIG.toml`",
-    ):
+    with refuses(ConfigError, "not-found", "run"):
         RunFolder.open("nope")
     for name in "edcba":
         RunFolder.create(tmp_path / "runs" / name, {"seed": 0})
     for wrong in ("nope", "runs"):
-        with pytest.raises(
-            ConfigError,
-            match=r"expected the folder of a run, as runs/a, runs/b, runs/c, runs/d, \.\.\.$",
-        ):
+        with refuses(ConfigError, "not-found", "run"):
             RunFolder.open(wrong)

@@ -283,10 +283,6 @@ def _cause(error: RayTaskError) -> Exception:
     if isinstance(cause, CoterieError):
         return cause
     if isinstance(cause, ImportError):
-        return ConfigError(
-            "failed",
-            "engine.name",
-            "a node cannot import what the run needs",
-            do=f"{cause}; install it there",
-        )
+        what = f"a node cannot import what the run needs: {cause}"
+        return ConfigError("not-installed", "engine.name", f"{what}; install it there")
     return error
