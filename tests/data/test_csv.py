@@ -164,3 +164,15 @@ def test_zeros_before_whole_numbers_make_codes(tmp_path: Path, text: str) -> Non
     assert "column code: taken for codes, since values such as '007' begin" in said("007")
     assert said("7") == ""
     assert said("0") == ""
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_spellings_of_labels_and_clients_are_said_where_inputs_are_plain_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str
+) -> None:
+    names = ["Bern", "BERN"] * 20
+    table = {"age": list(range(40)), "y": ["yes", "yes "] * 20, "client": names}
+    population(write(tmp_path, table, f"t.{suffix}"), features=["age"])
+    printed = capsys.readouterr().err
+    assert "column y: 'yes' and 'yes ' differ by their spelling alone" in printed
+    assert "column client: 'BERN' and 'Bern' differ by their spelling alone" in printed

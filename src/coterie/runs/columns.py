@@ -135,9 +135,7 @@ def telling_columns(
         names = [column.name for column in table.raw.columns]
         values = table.raw.values[table.first[rows]]
     lines = []
-    for name, column in zip(names, values.T, strict=True):
-        if not _tells(column, targets, numbers=not population.classes):
-            continue
+    for name in columns_that_tell(names, values, targets, numbers=not population.classes):
         if table is not None:
             remedy = f"[data.encode] leave_out = ['{name}']"
         lines.append(
@@ -145,6 +143,21 @@ def telling_columns(
             f"known before {label} is, leave it out: {remedy}"
         )
     return lines
+
+
+def columns_that_tell(
+    names: Sequence[str],
+    values: FloatArray,
+    targets: IntArray | FloatArray,
+    *,
+    numbers: bool,
+) -> list[str]:
+    """The columns of ``values`` ``[n, p]`` that alone give away the targets of all rows."""
+    return [
+        name
+        for name, column in zip(names, values.T, strict=True)
+        if _tells(column, targets, numbers=numbers)
+    ]
 
 
 def _tells(column: FloatArray, targets: IntArray | FloatArray, *, numbers: bool) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,6 +17,7 @@ from coterie.flower.node.client_data import ClientData
 from coterie.flower.node.client_table import read_client_table
 from coterie.flower.node.data_sources import read_files
 from coterie.flower.node.node_source import read_node_data
+from coterie.flower.node.site_checks import check_data
 from coterie.flower.settings import DataForm
 
 FEATURES = ("age", "weight")
@@ -89,3 +92,31 @@ def test_parquet_and_csv_of_a_node_say_the_same(tmp_path: Path) -> None:
         found.append(ClientData.of(train, test, form))
     assert found[0].train[0].tolist() == found[1].train[0].tolist()
     assert found[0].train[1].tolist() == found[1].train[1].tolist()
+
+
+def test_what_a_check_says_of_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = 120
+    told = ["ill" if row % 2 else "well" for row in range(rows)]
+    table = pd.DataFrame({"age": np.arange(rows) % 7, "seen": told, "site": "x", "y": told})
+    table.loc[[3, 4, 5], "y"] = None
+    table.to_csv(tmp_path / "t.csv", index=False)
+    table.to_parquet(tmp_path / "t.parquet")
+    (tmp_path / "folder").mkdir()
+    table.to_csv(tmp_path / "folder" / "train.csv", index=False)
+    with sqlite3.connect(tmp_path / "t.db") as connection:
+        table.assign(key=range(rows)).to_sql("t", connection, index=False)
+    columns = (
+        Column("age", "number"),
+        Column("seen", "category", ("ill", "well")),
+        Column("site", "category", ("x",)),
+    )
+    form = DataForm(shape=(), classes=("ill", "well"), columns=columns)
+    query = {"query": "SELECT * FROM t ORDER BY key"}
+    sources = [(str(tmp_path / name), {}) for name in ("t.csv", "t.parquet", "folder")]
+    for source, more in [*sources, (f"sqlite:///{tmp_path}/t.db", query)]:
+        check_data({"data": source, "label": "y", **more}, form)
+        said = capsys.readouterr().err.splitlines()
+        assert len(said) == 3
+        assert "3 rows without y, left out" in said[0]
+        assert said[1].startswith("warning: column site: one value in all rows")
+        assert said[2].startswith("warning: column seen: alone tells the label")

@@ -16,7 +16,7 @@ from coterie.data.images.cache import cached_images
 from coterie.data.images.decoding import decode
 from coterie.data.images.pixels import Pixels, unit
 from coterie.data.npz import read_npz
-from coterie.data.rows import CATEGORY, SUFFIXES, Rows, missing_column
+from coterie.data.rows import ARRAY, CATEGORY, SUFFIXES, Rows, missing_column
 from coterie.data.samples import Samples, Targets
 from coterie.data.sources.folders import find_file, find_folder
 from coterie.data.tabular.arrow import image_bytes, is_images
@@ -30,8 +30,13 @@ from coterie.data.tabular.roles import (
     train_rows_first,
 )
 from coterie.data.tabular.tables import is_mixed, table_samples
-from coterie.data.tabular.training_rows import described_columns, read_training_rows
+from coterie.data.tabular.training_rows import (
+    described_columns,
+    notes_on_values,
+    read_training_rows,
+)
 from coterie.errors import DataError, first_line, install_command
+from coterie.terminal import warn
 
 # The column that says which split of the dataset a row is of.
 SPLIT = "coterie_split"
@@ -179,6 +184,10 @@ def _samples_of_rows(
     if not features:
         raise DataError(f"data.features: got no column of {rows.name}; expected at least one")
     kept = complete(rows, kinds, roles.required(rows))
+    roled = [name for name in roles.kinds(targets) if name in rows.names]
+    used = {name: kinds[name] for name in roled if rows.kind(name) != ARRAY}
+    for line in (*rows.lines, *notes_on_values(rows, used, (*roles.labels, roles.split))):
+        warn(line)
     # Of all rows: images are cached for the whole file.
     x = _shaped(_inputs(rows, features), shape, rows.where)
     rows = rows.kept(kept)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from coterie.data.rows import ARRAY, SUFFIXES, Rows, is_number, lists_of, read_rows
 from coterie.data.tabular.roles import finite, plain_features
 from coterie.errors import DataError
+from coterie.terminal import counted, warn
 
 Pair = tuple[Any, Any]  # inputs [n, ...] and labels [n]
 TEST_SHARE = 0.2
@@ -152,13 +153,17 @@ def label_of(options: Mapping[str, Any]) -> str:
 
 
 def with_labels(rows: Rows, label: str) -> Rows:
-    """The rows that have a label."""
+    """The rows that have a label; a warning says how many have none."""
     if label not in rows.names:
         got = f"columns {', '.join(rows.names)}"
         raise DataError(f"{rows.where}: no labels, got {got}; expected {label!r}, or --unlabelled")
     if rows.kind(label) == ARRAY:
         return rows
-    return rows.kept(rows.present(label))
+    present = rows.present(label)
+    lost = int((~present).sum())
+    if lost:
+        warn(f"{rows.name}: {counted(lost, 'row')} without {label}, left out")
+    return rows.kept(present)
 
 
 def pair_of_rows(

@@ -28,7 +28,8 @@ from coterie.flower.node.own_data import (
 )
 from coterie.flower.operate.proxy import CARD_PATH, FederationCard, installed_version
 from coterie.flower.settings import DataForm
-from coterie.terminal import printable
+from coterie.runs.columns import ENOUGH_ROWS, columns_that_tell
+from coterie.terminal import printable, warn
 
 ANSWER_WITHIN = 15.0  # seconds
 # Flower takes signatures from the last 305 s, and at most 5 s from the future. A second less here,
@@ -161,6 +162,7 @@ def check_data(options: Mapping[str, Any], form: DataForm | None) -> str:
         found = read_own_table(node_context(options), None, form, Encode())
         if not found.labelled:
             return f"data: {_inputs(len(found.train[1]))}, with all {len(form.columns)} columns"
+        _warn_of_columns(found, form)
         lengths = [len(found.train[1]), len(found.test[1])]
         return f"data: {_rows(lengths)}, with all {len(form.columns)} columns"
     train, test = read_own_samples(node_context(options), None, form.classes, form.features)
@@ -169,6 +171,22 @@ def check_data(options: Mapping[str, Any], form: DataForm | None) -> str:
         return f"data: {_inputs(len(found.train[1]))}, inputs {list(form.shape)}"
     lengths = [len(found.train[1]), len(found.test[1])]
     return f"data: {_rows(lengths)}, inputs {list(form.shape)}{_labels(found, form)}"
+
+
+def _warn_of_columns(found: ClientTable, form: DataForm) -> None:
+    """Warn of columns that have one value at this site, and of those that give the label away."""
+    table, targets = found.train
+    names = [column.name for column in form.columns]
+    for name, values in zip(names, table.values.T, strict=True):
+        if len(values) > 1 and len(np.unique(values)) == 1:
+            warn(f"column {name}: one value in all rows of this site")
+    if len(targets) < ENOUGH_ROWS or targets.ndim > 1:
+        return
+    for name in columns_that_tell(names, table.values, targets, numbers=not form.classes):
+        warn(
+            f"column {name}: alone tells the label in all rows of this site; unless it is known "
+            "before the label is, the operator should leave it out of deploy.toml"
+        )
 
 
 def _labels(data: ClientData, form: DataForm) -> str:
