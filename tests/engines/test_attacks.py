@@ -41,6 +41,7 @@ from coterie.errors import ConfigError
 from coterie.experiment.objects import make_choice
 from coterie.local import LocalRunner
 from tests.conftest import blobs, small_net
+from tests.refusals import refuses
 from tests.simulations import ONE_EPOCH
 
 IDS = np.arange(12)
@@ -171,7 +172,7 @@ def test_a_backdoor_marks_half_of_the_samples() -> None:
     assert (x[:half] == triggered(was[:half])).all()
     assert (x[half:] == was[half:]).all()
     assert (after.y[after.train[2]][:half] == 1).all()
-    with pytest.raises(ConfigError, match=r"attack\.target: no such class, got 99"):
+    with refuses(ConfigError, "not-found", "attack.target"):
         poisoned(before, backdoor(target=99), ATTACKERS)
 
 
@@ -207,7 +208,7 @@ def test_attackers_are_the_same_for_every_attack_and_nested() -> None:
     assert np.isin(few, many).all()
     assert (alie(share=0.3).attackers(able, 40, Key(0)) == many).all()
     assert scaling(clients=(9, 3)).attackers(able, 40, Key(0)).tolist() == [3, 9]
-    with pytest.raises(ConfigError, match=r"attack\.clients: no such client, got 40"):
+    with refuses(ConfigError, "not-found", "attack.clients"):
         scaling(clients=(40,)).attackers(able, 40, Key(0))
 
 
@@ -248,7 +249,7 @@ def test_attacks_that_change_data_do_not_go_with_a_shift() -> None:
     from coterie.data.shifts import swap_all
 
     for attack in (label_flip(), collusion(), backdoor()):
-        with pytest.raises(ConfigError, match=r"attack\.kind: .*or no \[shift\]"):
+        with refuses(ConfigError, "in-conflict", "attack.kind"):
             ct.run(ct.fedavg(), attack=attack, shift=swap_all(p=0.5), **settings(engine="serial"))
     shifted = settings(engine="serial", shift=swap_all(p=0.5))
     assert len(ct.run(ct.fedavg(), attack="sign_flip", **shifted).rows) == 3
@@ -275,9 +276,7 @@ def test_the_table_of_a_configuration() -> None:
         "clients": [1],
         "factor": 2.0,
     }
-    with pytest.raises(
-        ConfigError, match=r"attack\.kind: unknown choice, got 'sign_flop'.*sign_flip"
-    ):
+    with refuses(ConfigError, "unknown-choice", "attack.kind"):
         check(tables | {"attack": {"kind": "sign_flop"}})
-    with pytest.raises(ConfigError, match=r"attack\.share: out of range, got 2\.0"):
+    with refuses(ConfigError, "out-of-range", "attack.share"):
         check(tables | {"attack": {"kind": "alie", "share": 2.0}})

@@ -26,6 +26,7 @@ from coterie.engines.pool import processes
 from coterie.errors import ConfigError
 from coterie.local import LocalRunner
 from tests.conftest import PATIENCE, assert_near, blobs
+from tests.refusals import refuses
 
 SOLVER = ct.Solver(epochs=1, batch_size=20, lr=0.1)
 
@@ -106,9 +107,9 @@ def test_workers_are_as_many_as_there_are_cores_for_their_threads(
 def test_samples_on_disk_need_a_fork() -> None:
     population = replace(blobs(), on_disk=True)
     runner = LocalRunner(population, OnThreads(2), SOLVER)
-    with pytest.raises(ConfigError, match="with 2 threads the pool does not fork"):
+    with refuses(ConfigError, "does-not-fit", "engine.name"):
         PoolEngine(runner, threads=2)
-    with pytest.raises(ConfigError, match="on this machine the pool does not fork"):
+    with refuses(ConfigError, "does-not-fit", "engine.name"):
         PoolEngine(runner, start="spawn")
     PoolEngine(runner, start="fork")
 
@@ -149,7 +150,7 @@ def test_a_run_in_python_takes_them() -> None:
         engine={"name": "serial", "threads": 3},
     )
     assert len(result.rows) == 1
-    with pytest.raises(ConfigError, match=r"engine\.threads: of another engine, got 3"):
+    with refuses(ConfigError, "in-conflict", "engine.threads"):
         ct.run(
             ct.fedavg(),
             data=blobs(),

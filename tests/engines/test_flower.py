@@ -18,6 +18,8 @@ import pytest
 import tomli_w
 import torch
 
+from tests.refusals import refuses
+
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from importlib.metadata import version
@@ -190,7 +192,7 @@ def test_a_deployed_run_is_exported_without_its_data(tmp_path: Path) -> None:
         with pytest.raises(CheckpointError, match="expected all three"):
             export_run(run)
     (run / "nodes.json").write_text("{}")
-    with pytest.raises(CheckpointError, match=r"nodes.json: damaged, got SHA-256"):
+    with refuses(CheckpointError, "damaged", "nodes.json"):
         export_run(run)
 
 

@@ -20,6 +20,7 @@ from coterie.export import export_run
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
 from tests.export.conftest import CLIENTS, reference, tables
+from tests.refusals import refuses
 
 OWN = """
 import torch
@@ -98,16 +99,16 @@ def test_an_earlier_export_is_written_over_and_nothing_else(run: Path, tmp_path:
     assert not (out / "group-9.safetensors").exists()
     assert (run / "config.toml").exists()
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(ConfigError, match="holds something else"):
+    with refuses(ConfigError, "in-use", "out"):
         export_run(run, tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
 
 
 def test_what_cannot_be_exported_is_one_line(run: Path, table: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no run"):
+    with refuses(ConfigError, "not-found", "run"):
         export_run(tmp_path)
     begun = RunFolder.create(tmp_path / "begun", check(tables(table)).resolved())
-    with pytest.raises(ConfigError, match="no model yet"):
+    with refuses(ConfigError, "not-found", "begun"):
         export_run(begun.path)
 
 

@@ -14,6 +14,7 @@ from coterie.export import export_run
 from coterie.models import MODELS, build_model
 from tests.export.conftest import reference
 from tests.export.test_network import SHAPES
+from tests.refusals import refuses
 
 
 def test_onnx_gives_what_torch_gives(run: Path, tmp_path: Path) -> None:
@@ -51,8 +52,6 @@ def test_onnx_needs_its_extra(run: Path, tmp_path: Path, monkeypatch) -> None:
     from coterie.export import onnx
 
     monkeypatch.setattr(onnx, "find_spec", lambda name: None if name == "onnxscript" else object())
-    with pytest.raises(
-        ConfigError, match=r"onnxscript is not installed; expected pip install '\.\[onnx\]'"
-    ):
+    with refuses(ConfigError, "not-installed", "--onnx"):
         export_run(run, tmp_path / "out", onnx=True)
     assert not (tmp_path / "out").exists()

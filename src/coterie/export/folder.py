@@ -131,8 +131,9 @@ def export_run(
         card, difference = _fill(hidden, source, onnx, own)
         _put_in_place(hidden, target)
     except OSError as error:
-        what = f"cannot be written ({error.strerror}), got {target}"
-        raise ConfigError(f"out: {what}; expected a folder that can be made") from None
+        raise ConfigError(
+            "cannot-be-written", "out", f"cannot be written ({error.strerror})"
+        ).found(target, "a folder that can be made") from None
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
     return Exported(target, card, difference, own)
@@ -147,8 +148,9 @@ def _check_free(target: Path) -> None:
         return
     in_use = not target.is_dir() or any(target.iterdir())
     if in_use and not (target / MANIFEST).is_file():
-        what = f"holds something else, got {target}"
-        raise ConfigError(f"out: {what}; expected a new folder, or one of an earlier export")
+        raise ConfigError("in-use", "out", "holds something else").found(
+            target, "a new folder, or one of an earlier export"
+        )
 
 
 def _put_in_place(hidden: Path, target: Path) -> None:
@@ -224,8 +226,9 @@ def _shared_models(source: ExportSource) -> ExportedModels:
     """The models of the groups."""
     composed = source.composed
     if source.shares_nothing:
-        what = f"clients share nothing, got {composed.experiment.name('algorithm')!r}"
-        raise ConfigError(f"algorithm.name: {what}; expected --client, and the name of a client")
+        raise ConfigError("does-not-fit", "algorithm.name", "clients share nothing").got(
+            composed.experiment.name("algorithm"), "--client, and the name of a client"
+        )
     groups = source.checkpoint.groups
     models = ExportedModels.of(groups, composed.algorithm.serve(groups))
     # `predict.py` needs a model for clients that come without labels. With one model it is that.

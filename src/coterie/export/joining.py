@@ -80,10 +80,12 @@ def read_joining(
     names = tuple(dict.fromkeys(new.client.tolist()))
     if NEW_CLIENT in names:
         rows = int((new.client == NEW_CLIENT).sum())
-        raise DataError(f"--data: rows without a client, got {rows}; expected one in each row")
+        raise DataError("missing", "--data", "rows without a client").found(rows, "one in each row")
     if not new.labelled.all():
         row = int(np.argmin(new.labelled))
-        raise DataError(f"--data: a row without a label, got row {row}; expected labels in all")
+        raise DataError("missing", "--data", "a row without a label").found(
+            f"row {row}", "labels in all"
+        )
     population = composed.population
     held = [np.flatnonzero(new.client == name) for name in names]
     fraction = composed.experiment.options("partition").get("test_fraction", 0.1)

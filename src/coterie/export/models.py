@@ -140,9 +140,8 @@ def number_of(source: ExportSource, name: str) -> int:
     """The place of a client."""
     if source.real:
         raise ConfigError(
-            f"--client: what real clients keep is on their own nodes, got {name!r}; expected "
-            f"`coterie node export {name}` there, or the shared models without --client"
-        )
+            "does-not-fit", "--client", "what real clients keep is on their own nodes"
+        ).got(name, f"`coterie node export {name}` there, or the shared models without --client")
     names = list(map(str, source.population.names))
     if name not in names:
         expected = f"one of {', '.join(names[:_SHOWN])}"

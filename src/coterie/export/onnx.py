@@ -27,8 +27,9 @@ def require_onnx() -> None:
         verb = "is"
         if len(missing) > 1:
             verb = "are"
-        what = f"{', '.join(missing)} {verb} not installed"
-        raise ConfigError(f"--onnx: {what}; expected {install_command('onnx')}")
+        raise ConfigError(
+            "not-installed", "--onnx", f"{', '.join(missing)} {verb} not installed"
+        ).expected(install_command("onnx"))
 
 
 def write_onnx(module: nn.Module, inputs: Tensor, path: Path, output: str = "logits") -> float:
@@ -62,17 +63,18 @@ def write_onnx(module: nn.Module, inputs: Tensor, path: Path, output: str = "log
             program.save(str(path), external_data=False)
     except Exception as error:
         what = f"torch cannot write the network ({type(error).__name__}: {first_line(error)})"
-        raise ConfigError(f"--onnx: {what}; {OTHERS_STAY}") from error
+        raise ConfigError("failed", "--onnx", f"{what}; {OTHERS_STAY}") from error
     try:
         difference, relative = _compare(module, inputs, path)
     except Exception as error:
         reason = f"{type(error).__name__}: {first_line(error)}"
         what = f"ONNX Runtime cannot run {path.name} ({reason})"
-        raise ConfigError(f"--onnx: {what}; {OTHERS_STAY}") from error
+        raise ConfigError("failed", "--onnx", f"{what}; {OTHERS_STAY}") from error
     # `not <=` also refuses NaN.
     if not relative <= TOLERANCE:
-        what = f"{path.name} differs from torch, got {relative:.1e}"
-        raise ConfigError(f"--onnx: {what}; expected at most {TOLERANCE:g}")
+        raise ConfigError("differs", "--onnx", f"{path.name} differs from torch").found(
+            f"{relative:.1e}", f"at most {TOLERANCE:g}"
+        )
     return difference
 
 

@@ -167,9 +167,10 @@ def _check_known(source: ExportSource, new: NewRows) -> None:
     for client in new.client.tolist():
         if client not in known:
             raise ConfigError(
-                f"--data: clients of {source.composed.experiment.name('algorithm')!r} share no model, got "
-                f"rows of the new client {client!r}; expected clients of the run"
-            )
+                "does-not-fit",
+                "--data",
+                f"clients of {source.composed.experiment.name('algorithm')!r} share no model",
+            ).found(f"rows of the new client {client!r}", "clients of the run")
 
 
 def group_by_inputs(source: ExportSource, x: Tensor) -> int | None:

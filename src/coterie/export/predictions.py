@@ -75,9 +75,8 @@ def predict(
     source = ExportSource.open(run, root, trust=trust)
     if source.real:
         raise ConfigError(
-            "run: what real clients keep, and their data, are on their own nodes, got a run of real "
-            "clients; expected one of a simulation, or predict.py of `coterie export`"
-        )
+            "does-not-fit", "run", "what real clients keep, and their data, are on their own nodes"
+        ).found("a run of real clients", "one of a simulation, or predict.py of `coterie export`")
     task = task_record(source)
     new = read_rows_for_run(data, source.record, source.composed.experiment.name("source"))
     placed = place_clients(source, new, task)
@@ -150,5 +149,6 @@ def _write(out: Path, table: Mapping[str, Sequence[Any]]) -> None:
     try:
         out.write_bytes(csv_text(list(table), lines).encode("utf-8", "backslashreplace"))
     except OSError as error:
-        what = f"cannot be written ({error.strerror}), got {out}"
-        raise ConfigError(f"--out: {what}; expected a file that can be made") from None
+        raise ConfigError(
+            "cannot-be-written", "--out", f"cannot be written ({error.strerror})"
+        ).found(out, "a file that can be made") from None

@@ -58,13 +58,16 @@ def read_rows_for_run(
     if isinstance(data, str | PathLike):
         path = Path(data)
         if not path.is_file():
-            raise DataError(f"--data: no such file, got {path}; expected a .parquet or .csv file")
+            raise DataError("not-found", "--data", "no such file").found(
+                path, "a .parquet or .csv file"
+            )
         if path.suffix.lower() not in reading.SUFFIXES:
-            raise DataError(f"--data: unknown format, got {path.name}; expected .parquet or .csv")
+            raise DataError("unknown-choice", "--data", "unknown format").found(
+                path.name, ".parquet or .csv"
+            )
     if record is None:
-        raise DataError(
-            f"data.source: predictions are for tables, got a run on {source!r}; expected one on "
-            "'file' or another table"
+        raise DataError("does-not-fit", "data.source", "predictions are for tables").found(
+            f"a run on {source!r}", "one on 'file' or another table"
         )
     new = new_rows.read_new_rows(data, record, _images)
     for line in new.lines:
@@ -96,9 +99,8 @@ def task_record(source: ExportSource) -> dict[str, Any]:
         return {**record, "targets": _targets(labels, task.targets)}
     if isinstance(task, Multilabel):
         return {"kind": task.name, "targets": _targets(labels, task.labels)}
-    raise ConfigError(
-        f"task.kind: no predictions for rows of a table, got {task.name!r}; expected "
-        "classification, binary, multilabel or regression"
+    raise ConfigError("does-not-fit", "task.kind", "no predictions for rows of a table").got(
+        task.name, "classification, binary, multilabel or regression"
     )
 
 
