@@ -236,39 +236,13 @@ def export_command(
 
 
 def _say_exported(exported: Exported) -> None:
-    from coterie.terminal import counted, found_groups, say
+    from coterie.terminal import say
 
     card = exported.card
-    files = counted(len(card.figures.groups), "file")
-    rounds = counted(card.summary["rounds"], "round")
-    headline = card.figures.headline
-    score = headline.text(card.figures.score)
     if exported.client is not None:
-        what = "the model that serves it"
-        if card.own_part and exported.client.own:
-            what += f", with {card.own_part.replace('their', 'its')}"
-        elif card.own_part:
-            what += f"; it has stored no {card.own_part.removeprefix('a ').replace('their', 'its')}"
-        say(f"client {exported.client.name}: {what}, after {rounds}")
-        say(f"{headline.title} on its own test samples: {score}")
+        _say_client(exported)
     else:
-        found = found_groups(card.summary["sizes"], card.summary["clients"])
-        say(f"models: {files}, after {rounds}: {found}")
-        whose = ""
-        if card.own_part:
-            say(
-                f"only the shared models: clients also have {card.own_part}, which these files do not contain"
-            )
-            # Real clients have scored with all that they keep, and have it on their own machines.
-            if card.figures.groups[0].train is None:
-                say(
-                    "to export these values, run `coterie node export NAME` on the client's own machine"
-                )
-                whose = f" with {card.own_part}"
-            else:
-                say("to export the model of one client, run `coterie export RUN --client NAME`")
-                whose = " by the shared models alone"
-        say(f"{headline.title} on the clients' own test samples{whose}: {score}")
+        _say_groups(exported)
     if exported.onnx is not None:
         say(f"onnx: differs from torch by at most {exported.onnx:.1e}")
     if card.needs:
@@ -278,3 +252,47 @@ def _say_exported(exported: Exported) -> None:
     loader = exported.folder / "load.py"
     hint = f"README.md is the model card; python {loader} tries it"
     say(f"export: {exported.folder.resolve()} ({hint})")
+
+
+def _say_client(exported: Exported) -> None:
+    from coterie.terminal import counted, say
+
+    card = exported.card
+    rounds = counted(card.summary["rounds"], "round")
+    headline = card.figures.headline
+    assert exported.client is not None
+    what = "the model that serves it"
+    if card.own_part and exported.client.own:
+        what += f", with {card.own_part.replace('their', 'its')}"
+    elif card.own_part:
+        what += f"; it has stored no {card.own_part.removeprefix('a ').replace('their', 'its')}"
+    say(f"client {exported.client.name}: {what}, after {rounds}")
+    say(f"{headline.title} on its own test samples: {headline.text(card.figures.score)}")
+
+
+def _say_groups(exported: Exported) -> None:
+    from coterie.terminal import counted, found_groups, say
+
+    card = exported.card
+    files = counted(len(card.figures.groups), "file")
+    rounds = counted(card.summary["rounds"], "round")
+    headline = card.figures.headline
+    found = found_groups(card.summary["sizes"], card.summary["clients"])
+    say(f"models: {files}, after {rounds}: {found}")
+    whose = ""
+    if card.own_part:
+        say(
+            f"only the shared models: clients also have {card.own_part}, which these files do not contain"
+        )
+        # Real clients have scored with all that they keep, and have it on their own machines.
+        if card.figures.groups[0].train is None:
+            say(
+                "to export these values, run `coterie node export NAME` on the client's own machine"
+            )
+            whose = f" with {card.own_part}"
+        else:
+            say("to export the model of one client, run `coterie export RUN --client NAME`")
+            whose = " by the shared models alone"
+    say(
+        f"{headline.title} on the clients' own test samples{whose}: {headline.text(card.figures.score)}"
+    )

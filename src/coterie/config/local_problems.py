@@ -82,19 +82,8 @@ def optimizer_problems(place: Place, local: Mapping[str, Any]) -> list[Problem]:
         ]
     if name == "sgd" and not options:
         return []
-    known = tuple(sorted(optimizer_classes()))
-    if name not in known:
-        expected = describe_type(Literal[known])
-        where = spelled((*place, "optimizer"))
-        return [
-            Problem(
-                "unknown-choice",
-                where,
-                got=shown(name),
-                allowed=expected,
-                hint=nearest(name, known),
-            )
-        ]
+    if name not in optimizer_classes():
+        return [_unknown_optimizer(name, spelled((*place, "optimizer")))]
     found = [
         problem
         for option, value in options.items()
@@ -111,6 +100,13 @@ def optimizer_problems(place: Place, local: Mapping[str, Any]) -> list[Problem]:
             Problem("in-conflict", where, "none for nesterov", momentum, "a number > 0 and < 1")
         )
     return found
+
+
+def _unknown_optimizer(name: str, where: str) -> Problem:
+    known = tuple(sorted(optimizer_classes()))
+    expected = describe_type(Literal[known])
+    hint = nearest(name, known)
+    return Problem("unknown-choice", where, got=shown(name), allowed=expected, hint=hint)
 
 
 def _option_problems(path: Place, optimizer: str, value: Any) -> list[Problem]:
