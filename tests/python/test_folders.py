@@ -280,3 +280,29 @@ def test_a_source_of_a_stranger_needs_trust(
     with refuses(ct.ConfigError, "not-trusted", "strange"):
         ct.Result.open(tmp_path / "strange")
     assert len(ct.Result.open(tmp_path / "strange", trust=True).rows) == 1
+
+
+def test_defaults_that_few_clients_lower_are_lowered_with_a_folder_too(tmp_path: Path) -> None:
+    """Each option of the algorithm counted as set by the user once its table was written."""
+    rows = [f"{i % 4},{i % 7},{i % 2}" for i in range(80)]
+    (tmp_path / "rows.csv").write_text("\n".join(["client,x,y", *rows]))
+    tables = {
+        "data": {
+            "source": "file",
+            "path": str(tmp_path / "rows.csv"),
+            "features": ["x"],
+            "label": "y",
+            "partition": {"kind": "natural", "column": "client"},
+        },
+        "model": {"name": "mclr"},
+        "train": {"rounds": 1},
+        "algorithm": {"name": "fedgroup", "groups": 2},
+        "engine": {"name": "serial"},
+    }
+    experiment = ct.Experiment.from_tables(tables)
+    stored = ct.run(experiment, out=tmp_path / "python")
+    run_config(check(tables), tmp_path / "command")
+    configs = [RunFolder(tmp_path / name).config() for name in ("python", "command")]
+    assert [one.options("algorithm")["alpha"] for one in configs] == [2, 2]
+    assert [one.train.clients_per_round for one in configs] == [4, 4]
+    assert stored.accuracy == ct.run(experiment).accuracy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,13 @@ def named(experiment: Experiment, folder: Path) -> Experiment:
             tables[name] = _choice_table(name, value)
         elif value is not None:
             tables[name] = _record_table(name, value)
-    return check({name: table for name, table in tables.items() if table is not None}, "")
+    checked = check({name: table for name, table in tables.items() if table is not None}, "")
+    # Tables that were read know what the user set, and defaults that few clients lower.
+    read = {name: getattr(experiment, name) for name in CHOICES if name != "shift"}
+    kept: dict[str, Any] = {
+        name: table for name, table in read.items() if isinstance(table, ChoiceTable)
+    }
+    return replace(checked, given=experiment.given, **kept)
 
 
 def has_origin(data: Population, seed: int) -> bool:
