@@ -201,6 +201,21 @@ def test_an_empty_cohort_is_a_no_op(make: Make) -> None:
 
 
 @every
+def test_a_client_that_comes_after_the_end_is_served(make: Make) -> None:
+    """An export has a model for clients that no rule knows anything of."""
+    groups = straight(make)[-1].groups
+    more = replace(groups, member=np.append(groups.member, -1))
+    served = as_algorithm(make(2)).serve(more)
+    if served.shares is not None:
+        # It predicts with all models, and an export has one for each client.
+        assert served.shares[-1].sum() == pytest.approx(1.0)
+        return
+    vector = served.vector(len(groups.member))
+    assert vector.shape == groups.models[0].shape
+    assert torch.isfinite(vector).all()
+
+
+@every
 def test_lost_late_and_spoilt_replies_stay_harmless(make: Make) -> None:
     population = blobs(clients=16)
     faults = Faults(lose=0.2, delay=0.2, duplicate=0.2, corrupt=0.3)

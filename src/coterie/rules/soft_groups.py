@@ -68,7 +68,7 @@ def label_prior_of(groups: Groups, classes: int) -> FloatArray:
 
 def shares_of(groups: Groups, ids: IntArray) -> FloatArray:
     """The shares of some clients, float64 ``[n, k]``, even ones for those of which nothing is
-    known.
+    known, such as a client that comes when the run is over.
 
     Example:
         >>> import torch
@@ -80,7 +80,9 @@ def shares_of(groups: Groups, ids: IntArray) -> FloatArray:
     memory = groups.memory.get(ShareMemory)
     if memory is None:
         return np.full((len(ids), groups.k), 1 / groups.k)
-    shares = memory.shares[ids]
+    known = np.asarray(ids) < len(memory.shares)
+    shares = np.full((len(ids), groups.k), -1.0)
+    shares[known] = memory.shares[ids[known]]
     return np.where(shares < 0, 1 / groups.k, shares)
 
 
