@@ -155,7 +155,8 @@ def _assert_lines(message: str, tables: Mapping[str, Any]) -> None:
     for line in message.splitlines():
         assert line.startswith("c.toml: ")
         assert line.isprintable()
-        assert ", got " in line
+        # What is missing has no value.
+        assert ", got " in line or ": missing; expected " in line
         assert "; expected " in line
         head = line.removeprefix("c.toml: ").split(": ")[0].split(".")[0]
         assert head in known or head.strip("'") in keys or head.startswith(("'", '"'))
