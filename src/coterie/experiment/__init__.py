@@ -3,7 +3,6 @@
 from coterie.experiment.experiment import Experiment
 from coterie.experiment.reading import check, load_config
 from coterie.experiment.records import (
-    Asynchronous,
     Checkpoints,
     Evaluate,
     Log,
@@ -12,7 +11,6 @@ from coterie.experiment.records import (
 )
 
 __all__ = [
-    "Asynchronous",
     "Checkpoints",
     "Evaluate",
     "Experiment",

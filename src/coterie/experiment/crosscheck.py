@@ -18,6 +18,7 @@ from coterie.errors import Problem, shown
 from coterie.experiment.exclusions import exclusions
 from coterie.experiment.experiment import record_types
 from coterie.experiment.records import CLIENTS_PER_ROUND
+from coterie.privacy.private import NO_BUDGET
 
 # Options that every engine is passed; those that have no use for one leave it out.
 EVERY_ENGINE = ("workers", "round_timeout")
@@ -276,4 +277,4 @@ def _check_privacy(tables: Mapping[str, Any]) -> list[Problem]:
         return []
     if privacy.get("epsilon") is not None or privacy.get("noise") is not None:
         return []
-    return [Problem("missing", "privacy.epsilon", allowed="a number, or privacy.noise")]
+    return [NO_BUDGET]

@@ -30,7 +30,6 @@ from coterie.data.shifts import Shift
 from coterie.engines import Attack
 from coterie.errors import ConfigError, Problem
 from coterie.experiment.records import (
-    Asynchronous,
     Checkpoints,
     Evaluate,
     Log,
@@ -38,6 +37,7 @@ from coterie.experiment.records import (
     Training,
 )
 from coterie.methods.algorithm import Algorithm
+from coterie.methods.buffered import Buffering
 from coterie.methods.method import Method
 from coterie.privacy.private import Privacy
 from coterie.privacy.secure_sums import SecureSums
@@ -119,7 +119,7 @@ class Experiment:
     secure: SecureSums | None = None
     availability: Availability | None = None
     reply_times: ReplyTimes | None = None
-    asynchronous: Asynchronous | None = None
+    asynchronous: Buffering | None = None
     folder: str | None = None
     given: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
     file: str = field(default="configuration", repr=False, compare=False)

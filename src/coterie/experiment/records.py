@@ -160,24 +160,3 @@ class PersonalLayers:
 
     def __post_init__(self) -> None:
         check_record(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Asynchronous:
-    """``[asynchronous]``: rounds that do not wait for all of their clients; see
-    ``docs/asynchronous.md``.
-
-    Args:
-        buffer: updates after which the models move; the paper's K.
-        exponent: of ``1 / (1 + s)^exponent``, the weight of an update that is ``s`` moves late. The
-            paper uses the square root.
-
-    Raises:
-        ConfigError: for a value out of its range.
-    """
-
-    buffer: Count = 10
-    exponent: NotNegative = 0.5
-
-    def __post_init__(self) -> None:
-        check_record(self)

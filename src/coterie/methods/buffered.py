@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -14,7 +14,8 @@ from pydantic import Field
 from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.config.arguments import check_fields
+from coterie.config.arguments import check_record
+from coterie.config.schema import PYTHON_ONLY
 from coterie.core import BoolArray, FloatArray, Groups, IntArray, Plan, Served, Updates
 from coterie.core.groups import GrowingRecord
 from coterie.core.reply_times import ReplyTimes
@@ -27,16 +28,21 @@ from coterie.rules.training import train
 
 @dataclass(frozen=True, slots=True)
 class Buffering:
-    """Buffered asynchronous aggregation, for each group by itself.
+    """``[asynchronous]``: rounds that do not wait for all of their clients, for each group by itself;
+    see ``docs/asynchronous.md``.
 
     An update that began with version ``v`` of its group's model, and comes when that model has moved
     ``s`` times since, counts ``(1 + s)^-exponent`` of itself.
 
     Args:
-        buffer: ``K``, updates that move a group's model.
+        buffer: updates after which the models move; the paper's K.
         concurrency: clients that train at the same time, at most.
-        exponent: of the staleness; 0: old updates count as new ones.
+        exponent: of ``1 / (1 + s)^exponent``, the weight of an update that is ``s`` moves late. The
+            paper uses the square root.
         times: how long clients take.
+
+    Raises:
+        ConfigError: for a value out of its range.
 
     Source: Nguyen et al., Federated Learning with Buffered Asynchronous Aggregation (AISTATS 2022),
     Alg. 1, and its section on the experiments for the square root.
@@ -47,12 +53,12 @@ class Buffering:
     """
 
     buffer: Annotated[int, Field(ge=1)] = 10
-    concurrency: Annotated[int, Field(ge=1)] = 20
+    concurrency: Annotated[int, Field(ge=1)] = field(default=20, metadata=PYTHON_ONLY)
     exponent: Annotated[float, Field(ge=0)] = 0.5
-    times: ReplyTimes = ReplyTimes()
+    times: ReplyTimes = field(default=ReplyTimes(), metadata=PYTHON_ONLY)
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_record(self)
 
     def scale(self, staleness: IntArray) -> FloatArray:
         """How much of itself each update counts, float64 ``[n]``, by how often its model moved since

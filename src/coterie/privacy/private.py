@@ -12,7 +12,7 @@ from pydantic import Field
 from coterie.clients.cohort import Sampler
 from coterie.config.arguments import check_fields
 from coterie.core.keys import Key
-from coterie.errors import ConfigError, PrivacyError
+from coterie.errors import ConfigError, PrivacyError, Problem
 from coterie.methods.algorithm import Algorithm, method_of
 from coterie.methods.method import Method
 from coterie.methods.traits import Feature, traits_of
@@ -74,6 +74,9 @@ _FEATURES = (
 )
 
 
+NO_BUDGET = Problem("missing", "privacy.epsilon", allowed="a number, or privacy.noise")
+
+
 @dataclass(frozen=True, slots=True)
 class Privacy:
     """Differential privacy of updates, as ``[privacy]`` has it.
@@ -114,7 +117,7 @@ class Privacy:
     def __post_init__(self) -> None:
         check_fields(self)
         if self.epsilon is None and self.noise is None:
-            raise ConfigError("missing", "privacy.epsilon").expected("a number, or a noise")
+            raise ConfigError.of([NO_BUDGET])
 
 
 @dataclass(frozen=True, slots=True)

@@ -318,4 +318,4 @@ def _buffering(experiment: Experiment) -> Buffering | None:
     if table is None:
         return None
     times = experiment.reply_times or ReplyTimes()
-    return Buffering(table.buffer, experiment.train.clients_per_round, table.exponent, times)
+    return replace(table, concurrency=experiment.train.clients_per_round, times=times)

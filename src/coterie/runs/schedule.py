@@ -213,9 +213,8 @@ class Schedule:
         return trainable & reachable
 
     def check(self, population: Population) -> None:
-        """Refuse a shift of a lazy population, and of a population with unseen clients; and
-        other ways of scoring where models are scored before the round.
-        """
+        """Refuse a shift of a lazy population, and other ways of scoring where models are scored
+        before the round."""
         evaluation = self.evaluation
         # These look at what clients did in a round.
         others = bool(evaluation.local or evaluation.adapt or evaluation.unseen)
@@ -231,12 +230,6 @@ class Schedule:
                 "evaluate.unseen_labels",
                 "clients without labels never train, and adapt no model",
             ).found("false", "unseen clients and no adapt, or true")
-        if self.shift is not None and self.evaluation.unseen:
-            raise ConfigError(
-                "in-conflict",
-                "evaluate.unseen",
-                "a shift moves samples between clients and says who is there",
-            ).found("both", "no [shift], or no unseen clients")
         # A shift exchanges samples between clients, so it would have to make and keep those of all.
         if self.shift is not None and population.lazy:
             raise ConfigError(
