@@ -82,14 +82,16 @@ def test_training(tmp_path: Path, suffix: str) -> None:
 
 @pytest.mark.parametrize("scaling", ["standard", "none"])
 def test_training_on_encoded_columns(tmp_path: Path, scaling: str) -> None:
-    """Scaled, the value is 7.7 deviations from the mean; unscaled it is refused."""
+    """Scaled, one value of n training rows, beside which all others are zero, is sqrt(n - 1)
+    deviations from the mean; unscaled it is refused."""
     config = check(tables(written(tmp_path, dose=3e38), scaling=scaling))
     if scaling == "none":
         with pytest.raises(DataError, match=r"column dose, got 3e\+38 in row 7"):
             load_data(config)
         return
-    x = load_data(config)[2].x
-    assert float(x.abs().max()) < 10
+    population = load_data(config)[2]
+    deviations = np.sqrt(population.sizes("train").sum() - 1)
+    assert float(population.x.abs().max()) == pytest.approx(deviations, rel=1e-5)
 
 
 def test_prediction_and_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -126,8 +126,8 @@ def coterie(
 
 def main() -> None:
     """Run the command with the words of the command line, and exit."""
-    # Python searches for garbage after so many new objects; by default it is 700. Imports make two
-    # million, which stay, and searches would be a quarter of the time of a small run.
+    # Python searches for garbage after so many new objects; by default it is 700. Imports make many
+    # more, which stay, and searches would be a seventh of the time of a small run.
     gc.set_threshold(50_000)
     with_escapes(sys.stdout)
     code = invoke(sys.argv[1:])

@@ -38,9 +38,9 @@ def named(experiment: Experiment, folder: Path) -> Experiment:
             tables[name] = _record_table(name, value)
     checked = check({name: table for name, table in tables.items() if table is not None}, "")
     # Tables that were read know what the user set, and defaults that few clients lower.
-    read = {name: getattr(experiment, name) for name in CHOICES if name != "shift"}
+    choices = {name: getattr(experiment, name) for name in CHOICES}
     kept: dict[str, Any] = {
-        name: table for name, table in read.items() if isinstance(table, ChoiceTable)
+        name: table for name, table in choices.items() if isinstance(table, ChoiceTable)
     }
     return replace(checked, given=experiment.given, **kept)
 
