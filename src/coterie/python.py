@@ -14,11 +14,13 @@ from torch import nn
 from coterie.clients.clients import Clients
 from coterie.config.arguments import validated
 from coterie.config.kinds import KINDS
+from coterie.config.registry import build
 from coterie.core import Key, Objective, Solver, Task, headline_of
 from coterie.data import load_samples, make_partition, populate
 from coterie.data.population import FRAME, DataOrigin, Population
 from coterie.data.samples import Targets
 from coterie.data.shifts import Shift
+from coterie.data.tabular.tables import ALL
 from coterie.errors import ConfigError
 from coterie.experiment import Evaluate, Experiment, Training, check
 from coterie.experiment.experiment import CHOICES
@@ -45,7 +47,7 @@ OnRound = Callable[[RoundResult], None]
 def run(
     method: Method | Algorithm | Choice | Experiment,
     *,
-    data: Population | Table | None = None,
+    data: Population | Table | Any = None,
     model: nn.Module | Choice | None = None,
     local: Solver | Table | None = None,
     rounds: int | None = None,
@@ -75,7 +77,9 @@ def run(
     Args:
         method: such as ``coterie.fedgroup(groups=3)``; or a whole `Experiment`, with ``on_round`` and
             ``out`` alone.
-        data: the population; or a source and its partition, as in ``[data]``.
+        data: the population; or a source and its partition, as in ``[data]``; or a frame of pandas, or
+            a table of pyarrow or Polars, with the columns ``client`` and ``y``. Other columns are
+            named as ``{"source": frame, "client": "hospital", "label": "disease"}``, see `load`.
         model: a module, whose parameters are the start, or the name of one, or ``module:factory``,
             initialised from the seed.
         local: how clients train; default 10 epochs, batches of 10, learning rate 0.03.
@@ -118,6 +122,7 @@ def run(
     if isinstance(method, Experiment):
         experiment = method
     else:
+        data = _loaded_frame(data, seed, task)
         given = {
             **tables,
             "algorithm": method,
@@ -144,6 +149,24 @@ def run(
     with folder.locked():
         execute(composed, folder, on_round)
     return Result.of(composed, folder)
+
+
+def _loaded_frame(data: Any, seed: int, task: Any) -> Any:
+    """The population of a frame, with or without the options of its columns; other data as they are."""
+    table = dict(data) if isinstance(data, Mapping) else {"source": data}
+    source = table.pop("source", None)
+    if not _has_columns(source):
+        return data
+    return load(source, seed=seed, targets=_targets_of(task), **table)
+
+
+def _targets_of(task: Any) -> Targets:
+    """How the labels of a frame are read for a task."""
+    if task is None:
+        return "auto"
+    if not isinstance(task, Task):
+        task = build("task", _choice("task", task))
+    return "classes" if task.class_labels else "numbers"
 
 
 def _cohort(clients_per_round: Any, data: Any) -> Any:
@@ -265,10 +288,15 @@ def resume(
     return Result.of(composed, run_folder)
 
 
+def _has_columns(source: Any) -> bool:
+    """Whether data are a frame of pandas, or a table of pyarrow or Polars."""
+    return hasattr(source, "columns") or hasattr(source, "column_names")
+
+
 def load(
     source: Choice | Any = "digits",
     *,
-    partition: Table,
+    partition: Table | None = None,
     seed: int = 0,
     root: str | None = None,
     targets: Targets = "auto",
@@ -280,9 +308,11 @@ def load(
         source: a name of ``coterie list datasets``, or ``module:factory``, which makes a population
             or samples; or a table of ``source`` and options, as for a source with a seed of its own,
             ``{"source": "synthetic", "seed": 1}``; or a frame of pandas, or a table of pyarrow or
-            Polars, whose options are those of the source ``file``. The folder of a run on a frame
-            holds its inputs.
-        partition: ``kind`` and its parameters.
+            Polars, whose options are those of the source ``file``: without ``features``, inputs are
+            made of the column ``x``, or else of all that have no other role. The folder of a run on
+            a frame holds its inputs.
+        partition: ``kind`` and its parameters; the clients of a frame are those of its column
+            ``client`` unless something else is said.
         seed: of the partition.
         root: folder of the datasets; default the environment variable ``COTERIE_DATA``.
         targets: whether labels are ``classes``, ``numbers`` for a task such as regression, or what
@@ -297,13 +327,19 @@ def load(
         >>> load(frame, features="*", label="ill", partition={"kind": "iid", "clients": 2}).shape
         (3,)
     """
-    frame = None if isinstance(source, str | Mapping) else source
-    if frame is not None:
-        if not (hasattr(frame, "columns") or hasattr(frame, "column_names")):
-            raise ConfigError("wrong-type", "source").found(
-                type(frame).__name__, "a name, a table of options, or a frame"
-            )
-        source = {"source": "file", "path": FRAME}
+    frame: Any = None
+    if _has_columns(source):
+        frame = source
+        names = getattr(frame, "column_names", None) or list(frame.columns)
+        features = "x" if "x" in names else ALL
+        source = {"source": "file", "path": FRAME, "features": features}
+        partition = partition or {"kind": "natural"}
+    elif not isinstance(source, str | Mapping):
+        raise ConfigError("wrong-type", "source").found(
+            type(source).__name__, "a name, a table of options, or a frame"
+        )
+    if partition is None:
+        raise ConfigError("missing", "partition").found("none", "a table, such as {'kind': 'iid'}")
     table = {**_choice("source", source), **options}
     folder = None
     if root:

@@ -140,3 +140,63 @@ def test_mixed_values_of_a_column_are_read_value_by_value() -> None:
     made = load(data, columns={"age": "number"})
     assert made.table is not None
     assert made.table.raw.values[:, 0].tolist() == [float(one) for one in data["age"]]
+
+
+OPTIONS = {"features": "*", "label": "ill", "client": "site"}
+CALL: dict[str, Any] = {"model": "mclr", "local": LOCAL, "rounds": 2, "engine": "serial", "seed": 3}
+
+
+def as_arrow(data: pd.DataFrame) -> Any:
+    return pa.Table.from_pandas(data, preserve_index=False)
+
+
+def as_polars(data: pd.DataFrame) -> Any:
+    return polars(as_arrow(data))
+
+
+@pytest.mark.parametrize("make", [lambda data: data, as_arrow, as_polars])
+def test_run_takes_a_frame_as_load_does(make: Any, tmp_path: Path) -> None:
+    source = make(frame())
+    loaded = ct.load(source, seed=3, **OPTIONS)
+    expected = ct.run("fedavg", data=loaded, clients_per_round=3, **CALL)
+    # More clients than there are, as with a population.
+    found = ct.run("fedavg", data={"source": source, **OPTIONS}, clients_per_round=9, **CALL)
+    assert torch.equal(found.state.models, expected.state.models)
+    saved = ct.run("fedavg", data={"source": source, **OPTIONS}, out=tmp_path / "run", **CALL)
+    assert saved.predict(frame()).frame()["client"].tolist() == frame()["site"].tolist()
+
+
+def test_a_frame_alone_has_its_clients_and_labels_in_the_columns_of_these_names() -> None:
+    data = frame().rename(columns={"ill": "y", "site": "client"})
+    alone = ct.run("fedavg", data=data, clients_per_round=3, **CALL)
+    loaded = ct.load(frame(), seed=3, **OPTIONS)
+    named = ct.run("fedavg", data=loaded, clients_per_round=3, **CALL)
+    assert torch.equal(alone.state.models, named.state.models)
+    lists = pd.DataFrame({"x": [[0.0, 1.0]] * 40, "y": [0, 1] * 20, "z": 1})
+    lists["client"] = ["a", "b"] * 20
+    assert ct.load(lists).shape == (2,)
+
+
+def test_the_labels_of_a_frame_are_read_for_the_task() -> None:
+    data = {"source": frame().assign(ill=np.arange(ROWS) % 2), **OPTIONS}
+    call = {**CALL, "clients_per_round": 3}
+    assert ct.run("fedavg", data=data, **call).headline.name == "accuracy"
+    assert ct.run("fedavg", data=data, task="regression", **call).headline.name == "mae"
+
+
+@pytest.mark.parametrize(
+    ("columns", "path"),
+    [({"ill": "y"}, "data.partition.column"), ({"site": "client"}, "data.label")],
+)
+def test_a_frame_without_the_column_of_clients_or_of_labels_is_one_line(
+    columns: dict[str, str], path: str
+) -> None:
+    with pytest.raises(DataError) as caught:
+        ct.run("fedavg", data=frame().rename(columns=columns), **CALL)
+    assert [problem.path for problem in caught.value.problems] == [path]
+
+
+def test_other_data_than_a_frame_need_a_partition() -> None:
+    with pytest.raises(ConfigError) as caught:
+        ct.load("digits")
+    assert caught.value.problems[0].path == "partition"
