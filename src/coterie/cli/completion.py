@@ -156,11 +156,8 @@ def complete_engine(incomplete: str) -> list[str]:
 
 
 def complete_run(incomplete: str) -> list[str]:
-    """Folders of runs below the folder that was typed.
-
-    Without one they are those of this folder and of ``runs``. Where none fits, other folders are
-    completed: a run may be below them.
-    """
+    """Folders of runs below the folder that was typed, or without one, below this folder and
+    ``runs``. Where none fits, other folders are completed: a run may be below them."""
     runs: list[str] = []
     others: list[str] = []
     for prefix in _prefixes(incomplete):

@@ -44,10 +44,8 @@ def list_command(
 
 
 def _choices(kind: str) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
-    """Name, first paragraph of the docstring, and options with what they may be.
-
-    The description of a plugin names its package. A plugin that cannot be used is a warning.
-    """
+    """Name, first paragraph of the docstring, and options with what they may be. The description of
+    a plugin names its package. A plugin that cannot be used is a warning."""
     from coterie.config import registry
 
     for name in sorted(registry.names(kind)):

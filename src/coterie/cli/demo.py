@@ -55,10 +55,8 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
 
 
 def run_demo(out: Path, console: Console | None = None, seed: int = 0) -> Path:
-    """Run FedAvg and FedGroup over the same clients and write a page that compares them.
-
-    Both start from the same model and sample the same clients in every round.
-    """
+    """Run FedAvg and FedGroup on the same clients and cohorts, from the same model, and write a
+    page that compares them."""
     if console is None:
         console = terminal()
     console.print(SETTING)

@@ -40,10 +40,8 @@ def did_you_mean(names: Sequence[str]) -> str:
 
 
 class PlainFormatter(click.HelpFormatter):
-    r"""Takes back the backslash that typer writes before ``[`` for rich, as in ``\[required]``.
-
-    Help is plain text here, so the backslash would be shown.
-    """
+    r"""Removes the backslash that typer writes before ``[`` for rich, as in ``\[required]``: help
+    is plain text here."""
 
     def write_dl(self, rows: Iterable[tuple[str, str]], *args: Any, **kwargs: Any) -> None:
         plain = [(name, text.replace("\\[", "[")) for name, text in rows]
@@ -110,12 +108,8 @@ def _argument_help(function: Callable[..., Any] | None) -> dict[str, str]:
 
 
 def with_flat_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Show typer the fields of records as options of their own.
-
-    Typer makes an option of each parameter, so a command with many options would have many
-    parameters. Here a parameter may be a record, a dataclass whose fields are annotated as typer
-    has it. Each field becomes an option, and the function gets the record.
-    """
+    """Show typer the fields of records as separate options, so that a command with many options
+    needs few parameters: a parameter may be a dataclass whose fields are annotated for typer."""
     records: dict[str, type] = {}
     parameters: list[Parameter] = []
     for parameter in signature(function, eval_str=True).parameters.values():

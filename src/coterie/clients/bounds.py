@@ -83,15 +83,8 @@ class Bounds:
     def apply(
         self, work: Work, reply: Reply, which: IntArray
     ) -> tuple[Reply, Counter[str], Counter[str]]:
-        """The replies within their bounds.
-
-        Args:
-            reply: one clean block, as validation leaves it.
-            which: int64 ``[n]`` or ``[n, r]``, the models that each client was sent.
-
-        Returns:
-            The block, and how many replies were clipped and refused, by reason.
-        """
+        """The replies of a validated block within their bounds, and how many were clipped and
+        refused, by reason."""
         clipped: Counter[str] = Counter()
         refused: Counter[str] = Counter()
         if isinstance(work, Score):
@@ -203,19 +196,11 @@ def norms(values: NDArray[Any]) -> FloatArray:
 
 
 def scaled_to_size(reply: Reply, limits: FloatArray) -> tuple[Reply, int]:
-    """The results of each client as those of at most so many samples.
+    """The results of each client as those of at most ``limits [n]`` samples.
 
-    A server has no test data. Each client counts by itself how many of its samples are right, and
-    the figures of a federation weigh clients by the samples that they claim. So a claim is compared
-    with those of the others, as a claim of training samples is, and a share of right answers is
-    believed.
-
-    All of its sums shrink by the factor ``limit / size`` with its size. So its own accuracy and mean
-    losses stay as it reported them, and only their weight among those of the others is bounded.
-
-    Args:
-        reply: to an evaluation: ``size [n]``, and sums over samples ``[n, ...]``.
-        limits: float64 ``[n]``, the most samples of each client; infinite for no limit.
+    A server has no test data, so it believes a share of right answers, and compares the number of
+    test samples with those of others, as for training. All sums shrink by ``limit / size``: a
+    client's own accuracy and mean losses stay as reported, and only their weight is bounded.
     """
     size = reply.size.astype(np.float64)
     many = size > limits

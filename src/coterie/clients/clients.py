@@ -317,11 +317,9 @@ class Clients:
 
 
 def _with_zeros(work: Work, reply: Reply, d: int) -> Reply:
-    """The reply with updates ``[n, d]`` where a part of the model stays with clients.
-
-    So no rule has to know of it: what clients keep did not move for the server. Directions,
-    similarities and means are then those of the coordinates that are shared.
-    """
+    """The reply with updates ``[n, d]`` where a part of the model stays with clients. What clients
+    keep did not move for the server, so no rule has to know, and similarities are those of shared
+    coordinates."""
     if not isinstance(work, Train) or work.stays is None or work.upload is not None:
         return reply
     return reply.with_fields(delta=work.stays.whole(reply.fields["delta"], d))

@@ -60,10 +60,9 @@ def transfer_totals(blocks: Iterable[Block]) -> dict[str, int]:
 def flexcfl_models(blocks: Iterable[Block], notes: Mapping[str, Any]) -> int:
     """Model-sized transfers as FlexCFL's Fig. 6 counts them.
 
-    Training, cold start and IFCA's choice count as they are. A newcomer counts the ``m`` directions
-    it downloads once (``notes["directions"]``) and then places itself, now and whenever it
-    migrates, for nothing; its ``w_0`` is not counted. Inter-group aggregation counts one exchange
-    per group and round (``notes["exchange"]``).
+    A newcomer counts the ``m`` directions it downloads once (``notes["directions"]``), but neither
+    its ``w_0`` nor its placing, then or when it migrates. Inter-group aggregation counts one
+    exchange per group and round (``notes["exchange"]``). Everything else counts as it is.
     """
     # FlexCFL's newcomers compare their update with the directions themselves. Where the server
     # compares instead, `newcomers_frozen` requests move `w_0` and updates, which the paper's do not
@@ -76,13 +75,12 @@ def flexcfl_models(blocks: Iterable[Block], notes: Mapping[str, Any]) -> int:
 class SentModels:
     """Which client was sent which model, so that none is counted twice.
 
-    A model is known by where it lies in memory. States are immutable, so the same place means the
-    same values for as long as that memory is in use. Memory that is given back may hold another model
-    next, so what was sent from it is forgotten.
+    A model is known by its address. States are immutable, so the same address means the same values
+    while that memory is in use; what was sent from freed memory is forgotten.
 
     Args:
         clients: of each address, who was sent the model there.
-        storages: of each tensor's first address, its memory; it is not kept alive by this.
+        storages: of each tensor's first address, its memory, by a weak reference.
     """
 
     clients: dict[int, set[int]] = field(default_factory=dict)
@@ -156,12 +154,8 @@ class Ledger:
     def sent(
         self, key: Key, ids: IntArray, models: Tensor, which: IntArray, shared: int | None = None
     ) -> None:
-        """Each client is sent its models as float32 values, unless it got the same one this
-        round.
-
-        Args:
-            shared: how many of the ``d`` values are sent, where the others stay with clients.
-        """
+        """Each client is sent its models as float32 values, unless it got the same one this round;
+        only ``shared`` of the ``d`` values, if the others stay with clients."""
         if self.round not in (None, key.round):
             self.read()
         self.round = key.round

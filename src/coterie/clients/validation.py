@@ -49,14 +49,13 @@ class ReplyValidator:
     is the first from it.
 
     It must have exactly the expected keys, shapes and dtype kinds, finite values of at most
-    ``limit`` in size, ``0 < n <= cap`` samples, no more correct predictions than samples, and as many wins of models.
+    ``limit`` in size, ``0 < n <= cap`` samples, no more correct predictions than samples, and as
+    many wins of models.
 
     Args:
-        cap: the most samples a client may claim.
-        tested: the most test samples, ``None``: as many.
-        task: what is learned: sums over test samples that no samples have are refused (``sums``).
-            ``None``: they are not looked at, as those of a simulation.
-        limit: the largest absolute value of any number in a reply.
+        tested: the most test samples, by default ``cap``.
+        task: sums over test samples that no samples have are refused (``sums``). ``None``: they are
+            not looked at, as those of a simulation.
     """
 
     cap: float = 1e9

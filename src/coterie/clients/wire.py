@@ -62,12 +62,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one client sends back.
-
-    Args:
-        drifted: whether its data drifted since that assignment; ``None`` where the method does not
-            ask.
-    """
+    """What one client sends back; ``drifted`` is ``None`` where the method does not ask."""
 
     fields: Mapping[str, NDArray[Any]]
     drifted: bool | None = None
@@ -141,12 +136,8 @@ def _check_configured(work: Train, local: Train) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a client knows of work before it is asked.
-
-    Args:
-        sums: those of the run's task.
-        shares: of this client, where its message has some.
-    """
+    """What a client knows of work before it is asked: the sums of the run's task, and its shares,
+    if its message has any."""
 
     local: Train
     sums: SumShapes = CORRECT

@@ -11,8 +11,7 @@ from typing import Any
 
 
 def import_factory(name: str) -> Callable[..., Any]:
-    """The factory that ``module:factory`` names; the current folder is searched for the module,
-    too.
+    """The factory that ``module:factory`` names; the current folder is searched, too.
 
     Raises:
         ImportError, AttributeError, TypeError, ValueError: where it names none; or what the module

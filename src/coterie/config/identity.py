@@ -64,10 +64,7 @@ def _normal_form(resolved: Mapping[str, Any]) -> dict[str, Any]:
 
 def relevant(resolved: Mapping[str, Any]) -> dict[str, Any]:
     """A resolved configuration as flat key paths, without what cannot change results (engine,
-    checkpoints, data root).
-
-    With ``vmap`` the engine can, in the last digits: then it counts.
-    """
+    checkpoints, data root). The engine ``vmap`` changes the last digits, so it counts."""
     engine = resolved.get("engine")
     irrelevant = set(IRRELEVANT)
     if isinstance(engine, Mapping) and batched(engine):

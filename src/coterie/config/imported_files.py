@@ -14,13 +14,8 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class FoundModule:
-    """A module whose file was found.
-
-    Args:
-        name: its full name.
-        file: its source, or its compiled code.
-        package: the name of the package that its relative imports begin from.
-    """
+    """A module whose source or compiled file was found, and the package that its relative imports
+    begin from."""
 
     name: str
     file: Path
@@ -28,11 +23,8 @@ class FoundModule:
 
 
 def module_files(name: str, searched: Sequence[str]) -> tuple[Path, ...]:
-    """The files of a module and of the packages that it is in, outermost first.
-
-    Args:
-        searched: folders where top-level modules are looked for, in this order.
-    """
+    """The files of a module and of its packages, outermost first, searched in these folders in
+    order."""
     return tuple(module.file for module in _found(name, searched))
 
 
@@ -40,8 +32,8 @@ def imported_files(name: str, searched: Sequence[str]) -> tuple[Path, ...]:
     """The files that a module imports, and that these import, in the order of their paths.
 
     Left out are the module's own files, the standard library, installed packages and Coterie.
-    Imports in functions count, too. What is imported by a name that is made while the code runs
-    (``importlib.import_module``, ``exec``) is not seen.
+    Imports in functions count. Imports by a computed name (``importlib.import_module``, ``exec``)
+    are not seen.
     """
     first = list(_found(name, searched))
     own = {module.file for module in first}

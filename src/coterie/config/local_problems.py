@@ -64,11 +64,7 @@ def has_momentum(optimizer: str) -> bool:
 
 
 def optimizer_problems(place: Place, local: Mapping[str, Any]) -> list[Problem]:
-    """What is wrong with an optimiser, its options, and the momentum.
-
-    Args:
-        place: of the table, empty for arguments of Python.
-    """
+    """What is wrong with an optimiser, its options, and the momentum."""
     name = local.get("optimizer", "sgd")
     options = local.get("optimizer_options") or {}
     # Other types are refused by their own fields.

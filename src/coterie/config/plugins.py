@@ -62,11 +62,8 @@ class Plugins:
 
 @lru_cache(maxsize=32)
 def find_plugins(group: str, builtin: frozenset[str]) -> Plugins:
-    """The plugins of a group; nothing of theirs is imported yet.
-
-    A name that Coterie has itself, or that two packages have, is refused: which of them a
-    configuration means would depend on what else is installed.
-    """
+    """The plugins of a group; none is imported yet. A name that Coterie has itself, or that two
+    packages have, is refused: its meaning would depend on what else is installed."""
     # A list for each name: which of two packages comes first depends on the order of `sys.path`.
     by_name: dict[str, list[Plugin]] = {}
     for entry in entry_points(group=group):

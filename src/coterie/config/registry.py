@@ -99,12 +99,8 @@ def _find_custom(kind: str, name: str) -> Factory:
 
 @lru_cache(maxsize=256)
 def table_model(kind: str, factory: Factory | None, custom_name: bool = False) -> type[ChoiceTable]:
-    """The pydantic model of the table of one choice: its selector, and the factory's options.
-
-    Args:
-        factory: the one chosen; ``None`` for an unknown one, then any option passes.
-        custom_name: whether the name is ``module:factory``.
-    """
+    """The pydantic model of the table of one choice: its selector, and the factory's options; any
+    options for an unknown factory."""
     where = KINDS[kind]
     known = tuple(sorted(names(kind)))
     base = TABLES[where.selector]
@@ -174,10 +170,7 @@ def _resolve(kind: str, table: Mapping[str, Any]) -> tuple[str, Factory, dict[st
 
 
 def build(kind: str, table: Mapping[str, Any], **context: Any) -> Any:
-    """Make what a table names.
-
-    Args:
-        context: what the library fills in; the factory is passed what it has parameters for.
+    """Make what a table names. The factory is passed what it has parameters for in ``context``.
 
     Raises:
         ConfigError: for an unknown name, wrong options, or code of others that fails.

@@ -113,11 +113,8 @@ def tomlable(kind: Any) -> bool:
 
 
 def factory_options(factory: Factory, context: Iterable[str] = ()) -> dict[str, tuple[Any, Any]]:
-    """The options of a factory: name -> (type, default, ``...`` where there is none), in order.
-
-    Args:
-        context: parameters that the library fills in, left out of the options.
-    """
+    """The options of a factory in order: name -> (type, default, ``...`` where there is none),
+    without the parameters that the library fills in."""
     found = {}
     # Annotations are strings in modules with `from __future__ import annotations`, so they
     # are evaluated.
@@ -139,10 +136,8 @@ def factory_options(factory: Factory, context: Iterable[str] = ()) -> dict[str, 
 
 
 def fields(factory: Factory, context: Iterable[str] = ()) -> dict[str, Any]:
-    """The same as fields of a pydantic model.
-
-    Every validation of an option, of a table as of a Python call, goes through these.
-    """
+    """The same as fields of a pydantic model. Every validation of an option, of a table as of a
+    Python call, uses these."""
     found = factory_options(factory, context)
     return {name: (strict(kind), default) for name, (kind, default) in found.items()}
 

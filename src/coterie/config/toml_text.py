@@ -32,11 +32,7 @@ TOKENS = re.compile(
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """The tables of a TOML text.
-
-    Raises:
-        ValueError: if it is no TOML, too long, or nested too deeply.
-    """
+    """The tables of a TOML text; a ValueError if it is invalid, too long, or nested too deeply."""
     if len(text) > MOST_CHARACTERS:
         raise ValueError(f"longer than {MOST_CHARACTERS:,} characters")
     _check_depth(text)
@@ -62,11 +58,7 @@ def _check_depth(text: str) -> None:
 
 
 def read(path: Path | str) -> dict[str, Any]:
-    """The tables of a TOML file, unchecked.
-
-    Raises:
-        ConfigError: if it is not there, or is no TOML.
-    """
+    """The tables of a TOML file, unchecked; a ConfigError if it is missing or invalid."""
     try:
         with Path(path).open("rb") as file:
             data = file.read(4 * MOST_CHARACTERS + 1)

@@ -34,12 +34,8 @@ MOST_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class NamedCode:
-    """A key of a configuration that names code.
-
-    Args:
-        files: that would run, as far as they are known without running any.
-        imported: further files that these import, but for installed packages.
-    """
+    """A key of a configuration that names code: the files that would run, as far as known without
+    running any, and those that they import, except for installed packages."""
 
     key: str
     value: str

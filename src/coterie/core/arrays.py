@@ -50,11 +50,7 @@ def places_of(some: IntArray, ids: IntArray) -> IntArray:
 
 
 def finite_float32(values: NDArray[Any], name: str) -> NDArray[np.float32]:
-    """Finite numbers as float32; what would become infinite is refused, too.
-
-    Args:
-        name: of the argument or the file, for the error line.
-    """
+    """Finite numbers as float32; what would become infinite is refused, too."""
     with np.errstate(over="ignore"):
         narrow = values.astype(np.float32, copy=False)
     # NaN and infinity go into one of the two, and no copy is needed to find that all is well.

@@ -114,11 +114,6 @@ def augmented(x: Tensor, transforms: Sequence[Transform], key: Key) -> Tensor:
 def check_augment(transforms: Sequence[Transform], x: Tensor, *, table: bool) -> None:
     """Refuse transforms that cannot change the samples of a population.
 
-    Args:
-        transforms: those of the run.
-        x: some samples ``[n, ...]``.
-        table: whether they were made from columns of a table.
-
     Raises:
         ConfigError: for a table, and for a transform that fails or gives another shape.
     """

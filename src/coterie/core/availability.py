@@ -64,13 +64,7 @@ class Availability:
         check_record(self)
 
     def reachable(self, round: int, clients: int, key: Key) -> BoolArray:
-        """Who can be reached in a round, bool ``[N]``.
-
-        Args:
-            round: its number.
-            clients: ``N``.
-            key: the run's stream.
-        """
+        """Which of the clients can be reached in a round, bool ``[N]``."""
         stream = key.of("availability")
         if self.kind == "random":
             draws = stream.at(round).generator().random(clients)
@@ -109,10 +103,7 @@ class Availability:
 
 def read_spans(file: Path) -> Spans:
     """The rounds in which clients can be reached, from a CSV file with the columns ``client``,
-    ``from`` and ``until``.
-
-    Args:
-        file: one line a span; a client may have several.
+    ``from`` and ``until``, one line a span.
 
     Raises:
         DataError: naming the line that is wrong.
@@ -121,11 +112,7 @@ def read_spans(file: Path) -> Spans:
 
 
 def read_spans_text(file: Path) -> str:
-    """The text of a file of spans.
-
-    Raises:
-        DataError: if it cannot be read.
-    """
+    """The text of a file of spans."""
     try:
         return file.read_text(encoding=encoding_of(file))
     except (OSError, UnicodeError) as error:
@@ -135,12 +122,7 @@ def read_spans_text(file: Path) -> str:
 
 
 def parse_spans(text: str, file: Path) -> Spans:
-    """The spans of the text of a file; see `read_spans`.
-
-    Args:
-        text: of the file.
-        file: for error lines.
-    """
+    """As `read_spans`, from the text of a file that error lines name."""
     rows = csv.DictReader(io.StringIO(text))
     if tuple(rows.fieldnames or ()) != COLUMNS:
         got = ", ".join(rows.fieldnames or ()) or "nothing"

@@ -102,17 +102,14 @@ class Engine(Protocol):
 @runtime_checkable
 class SendsTogether(Protocol):
     """An engine whose exchanges take long, so that requests which do not wait for each other travel
-    in one: each client is sent one message, does what it asks in the order in which it was posted,
-    and answers all of it at once."""
+    in one: a client does what its message asks in the order in which it was posted, and answers all
+    at once."""
 
     def post(
         self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
     ) -> Callable[[], Sequence[Reply]]:
-        """Ask clients in the next exchange; arguments as of `Engine.run`.
-
-        Returns:
-            What gives the replies. The first such call sends all that was posted until then.
-        """
+        """Send a request with the next exchange; arguments as of `Engine.run`. The first call of a
+        result sends all that was posted until then, and gives its replies."""
         ...
 
 
@@ -132,11 +129,8 @@ class Simulated(Protocol):
     def served_models(
         self, ids: IntArray, models: Tensor, which: IntArray, personal: Train | None, key: Key
     ) -> Tensor:
-        """The models that some clients predict by, float32 ``[n, d]``.
-
-        Args:
-            key: random stream, of rules whose clients fit a model before they predict.
-        """
+        """The models that some clients predict by, float32 ``[n, d]``. Clients may fit them first,
+        by ``key``."""
         ...
 
     def on_trial(self) -> Simulated:
@@ -152,22 +146,14 @@ class DriftReports(Protocol):
 
     def compare(self, assignment_version: IntArray) -> IntArray:
         """The clients that reported drift since they were last assigned to a group, ascending.
-
-        Args:
-            assignment_version: int64 ``[N]``, how often each client was assigned; reports about an
-                earlier assignment are ignored.
-        """
+        Reports about an assignment before ``assignment_version [N]`` are ignored."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """The clients whose trainings do not count in a round.
-
-    Args:
-        missed: bool ``[N]``, those who miss the deadline.
-        beyond: bool ``[N]``, these, and those who answer when the round has enough replies.
-    """
+    """The clients whose trainings do not count in a round: those who miss the deadline, and these
+    with those who answer after enough others did."""
 
     missed: BoolArray
     beyond: BoolArray

@@ -37,11 +37,8 @@ class Record(Protocol):
 
 
 class GrowingRecord(Record):
-    """A record that can take clients that come later.
-
-    ``newcomer`` names its fields ``[N, ...]`` of one row a client, with the value that all numbers of
-    a new row have; it is empty where no field has such rows.
-    """
+    """A record that can take clients that come later. ``newcomer`` has the value of a new row for
+    each field ``[N, ...]``."""
 
     __slots__ = ()
     newcomer: ClassVar[Mapping[str, float]]
@@ -120,11 +117,8 @@ class Memory:
         return kept
 
     def with_newcomers(self, count: int) -> Memory:
-        """The same memory with rows for clients that come later.
-
-        Raises:
-            KeyError: naming a record that is no `GrowingRecord`.
-        """
+        """The same memory with rows for clients that come later; every record must be a
+        `GrowingRecord`."""
         tensors = self.tensors()
         for name, rows in list(tensors.items()):
             record, _, field = name.partition(".")

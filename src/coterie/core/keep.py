@@ -272,9 +272,7 @@ class KeptState:
 
 class ClientStore:
     """Which coordinates stay with clients, and their values for each client that stored some.
-
-    Memory grows with the clients that trained, not with those that exist.
-    """
+    Memory grows with the clients that trained, not with those that exist."""
 
     def __init__(self) -> None:
         # Set by the first work that keeps something: until then evaluation need not ask.
@@ -283,11 +281,7 @@ class ClientStore:
         self._vectors: dict[int, Vectors] = {}
 
     def begin(self, keep: Keep) -> None:
-        """From now on these coordinates stay with clients.
-
-        Raises:
-            ValueError: if others did so before: what clients keep does not change in a run.
-        """
+        """From now on these coordinates stay with clients, and no others in this run."""
         if self.keep is not None and self.keep != keep:
             raise ValueError(f"keep: changed in a run, got {keep}; expected {self.keep}")
         self.keep = keep

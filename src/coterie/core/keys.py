@@ -79,12 +79,8 @@ class Key:
 
 @contextmanager
 def keyed_torch(key: Key, gpus: Sequence[int] = ()) -> Iterator[None]:
-    """Let a module's own randomness (dropout masks, noise) follow ``key``, and leave torch's global
-    state as it was.
-
-    Args:
-        gpus: numbers of GPUs; what the module draws there follows the key, too.
-    """
+    """Let a module's own randomness (dropout masks, noise), also on these GPUs, follow ``key``, and
+    leave torch's global state as it was."""
     # Dropout and the like take no generator, they draw from these.
     generators = [torch.default_generator, *(torch.cuda.default_generators[g] for g in gpus)]
     before = [generator.get_state() for generator in generators]

@@ -94,11 +94,8 @@ def _form(objective: Objective) -> str:
 
 @runtime_checkable
 class AddsToTask(Objective, Protocol):
-    """An objective that adds to the loss of a task, so that it fits any task.
-
-    One that is no such record is a whole loss by itself, and is minimised as it is whatever the
-    task measures.
-    """
+    """An objective that adds to the loss of a task, so that it fits any task. Any other objective
+    is a whole loss by itself, whatever the task measures."""
 
     def for_task(self, task: Task) -> Objective: ...
 
@@ -112,11 +109,8 @@ def for_task(objective: Objective, task: Task) -> Objective:
 
 @runtime_checkable
 class Reshaping(Objective, Protocol):
-    """An objective for another network, which it makes of the one it is given.
-
-    ``pace`` names the tensors of which the server takes less than the whole weighted update, and
-    what share.
-    """
+    """An objective that changes the network. ``pace`` names the tensors of which the server takes a
+    share of the weighted update, and which share."""
 
     def network(self, module: nn.Module, key: Key) -> nn.Module: ...
 
@@ -127,13 +121,7 @@ class Reshaping(Objective, Protocol):
 
 
 def mean_loss(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
-    """The mean loss of a batch.
-
-    Args:
-        task: whose loss.
-        outputs: of the network, ``[n, ...]``.
-        targets: ``[n, ...]``.
-    """
+    """The mean loss of a batch."""
     # One call of torch, which sums in another order than a mean of separate losses: so it has the
     # same bits as the cross-entropy of `CrossEntropy`.
     if is_classes(task):
@@ -144,14 +132,8 @@ def mean_loss(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class TaskLoss:
-    """The mean loss of a task over a batch, and FedProx's proximal term where ``mu > 0``.
-
-    The solver adds the gradient of the proximal term, see `CrossEntropy`.
-
-    Args:
-        task: whose loss.
-        mu: weight of the proximal term.
-    """
+    """The mean loss of a task over a batch, and FedProx's proximal term where ``mu > 0``. The
+    solver adds the gradient of that term, see `CrossEntropy`."""
 
     task: Task
     mu: float = 0.0

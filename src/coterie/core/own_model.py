@@ -281,11 +281,8 @@ def serves_as_sent(rule: OwnModel | None) -> bool:
 
 
 def join_own(own: Own, lengths: Mapping[str, int], source: str) -> list[Tensor]:
-    """What a client stores, in the order in which it lies in one vector.
-
-    Args:
-        source: the function that returned it, for error lines, as ``"Ditto.first"``.
-    """
+    """What a client stores, in the order in which it lies in one vector. ``source``: the function
+    that returned it, for error lines."""
     if set(own) != set(lengths):
         raise ConfigError(
             "differs", "own_model", f"{source} returned other names than lengths has"

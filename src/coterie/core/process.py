@@ -31,10 +31,7 @@ _KEPT = 2**28  # bytes
 
 
 def allowed_cores() -> set[int]:
-    """Their numbers; none where the system does not tell.
-
-    On Linux a process may be limited to some of the cores, for example in a container.
-    """
+    """Their numbers, which a container may limit on Linux; none where the system does not tell."""
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)
     return set()
@@ -95,9 +92,9 @@ def threads(count: int) -> Iterator[None]:
 def choose_functions_of_mkl() -> None:
     """Call each function that torch takes from MKL once, on one number.
 
-    The MKL in PyTorch's wheels chooses the code of a function when it is first called. Of threads that
-    call it at once, one may run code of low accuracy, that one time: a fresh process then found other
-    last digits than the next.
+    The MKL in PyTorch's wheels chooses the code of a function when it is first called. If threads
+    do so at once, one may run code of low accuracy, that one time, and the last digits of a process
+    vary.
 
     Source: https://github.com/pytorch/pytorch/issues/188792
     """
@@ -150,10 +147,9 @@ def find_thread_pools() -> ThreadpoolController:
 def keep_freed_memory() -> bool:
     """Let this process keep what it frees, for what it allocates next; whether it will.
 
-    glibc gives freed blocks back to the system. A training allocates blocks of the same sizes in every
-    step, which the system then maps and fills with zeros page by page: some per cent of the time of a
-    step. From now on blocks below 32 MiB stay, and of free memory at the end of the heap 256 MiB. Other
-    C libraries are left as they are.
+    glibc gives freed blocks back to the system, which then maps and clears the same sizes again in
+    every step of a training: some per cent of its time. From now on blocks below 32 MiB stay, and
+    256 MiB of free memory at the end of the heap. Other C libraries are left as they are.
 
     Source: ``mallopt`` in the manual of glibc.
     """

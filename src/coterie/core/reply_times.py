@@ -49,12 +49,7 @@ class ReplyTimes:
         check_fields(self)
 
     def draw(self, clients: int, key: Key) -> FloatArray:
-        """The times of all clients in a round, float64 ``[N]``.
-
-        Args:
-            clients: their number ``N``.
-            key: the run's stream in this round.
-        """
+        """The times of all clients in a round, float64 ``[N]``."""
         # All clients in one draw, by their numbers: a time does not depend on who else is asked.
         own = Key(key.seed).of("speed").generator().standard_normal(clients)
         of_round = Key(key.seed).of("reply time").at(key.round).generator().standard_normal(clients)

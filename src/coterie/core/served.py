@@ -46,25 +46,17 @@ class Served:
     shares: FloatArray | None = None
 
     def to_score(self, ids: IntArray) -> tuple[Tensor, IntArray, ClientShares | None]:
-        """The vectors that some clients are scored on, which of them each one, and their shares of
-        them where they predict with several.
-
-        Returns:
-            float32 ``[p, d]``; int64 ``[n]``, or ``[n, p]`` where there are shares.
-        """
+        """The vectors ``[p, d]`` that some clients are scored on, which of them each one, and their
+        shares of them where they predict with several: then ``[n, p]`` instead of ``[n]``."""
         if self.shares is None:
             return *self.for_clients(ids), None
         every_model = np.tile(np.arange(len(self.models)), (len(ids), 1))
         return self.models, every_model, ClientShares(ids, self.shares[ids])
 
     def for_clients(self, ids: IntArray) -> tuple[Tensor, IntArray]:
-        """The vectors that serve some clients, and which of them serves each.
-
-        Only the mixtures of these clients are computed, so a million clients with mixtures of their
-        own cost no more than those that are asked.
-
-        Returns:
-            float32 ``[p, d]`` and int64 ``[n]``.
+        """The vectors ``[p, d]`` that serve some clients, and which of them serves each. Only the
+        mixtures of these clients are computed, so that a million clients cost no more than those
+        that are asked.
 
         Raises:
             ConfigError: where no single model serves a client.

@@ -173,11 +173,8 @@ def has_squared_error(task: Task) -> bool:
 
 
 def _form(task: Task) -> str:
-    """The form of a `KnownTask`, and ``other`` for any other task.
-
-    Whether a class of tasks is one is found out once: that looks up each name of the protocol, and a
-    step of training asks every time.
-    """
+    """The form of a `KnownTask`, ``other`` for any other. It is found out once for each class:
+    every step asks, and looks up each name of the protocol."""
     kind = type(task)
     if kind not in _known_kinds:
         _known_kinds[kind] = isinstance(task, KnownTask)
@@ -236,10 +233,8 @@ def headline_of(task: Task) -> Headline:
 
 
 def check_label_logits(outputs: Tensor, labels: Tensor) -> None:
-    """Refuse a row of logits for each token where a sample has one label.
-
-    Torch would say no more than that a target has the wrong size.
-    """
+    """Refuse a row of logits for each token where a sample has one label; torch would only say that
+    a target has the wrong size."""
     if not isinstance(outputs, Tensor):
         raise ConfigError("wrong-type", "model.name", "outputs are no tensor").found(
             f"a {type(outputs).__name__}",

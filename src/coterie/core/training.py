@@ -124,12 +124,7 @@ class Mixture:
 
 @dataclass(frozen=True, slots=True)
 class WeightedSamples:
-    """One model of a mixture; engines ask for it.
-
-    Args:
-        weights: of the samples of the clients.
-        budget: of the training.
-    """
+    """One model of a mixture; engines ask for it."""
 
     weights: SampleWeights
     budget: Budget = Epochs()

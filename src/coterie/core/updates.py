@@ -127,13 +127,7 @@ def mean_discrepancy(
     before: Tensor, after: Tensor, updates: Updates, mixtures: FloatArray | None
 ) -> float:
     """Mean of ``|w_i - w|`` over a round's participants, ``w`` the group's model after aggregation
-    (FedGroup eq. 4), or the client's mixture of the models.
-
-    Args:
-        before: ``[k, d]``, the models before aggregation.
-        after: ``[k, d]``, the models after aggregation and inter-group step.
-        mixtures: float64 ``[m, k]``, those of the plan.
-    """
+    (FedGroup eq. 4) and the inter-group step, or the client's mixture of the models."""
     # From the update and the step of the model, both small, and not from two large vectors.
     moved = with_mixtures(after[: len(before)] - before, mixtures)
     replies = zip(updates.relative_to(before), updates.row, strict=True)

@@ -255,8 +255,8 @@ class SelectGroup:
 
     The client is sent ``1 + m`` rows: row 0 is the model to train from, rows 1..m are the
     directions of the groups. Only the number of the nearest direction, from 0, leaves the client;
-    -1 where its update has no direction. Clients that are processes of their own keep the rows, so
-    they are sent once.
+    -1 where its update has no direction. Clients that are separate processes are sent the rows
+    once.
     """
 
     train: Train
@@ -271,15 +271,8 @@ class SelectGroup:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """A client is sent the model that serves it, to predict by it.
-
-    A real client stores it on its own machine. One of a simulation has nothing to do: it predicts by
-    the models of the run.
-
-    Args:
-        group: its group, -1 without one.
-        by: how it came to it, in words for those who run the client.
-    """
+    """A client is sent the model that serves it, to predict by it, and ``by``: how it came to its
+    group, in words. A real client stores it; a simulated one predicts by the models of the run."""
 
     group: int
     by: str

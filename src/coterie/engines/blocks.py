@@ -29,12 +29,7 @@ _SHOWN = 4  # clients that a message names
 
 @dataclass(frozen=True, slots=True)
 class Cohort:
-    """The clients to train, wherever their samples are.
-
-    Args:
-        samples: inputs and labels of the client at a place of ``0..n-1``.
-        which: int64 ``[n]``, the row of ``models`` that each one gets.
-    """
+    """The clients to train, wherever their samples are."""
 
     sizes: IntArray
     samples: Callable[[int], TrainingSamples]

@@ -23,10 +23,10 @@ from coterie.core.keep import ClientStore, Keep, client_blocks
 
 
 class KeepingEngine:
-    """An engine around any simulating engine, whose `run` also knows `Train.keep`.
+    """An engine around any simulating engine, whose `run` also implements `Train.keep`.
 
     A client's stored coordinates replace those of every model it is sent, for training and for
-    evaluation. Work without ``keep`` passes through as it is, and so does every evaluation until a
+    evaluation. Work without ``keep`` passes through unchanged, and so does every evaluation until a
     client has stored something: a run that keeps nothing pays for two comparisons a request.
     """
 
@@ -138,12 +138,8 @@ def _bytes_each(models: Tensor, which: IntArray) -> int:
 
 
 class RememberingEngine:
-    """An engine around any simulating engine that stores each client's last trained network.
-
-    Args:
-        d: values of a model; ``None``: of a row. A row may be longer: behind the model is then what
-            a client has of its own.
-    """
+    """An engine around any simulating engine that stores each client's last trained network: the
+    first ``d`` values of a row, which for own models is longer."""
 
     def __init__(self, engine: Engine, networks: ClientStore, d: int | None = None) -> None:
         self.engine = engine

@@ -39,12 +39,8 @@ Threads = Annotated[int, Field(ge=1, le=256)]
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """What a run gives its engine; the rest are the engine's own options.
-
-    Args:
-        load_samples: reads all samples ``[S, ...]``; called where a cluster's node reads them from
-            its own disk. ``None``: they can only be sent.
-    """
+    """What a run gives its engine. ``load_samples`` reads all samples on a cluster's node from its
+    own disk; ``None``: they can only be sent."""
 
     runner: LocalRunner
     load_samples: Callable[[], Tensor] | None = None
@@ -156,11 +152,8 @@ ENGINES: Mapping[str, Callable[..., SimulationEngine]] = MappingProxyType(
 
 
 def make_engine(name: str, simulation: Simulation, options: Mapping[str, Any]) -> SimulationEngine:
-    """The engine of a name.
-
-    Args:
-        options: of this engine. Those of the other engines may be among them, and are left out, so
-            that one table of options serves whichever engine is chosen.
+    """The engine of a name. Options of the other engines are left out, so that one table serves
+    any.
 
     Raises:
         ConfigError: for an unknown engine, an option that no engine has, or a value out of range.
@@ -184,12 +177,8 @@ def make_engine(name: str, simulation: Simulation, options: Mapping[str, Any]) -
 
 class SimulatedClients:
     """The clients of a simulation as an experimenter sees them: what serves each, and what a
-    training that leaves no trace would do. Measures of a run need this, and no server could have
-    it.
-
-    Args:
-        trains: the engine that trains, without what remembers anything.
-    """
+    training without trace would do. Measures need this, and no server could have it. ``trains``:
+    the engine without what remembers anything."""
 
     def __init__(self, trains: Engine, stores: ClientStores) -> None:
         self.trains = trains

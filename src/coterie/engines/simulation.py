@@ -50,10 +50,8 @@ class ClientError(CoterieError):
 
 
 def failure_line(client: int, key: Key, error: Exception) -> str:
-    """The line that says which client failed in which round, and where in the user's own code.
-
-    What is a line for the user already keeps its words.
-    """
+    """The line that says which client failed in which round, and where in the user's own code. A
+    `CoterieError` keeps its message."""
     if isinstance(error, CoterieError):
         return f"{error} (client {client}, round {key.round})"
     line = f"client {client}: training failed in round {key.round}: {error}"
@@ -192,9 +190,8 @@ class SimulationEngine(ABC):
     ) -> list[Reply]:
         """Each client trains from the model with the least loss on its training set.
 
-        All clients are scored first, together, by the engine's own way to score: that is as fast as
-        an ``Score`` request, and gives the same bits. So a method that asked for the losses and
-        chose by itself finds the same choices here.
+        All clients are scored first, together, as for a ``Score`` request and with the same bits.
+        So a method that requests the losses and chooses by itself finds the same choices.
         """
         if which.ndim == 1:
             which = which[:, None]
@@ -218,10 +215,8 @@ class SimulationEngine(ABC):
         key: Key,
     ) -> list[Reply]:
         """Each client trains all its models, each on its samples weighted by how likely that model
-        explains them.
-
-        All models of a client see the same batches: they draw from the same stream.
-        """
+        explains them. All models of a client draw from the same stream, so that they see the same
+        batches."""
         assert mixture.shares is not None, "clients of mixtures know their shares"
         explained = self.runner.explained(ids, models, which, mixture.shares)
         parts = []

@@ -121,8 +121,7 @@ class StreamRequest:
 
 class StreamedClients:
     """Trains each client of a network by itself, on a GPU several at a time. Each of these has a
-    thread, a copy of the network, and a stream of the GPU, to which the thread's work goes. Never
-    run on a GPU so far.
+    thread, a copy of the network, and a stream of the GPU.
 
     Args:
         streams: how many clients at a time; default 4 on a GPU, 1 on a CPU. A training that draws

@@ -73,9 +73,8 @@ class Calibrator:
 def calibration_of(
     source: ExportSource, task: TaskRecord
 ) -> tuple[dict[int | None, CalibrationRule], str]:
-    """The calibration of each group that has enough held-out rows, and under ``None`` that of all;
-    and a line about it.
-    """
+    """The calibration of each group that has enough held-out rows, under ``None`` that of all; and
+    a line about it."""
     share = source.composed.experiment.train.hold_out
     if share is None:
         return {}, "not calibrated: no training rows were held out (train.hold_out = 0.2)"

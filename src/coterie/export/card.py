@@ -82,12 +82,7 @@ def make_card(
     needs: str | None,
     difference: float | None,
 ) -> Card:
-    """Gather what the card says.
-
-    Args:
-        needs: why torch cannot write the network.
-        difference: between ONNX and torch.
-    """
+    """Gather what the card says."""
     composed = source.composed
     config = composed.experiment
     resolved = config.resolved()
@@ -221,10 +216,8 @@ def _front_matter(card: Card) -> dict[str, Any]:
 
 
 def _mix_table(card: Card) -> list[list[str]]:
-    """A row for each group: its share of each class in percent.
-
-    Where there are many classes, only the most frequent ones. No rows where only the clients know.
-    """
+    """A row for each group: its share of each class, or of the most frequent ones, in percent; none
+    where only the clients know."""
     mixes = [group.mix for group in card.figures.groups]
     # Only the clients know, or there are no classes.
     if not all(mixes):

@@ -61,11 +61,8 @@ class Figures:
 def evaluate(
     population: Population, row: IntArray, modules: Mapping[str, nn.Module], task: Task
 ) -> Figures:
-    """Evaluate every model on the test samples of the clients that it serves.
-
-    Args:
-        row: int64 ``[N]``, which of the models serves each client.
-    """
+    """Evaluate every model on the test samples of the clients that it serves; ``row [N]`` says
+    which."""
     train = population.sizes("train")
     mixes = population.histograms()
     groups = []
@@ -118,14 +115,9 @@ def reported_figures(
     rows: Sequence[Mapping[str, Any]],
     headline: Headline = ACCURACY,
 ) -> Figures:
-    """What real clients reported at the last evaluation.
-
-    If that was after the last round, the score of each model is known; otherwise that of the run as
-    a whole.
-
-    Args:
-        row: int64 ``[N]``, which of the models serves each client.
-    """
+    """What real clients reported at the last evaluation. If that was after the last round, the
+    score of each model is known; otherwise that of the run as a whole. ``row [N]``: each client's
+    model."""
     keys = headline.keys
     evaluated = [each for each in rows if each.get(headline.name) is not None]
     scores: list[float | None] = [None] * len(names)

@@ -40,12 +40,8 @@ MANIFEST = "export.json"
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written.
-
-    Args:
-        onnx: largest difference between ONNX Runtime and torch; ``None`` without ONNX.
-        client: whose model it is; ``None``: the shared models were written.
-    """
+    """What was written, with the largest difference between ONNX Runtime and torch, and the client
+    if it is the model of one."""
 
     folder: Path
     card: Card

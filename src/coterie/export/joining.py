@@ -32,14 +32,8 @@ def reopen_with(
     rounds: int | None = None,
     trust: bool = False,
 ) -> tuple[Composed, Checkpoint | None]:
-    """The run of a folder with new clients, and the state that it goes on from.
-
-    Args:
-        folder: of the run, whose lock the caller holds.
-        data: the rows of the new clients; ``None``: none join.
-        values: settings that change no result, by key path.
-        rounds: how many the run shall have in all; ``None``: as before.
-        trust: run the code that its configuration names.
+    """The run of a folder, whose lock the caller holds, with the new clients of these rows, if any,
+    and the state that it resumes from.
 
     Raises:
         ConfigError: for a run that no client can join, or that has no round left.
@@ -66,12 +60,7 @@ def reopen_with(
 def read_joining(
     data: str | PathLike[str] | pd.DataFrame, composed: Composed, record: Record | None
 ) -> JoiningClients:
-    """The clients of a table of new rows.
-
-    Args:
-        data: a .parquet or .csv file with the columns of the run's own data, or a pandas frame.
-        composed: the run.
-        record: of the run's table.
+    """The clients of a table of new rows, with the columns of the run's own data.
 
     Raises:
         DataError: for rows without a client or a label.

@@ -29,11 +29,8 @@ MODULE_NAME = "coterie_export_load"
 
 
 def write_network(path: Path, module: nn.Module, inputs: Tensor) -> str | None:
-    """Write the network by torch.export, in evaluation mode and for any number of inputs.
-
-    Returns:
-        Why torch cannot write it, such as a network whose layers depend on the values of inputs.
-    """
+    """Write the network by torch.export, in evaluation mode and for any number of inputs; or return
+    why torch cannot, if its layers depend on the values of inputs, for example."""
     network = copy.deepcopy(module).eval()
     # With one input, torch would take its number for a constant.
     example = torch.cat([inputs, inputs])
@@ -111,11 +108,8 @@ def first_inputs(population: Population, count: int = 32) -> Tensor:
 def try_loader(
     path: Path, module: nn.Module, models: ExportedModels, inputs: Tensor
 ) -> dict[str, nn.Module]:
-    """Load every model with the file just written; each must give what the run's own network gives.
-
-    Returns:
-        The run's own network with the weights of each model.
-    """
+    """Load every model with the file just written, which must give what the run's own network
+    gives; returns that network with the weights of each model."""
     # Run and not imported: bytecode would become part of the export.
     load_model = runpy.run_path(str(path), run_name=MODULE_NAME)["load_model"]
     layout = Layout.of(module)

@@ -41,10 +41,8 @@ class ExportedModels:
 
     @classmethod
     def of(cls, groups: Groups, served: Served) -> ExportedModels:
-        """The models of all groups, and every other model that serves a client.
-
-        Those are the model for clients without a group, and mixtures of models.
-        """
+        """The models of all groups, and every other model that serves a client: the model for
+        clients without a group, and mixtures."""
         models, row = served.for_clients(np.arange(len(groups.member)))
         # Groups without clients as well: a newcomer may belong to one of them.
         needed = [*range(groups.k), *np.unique(row[row >= groups.k]).tolist()]
@@ -55,9 +53,7 @@ class ExportedModels:
         return cls(vectors, place[row], groups.k)
 
     def for_newcomers(self, vector: Tensor) -> ExportedModels:
-        """The same with the model that serves clients without a group, also where there is none
-        now.
-        """
+        """The same with the model that serves clients without a group, even if there are none now."""
         if NO_GROUP in self.vectors:
             return self
         return replace(self, vectors={**self.vectors, NO_GROUP: vector})
@@ -97,12 +93,9 @@ class ServedClients:
 
 
 def served_models(source: ExportSource, clients: ServedClients, ids: IntArray) -> Tensor:
-    """The models by which some clients predict, float32 ``[n, d]``.
-
-    A client that stored something has it in its model. One that never trained has what the method
-    serves newcomers: personal layers have their first values, and in place of a model of its own it
-    has the shared one.
-    """
+    """The models by which some clients predict, float32 ``[n, d]``, with what each has stored. A
+    client that never trained has what the method serves newcomers: the first values of personal
+    layers, and the shared model in place of its own."""
     # Made with all of them: an engine takes over who holds what, and no further clients.
     spec = replace(source.composed.spec, population=clients.population)
     checkpoint = source.checkpoint
@@ -117,12 +110,8 @@ def served_models(source: ExportSource, clients: ServedClients, ids: IntArray) -
 
 @dataclass(frozen=True, slots=True)
 class ClientModel:
-    """What serves a client.
-
-    Args:
-        number: its place among the clients.
-        own: whether the client has stored something of its own, which is in it.
-    """
+    """What serves a client, which has this place among the clients, and whether it includes values
+    that the client stored."""
 
     name: str
     number: int
@@ -154,11 +143,8 @@ def number_of(source: ExportSource, name: str) -> int:
 
 
 def client_model(source: ExportSource, name: str) -> ClientModel:
-    """The model by which a client of a simulation predicts, with all that it keeps.
-
-    A client of a method such as FedALA fits the model that it is sent to its samples first, as it does
-    where it is scored.
-    """
+    """The model by which a client of a simulation predicts, with all that it keeps. If the method
+    has clients fit the model that they are sent (FedALA), this one does so first, as in scoring."""
     number = number_of(source, name)
     vector = served_models(source, ServedClients.of(source), np.array([number]))[0]
     extra = source.checkpoint.extra

@@ -34,13 +34,7 @@ def require_onnx() -> None:
 
 def write_onnx(module: nn.Module, inputs: Tensor, path: Path, output: str = "logits") -> float:
     """Write a model as ONNX, with any number of inputs at a time, and compare it with torch in ONNX
-    Runtime.
-
-    Args:
-        inputs: float32 ``[n, ...]``, ``n >= 2``, to compare on.
-
-    Returns:
-        the largest absolute difference of an output.
+    Runtime on two inputs or more; returns the largest absolute difference of an output.
 
     Raises:
         ConfigError: if torch cannot write it, ONNX Runtime cannot run it, or an output differs by

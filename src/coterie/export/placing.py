@@ -35,11 +35,7 @@ NOT_FITTED = "not fitted to it: no labels"
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Placed:
-    """Which model serves a client.
-
-    Args:
-        group: its group; -1 without one.
-    """
+    """Which model serves a client."""
 
     client: str
     group: int
@@ -150,9 +146,8 @@ def _targets(new: NewRows, known: Tensor) -> Tensor:
 
 
 def own_part_of_newcomers(source: ExportSource, labelled: int) -> str:
-    """What a new client with so many labelled rows has where those of the run have something of
-    their own, in words.
-    """
+    """In words: what a new client with so many labelled rows has in place of what the run's clients
+    store."""
     personal = source.composed.algorithm.serve(source.checkpoint.groups).personal
     if personal is None:
         return UNTRAINED_LAYERS
@@ -174,9 +169,8 @@ def _check_known(source: ExportSource, new: NewRows) -> None:
 
 
 def group_by_inputs(source: ExportSource, x: Tensor) -> int | None:
-    """The group of a client whose samples have no labels; ``None`` where the method has no rule for
-    it.
-    """
+    """The group of a client whose samples have no labels; ``None`` if the method has no rule for
+    it."""
     rule = rule_without_labels(source.composed.algorithm)
     asked = None if rule is None else rule.ask_unlabelled(source.checkpoint.groups)
     if rule is None or asked is None:

@@ -27,13 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """The predictions of some rows.
-
-    Args:
-        columns: name -> the values of a column, one per row, as they are written.
-        calibration: how probabilities were calibrated, or why not; empty for other tasks.
-        path: the file that was written; ``None`` without one.
-    """
+    """The predictions of some rows: columns as they are written, how probabilities were calibrated
+    or why not, and the file."""
 
     columns: Mapping[str, Sequence[Any]]
     placed: Sequence[Placed]
@@ -61,16 +56,13 @@ def predict(
     root: str | None = None,
     trust: bool = False,
 ) -> Predicted:
-    """The predictions of a run for the rows of a table.
+    """The predictions of a run for the rows of a table, written to the CSV file ``out``, if given.
 
-    A client of the run is predicted by the model that serves it, with all that it keeps. A new client with labels is placed
-    into the group whose model has the least mean loss on them; one without labels by its inputs where
-    the method can (FLUX, PACFL, k-FED), else it is served as the method serves a client without a group.
-    Where clients keep something a new one has what the method serves newcomers.
-
-    Args:
-        data: a .parquet or .csv file with the columns of the run's own data, or a pandas frame.
-        out: the CSV file that is written; ``None``: none is.
+    A client of the run is predicted by the model that serves it, with all that it keeps. A new
+    client with labels is placed into the group whose model has the least mean loss on them; one
+    without labels by its inputs where the method can (FLUX, PACFL, k-FED), else it is served as the
+    method serves a client without a group. Where clients keep something, a new one has what the
+    method serves newcomers.
     """
     source = ExportSource.open(run, root, trust=trust)
     if source.real:

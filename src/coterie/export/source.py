@@ -57,14 +57,9 @@ class ExportSource:
         trust: bool = False,
         rows: bool = False,
     ) -> ExportSource:
-        """Read a run.
-
-        Args:
-            older: whether an older checkpoint is taken where the newest is damaged.
-            trust: whether code that its configuration names is run.
-            rows: whether the samples of a table are read though models do without them. Where they
-                have changed or are gone, a warning says so.
-        """
+        """Read a run; with ``older``, from an older checkpoint if the newest is damaged. ``rows``:
+        the samples of a table are read though models do not need them, with a warning where they
+        have changed or are gone."""
         folder = RunFolder.open(run)
         check_folder(folder)
         # Not `models/`, which is written at the end: a run that is not done is exported, too.
@@ -160,11 +155,8 @@ class Nodes:
 def prepare_real_run(
     config: Experiment, file: Path, checkpoint: Checkpoint
 ) -> tuple[Composed, Checkpoint]:
-    """The run, and its checkpoint cut to the clients that came.
-
-    The clients' samples stay with them, so every client holds the same random inputs. The models
-    are tried on those.
-    """
+    """The run, and its checkpoint cut to the clients that came. Their samples stay with them, so
+    every client holds the same random inputs, on which the models are tried."""
     groups = checkpoint.groups
     try:
         nodes = _read_nodes(file, len(groups.member))
@@ -188,11 +180,8 @@ def prepare_real_run(
 
 
 def _read_nodes(file: Path, most: int) -> Nodes:
-    """What ``nodes.json`` says of the clients, of which there are at most so many.
-
-    Raises:
-        OSError, ValueError, LookupError, TypeError: if the file is damaged.
-    """
+    """What ``nodes.json`` says of at most ``most`` clients; OSError, ValueError, LookupError or
+    TypeError if it is damaged."""
     record = json.loads(file.read_bytes())
     names = record["clients"]
     shape = record["shape"]

@@ -47,14 +47,8 @@ PROGRAM = "predict.py"
 def read_rows_for_run(
     data: str | PathLike[str] | pd.DataFrame, record: Record | None, source: str
 ) -> NewRows:
-    """Read a table with the columns of the run's own data, as tensors.
-
-    Labels, clients and columns of inputs may be missing.
-
-    Args:
-        record: of the run's folder.
-        source: the name of the run's own data.
-    """
+    """Read a table with the columns of the run's own data, as tensors. Labels, clients and columns
+    of inputs may be missing. ``source`` is the name of the run's own data."""
     if isinstance(data, str | PathLike):
         path = Path(data)
         if not path.is_file():

@@ -45,10 +45,8 @@ def _error_losses(task: TaskRecord, error: Tensor) -> Tensor:
 
 
 def nearest_group(task: TaskRecord, outputs: Sequence[Tensor], targets: Tensor) -> int:
-    """The group whose model has the least mean loss; the first of equal ones.
-
-    outputs: those of each group's model, for rows with these targets.
-    """
+    """The group whose model has the least mean loss of its outputs for these targets; the first of
+    equal ones."""
     means = [losses(task, one, targets).double().mean().item() for one in outputs]
     # NaN of a model that diverged is larger than any loss.
     known = [float("inf") if mean != mean else mean for mean in means]

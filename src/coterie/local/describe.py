@@ -25,14 +25,8 @@ def describe(
     models: Tensor,
     which: IntArray,
 ) -> FloatArray | NDArray[np.float32]:
-    """The statistic of each client, ``[n, ...]`` as ``work.fields`` says.
-
-    Args:
-        key: of the request; a client's privacy noise comes from the seed and its number alone: it
-            is drawn once.
-        which: int64 ``[n, r]``, the models that each client was sent, for a statistic of what a
-            model makes of the data.
-    """
+    """The statistic of each client, ``[n, ...]`` as ``work.fields`` says. Privacy noise comes from
+    the seed and the client's number alone: it is drawn once."""
     if not work.labelled:
         return _inputs_of_clients(work, population, ids, key, module, models, which)
     match work.statistic:
@@ -77,15 +71,8 @@ def _inputs_of_clients(
 def describe_inputs(
     work: Describe, x: Tensor, key: Key, module: nn.Module, model: Tensor
 ) -> NDArray[np.float32]:
-    """The statistic of samples that have no labels, ``[...]`` as ``work.fields`` says.
-
-    Args:
-        work: ``centres``, ``latent`` without classes, or ``subspace`` with one class, that of all
-            samples.
-        x: ``[n, ...]``, the inputs, at least one.
-        key: its seed is that of the run.
-        model: float32 ``[d]``, what `latent` is computed with.
-    """
+    """The statistic of samples without labels: ``centres``, ``latent`` without classes, or
+    ``subspace`` with one class, that of all samples."""
     # Of the key only the seed counts: a client is placed alike in whatever round it is asked.
     key = Key(key.seed)
     match work.statistic:
@@ -123,12 +110,8 @@ def reported_sizes(work: Describe, sizes: IntArray) -> FloatArray:
 
 
 def _each(draw: Draw, work: Describe, classes: int, ids: IntArray, key: Key) -> FloatArray:
-    """One row of noise per client, from the seed and the client alone: the same in every round and
-    on every engine.
-
-    Mechanism and budget are part of the stream's name, so that two budgets do not share noise,
-    which would cancel.
-    """
+    """One row of noise per client. Mechanism and budget are part of the stream's name, so that two
+    budgets do not share noise, which would cancel."""
     stream = Key(key.seed).of(f"privacy/{work.privacy}/{work.epsilon!r}")
     rows = [draw(work.epsilon, classes, stream.client(i).generator()) for i in ids.tolist()]
     return np.array(rows, np.float64).reshape(len(ids), classes)
@@ -143,11 +126,10 @@ def _laplace(epsilon: float, classes: int, rng: np.random.Generator) -> IntArray
 
 
 def _responses(epsilon: float, classes: int, rng: np.random.Generator) -> IntArray:
-    """What the client will answer for each class that may be its dominant one.
+    """What the client answers for each class that may be its dominant one: the truth with
+    probability ``e^epsilon / (e^epsilon + c - 1)``, else any other class.
 
-    The truth with probability ``e^epsilon / (e^epsilon + c - 1)``, else any other class. A table
-    over all classes, so that a client whose data change answers afresh, and as before when they
-    change back.
+    The table covers all classes, so that a client whose data change back answers as before.
     """
     if classes == 1:
         return np.zeros(1, np.int64)

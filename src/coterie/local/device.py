@@ -16,13 +16,8 @@ Precision = Literal["float32", "tf32", "bfloat16"]
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Where and how a block is computed.
-
-    Args:
-        name: ``cpu``, ``cuda``, ``cuda:1``, ...
-        precision: of the arithmetic; ``tf32`` and ``bfloat16`` may be faster on a GPU; not equal
-            to ``serial``.
-        graphs: record steps as CUDA graphs where their shapes repeat.
+    """Where and how a block is computed. ``tf32`` and ``bfloat16`` may be faster on a GPU, but do
+    not give the results of ``serial``. With ``graphs``, steps whose shapes repeat are CUDA graphs.
     """
 
     name: str = "cpu"

@@ -57,11 +57,8 @@ class Moves:
 
 
 def _changed(before: Sequence[IntArray], after: Sequence[IntArray]) -> dict[int, IntArray]:
-    """The indices of clients that have other ones now.
-
-    Arrays are never changed in place, so whether they are the same object is enough, and takes no
-    time with a million clients.
-    """
+    """The indices of clients that have other ones now. Arrays are never changed in place, so
+    comparing identity is enough, and fast with a million clients."""
     return {
         i: new for i, (old, new) in enumerate(zip(before, after, strict=True)) if old is not new
     }

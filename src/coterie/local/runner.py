@@ -35,13 +35,9 @@ _FEW = 2**24  # bytes of all clients' training samples that are kept side by sid
 
 
 class LocalRunner:
-    """Pooled data, a module and a solver; trains one client, or answers for many in one pass.
-
-    Args:
-        solver: the run's local training; work records may override its budget.
-        device: where models are scored; training is on the CPU.
-        task: what is learned and measured, fitted to the population's targets.
-    """
+    """Pooled data, a module and a solver; trains one client, or answers for many in one pass. Work
+    records may override the solver's budget. Models are scored on ``device``; training is on the
+    CPU."""
 
     def __init__(
         self,
@@ -81,12 +77,9 @@ class LocalRunner:
         return self.scorer.batch_invariant
 
     def load_kernels(self, *, forks: bool = False) -> None:
-        """Load the compiled code that this work needs most of the time, and compile it where this
-        machine never did. Processes that fork later find it loaded.
-
-        Args:
-            forks: whether a process may be forked that compiles beside this one.
-        """
+        """Load the compiled code that this work usually needs, or compile it, so that processes
+        that fork later find it loaded. ``forks``: a process may be forked that compiles at the same
+        time."""
         compile_gru(self.module)
         squared = has_squared_error(self.trained_task)
         trainer = None
@@ -172,8 +165,7 @@ class LocalRunner:
         helpers: Helpers | None = None,
     ) -> Reply:
         """Evaluate or describe many clients in one pass over the pooled arrays, or let each select
-        its group; the arguments are those of ``coterie.core.engine.Engine.run``, and `helpers` that
-        score beside this process."""
+        its group; the arguments are those of ``coterie.core.engine.Engine.run``."""
         match work:
             case Score():
                 return self._evaluate(work, ids, models, which, key, helpers)
@@ -232,12 +224,9 @@ class LocalRunner:
         which: IntArray,
         helpers: Helpers | None = None,
     ) -> Iterator[tuple[IntArray, FloatArray, IntArray]]:
-        """The losses of all samples of clients that are sent the same models, in one pass.
-
-        Yields:
-            the places of these clients in ``ids``, the losses ``[s, r]``, and where each client's
-            samples begin and end.
-        """
+        """The losses of all samples of clients that are sent the same models, in one pass: the
+        places of these clients in ``ids``, losses ``[s, r]``, and where each client's samples begin
+        and end."""
         for rows in np.unique(which, axis=0):
             mine = np.flatnonzero((which == rows).all(axis=1))
             losses, bounds = self.scorer.sample_losses(

@@ -20,14 +20,9 @@ from coterie.math.clustering import kmeans
 
 
 def centres(population: Population, ids: IntArray, count: int, key: Key) -> NDArray[np.float32]:
-    """The k-means centres of some clients' inputs, and the share of its samples that each stands for.
-
-    Args:
-        population: who holds what; inputs are taken as they are, flattened and not scaled.
-
-    Returns:
-        float32 ``[n, k', features + 1]``. The last column has the shares, which add up to 1. Rows of
-        centres that a client has too few samples for are zero.
+    """The k-means centres of some clients' raw inputs, and the share of samples that each stands
+    for, in the last column of ``[n, k', features + 1]``. Centres that a client has too few samples
+    for are zero.
 
     Source: Dennis, Li, Smith, Heterogeneity for the Win (2021), Alg. 1.
     """
@@ -64,18 +59,12 @@ _RANK = 1e-10  # of the largest eigenvalue; below it an eigenvalue is rounding
 
 
 def leading(samples: FloatArray, p: int) -> FloatArray:
-    """The first ``p`` left singular vectors of ``D = samples^T``, from the smaller of its two Gram
-    matrices.
+    """The first ``p`` left singular vectors ``[features, p]`` of ``D = samples^T``, from the
+    smaller of its two Gram matrices.
 
     With ``n < features``: ``D^T D = V S^2 V^T`` and ``U = D V S^{-1}``. LAPACK leaves the sign of a
     singular vector open; here the components of each add up to a positive number. Beyond the rank
     the columns are zero.
-
-    Args:
-        samples: ``[n, features]``, one row per sample, not centred.
-
-    Returns:
-        float64 ``[features, p]``.
     """
     from scipy.linalg import eigh
 
@@ -108,14 +97,9 @@ def leading(samples: FloatArray, p: int) -> FloatArray:
 
 
 def subspaces(population: Population, ids: IntArray, vectors: int) -> NDArray[np.float32]:
-    """The data subspaces of some clients, class by class.
-
-    Args:
-        population: who holds what; inputs are taken as they are, flattened and not centred.
-
-    Returns:
-        float32 ``[n, features, p * c]``; the columns of class ``j`` are ``j p .. (j + 1) p - 1``,
-        zero where the client holds none of it, or fewer than ``p`` independent samples.
+    """The data subspaces of some clients' raw inputs, float32 ``[n, features, p * c]``. The columns
+    of class ``j`` are ``j p .. (j + 1) p - 1``, zero where the client holds none of it, or fewer
+    than ``p`` independent samples.
 
     Source: Vahidian et al., PACFL (2023), Alg. 1.
     """
@@ -173,12 +157,8 @@ def latents(module: nn.Module, x: Tensor) -> FloatArray:
 
 
 def projection(features: int, dimensions: int, key: Key) -> FloatArray:
-    """Random orthonormal directions ``[features, dimensions]``, the same for every client.
-
-    Args:
-        dimensions: of the projection; those beyond ``features`` are zero.
-        key: only its seed counts.
-    """
+    """Random orthonormal directions ``[features, dimensions]``, the same for every client; those
+    beyond ``features`` are zero. Of the key only the seed counts."""
     found = np.zeros((features, dimensions))
     width = min(features, dimensions)
     stream = Key(key.seed).of("latent")
@@ -213,11 +193,8 @@ def moments(points: FloatArray, labels: IntArray, classes: int) -> FloatArray:
 
 
 def _mean_and_deviation(points: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """``points.mean(axis=0)`` and ``points.std(axis=0)``, to the bit.
-
-    Of the few samples of a class these two take ten times as long as their arithmetic, and a
-    client has twenty of them.
-    """
+    """``points.mean(axis=0)`` and ``points.std(axis=0)``, to the bit. For the few samples of a
+    class these two take ten times as long as their arithmetic, twenty times per client."""
     n = len(points)
     mean = np.add.reduce(points, axis=0) / n
     centred = points - mean

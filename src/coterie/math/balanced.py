@@ -101,12 +101,8 @@ _DEFAULT = EqualKMeans()
 
 @dataclass(frozen=True, slots=True)
 class EqualClusters:
-    """Clusters of equal size.
-
-    Args:
-        label: int64 ``[n]``.
-        objective: ``sum_k 1/2 |V^k - C_l|^2`` after every assignment (eq. 10); it never increases.
-    """
+    """Clusters ``label [n]``, and ``sum_k 1/2 |V^k - C_l|^2`` after every assignment (eq. 10),
+    which never increases."""
 
     label: IntArray
     objective: tuple[float, ...] = ()
@@ -123,9 +119,6 @@ def equal_clusters(
     Assignment and centroids alternate until no client moves, at most ``tau`` times. With counts for
     features all is exact: costs are kept as ``|T_l|^2 / 2 - S <V^k, T_l>``, with ``T_l = S C_l``
     the sum of a cluster. These are integers, so ties stay ties on every machine.
-
-    Args:
-        features: ``[n, c]``, ``n`` divisible by ``clusters``.
     """
     n = len(features)
     size = n // clusters

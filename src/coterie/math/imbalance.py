@@ -168,9 +168,6 @@ def class_shares(histograms: NDArray[Any], cluster: IntArray) -> Matrix:
 
     A cluster without any known histogram has the shares of all clusters together. If no histogram
     is known at all, its classes are equal.
-
-    Args:
-        histograms: ``[n, M]``, zero rows where nothing is known.
     """
     counts = np.zeros((int(cluster.max()) + 1, histograms.shape[1]))
     np.add.at(counts, cluster, histograms)

@@ -89,11 +89,8 @@ def _entropy(counts: IntArray) -> float:
 def numbered_as_before(cluster: IntArray, before: IntArray, k: int) -> IntArray:
     """The clusters under the numbers of the groups that most of their clients had.
 
-    Of all ways to give the clusters different numbers, it is the one in which most clients keep theirs.
-
-    Args:
-        cluster: int64 ``[n]`` in ``0..m-1``, with ``m <= k``.
-        before: int64 ``[n]``, the group that each client had, -1 for none.
+    Of all ways to give the clusters different numbers, it is the one in which most clients keep
+    theirs.
     """
     # Imported late: it is slow to load, and every run loads this file.
     from scipy.optimize import linear_sum_assignment

@@ -110,10 +110,8 @@ def _blurred_groups(updates: Tensor, most: int, least: int, key: Key) -> int:
 
 
 def _closest_clusters(points: Matrix, labels: IntArray) -> float:
-    """``t``: the least distance of two clusters' centres.
-
-    It is in standard deviations inside the two, along the line between their centres.
-    """
+    """The least distance of two clusters' centres, in standard deviations inside the two along the
+    line between their centres."""
     clusters = [points[labels == j] for j in range(labels.max() + 1)]
     found = []
     for a, b in combinations(clusters, 2):
@@ -131,13 +129,8 @@ def _centred(values: FloatArray) -> FloatArray:
 
 @lru_cache(maxsize=256)
 def _noise(n: int, k: int) -> tuple[float, float]:
-    """What k-means makes of ``n`` points of Gaussian noise.
-
-    Its keys depend on ``n`` and ``k`` alone, so the answer is kept for all rounds and runs.
-
-    Returns:
-        The share of variance explained in ``k - 1`` dimensions, and ``t_k`` in ``k``.
-    """
+    """The share of variance that k-means explains of ``n`` points of Gaussian noise in ``k - 1``
+    dimensions, and ``t_k`` in ``k``. The keys depend on ``n`` and ``k`` alone, so it is cached."""
     shares = []
     gaps = []
     for draw in range(DRAWS):

@@ -26,9 +26,6 @@ def project(rows: Tensor, values: int, key: Key) -> Tensor:
     ``q``, whatever the vectors are. So it is right on average, with a standard error of ``sqrt(2 /
     q)`` of itself; a distance has about ``1 / sqrt(2 q)``. `largest_error` bounds many of them.
 
-    Args:
-        key: random stream; equal keys give the same ``R``, also block by block of rows.
-
     Source: Johnson and Lindenstrauss, Extensions of Lipschitz Mappings into a Hilbert Space (1984).
     """
     found = rows.new_zeros(len(rows), values)

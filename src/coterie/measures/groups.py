@@ -17,12 +17,9 @@ from coterie.math.similarity import Matrix
 
 
 def agreement(member: IntArray, planted: IntArray) -> dict[str, float] | None:
-    """How well groups agree with the planted ones, over the clients that have a group; ``None`` where
-    none has.
-
-    ``ari``: adjusted Rand index; ``nmi``: mutual information over the mean of the two entropies. 1
-    is full agreement, whatever the groups are called; 0 is what chance gives an ``ari``.
-    """
+    """How well groups agree with the planted ones, over the clients that have a group: adjusted
+    Rand index ``ari`` and normalised mutual information ``nmi``. 1 is full agreement; 0 is chance
+    for ``ari``."""
     has_group = member >= 0
     if not has_group.any():
         return None
@@ -42,14 +39,11 @@ def _agreement(true: bytes, found: bytes) -> tuple[float, float]:
 
 def share_error(found: FloatArray, planted: FloatArray) -> float | None:
     """Mean absolute error of shares over clients and groups, ``mean_ij |s_ij - p_i,match(j)|``.
+    Clients without a group, rows of zeros in ``found``, are left out.
 
-    Groups have no order, so each is matched with the concept that makes the sum of all errors least.
-    Where there are fewer groups than concepts, or more, the ones left over count as shares of 0.
-
-    Args:
-        found: ``[N, k]``; rows of zeros, of clients without a group, are left out. ``None`` is
-            returned where no client has one.
-        planted: ``[N, g]``.
+    Groups have no order, so each is matched with the concept that makes the sum of all errors
+    least. Where there are fewer groups than concepts, or more, the ones left over count as shares
+    of 0.
     """
     # Imported late: it is slow to load, and most federations have no planted shares.
     from scipy.optimize import linear_sum_assignment
@@ -72,11 +66,7 @@ def share_error(found: FloatArray, planted: FloatArray) -> float | None:
 
 
 def totals(histograms: Matrix, group: IntArray) -> Matrix:
-    """Label counts of each group, ``[M, c]`` (FedGSP eq. 8); clients with group -1 count nowhere.
-
-    Args:
-        group: int64 ``[n]``, numbers of groups in any order; groups without clients are left out.
-    """
+    """Label counts of each group, ``[M, c]`` (FedGSP eq. 8); clients with group -1 count nowhere."""
     has_group = group >= 0
     numbers, row = np.unique(group[has_group], return_inverse=True)
     found = np.zeros((len(numbers), histograms.shape[1]))

@@ -189,20 +189,14 @@ class LogisticLoss:
         )
 
     def value(self, model: Vector) -> float:
-        """``F(w)`` in nats.
-
-        Args:
-            model: ``[d]``, weights ``[M, f]`` row by row and then the bias ``[M]``, as of ``mclr``.
-        """
+        """``F(w)`` in nats."""
         weights = self._weights(model)
         fit = torch.nn.functional.cross_entropy(self.inputs @ weights.T, self.labels)
         return float(fit + self.l2 * (weights[:, :-1] ** 2).sum())
 
     def class_gradients(self, model: Vector) -> FloatArray:
-        """``grad F^m(w)`` of every class (eq. 11), float64 ``[M, d]``.
-
-        Each has the gradient of the whole weight decay in it.
-        """
+        """``grad F^m(w)`` of every class (eq. 11), float64 ``[M, d]``, each with the whole weight
+        decay."""
         counts = torch.bincount(self.labels, minlength=self.classes)
         if int(counts.min()) == 0:
             missing = torch.nonzero(counts == 0)[:, 0].tolist()
@@ -225,11 +219,9 @@ class LogisticLoss:
         return self._flat(total + self._decay(weights))
 
     def minimum(self, start: Vector) -> Vector:
-        """``w*``, the minimum that gradient steps from a model lead to.
-
-        The same number added to all biases changes no prediction. Gradients keep the sum of the
-        biases, so ``w*`` has that of the start.
-        """
+        """``w*``, the minimum that gradient steps from a model lead to. The same number added to
+        all biases changes no prediction, and gradients keep their sum, so ``w*`` has that of the
+        start."""
         from scipy.optimize import minimize
 
         found = minimize(

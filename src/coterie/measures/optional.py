@@ -148,10 +148,8 @@ def balance(solver: Solver, method: Method | Algorithm) -> Measure:
 
 
 def _labels_of_replies(plan: Plan, ids: IntArray, histograms: Matrix) -> Matrix:
-    """The label histogram behind each reply, ``[n, c]``.
-
-    It is the client's own, or the sum over all clients planned in the chain that it ended.
-    """
+    """The label histogram behind each reply, ``[n, c]``: the client's own, or the sum over its
+    chain."""
     if plan.chain is None:
         return histograms[ids]
     link = np.full(len(histograms), NO_GROUP)

@@ -110,14 +110,10 @@ def score_adapted(
     task: Task,
 ) -> Sums:
     """The sums of each client's test samples under its served model after local training,
-    ``[n, *shape]``.
+    ``[n, *shape]``. Clients and ledger are not changed.
 
     Client ``i`` starts from what serves it, the parts that it keeps among it. One without training
-    samples, or whose training ends in infinities, is scored as it was. Neither the clients nor the
-    ledger know of it afterwards.
-
-    Args:
-        trainable: int64, those who have training samples; others may be among them.
+    samples, or whose training ends in infinities, is scored without it.
     """
     forgetful = clients.forgetful()
 
@@ -146,14 +142,11 @@ def score_local_networks(
     sample: EvaluationSample | None = None,
     task: Task = CLASSIFICATION,
 ) -> dict[str, Any]:
-    """The figures of what the last training of each client left, ``w + delta_i``, whatever the server
-    made of it.
+    """The figures of what the last training of each client left, ``w + delta_i``, whatever the
+    server made of it, for a sample or all clients that trained.
 
-    PACFL's scripts score clients so. A client that never trained has no such network and does not
-    count; PACFL's scripts score it with ``w_0``.
-
-    Args:
-        sample: scores so many of the clients that trained; ``None``: all of them.
+    PACFL's scripts score clients so, those that never trained with ``w_0``; here these do not
+    count.
     """
     networks = clients.stores.networks
     assert networks is not None, "the clients of this run do not remember their networks"

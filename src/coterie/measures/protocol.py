@@ -16,13 +16,8 @@ from coterie.measures.own_models import Adaptation
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way in which clients are scored.
-
-    Args:
-        title: in sentences and heads of columns; empty for the usual way.
-        headline: what its figures are called in rows and summaries.
-        protocol: which model, which clients, which samples, after what.
-    """
+    """A way in which clients are scored: its title in sentences and heads of columns, what its
+    figures are called in rows, and which model, clients and samples it takes."""
 
     title: str
     headline: Headline

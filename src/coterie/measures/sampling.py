@@ -21,11 +21,9 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class EvaluationSample:
-    """The clients that are scored in a round, at most ``size``, where scoring all would take too long.
-
-    One random order ``[N]`` holds for the whole run, so that rounds are compared on the same
-    clients.
-    """
+    """The at most ``size`` clients that are scored in a round, where scoring all would take too
+    long. One random order ``[N]`` holds for the whole run, so that rounds are compared on the same
+    clients."""
 
     size: int
     order: IntArray
@@ -38,10 +36,7 @@ class EvaluationSample:
 
     def draw(self, testable: Mask, known: Mask) -> IntArray:
         """The clients of a round, ascending, at most ``size``: half of them with a group, half
-        without.
-
-        Where one kind has fewer, more of the other kind are taken.
-        """
+        without, or more of one kind where the other has too few."""
         # Counted and not summed: a sum of ten million truth values takes ten times as long.
         grouped_count = int(np.count_nonzero(testable & known))
         ungrouped_count = int(np.count_nonzero(testable)) - grouped_count
@@ -70,13 +65,8 @@ class EvaluationSample:
 
 @dataclass(frozen=True, slots=True)
 class Stratum:
-    """What a simple random sample of some clients found.
-
-    Args:
-        clients: how many there are, sampled or not.
-        correct: ``[n]``, correct predictions of each one sampled, or another sum over its samples.
-        size: ``[n]``, its test samples.
-    """
+    """A simple random sample of ``clients``: ``correct [n]``, correct predictions or another sum of
+    each one sampled, and its test samples ``size [n]``."""
 
     clients: int
     correct: FloatArray
@@ -88,11 +78,8 @@ class Stratum:
         return self.clients / len(self.size)
 
     def variance(self, values: FloatArray) -> float:
-        """The variance of the estimated sum of ``values`` over all clients.
-
-        ``N^2 (1 - n/N) s^2 / n``, with the correction for a finite population: 0 where all clients
-        were sampled. NaN where a single client stands for others.
-        """
+        """The variance of the estimated sum of ``values`` over all clients, ``N^2 (1 - n/N) s^2 /
+        n``: 0 where all clients were sampled, NaN where a single client stands for others."""
         n = len(values)
         if n == self.clients:
             return 0.0
@@ -143,12 +130,9 @@ def mean_estimate(stratum: Stratum) -> tuple[float, float | None]:
 def sampling_errors(
     metric: Metric, sums: Sums, known: Mask, clients: tuple[int, int]
 ) -> dict[str, Any]:
-    """How many clients were scored, the headline over all clients, whatever the sample's shares, and
-    standard errors; a headline that is no mean over samples has none.
-
-    Args:
-        clients: how many testable clients there are with a group and without.
-    """
+    """How many clients were scored, the headline over all clients, and standard errors; a headline
+    that is no mean over samples has none. ``clients``: how many testable ones have a group, and
+    have none."""
     size = sums["size"]
     keys = metric.headline.keys
     if metric.total is None:

@@ -55,16 +55,11 @@ def score_round(
     scoring: Scoring | None = None,
     trainable: IntArray | None = None,
 ) -> dict[str, Any]:
-    """The metrics of a round, each client scored with the model that serves it; docs/measures.md lists
-    them.
+    """The metrics of a round, each client scored with the model that serves it; docs/measures.md
+    lists them.
 
     Metrics are computed from the sums over all test samples of the clients that have a group:
     ``accuracy`` is total correct over total test samples, as in FedGroup and FlexCFL.
-
-    Args:
-        testable: bool ``[N]``, which clients are present and have test samples.
-        scoring: which clients, and by what; ``None``: all, by their accuracy.
-        trainable: int64, who can train, where clients adapt before they are scored; ``None``: all.
     """
     scoring = scoring or Scoring()
     found = post_scores(clients, testable, served, groups, key, scoring)()
@@ -220,14 +215,8 @@ def score_on_training(
     key: Key,
     scoring: Scoring,
 ) -> dict[str, Any]:
-    """The loss and the metrics of the models on training samples, over the clients that have a group.
-
-    ``training_loss`` is not the ``loss`` of a row, which clients see while they train, each in its
-    own model.
-
-    Args:
-        trainable: bool ``[N]``, which clients are present and have training samples.
-    """
+    """The loss and the metrics of the models on training samples, over the clients that have a
+    group. ``training_loss`` is not the ``loss`` of a row, which clients see while they train."""
     ids = scored_clients(trainable, groups, scoring.sample)
     ids = ids[groups.member[ids] >= 0]
     task = scoring.task

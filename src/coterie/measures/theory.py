@@ -23,7 +23,8 @@ from coterie.errors import ConfigError
 def gradient_divergence(
     clients: Clients, groups: Groups, key: Key, can_train: BoolArray | None = None
 ) -> float | None:
-    """Intra-group gradient divergence at the current models (Definition 2).
+    """Intra-group gradient divergence at the current models (Definition 2); ``None`` if no client
+    answers. It does not count as traffic.
 
     Eq. 12 is the same in both papers. Eq. 13 is FlexCFL's, ``delta = sum_g sum_k p_g p_k
     delta_{k,g}`` with the share ``p_g`` of a group; FedGroup's leaves out ``p_g``, so that its sum
@@ -32,11 +33,6 @@ def gradient_divergence(
     ``delta_{k,g} = |grad F_k(w_g) - grad F_g(w_g)|``, where the paper takes the maximum over ``w``,
     ``p_k = n_k / sum of n over the group`` and ``p_g`` is the group's share of all samples. So
     ``delta`` of one group and of many can be compared.
-
-    Args:
-        clients: each one's full gradient is computed; it does not count as traffic. ``None`` is
-            returned where none answers.
-        can_train: bool ``[N]``, who is present and holds training samples; ``None``: all.
     """
     ids = np.flatnonzero(groups.member >= 0)
     # Clients that are not there, or have no training data, have no gradient.

@@ -84,16 +84,9 @@ def score_unseen(
     *,
     labels: bool = True,
 ) -> dict[str, Any]:
-    """The figures of clients that never train, each placed as the method places newcomers; those that
-    find no group are served by the mean of the groups' models.
-
-    Args:
-        round: its cohort are the clients; they are asked on trial, so that nothing of it stays.
-        trainable: int64, those who have training samples; others may be among them.
-        adapt: the training that adapts a copy of their model; ``None``: none.
-        labels: whether the method may read their labels; else it places them by their inputs, or not
-            at all.
-    """
+    """The figures of clients that never train, each placed as the method places newcomers; those
+    that find no group are served by the mean of the groups' models. The round's cohort are these
+    clients. With ``labels`` off, the method may place them by their inputs only, if it can."""
     clients = round.clients
     ids = round.cohort
     trial = clients.on_trial()

@@ -46,11 +46,7 @@ class InitAndStep(Protocol):
 @dataclass(frozen=True, slots=True)
 class ServedByGroup:
     """An algorithm that only has ``init`` and ``step``: its cohorts are sampled by the run, and
-    clients are served by their group's model.
-
-    Args:
-        steps: the algorithm.
-    """
+    clients are served by their group's model."""
 
     steps: InitAndStep
 
@@ -69,11 +65,7 @@ class ServedByGroup:
 
 
 def as_algorithm(method: Method | Algorithm | InitAndStep) -> Algorithm:
-    """A method as an algorithm; an algorithm as it is.
-
-    Raises:
-        ConfigError: for rules with other arguments.
-    """
+    """A method as an algorithm, unless it is one; a ConfigError for rules with other arguments."""
     # Before the check for an algorithm: it is made of slots and has no step of its own.
     if isinstance(method, Method):
         _check_arguments("assign", method.assign, ("groups", "round"))

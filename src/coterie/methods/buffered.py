@@ -128,12 +128,8 @@ class InFlight(GrowingRecord):
         )
 
     def until_full(self, buffer: int) -> tuple[InFlight, IntArray, int | None]:
-        """Let updates come in, one after another, until a group has a full buffer.
-
-        Returns:
-            The state then; the rows of the updates that came in; and the group, ``None`` if all came in
-            and no buffer is full.
-        """
+        """Let updates come in, one after another, until a group has a full buffer: the state then,
+        the rows that came in, and the group, ``None`` if no buffer is full."""
         waiting = np.flatnonzero(~self.arrived)
         # Those that come at the same time come in the order of their clients' numbers.
         order = waiting[np.lexsort((self.ids[waiting], self.due[waiting]))]
@@ -150,12 +146,8 @@ class InFlight(GrowingRecord):
         return replace(self, arrived=arrived, clock=clock), order, None
 
     def take(self, group: int) -> tuple[InFlight, Updates, IntArray]:
-        """Empty the buffer of a group, whose model moves.
-
-        Returns:
-            The state without it; its updates in the order of their clients; and int64 ``[n]``, how
-            often the model has moved since each began.
-        """
+        """Empty the buffer of a group, whose model moves: the state without it, its updates in
+        client order, and how often the model has moved since each began, ``[n]``."""
         taken = np.flatnonzero(self.arrived & (self.row == group))
         # A client may be in it twice; its older update comes first.
         taken = taken[np.lexsort((self.due[taken], self.ids[taken]))]

@@ -49,15 +49,10 @@ def fit_to_model(
     made: Method | Algorithm, module: nn.Module, key: Key
 ) -> tuple[Method | Algorithm, nn.Module]:
     """The network as the method's objective needs it, and the method with a server and kept layers
-    that know its parameters.
+    that know its parameters. The network is not changed, nor an algorithm with its own step.
 
     Running statistics are averaged with any server, and the coefficients of FedFusion move at their
     own pace.
-
-    Args:
-        made: a method; an algorithm with a step of its own is left as it is.
-        module: the network, which is not changed.
-        key: the stream of first weights.
     """
     method = method_of(made)
     if method is None:

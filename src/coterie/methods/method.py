@@ -100,11 +100,8 @@ class Clustered:
         return Groups(models, np.full(clients, NO_GROUP), start=models[0], trained=trained)
 
     def step(self, state: Groups, round: Round) -> tuple[Groups, Mapping[str, Any]]:
-        """One round; an empty cohort changes nothing, unless its models move in every round.
-
-        Returns:
-            The new state, and notes for the round's row.
-        """
+        """One round: the new state, and notes for the round's row. An empty cohort changes nothing,
+        unless its models move in every round."""
         method = self.method
         # Sorted: sums run in client order, whatever order a sampler gives.
         round = replace(round, cohort=np.sort(round.cohort), local=method.local)
@@ -168,11 +165,8 @@ def training_notes(method: Method, groups: Groups, plan: Plan, updates: Updates)
 def move_models(
     method: Method, groups: Groups, plan: Plan, updates: Updates, round: Round
 ) -> tuple[Groups, dict[str, Any]]:
-    """The groups with models moved by the replies, and notes for the round's row.
-
-    Args:
-        groups: after the reclustering, which may have split or opened groups.
-    """
+    """The groups, after the reclustering, with models moved by the replies, and notes for the
+    round's row."""
     before = groups.models
     weights = method.weigh(groups, updates, round.of("assign"))
     notes: dict[str, Any] = {"ids": updates.ids, "weights": weights}

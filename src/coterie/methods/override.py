@@ -206,14 +206,11 @@ def with_buffer(made: Method | Algorithm, rule: Buffering, name: str = "method")
 
 @dataclass(frozen=True, slots=True)
 class KeptOptimizer:
-    """Clients train the model that they are sent as usual, by an optimiser that goes on from what it
-    remembered at the end of the client's training before.
+    """Clients train the model that they are sent by an optimiser that continues from its state at
+    the end of the client's last training.
 
-    What it remembers is stored by the client and never sent, as models of the clients' own are
+    The ``size`` values of that state are stored by the client and never sent, like its own model
     (``coterie.core.own_model``). Clients predict by the models that they are sent.
-
-    Args:
-        size: how many values a client stores, see ``coterie.local.training.optimizers``.
     """
 
     size: int

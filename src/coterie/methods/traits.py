@@ -165,10 +165,6 @@ class Feature:
     def check(self, traits: Collection[Trait], got: Any) -> None:
         """Refuse a method or a task that the feature does not work with.
 
-        Args:
-            traits: of the method or the task.
-            got: what is refused, often the name of the method.
-
         Raises:
             ConfigError: naming the first reason.
         """

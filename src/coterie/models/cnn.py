@@ -191,10 +191,8 @@ def _halved_up(side: int) -> int:
 
 
 def _same(size: tuple[int, int], kernel: int, stride: int) -> nn.ZeroPad2d:
-    """TensorFlow's ``same`` padding: an odd total puts the extra row and column at the end.
-
-    torch's own padding is the same at both ends, which would shift what a stride of 2 sees.
-    """
+    """TensorFlow's ``same`` padding: an odd total puts the extra row and column at the end. torch's
+    own would shift what a stride of 2 sees."""
     top, bottom = _same_side(size[0], kernel, stride)
     left, right = _same_side(size[1], kernel, stride)
     return nn.ZeroPad2d((left, right, top, bottom))

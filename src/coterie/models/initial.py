@@ -45,11 +45,8 @@ def initialise(module: nn.Module, key: Key) -> None:
 
 
 def _draw(layer: nn.Module, name: str, parameter: nn.Parameter, rng: torch.Generator) -> None:
-    """Draw one parameter.
-
-    In a layer of another kind, too, kernels are Glorot-uniform and biases zero. What is neither, a
-    scale for instance, keeps what the constructor gave it.
-    """
+    """Draw one parameter. Kernels are Glorot-uniform and biases zero in any kind of layer; others,
+    such as scales, keep their initial value."""
     if isinstance(layer, (_NormBase, nn.LayerNorm, nn.GroupNorm)):
         init.constant_(parameter, 1.0 if name == "weight" else 0.0)
     elif isinstance(layer, nn.Embedding):
@@ -69,8 +66,8 @@ def _draw(layer: nn.Module, name: str, parameter: nn.Parameter, rng: torch.Gener
 def initial_models(module: nn.Module, key: Key) -> Callable[[int], Tensor]:
     """The first models of a run, as a function of their number, ``j -> w_0^(j) [d]``.
 
-    Model 0 has the module's own parameters, the others are initialised anew from the key. So a
-    method with one model, or with the same one for all groups, starts where FedAvg does.
+    Model 0 has the module's own parameters, the others are drawn from the key. So a method with one
+    model, or with the same one for all groups, starts where FedAvg does.
     """
 
     def start(j: int) -> Tensor:

@@ -89,11 +89,7 @@ def resnet18(norm_groups: NormGroups = 32) -> ModelSpec:
 def _network(
     size: Image, classes: int, stages: tuple[tuple[int, int], ...], blocks: int, norm_groups: int
 ) -> nn.Module:
-    """A residual network.
-
-    Args:
-        stages: channels and first stride of each stage.
-    """
+    """A residual network; ``stages`` are the channels and first stride of each."""
     first = stages[0][0]
     _check_groups(norm_groups, first)
     layers: list[nn.Module] = [

@@ -52,11 +52,8 @@ class Weighted:
 
 
 def weighted(objective: Objective) -> Weighted:
-    """The objective with a weight for each sample.
-
-    Raises:
-        ConfigError: for an objective whose loss is no sum over samples.
-    """
+    """The objective with a weight for each sample; a ConfigError if its loss is no sum over
+    samples."""
     if isinstance(objective, CrossEntropy | TaskLoss):
         return Weighted(objective)
     raise ConfigError("does-not-fit", "local.objective", "the method weighs samples").found(

@@ -75,12 +75,9 @@ def epsilon_of(
     releases: tuple[Release, ...], delta: float, accountant: Accountant = "pld"
 ) -> float:
     """The ``epsilon`` of releases together: they are ``(epsilon, delta)``-differentially private.
+    Infinity for a release without noise, 0 for no release.
 
-    Args:
-        accountant: ``pld`` (privacy loss distributions, tight) or ``rdp`` (Renyi divergences).
-
-    Returns:
-        Infinity for a release without noise, 0 for no release.
+    ``pld`` uses privacy loss distributions, which are tight, ``rdp`` Renyi divergences.
     """
     # A run that has not begun has released nothing.
     spent = [release for release in releases if release.count]
@@ -140,12 +137,8 @@ def least_noise(
     accountant: Accountant = "pld",
     fixed: tuple[Release, ...] = (),
 ) -> float:
-    """The least factor by which the noise of all releases must be multiplied so that together they
-    cost ``epsilon`` at most; at most 0.5 % of ``epsilon`` is left unspent.
-
-    Args:
-        releases: with their noise relative to each other.
-        fixed: further releases, whose noise stays as it is.
+    """The least factor by which the noise of these releases must be multiplied so that together,
+    and with the ``fixed`` ones, they cost ``epsilon`` at most; at most 0.5 % of it is left unspent.
     """
 
     def cost(factor: float, by: Accountant) -> float:

@@ -33,12 +33,8 @@ COUNT_NOISE = 1 / 20
 
 @dataclass(frozen=True, slots=True)
 class PrivateMemory:
-    """What the noised sums of earlier rounds said.
-
-    Args:
-        clip: of the next round.
-        counts: float64 ``[k]``, noised: clients of each group that replied in the last round.
-    """
+    """What the noised sums of earlier rounds said: the clip of the next round, and how many clients
+    of each group replied in the last one, ``[k]``."""
 
     record_name: ClassVar[str] = "private"
     clip: float
@@ -180,13 +176,8 @@ def lengths_of(delta: Tensor) -> FloatArray:
 
 @one_torch_thread()
 def clipped_sums(delta: Tensor, lengths: FloatArray, row: IntArray, k: int, clip: float) -> Tensor:
-    """The sum of each group's updates, none of which counts with more than the length of the clip,
-    float64 ``[k, d]``: one row more or less of ``delta`` changes it by ``clip`` at most.
-
-    Args:
-        delta: float32 ``[n, d]``.
-        row: int64 ``[n]``, the group of each.
-    """
+    """The sum of each group's updates, each of at most the length of the clip, float64 ``[k, d]``:
+    one row more or less of ``delta`` changes it by ``clip`` at most."""
     total = torch.zeros(k, delta.shape[1], dtype=torch.float64)
     # In client order and float64, so that the sums have the same bits on every engine.
     for i, (j, length) in enumerate(zip(row.tolist(), lengths.tolist(), strict=True)):
@@ -252,14 +243,12 @@ def _moved(plan: Plan, shares: FloatArray, key: Key) -> IntArray:
 
 
 def moving_shares(counts: FloatArray, least: float) -> FloatArray:
-    """The probability that a client of group ``i`` trains the model of group ``j``, ``[k, k]``.
+    """The probability that a client of group ``i`` trains the model of group ``j``, ``[k, k]``, by
+    the noised counts ``n_i``.
 
-    With ``n_i`` the counts, groups with fewer than ``least`` miss ``least - n_i`` clients, and the
-    others can spare ``n_i - least``. As many leave as are missed, but no more than can be spared,
-    from each group in proportion to what it can spare.
-
-    Args:
-        counts: float64 ``[k]``, noised; below 0 counts as 0.
+    Groups with fewer than ``least`` clients miss ``least - n_i``, the others can spare ``n_i -
+    least``. As many leave as are missed, but no more than can be spared, from each group in
+    proportion to what it can spare.
     """
     n = np.maximum(counts, 0.0)
     missing = np.maximum(least - n, 0.0)

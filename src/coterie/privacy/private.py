@@ -122,13 +122,8 @@ class Privacy:
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """What an earlier process of the same run released already, and does not count as done.
-
-    Args:
-        process: how many processes there were before.
-        rounds: rounds that are done again.
-        starts: cold starts that are done again.
-    """
+    """What earlier processes of the same run released already: rounds and cold starts that are done
+    again."""
 
     process: int = 0
     rounds: int = 0
@@ -172,12 +167,8 @@ def make_private(
 ) -> tuple[Method, Sampler, Budget]:
     """The method with noised sums in place of its weighted means, its cohorts, and what they spend.
 
-    All clients of a group count the same, whatever the method's own rule of weighing says.
-
-    Args:
-        method: as `check_private` allows it.
-        columns: the description of a table's columns, ``None``: it has no noise.
-        repeats: of real clients, where the run was stopped.
+    All clients of a group count the same, whatever the method's own weighing. `check_private` must
+    allow the method. ``repeats``: of real clients, where the run was stopped.
 
     Raises:
         ConfigError: for cohorts that cannot be counted, and for groups that no client can move to

@@ -232,11 +232,11 @@ def make_secure(made: Method | Algorithm, sums: SecureSums, name: str = "method"
 
 
 def quantise(values: FloatArray, reach: float, levels: int, key: Key) -> IntArray:
-    """Values as whole numbers from 0 to ``levels``, int64, rounded at random so that they are right
-    on average.
+    """Values, cut to ``[-reach, reach]``, as whole numbers from 0 to ``levels``, int64, rounded at
+    random so that they are right on average.
 
-    A value is cut to ``[-reach, reach]``. With a step of ``2 reach / levels`` the error of each is
-    less than a step, and its standard deviation at most half a step.
+    With a step of ``2 reach / levels`` the error of each is less than a step, and its standard
+    deviation at most half a step.
     """
     exact = (np.clip(values, -reach, reach) + reach) * (levels / (2 * reach))
     above = np.ceil(exact)
@@ -246,13 +246,11 @@ def quantise(values: FloatArray, reach: float, levels: int, key: Key) -> IntArra
 
 
 def neighbourhoods(clients: int, shares: int, key: Key) -> BoolArray:
-    """Who holds a share of whose secrets: bool ``[n, n]``, each client of its own, too.
+    """Who holds a share of whose secrets, bool ``[n, n]``; each client holds one of its own.
+    ``shares`` of each secret is odd, or all.
 
-    The clients stand in a circle in random order, and each shares with the nearest on both sides (the
-    graph of SecAgg+). With as many shares as clients all share with all (Bonawitz et al.).
-
-    Args:
-        shares: of each secret, odd, or all.
+    The clients stand in a circle in random order, and each shares with the nearest on both sides
+    (the graph of SecAgg+). With as many shares as clients all share with all (Bonawitz et al.).
     """
     if shares >= clients:
         return np.ones((clients, clients), bool)
@@ -263,13 +261,8 @@ def neighbourhoods(clients: int, shares: int, key: Key) -> BoolArray:
 
 
 def recoverable(near: BoolArray, replied: BoolArray, threshold: int) -> bool:
-    """Whether the masks of a sum can be taken off: of every client's secrets enough shares are with
-    clients that replied.
-
-    Args:
-        near: bool ``[n, n]``, see `neighbourhoods`.
-        threshold: shares that bring a secret back.
-    """
+    """Whether the masks of a sum can be removed: clients that replied hold ``threshold`` shares of
+    every client's secrets."""
     return bool(((near & replied).sum(axis=1) >= threshold).all())
 
 

@@ -37,34 +37,22 @@ class StartsPrivately(Protocol):
     """An assign rule whose first groups can be made of noised sums."""
 
     def start_size(self) -> int:
-        """Clients of the cold start, on average.
-
-        Raises:
-            ConfigError: for an option that needs single updates.
-        """
+        """Clients of the cold start, on average; a ConfigError for an option that needs single
+        updates."""
         ...
 
     def with_private_start(
         self, noise: float, rate: float, clients: int, secret: Key | None
     ) -> Assign:
-        """The rule with such groups.
-
-        Args:
-            noise: noise multiplier of all sums together.
-            clients: how many could be drawn.
-            secret: the stream of noise and sample, ``None``: the run's own.
-        """
+        """The rule with such groups, formed of ``clients`` with this noise multiplier of all sums
+        together. ``secret``: the stream of noise and sample, by default the run's own."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class CentreMemory:
-    """What a client needs to choose its group.
-
-    Args:
-        mean: float64 ``[p]``, noised mean of the projected directions.
-        centres: float64 ``[k, p]``, of length 1.
-    """
+    """What a client needs to choose its group: the noised mean ``[p]`` of the projected directions,
+    and the centres ``[k, p]``, of length 1."""
 
     record_name: ClassVar[str] = "centres"
     mean: Tensor
@@ -165,10 +153,8 @@ class PrivateColdStart:
 
 @one_torch_thread()
 def projected(delta: Tensor, round: Round) -> Tensor:
-    """Updates ``[n, d]`` as vectors of length 1 in a random subspace, float64 ``[n, p]``.
-
-    The matrix is the same in all rounds, and no secret.
-    """
+    """Updates ``[n, d]`` as vectors of length 1 in a random subspace, the same in all rounds and
+    not secret, float64 ``[n, p]``."""
     d = delta.shape[1]
     key = round.key.at(0).of("projection")
     # By what it is for, and not by the slot that asks: the cold start and newcomers need the same.
@@ -210,11 +196,9 @@ def private_start_size(cold_start: GroupColdStart | PrivateColdStart, newcomers:
 
 @dataclass(frozen=True)
 class PrivateNewcomers:
-    """Newcomers compare their first update with the centres by themselves.
-
-    A client without a usable update takes the model with the least loss on its data. The largest
-    group would depend on the other clients.
-    """
+    """Newcomers compare their first update with the centres by themselves. A client without a
+    usable update takes the model with the least loss on its data: the largest group depends on
+    other clients."""
 
     pretraining: Pretraining = Pretraining()
 

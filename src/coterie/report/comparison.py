@@ -85,9 +85,8 @@ def final_difference(ours: Series, theirs: Series) -> Difference | None:
 
 
 def client_gains(ours: RunView, theirs: RunView) -> FloatArray | None:
-    """What each client gained, positive where it is better off, a fraction; NaN for a client without test samples, ``None`` where
-    the accuracies of the clients are not known.
-    """
+    """What each client gained, a fraction; NaN for a client without test samples, ``None`` where
+    the clients' accuracies are not known."""
     if ours.client_accuracy is None or theirs.client_accuracy is None:
         return None
     difference = ours.client_accuracy - theirs.client_accuracy
@@ -98,12 +97,8 @@ def client_gains(ours: RunView, theirs: RunView) -> FloatArray | None:
 
 @dataclass(frozen=True, slots=True)
 class GainSummary:
-    """How many clients win and lose, over all pairs of runs.
-
-    Args:
-        mean: mean gain of a client, a fraction.
-        worst_tenth: mean gain of the tenth of the clients that lost most.
-    """
+    """How many clients win and lose, over all pairs of runs, and the mean gains, fractions, of all
+    clients and of the tenth that lost most."""
 
     won: int
     lost: int

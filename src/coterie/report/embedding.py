@@ -42,11 +42,7 @@ LABELS = "the shares of its training labels, which are not what the method group
 
 @dataclass(frozen=True, slots=True)
 class Embedding:
-    """Where the clients stand.
-
-    Args:
-        points: float64 ``[N, 2]``; NaN for a client of which it is not known.
-    """
+    """The clients' coordinates ``[N, 2]`` on the map; NaN where they are not known."""
 
     points: FloatArray
     placed_by: str
@@ -90,10 +86,8 @@ def multidimensional_scaling(distances: FloatArray) -> FloatArray:
 
 
 def principal_axes(rows: FloatArray) -> FloatArray:
-    """Rows ``[n, d]`` along their two axes of greatest spread, ``[n, 2]``.
-
-    A row of zeros stands for a client of which nothing is known, and becomes NaN.
-    """
+    """Rows ``[n, d]`` along their two axes of greatest spread, ``[n, 2]``; NaN for rows of zeros,
+    clients of which nothing is known."""
     known = np.isfinite(rows).all(axis=1) & (rows != 0).any(axis=1)
     found = np.full((len(rows), 2), np.nan)
     if known.sum() > 1:
@@ -179,10 +173,8 @@ def from_directions(setup: Setup, groups: Groups) -> Embedding | None:
 
 
 def from_losses(setup: Setup, models: Tensor) -> Embedding | None:
-    """By the training losses of all groups' models on their data, as IFCA compares them.
-
-    ``None`` for a network of the user's own, and where that would take long.
-    """
+    """By the training losses of all groups' models on their data, as IFCA compares them. ``None``
+    for a network of the user's own, and where that would take long."""
     population = setup.population
     size = population.sizes("train")
     is_known = setup.config.name("model") in MODELS

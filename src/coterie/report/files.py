@@ -18,11 +18,8 @@ SCALE = 2  # dots of a PNG per pixel
 
 
 def write_chart(path: Path, runs: Sequence[RunView], name: str) -> Path:
-    """Write one chart of the page of some runs, as the ending of the file says: PNG, SVG or PDF.
-
-    Args:
-        name: the ``id`` of a chart of the page; ``mix`` is ``mix-0``, that of the first run.
-    """
+    """Write one chart of the page of some runs as PNG, SVG or PDF. ``name`` is its ``id``; ``mix``
+    is ``mix-0``, that of the first run."""
     kind = path.suffix.removeprefix(".").lower()
     if kind not in KINDS:
         endings = ", ".join(f".{kind}" for kind in KINDS)

@@ -50,15 +50,9 @@ from coterie.tasks import CLASSIFICATION, fit_task
 def views_of(
     paths: Sequence[Path | str], root: str | None = None, *, trust: bool = False
 ) -> list[RunView]:
-    """Read runs and the runs of sweeps.
-
-    The data are read for one run of each configuration, that of the lowest seed: the page shows
-    maps and label mixes of that one only.
-
-    Args:
-        trust: import the code that configurations name as ``module:factory``, also where it is not
-            known to be the user's own.
-    """
+    """Read runs and the runs of sweeps. The data are read for the lowest seed of each
+    configuration, the only one whose maps and label mixes are shown. ``trust``: import code that is
+    not known to be the user's own."""
     folders = run_folders(paths)
     resolved = [RunFolder.open(folder).resolved for folder in folders]
     by_seed = sorted(range(len(folders)), key=lambda i: (resolved[i].get("seed", 0), i))
@@ -81,12 +75,8 @@ def views_of(
 def view_of(
     path: Path | str, root: str | None = None, *, light: bool = False, trust: bool = False
 ) -> RunView:
-    """Read a run, finished or not: its rows, newest valid checkpoint, partition, and its data where
-    they are on this machine.
-
-    Args:
-        light: do not read the data.
-    """
+    """Read a run, finished or not: its rows, newest valid checkpoint, partition, and, unless
+    ``light``, its data where they are on this machine."""
     folder = RunFolder.open(path)
     check_folder(folder)
     saved = folder.partition
@@ -137,12 +127,8 @@ def _with_checkpoint(view: RunView, checkpoint: Checkpoint, embedding: Embedding
 
 
 def _joined(view: RunView, since: IntArray) -> IntArray:
-    """The round in which each client first had a group.
-
-    Args:
-        since: int64 ``[N]``, since when each client is in its present group. A client that has
-            migrated joined earlier, as the moves in the rows tell where they were kept.
-    """
+    """The round in which each client first had a group. A client that has migrated joined before
+    ``since``; the moves in the rows tell when, if they were kept."""
     stays = stays_of(view)
     if stays is None:
         return since
@@ -155,11 +141,7 @@ def _joined(view: RunView, since: IntArray) -> IntArray:
 
 @dataclass(frozen=True, slots=True)
 class FinalData:
-    """The clients' data at the end of a run.
-
-    Args:
-        population: the clients and their data; ``None`` where they were not read.
-    """
+    """The clients' data at the end of a run."""
 
     population: Population | None = None
     labels: Sequence[str] = ()

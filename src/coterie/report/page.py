@@ -20,11 +20,11 @@ WHICH_FIGURES = "Figures are those after the last evaluated round."
 def write_page(
     path: Path | str, runs: Sequence[RunView], title: str = "Coterie", intro: str = ""
 ) -> Path:
-    """Write the page of some runs over the same clients.
+    """Write the page of some runs over the same clients. Names of runs, clients and labels are
+    escaped.
 
-    Names of runs, clients and labels are escaped. The page loads nothing: data, charts and the Vega
-    libraries are in it, and its content security policy allows only its own two scripts and its
-    style, by their hashes.
+    The page loads nothing: data, charts and the Vega libraries are in it, and its content security
+    policy allows only its own two scripts and its style, by their hashes.
     """
     target = Path(path)
     # Before the file is opened: an error in a chart leaves an earlier page as it was.

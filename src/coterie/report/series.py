@@ -30,11 +30,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Runs of one configuration with different seeds.
-
-    Args:
-        runs: one or more, by seed; the first is shown where only one can be.
-    """
+    """Runs of one configuration with different seeds."""
 
     name: str
     runs: tuple[RunView, ...]
@@ -73,11 +69,8 @@ class Series:
         return float("nan")
 
     def curve(self, values: Sequence[Sequence[float | None]] | None = None) -> list[CurvePoint]:
-        """Mean, least and greatest value over the seeds, in the rounds that all runs have.
-
-        Args:
-            values: one for each row of each run; default the headline.
-        """
+        """Mean, least and greatest value over the seeds, in the rounds that all runs have, of the
+        headline or of ``values``, one for each row of each run."""
         if not values:
             name = self.headline.name
             values = [[row.get(name) for row in run.rounds] for run in self.runs]
@@ -130,11 +123,11 @@ def _rank(series: Series) -> float:
 
 
 def series_of(runs: Sequence[RunView]) -> list[Series]:
-    """Put runs together that differ only in their seeds, in the order in which they first appear.
+    """Put runs together that differ only in their seeds, in the order in which they first appear. A
+    run without a configuration stands alone.
 
-    A run without a configuration stands alone. A series is named after its algorithm, and after the
-    keys in which series of the same algorithm differ. If that is not enough, the names of its runs
-    are added.
+    A series is named after its algorithm, and after the keys in which series of the same algorithm
+    differ, or else after its runs.
     """
     found: dict[Any, list[RunView]] = {}
     for index, run in enumerate(runs):

@@ -110,9 +110,7 @@ def _verdict(found: Difference, metric: Headline) -> str:
 
 
 def gain_sentence(runs: Sequence[RunView]) -> str:
-    """How many clients won and lost under the best series with groups; empty where that is not
-    known.
-    """
+    """How many clients won and lost under the best series with groups; empty if unknown."""
     series = series_of(runs)
     base = baseline_of(series)
     best = best_series(one for one in series if one.grouped and one.first.accuracies)

@@ -139,12 +139,7 @@ def displayed_round(round: int) -> int:
 
 def group_agreement(view: RunView) -> float | None:
     """Adjusted Rand index between the groups and the planted populations, over clients that have a
-    group.
-
-    Returns:
-        1 for the same grouping, about 0 for one by chance; ``None`` where nothing was planted or no
-        client has a group.
-    """
+    group; ``None`` if there are none of either."""
     # Clients without a group would count as a group of their own.
     known = view.groups >= 0
     if view.planted is None or not known.any():
@@ -169,14 +164,8 @@ def population_groups(view: RunView) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class NewcomerPlacement:
-    """Where a newcomer was placed.
-
-    Args:
-        round: in which it first had a group, from 0; ``None`` if it never had one.
-        group: its group at the end; ``None`` for none.
-        population: its planted population; ``None`` where it is not known.
-        right: whether its group is that of its population; ``None`` where that is not known.
-    """
+    """Where a newcomer was placed: the round in which it first had a group, its group at the end,
+    its planted population, and whether these agree; each ``None`` if there is none."""
 
     client: str
     round: int | None

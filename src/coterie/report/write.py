@@ -24,11 +24,7 @@ def write_report(
     root: str | None = None,
     trust: bool = False,
 ) -> Path:
-    """Write the HTML page of runs; they may still be in progress.
-
-    Args:
-        out: the page; default ``report.html`` in the first folder.
-    """
+    """Write the HTML page of runs, finished or not, by default ``report.html`` in the first folder."""
     views = views_of(runs, root, trust=trust)
     page = write_page(out or runs[0] / REPORT, views, title_of(runs), intro_of(views))
     # A page elsewhere is no file of the run.

@@ -20,8 +20,7 @@ Serve = Callable[[Groups], Served]
 class PlacesClients:
     """Marks an assign rule that gives a group to every client of a cohort that has none.
 
-    Newcomers are such clients. Clients whose data drifted become such clients when they lose their
-    group, so migration needs a rule with this mark.
+    Newcomers have none, nor have drifted clients, so migration needs a rule with this mark.
     """
 
 

@@ -23,11 +23,7 @@ _MOST_MEDIANS = 100.0
 
 @dataclass(frozen=True, slots=True)
 class HistogramMemory:
-    """The label histograms that clients reported.
-
-    Args:
-        histogram: float64 ``[N, C]``, a row of zeros for a client that reported none.
-    """
+    """The label histograms that clients reported."""
 
     record_name: ClassVar[str] = "histograms"
     histogram: FloatArray
@@ -35,16 +31,12 @@ class HistogramMemory:
 
 @dataclass(frozen=True)
 class Histograms:
-    """What the server keeps of its clients: their label histograms, asked once when a client is
+    """What the server keeps of its clients: their label histograms, requested once when a client is
     new.
 
     Counts are clipped to ``0..cap`` of the reply's validation. A histogram that sums up to more
     than 100 times the median is scaled down, since it would leave no room for differences among the
     other clients. A client that does not answer stays new.
-
-    Args:
-        privacy: how a client makes its histogram private before it sends it.
-        epsilon: privacy budget.
     """
 
     privacy: Privacy = "none"
@@ -95,12 +87,8 @@ def _without_giants(histogram: FloatArray, known: np.ndarray) -> FloatArray:
 def plan_of_chains(
     ids: IntArray, chain: IntArray, sampled: IntArray, newcomers: int, groups: int
 ) -> Plan:
-    """The plan of the chains that were sampled.
-
-    Args:
-        ids: int64 ``[n]``, all clients in the order in which they would train.
-        chain: int64 ``[n]``, the chain of each, -1 for a client that idles.
-    """
+    """The plan of the sampled chains. ``ids`` are all clients in the order in which they would
+    train, ``chain`` is -1 for a client that idles."""
     trains = np.isin(chain, sampled)
     notes = {
         "newcomers": newcomers,

@@ -79,9 +79,7 @@ class ClusterMemory:
 
     def guarded(self, ids: IntArray) -> int:
         """In how many of the last round's clusters the guard replaced an ``I_C`` that is too small.
-
-        A cluster that is the only one has weight 1 anyway and does not count.
-        """
+        A single cluster has weight 1 anyway and does not count."""
         assert self.size is not None
         assert self.total is not None
         levels = self.cluster_levels(ids, self.size[ids])
@@ -104,12 +102,8 @@ class Query(Protocol):
 
 @dataclass(frozen=True)
 class WithQueries:
-    """Assign rule: all clients train the one model, and the cohort is asked for what the weights will
-    need. It answers before it trains; real clients do both in one exchange.
-
-    Args:
-        queries: in the order in which they are asked.
-    """
+    """Assign rule: all clients train the one model, and the cohort first answers, in this order,
+    what the weights will need. Real clients do both in one exchange."""
 
     queries: tuple[Query, ...]
 
@@ -130,17 +124,12 @@ class WithQueries:
 @dataclass(frozen=True)
 class LossThreshold:
     """Asks the cohort for its loss before it trains, and sets the threshold of the round by it
-    (eq. 7).
+    (eq. 7). For ``theta`` and ``l_star`` see `adaptive_threshold`.
 
-    ``l_t = sum_k D_k F_k(w^t) / sum_k D_k`` over the clients asked, as an exponential moving
-    average where wanted; ``l_0`` is that of the first round. A round in which no client answers
-    keeps the loss of the one before. A reported loss is held in ``0..2 l_0``, in the first round in
-    0 to twice the median of all reports.
-
-    Args:
-        theta: see `adaptive_threshold`.
-        l_star: see `adaptive_threshold`.
-        ema: share of the past in ``l_t``, 0 for none.
+    ``l_t = sum_k D_k F_k(w^t) / sum_k D_k`` over the clients asked, with ``ema`` as an exponential
+    moving average; ``l_0`` is that of the first round. A round in which no client answers keeps the
+    loss of the one before. A reported loss is held in ``0..2 l_0``, in the first round in 0 to
+    twice the median of all reports.
     """
 
     theta: float
@@ -175,11 +164,8 @@ class LossThreshold:
 
 
 def _mean_loss(reply: Reply, usual: float | None) -> float:
-    """The mean loss over all samples, that of each client held in 0 to twice the usual one.
-
-    Args:
-        usual: the loss of the first round; ``None``: the median of this reply.
-    """
+    """The mean loss over all samples, each client's held in 0 to twice the usual one: that of the
+    first round, or the median of this reply."""
     size = reply.size.astype(np.float64)
     each = reply.loss[:, 0] / size
     if usual is None:
@@ -199,11 +185,6 @@ class AskImbalance:
     A client that does not report is taken to be as balanced as one of its size can be,
     ``I_k = D - D_k``. What one reports is held in ``D - D_k .. D + D_k``, where it must lie, and
     ``D_k`` at most at the cap of the reply's validation.
-
-    Args:
-        scope: whose samples make ``D``.
-        privacy: of what is reported, see `Describe`.
-        epsilon: its budget.
     """
 
     scope: Scope
@@ -253,12 +234,7 @@ class AskImbalance:
 
 @dataclass(frozen=True)
 class AskHistogram:
-    """Asks the cohort for label histograms, which only the benchmark "Optimal" does.
-
-    Args:
-        privacy: how they are made private, see `Describe`.
-        epsilon: its budget.
-    """
+    """Asks the cohort for label histograms, which only the benchmark "Optimal" does."""
 
     privacy: HistogramPrivacy = "none"
     epsilon: float = 1.0

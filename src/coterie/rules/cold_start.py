@@ -179,10 +179,8 @@ class GroupColdStart:
         return enough_to_count(round, round.trainable(len(groups.member)))
 
     def _directions(self, groups: Groups, round: Round) -> tuple[IntArray, Tensor, int]:
-        """The updates of enough clients, and how many groups they can form.
-
-        Clients that do not answer are replaced by others, as long as there are any.
-        """
+        """The updates of enough clients, and how many groups they can form. Clients that do not
+        answer are replaced by others while there are any."""
         trainable = round.trainable(len(groups.member))
         order = round.key.of("sample").generator().permutation(trainable)
         if self.groups == "auto":
@@ -248,10 +246,7 @@ def _shortage(groups: int, found: int, asked: int, round: Round) -> ColdStartErr
 
 
 def has_direction(reply: Reply) -> BoolArray:
-    """Which replies have a direction, bool ``[n]``: a zero update has none.
-
-    That the values are finite was checked when the reply was received.
-    """
+    """Which replies have a direction, bool ``[n]``: a zero update has none."""
     usable: BoolArray = (reply.fields["delta"] != 0).any(axis=1)
     return usable
 

@@ -14,17 +14,11 @@ from coterie.rules.signatures import SignatureMemory
 
 
 def scaled(rows: Tensor, reference: Tensor) -> Tensor:
-    """Descriptors as vectors, each block of which is scaled to what it spans in a reference.
+    """The blocks ``[n, b, l]`` as vectors, float64 ``[n, b l]``, each block scaled to what it spans
+    in ``reference [s, B, l]``.
 
     ``(v - min) / (max - min)`` with one minimum and one maximum for each kind of moment, over all
     clients and directions of the reference.
-
-    Args:
-        rows: ``[n, b, l]``, the first ``b`` blocks of some descriptors.
-        reference: ``[s, B, l]`` with ``B >= b``, at least one.
-
-    Returns:
-        float64 ``[n, b l]``.
     """
     blocks = reference[:, : rows.shape[1]].to(torch.float64)
     low = blocks.amin(dim=(0, 2))[:, None]
@@ -35,16 +29,8 @@ def scaled(rows: Tensor, reference: Tensor) -> Tensor:
 
 
 def centroid_distances(memory: SignatureMemory, k: int, rows: Tensor) -> Matrix:
-    """How far descriptors are from the mean descriptor of each group.
-
-    Args:
-        memory: the descriptors that were clustered, ``[N, B, l]``, and the group of each.
-        rows: ``[n, b, l]``, the first ``b <= B`` blocks of other descriptors; only these are
-            compared.
-
-    Returns:
-        float64 ``[n, k]``, infinite for a group without a descriptor.
-    """
+    """How far descriptors are from the mean descriptor of each group, float64 ``[n, k]``, infinite
+    for a group without one. Only the blocks that ``rows`` have are compared."""
     known = np.flatnonzero(memory.cluster >= 0)
     stored = memory.signature[torch.from_numpy(known)]
     ours = scaled(stored[:, : rows.shape[1]], stored)
@@ -60,15 +46,9 @@ def centroid_distances(memory: SignatureMemory, k: int, rows: Tensor) -> Matrix:
 def ask_descriptors(
     model: Tensor, ids: IntArray, round: Round, dimensions: int | None, draws: int = 0
 ) -> Reply:
-    """The descriptors of some clients by a model.
-
-    Args:
-        dimensions: ``l``; ``None``: the number of classes ``c``.
-        draws: random halves of a client's samples that are described, 0: all samples.
-
-    Returns:
-        Its field ``latent`` is float32 ``[n, 2 + 2c, l]``.
-    """
+    """The descriptors of some clients by a model, ``latent [n, 2 + 2c, l]``; of ``draws`` random
+    halves of a client's samples instead of all, if not 0. ``dimensions`` defaults to the classes
+    ``c``."""
     classes = round.clients.classes
     work = Describe("latent", classes, vectors=dimensions or classes, draws=draws)
     return round.clients.run(work, ids, model, key=round.key)

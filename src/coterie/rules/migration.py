@@ -117,14 +117,12 @@ class Migrating(PlacesClients):
     """An assign rule before which drifted clients lose their group.
 
     A client with a group drifted when its label histogram is farther than ``tau n_i / C`` from the
-    one it had when it was last placed; equal is not farther. Drifted clients that are present are
-    placed anew, whether or not they were sampled. A client that the inner rule does not place
-    counts as drifted until it does. Meanwhile it keeps its old group, unless the number of groups
-    changed and with it what their numbers mean. A histogram that was not received says nothing.
+    one it had when it was last placed. Drifted clients that are present are placed again, whether
+    or not they were sampled. A client that the inner rule does not place counts as drifted until it
+    does, and keeps its old group, unless the number of groups changed and with it what their
+    numbers mean. A missing histogram changes nothing.
 
-    Args:
-        assign: the rule inside; it finds the groups that were lost by `previous_group`.
-        migration: the detector.
+    The inner rule finds the groups that were lost by `previous_group`.
     """
 
     assign: Assign
@@ -243,13 +241,8 @@ def _drift_memory(groups: Groups) -> DriftMemory:
 
 
 def migrating(assign: Assign, migration: Detector | Migration) -> Assign:
-    """The rule with this migration in place of its own, if any.
-
-    Args:
-        assign: a rule that `PlacesClients`.
-        migration: a detector with the threshold of the paper, or with another one; ``none`` takes
-            migration away.
-    """
+    """The rule with this migration in place of its own, if any: a detector with the threshold of
+    the paper or another; ``none`` removes migration."""
     if not isinstance(migration, Migration):
         migration = Migration(migration)
     # One migration, not one inside another: a table replaces what the algorithm had.

@@ -20,11 +20,8 @@ from coterie.rules.cold_start import Outliers
 def mean_losses(
     ids: IntArray, models: Tensor, round: Round
 ) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Clients are sent all ``r`` models, and tell the loss of each on their training samples.
-
-    Returns:
-        Who answered, int64 ``[n]``; the mean losses, float64 ``[n, r]``; numbers of samples, ``[n]``.
-    """
+    """The mean loss ``[n, r]`` of all ``r`` models on the training samples of each client that
+    answers: who did, their losses, their numbers of samples."""
     reply = round.clients.run(Score("train"), ids, models, key=round.key)
     size = reply.size
     return reply.ids, reply.loss / size[:, None], size
@@ -40,13 +37,8 @@ def model_distances(of_models: FloatArray) -> FloatArray:
 
 
 def losses_between(loss: FloatArray, size: FloatArray, chosen: IntArray) -> FloatArray:
-    """The mean loss of each model on the samples of those who have each, ``L_ij``, ``[k, k]``.
-
-    Args:
-        loss: float64 ``[n, k]``, the mean loss of each model for each client.
-        size: float64 ``[n]``, numbers of samples.
-        chosen: int64 ``[n]`` in ``0..k-1``, the model of each client, every model in use.
-    """
+    """The mean loss ``L_ij [k, k]`` of each model on the samples of those who chose each. Every
+    model in ``0..k-1`` is chosen."""
     weight = np.zeros((loss.shape[1], len(size)))
     weight[chosen, np.arange(len(size))] = size
     means: FloatArray = weight @ loss / weight.sum(axis=1, keepdims=True)
@@ -56,11 +48,7 @@ def losses_between(loss: FloatArray, size: FloatArray, chosen: IntArray) -> Floa
 def group_distances(of_groups: FloatArray, member: IntArray) -> FloatArray:
     """How far groups are apart: how much each loses with the model of the other, ``[k, k]``.
 
-    ``d(A, B) = (mean of l(w_B) over A + mean of l(w_A) over B) / 2``.
-
-    Args:
-        of_groups: float64 ``[n, k]``, the mean loss of each group's model for each client.
-        member: int64 ``[n]`` in ``0..k-1``, every group in use.
+    ``d(A, B) = (mean of l(w_B) over A + mean of l(w_A) over B) / 2``; every group has members.
     """
     inside = np.stack([of_groups[member == j].mean(axis=0) for j in range(of_groups.shape[1])])
     return (inside + inside.T) / 2
@@ -69,12 +57,8 @@ def group_distances(of_groups: FloatArray, member: IntArray) -> FloatArray:
 def to_groups(of_groups: FloatArray, of_own: FloatArray, member: IntArray) -> FloatArray:
     """How far clients are from groups, ``[n, k]``; a group without members is infinitely far.
 
-    ``d(i, A) = (l(w_A) on i + mean of l(w_i) over A) / 2``.
-
-    Args:
-        of_groups: float64 ``[n, k]``, the mean loss of each group's model for each client.
-        of_own: float64 ``[n, n]``, that of each client's own model, row by row.
-        member: int64 ``[n]``, the groups; -1 for none.
+    ``d(i, A) = (l(w_A) on i + mean of l(w_i) over A) / 2``. Row by row, ``of_own [n, n]`` has the
+    loss of each client's own model.
     """
     distance = np.full(of_groups.shape, np.inf)
     for j in range(of_groups.shape[1]):

@@ -118,11 +118,7 @@ def _let_choose(
 
 @dataclass(frozen=True)
 class RandomGroup:
-    """The ablation RAC: newcomers get a random group.
-
-    Args:
-        each_time: draw anew whenever a client is selected, instead of once.
-    """
+    """The ablation RAC: newcomers get a random group, once or each time they are selected."""
 
     each_time: bool = False
 

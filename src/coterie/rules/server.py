@@ -132,9 +132,8 @@ def _adaptive(
 def _rows(groups: Groups, name: str, start: float) -> Tensor:
     """The optimiser's rows, float64 ``[k, d]``; models that have none begin with ``start``.
 
-    A rule that splits groups takes their rows along (``Groups.select``); one that opens new models
-    leaves them without. Where there are more rows than models, it is unknown which belong to which,
-    and all begin anew.
+    A rule that splits groups takes their rows along (``Groups.select``); new models have none.
+    Where there are more rows than models, it is unknown which belong to which, and all are reset.
     """
     shape = groups.models.shape
     kept = groups.optimiser.get(name, torch.empty(0, shape[1]))

@@ -194,15 +194,8 @@ class SignatureMemory(GrowingRecord):
     def with_clients(
         self, ids: IntArray, rows: Tensor, cluster: IntArray, opened: BoolArray
     ) -> SignatureMemory:
-        """The same memory after some clients sent their signatures.
-
-        Where not all signatures are kept, those of clients that were kept before and of those that
-        opened a group are.
-
-        Args:
-            ids: int64 ``[n]``, the clients, ascending.
-            opened: bool ``[n]``, which of them opened their group.
-        """
+        """The memory after some clients sent their signatures, and some of these ``opened`` their
+        group. Where not all signatures are kept, the latter's are."""
         clusters = self.cluster.copy()
         clusters[ids] = cluster
         if self.kept is None:
@@ -226,11 +219,8 @@ class SignatureMemory(GrowingRecord):
 def signature_distances(
     memory: SignatureMemory, signature: Signature, linkage: Linkage, k: int, rows: Tensor
 ) -> Matrix:
-    """The distances of newcomers to the groups, by the stored signatures of each, ``[n, k]``.
-
-    A client that has lost its group because its data drifted still stands for that group by the
-    signature it sent.
-    """
+    """The distances of newcomers to the groups, by the stored signatures of each, ``[n, k]``. A
+    client that lost its group because its data drifted still stands for that group."""
     stored, cluster = memory.stored()
     # Ward's linkage alone needs the distances inside the clusters.
     inside = np.empty((0, 0))

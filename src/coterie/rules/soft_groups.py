@@ -20,11 +20,8 @@ from coterie.rules.assigning import by_group
 
 @dataclass(frozen=True, slots=True)
 class ShareMemory(GrowingRecord):
-    """How much of each model every client is.
-
-    Args:
-        shares: float64 ``[N, k]``, rows that sum to 1; -1 for a client of which nothing is known.
-    """
+    """How much of each model every client is, ``[N, k]``: rows that sum to 1, or of -1 where
+    unknown."""
 
     record_name: ClassVar[str] = "shares"
     newcomer: ClassVar[Mapping[str, float]] = {"shares": -1.0}
@@ -33,11 +30,7 @@ class ShareMemory(GrowingRecord):
 
 @dataclass(frozen=True, slots=True)
 class LabelPriorMemory(GrowingRecord):
-    """How often the samples of each model have each class.
-
-    Args:
-        prior: float64 ``[k, c]``, rows that sum to 1.
-    """
+    """How often the samples of each model have each class, ``[k, c]``: rows that sum to 1."""
 
     record_name: ClassVar[str] = "label_prior"
     newcomer: ClassVar[Mapping[str, float]] = {}
@@ -45,12 +38,8 @@ class LabelPriorMemory(GrowingRecord):
 
 
 def with_label_prior(groups: Groups, sums: FloatArray) -> Groups:
-    """The same groups with the prior of the labels of this round's clients,
-    ``C_mc = sum_i sum_s q_s(m) 1{y_s = c} / sum_i sum_s q_s(m)``.
-
-    Args:
-        sums: ``[n, k, c]``, of each client the weights of each model's samples by class.
-    """
+    """The same groups with the prior of the labels of this round's clients, ``C_mc = sum_i sum_s
+    q_s(m) 1{y_s = c} / sum_i sum_s q_s(m)``, from the sums ``[n, k, c]``."""
     if not len(sums):
         return groups
     # No class is impossible: a later client may hold samples of it.
@@ -105,10 +94,8 @@ def known_shares(groups: Groups) -> FloatArray:
 
 
 def with_shares(groups: Groups, ids: IntArray, shares: FloatArray) -> Groups:
-    """The same groups after the shares of some clients became known.
-
-    A client is a member of the group of which it has the largest share; of equals the lowest.
-    """
+    """The groups with these clients' shares. A client is a member of the group of which it has the
+    largest share; of equals the lowest."""
     memory = groups.memory.get(ShareMemory)
     if memory is None:
         every = np.full((len(groups.member), groups.k), -1.0)

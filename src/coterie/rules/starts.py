@@ -41,14 +41,9 @@ class CountMemory(GrowingRecord):
 class CountsGroups(PlacesClients):
     """An assign rule that starts with ``most`` models and keeps as many as there are groups.
 
-    Before the first round ``alpha * most`` clients train a few steps from the first model, the
-    groups among their updates are counted, and the models beyond that number are dropped. While
-    fewer than four of these clients answer, rounds are skipped.
-
-    Args:
-        most: models at the start.
-        alpha: clients asked for each model.
-        steps: mini-batch steps.
+    Before the first round ``alpha * most`` clients train ``steps`` mini-batch steps from the first
+    model, the groups among their updates are counted, and the models beyond that number are
+    dropped. While fewer than four of these clients answer, rounds are skipped.
     """
 
     assign: Assign
@@ -137,7 +132,7 @@ class StartsFromClusters(PlacesClients):
 
 @dataclass(frozen=True)
 class BestOfStarts(PlacesClients):
-    """An assign rule that tries several draws of first models, and goes on with the best.
+    """An assign rule that tries several draws of first models, and continues with the best.
 
     ``alpha * groups`` clients try every draw. In each of ``rounds`` short rounds they choose the
     model with the least loss and train it ``steps`` steps, and each model moves to the mean of what
@@ -145,11 +140,7 @@ class BestOfStarts(PlacesClients):
     objective of IFCA, ``mean_i min_j F_i(w_j)``, as one restarts k-means. A draw that lost a group
     has a higher objective, since one model fewer serves the clients.
 
-    Args:
-        groups: models of a draw ``m``; the state begins with those of all draws, ``m * restarts``.
-        restarts: draws.
-        alpha: clients asked for each model.
-        steps: mini-batch steps of a client in each of them.
+    The state begins with the models of all draws, ``groups * restarts``.
     """
 
     assign: Assign

@@ -31,12 +31,8 @@ def train(local: Train, groups: Groups, plan: Plan, round: Round) -> Updates:
 
 
 def trained_row(sent: IntArray, reply: Reply) -> IntArray:
-    """The model that each client of a reply trained, int64 ``[n]``.
-
-    Args:
-        sent: int64 ``[n]``, the model that each was sent, or ``[n, r]`` where it chose among them.
-        reply: its field ``choice`` is the column of ``sent`` that each client chose.
-    """
+    """The model ``[n]`` that each client trained: the one it was sent, or of several the one in the
+    column ``reply.choice``."""
     if sent.ndim == 1:
         return sent
     choice = reply.choice.astype(np.int64)
@@ -137,11 +133,7 @@ class _Chains:
 
 def _train_in_waves(local: Train, groups: Groups, plan: Plan, round: Round) -> Updates:
     """Waves of chains: the first client of every chain, then the second from where the first ended,
-    and so on.
-
-    A client that does not answer is skipped, and its chain goes on from the last model that was
-    received.
-    """
+    and so on. A client that does not answer is skipped."""
     assert local.choose is None, "a client of a chain trains what the one before it left"
     n = len(plan.ids)
     numbers = plan.chain

@@ -113,11 +113,8 @@ def _spreads(population: Population) -> FloatArray:
 def telling_columns(
     population: Population, names: Sequence[str], label: str | Sequence[str]
 ) -> list[str]:
-    """A line for each column that alone gives away the label in every training row.
-
-    A model then learns this column and nothing else, and its score says nothing. It is not left
-    out, since it may be known in time.
-    """
+    """A line for each column that alone gives away the label in every training row. It is not left
+    out, since it may be known in time."""
     held = np.concatenate(population.train)
     table = population.table
     if table is not None:

@@ -91,12 +91,8 @@ def write_results(
     *,
     samples_at_hand: bool = True,
 ) -> dict[str, Any]:
-    """Write models, groups and summary of a run that is done; returns the summary.
-
-    Args:
-        since: int64 ``[N]``, the round since which each client is in its group.
-        names: of the clients that are known; in a federation of real ones not all need be.
-    """
+    """Write models, groups and summary of a run that is done; returns the summary. Real federations
+    may not have met all of ``names``."""
     # A federation may have places for clients that never came; they have no name and no line.
     known = len(names)
     folder.results.write_models(Layout.of(spec.network.module), groups.models)
@@ -124,11 +120,11 @@ def write_results(
 
 
 def _over_clients(folder: RunFolder, names: Sequence[str], headline: Headline) -> dict[str, Any]:
-    """The mean of the clients' own scores, the worst of them, and whose it is; nothing where no client
-    has one.
+    """The mean of the clients' own scores, the worst of them, and whose it is; nothing where no
+    client has one.
 
-    A score over all samples can hide a client that the models do not serve: each of its samples is one
-    of many, and an AUROC over all compares samples of different clients.
+    A score over all samples can hide a client that the models do not serve: it has few of the
+    samples, and an AUROC over all compares samples of different clients.
     """
     found = folder.results.client_scores(headline)
     if found is None or not np.isfinite(found).any():

@@ -87,11 +87,8 @@ def fit(
 def pool_if_asked(
     algorithm: Algorithm, population: Population, local: Solver, per_round: int
 ) -> tuple[Population, Solver]:
-    """All training data in one place, for a method that says so.
-
-    The first client holds them, and takes the steps in a round that ``per_round`` clients take on
-    average. Test data stay with their clients.
-    """
+    """All training data with the first client, for a method that says so. It takes the steps in a
+    round that ``per_round`` clients take on average. Test data stay with their clients."""
     if "data" not in traits_of(algorithm):
         return population, local
     if population.lazy:

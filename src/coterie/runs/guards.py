@@ -43,11 +43,8 @@ class DivergenceWatch:
             warn(line)
 
     def line(self, row: Mapping[str, Any]) -> str | None:
-        """What to tell the user of a round, by its row; ``None`` for nothing.
-
-        Updates that are not finite are refused, so that the losses of a round are those of the
-        other clients.
-        """
+        """What to tell the user of a round, if anything. Updates that are not finite are refused,
+        so its losses are those of the other clients."""
         what = self._what(row)
         if what is None or self.said:
             return None

@@ -53,9 +53,9 @@ def without_held_out(population: Population, share: float | None, key: Key) -> P
 def on_validation(population: Population, share: float | None, key: Key) -> Population:
     """The population scored on a share of its training samples, as ``evaluate.validation`` asks.
 
-    The samples that clients are tested on are then not looked at, so settings that are chosen by
-    these scores are not fitted to them. A client with a single sample keeps it for training. Of a
-    series the share is the last one, and what shares rows with it is not trained on.
+    Settings that are chosen by these scores are not fitted to the test samples. A client with a
+    single sample keeps it for training. Of a series the share is the last one, and what shares rows
+    with it is not trained on.
     """
     if share is None:
         return population

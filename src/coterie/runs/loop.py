@@ -38,13 +38,8 @@ from coterie.runs.schedule import Schedule
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """What a round left.
-
-    Args:
-        serve: the method's rule of which model serves each client.
-        scores: what real clients answered when they scored the models that serve them; ``None``:
-            they were not asked, or there are none.
-    """
+    """What a round left: ``serve`` says which model serves each client, ``scores`` is what real
+    clients answered if they scored it."""
 
     round: int
     groups: Groups
@@ -62,7 +57,7 @@ class RoundResult:
 
 @dataclass(frozen=True, slots=True)
 class StartingPoint:
-    """Where a run begins, or goes on.
+    """Where a run begins or resumes.
 
     Args:
         state: the groups after the round before; ``None``: the run begins.
@@ -182,12 +177,8 @@ def simulate(
     solver: Solver | None = None,
     start: StartingPoint | None = None,
 ) -> Iterator[RoundResult]:
-    """Run the rounds that are left and yield after each.
-
-    Args:
-        population: the clients' data before any shift.
-        initial_models: the first models: ``j -> [d]``, or one vector ``w_0 [d]`` for all.
-    """
+    """Run the rounds that are left and yield after each. ``population`` is that before any shift;
+    ``initial_models``: ``j -> [d]``, or one vector ``w_0`` for all."""
     start = start or StartingPoint()
     schedule.check(population)
     evaluation = RoundEvaluation.of(schedule, population.clients)

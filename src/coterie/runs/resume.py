@@ -33,8 +33,8 @@ def reopen(
     """The run of a folder with ``values`` that change no result, and the state that it resumes
     from; call it under the folder's lock.
 
-    With another number of rounds, the folder says so from here on. Final models, members and rows
-    are those of a run of this number from the start.
+    Another number of rounds is written to the folder. Final models, members and rows are those of a
+    run of this number from the start.
     """
     config = folder.config(values, trust=trust)
     # With the options of the caller: those that change results are refused here.
@@ -82,12 +82,7 @@ def _refuse_rounds(config: Experiment, rounds: int, done: int) -> None:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class JoiningClients:
-    """Clients that are to join a run.
-
-    Args:
-        x: ``[S, ...]``, inputs as the run's network has them.
-        y: ``[S]`` or ``[S, t]``, targets as the run's task has them.
-    """
+    """Clients that are to join a run."""
 
     x: Tensor
     y: Tensor
@@ -97,11 +92,8 @@ class JoiningClients:
 
 
 def join(folder: RunFolder, composed: Composed, joining: JoiningClients) -> None:
-    """Write new clients into the folder of a run; those of the run stay as they are.
-
-    The run goes on with them when it is composed the next time. To be called under the folder's
-    lock.
-    """
+    """Write new clients into the folder of a run; those of the run do not change. They take part
+    when it is composed the next time. To be called under the folder's lock."""
     _check_joins(composed)
     population = composed.population
     known = set(population.names)
@@ -162,10 +154,8 @@ def _extended(parts: Partition, joining: JoiningClients, samples: int) -> Partit
 
 
 def with_places(checkpoint: Checkpoint, clients: int, method: str) -> Checkpoint:
-    """A checkpoint with a place for each client that has joined since.
-
-    A new client has no group: the method places it when it is first asked, as any newcomer.
-    """
+    """A checkpoint with a place for each client that has joined since, without a group: the method
+    places it as any newcomer."""
     groups = checkpoint.groups
     count = clients - len(groups.member)
     if count <= 0:

@@ -50,12 +50,8 @@ class Stopped(CoterieError):
 
 @dataclass(slots=True)
 class Run:
-    """The rounds of a spec over its clients.
-
-    Args:
-        folder: where its rows are stored, ``None``: nowhere.
-        annotate: changes the row of a round before it is stored.
-    """
+    """The rounds of a spec over its clients, stored in a folder if there is one; ``annotate``
+    changes a row before that."""
 
     spec: RunSpec
     clients: Clients
@@ -225,14 +221,12 @@ def execute(
     resume: bool = False,
     stop: Callable[[], int] | None = None,
 ) -> dict[str, Any]:
-    """Run the rounds that are left and store what comes of them; returns the summary.
-
-    Args:
-        resume: whether the folder may hold rows already; those after the checkpoint are forgotten.
-        stop: asked after each round; the number of a signal, or 0 to go on.
+    """Run the rounds that are left and store what comes of them; returns the summary. With
+    ``resume``, rows after the checkpoint are forgotten.
 
     Raises:
-        Stopped: if ``stop`` said so; the state is saved, as it is for a `QuorumError`.
+        Stopped: if ``stop``, called after each round, returned a signal; the state is saved.
+        QuorumError: the state is saved, too.
     """
     config = composed.experiment
     names = composed.population.names

@@ -146,12 +146,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What happens in the rounds of a run in addition to the method's own step.
-
-    Args:
-        sampler: round, and with a shift who can train (bool ``[N]``) -> clients asked.
-        attackers: clients of a simulation that attack; nothing is measured of them.
-    """
+    """What happens in the rounds of a run in addition to the method's own step."""
 
     sampler: Callable[..., IntArray]
     rounds: int

@@ -21,13 +21,8 @@ NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class ClientScores:
-    """The last figures of one way of scoring.
-
-    Args:
-        value: the headline over all samples of the clients.
-        worst_tenth: the mean of the tenth that is served worst.
-        spread: the standard deviation over clients.
-    """
+    """The last figures of one way of scoring: the headline over all samples, the mean of the tenth
+    of clients that is served worst, and the standard deviation over clients."""
 
     way: Way
     value: float | None

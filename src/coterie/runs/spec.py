@@ -73,11 +73,8 @@ _POISON = Feature(
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """All that the rounds of a run follow from, but for their clients.
-
-    Args:
-        sampler: round, and with a shift who can train (bool ``[N]``) -> clients asked.
-    """
+    """All that determines the rounds of a run, except for its clients. ``sampler``: round and, with
+    a shift, who can train -> clients."""
 
     algorithm: Algorithm
     population: Population
@@ -136,9 +133,7 @@ class RunSpec:
         options: Mapping[str, Any],
         load_samples: Callable[[], Tensor] | None = None,
     ) -> Clients:
-        """The clients of a simulation. They are a context manager; leaving it ends the engine's
-        processes.
-        """
+        """The clients of a simulation, a context manager that ends the engine's processes."""
         attackers = self.attackers
         population = self.population
         if self.attack is not None:

@@ -34,18 +34,18 @@ def summarise(
     headline: Headline = ACCURACY,
     kept: Kept | None = None,
 ) -> dict[str, Any]:
-    """What ``summary.json`` holds. Accuracies are fractions; ``None`` where nothing was evaluated.
+    """What ``summary.json`` holds; ``None`` where nothing was evaluated.
 
     ``accuracy.max`` is over the rounds in which as many clients had a group as ever will, since
-    earlier ones score only some of the clients (FlexCFL, section 5.1), and of real clients over those that
-    scored all whom the last one scored; over all rounds where none of those was evaluated.
-    ``accuracy.final`` is that of the last evaluated round,
-    ``accuracy.last10_mean`` the mean of the last ten. Another task has its headline in the place of
-    ``accuracy``, with ``min`` in the place of ``max`` where lower is better; ``headline`` says so.
+    earlier ones score only some of the clients (FlexCFL, section 5.1), and with real clients over
+    those that scored all whom the last one scored; over all rounds if none of those was evaluated.
+    ``accuracy.final`` is that of the last evaluated round, ``accuracy.last10_mean`` the mean of the
+    last ten. Another task has its headline in the place of ``accuracy``, and ``min`` if lower is
+    better.
 
-    ``accuracy_adapted`` and its like, where ``[evaluate]`` asks for them, have the same three figures.
-    ``fairness`` is that of the last evaluated round for each of them, and ``protocol`` says what each
-    is of: which model, which clients, which samples, after what.
+    ``accuracy_adapted`` and its like have the same three figures. ``fairness`` is that of the last
+    evaluated round for each of them, and ``protocol`` says which model, clients and samples they
+    are of.
     """
     last: Mapping[str, Any] = {}
     if rows:

@@ -105,10 +105,8 @@ def study_layers(composed: Composed, epochs: int | None = None) -> LayerStudy:
 
 
 def layer_spans(module: nn.Module) -> list[tuple[str, slice]]:
-    """Each layer with trainable weights, and its slice of the flat vector.
-
-    Weight and bias of a layer stand side by side there, so both are in its slice.
-    """
+    """Each layer with trainable weights, and its slice of the flat vector, where weight and bias
+    are adjacent."""
     found: list[tuple[str, slice]] = []
     layout = Layout.of(module)
     last = None

@@ -27,12 +27,8 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The mean of paired differences and its 95 % confidence interval.
-
-    Args:
-        half: half the width of the interval, ``t_{0.975, n-1} s / sqrt(n)``; ``None`` with one
-            pair.
-    """
+    """The mean of paired differences and half the width of its 95 % confidence interval,
+    ``t_{0.975, n-1} s / sqrt(n)``; ``None`` with one pair."""
 
     mean: float
     half: float | None
@@ -72,11 +68,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class SweepTable:
-    """The rows of a sweep, and what they compare.
-
-    Args:
-        without_model: what predictions without a model reach, the mean over runs.
-    """
+    """The rows of a sweep, and what they compare."""
 
     keys: tuple[str, ...]
     seeds: tuple[int, ...]
@@ -130,12 +122,8 @@ def tabulate(
     target: float | None = None,
     figure: Figure = "last10_mean",
 ) -> SweepTable:
-    """Compare the runs of a plan that are done.
-
-    Args:
-        baseline: one of its algorithms. A run is compared with the baseline's run of the same seed
-            and grid values.
-    """
+    """Compare the runs of a plan that are done, each with the baseline's run of the same seed and
+    grid values."""
     measured = {
         run.id: measure(out / run.id, target, figure) for run in plan.runs if is_done(run, out)
     }

@@ -25,10 +25,7 @@ from coterie.runs.data import read_samples, split_samples
 
 
 def data_key(config: Experiment) -> str:
-    """What the data of a configuration depend on: source, partition and seed.
-
-    Configurations of the same key have the same data.
-    """
+    """What the data of a configuration depend on: source, partition and seed."""
     source = {
         "root": getattr(config.data, "root", None),
         **config.options("source"),
@@ -41,12 +38,7 @@ def data_key(config: Experiment) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DataHash:
-    """What is known of the data of a configuration.
-
-    Args:
-        digest: of the samples and of the partition.
-        numbers: whether labels are numbers to predict.
-    """
+    """What is known of the data of a configuration."""
 
     digest: str
     clients: int
@@ -54,11 +46,7 @@ class DataHash:
 
 
 def hash_data(configs: Iterable[Experiment]) -> dict[str, DataHash]:
-    """Hash the data of configurations, and check each configuration against its data.
-
-    Returns:
-        key of `data_key` -> hash of the samples and of the partition.
-    """
+    """Hash the data of configurations by `data_key`, and check each configuration against its data."""
     by_key: dict[str, list[Experiment]] = {}
     for config in configs:
         by_key.setdefault(data_key(config), []).append(config)
@@ -141,9 +129,7 @@ def hash_partition(partition: Partition) -> str:
 
 
 def availability_digest(config: Experiment) -> str:
-    """SHA-256 of the file that ``[availability]`` names; empty without one, so that runs of other
-    configurations keep their names.
-    """
+    """SHA-256 of the file that ``[availability]`` names; empty without one."""
     table = config.availability
     if table is None or table.file is None:
         return ""

@@ -47,11 +47,7 @@ def _read_range(part: str, text: str) -> range:
 
 
 def read_grid(grid: Sequence[str], algorithms: Sequence[str]) -> dict[str, list[str]]:
-    """Read the grid of a sweep: the keys, and the values of each as text.
-
-    Args:
-        grid: ``key=v1,v2``, each.
-    """
+    """The keys of ``key=v1,v2`` assignments, and the values of each as text."""
     found: dict[str, list[str]] = {}
     for assignment in grid:
         key, equals, text = (part.strip() for part in assignment.partition("="))

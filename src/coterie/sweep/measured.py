@@ -37,13 +37,10 @@ class Measured:
 
 
 def measure(path: Path, target: float | None, figure: Figure) -> Measured:
-    """The figures of a run that is done.
+    """The figures of a run that is done; ``max`` is the best, also where lower is better.
 
     The target counts as reached in a round in which all clients that are ever assigned have a
     group, as for ``accuracy.max``: earlier rounds score only some of the clients.
-
-    Args:
-        figure: which figure of ``summary.json``; ``max`` is the best, also where lower is better.
     """
     folder = RunFolder.open(path)
     check_folder(folder)

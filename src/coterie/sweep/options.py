@@ -42,8 +42,7 @@ def check_algorithms(names: Sequence[str]) -> None:
 def check_base(base: Mapping[str, Any], file: str) -> tuple[str, int]:
     """Check the algorithm and the seed of the configuration itself; returns both.
 
-    The rest is checked with the configuration of each run. But if the configuration's algorithm is
-    not part of the sweep, no run would show a misspelt option of it.
+    If its algorithm is not part of the sweep, no run would reveal a misspelt option of it.
     """
     table = base.get("algorithm")
     seed = base.get("seed", 0)
@@ -67,11 +66,8 @@ def check_base(base: Mapping[str, Any], file: str) -> tuple[str, int]:
 
 
 def check_option(source: str, key: str, algorithms: Sequence[str]) -> None:
-    """Refuse an option that none of the algorithms has: no run would use it.
-
-    Args:
-        source: the command's option that has the key, ``--set`` or ``--grid``.
-    """
+    """Refuse an option of ``--set`` or ``--grid`` that none of the algorithms has: no run would use
+    it."""
     if any(key_for(name, key, algorithms) for name in algorithms):
         return
     # Options of all algorithms, since the key may have been meant for any of them.
@@ -91,12 +87,8 @@ def check_option(source: str, key: str, algorithms: Sequence[str]) -> None:
 # A sweep asks for each cell, and a custom factory would be imported each time.
 @lru_cache(maxsize=256)
 def algorithm_options(name: str) -> dict[str, tuple[Any, Any]] | None:
-    """The options of an algorithm: name -> (type, default).
-
-    Returns:
-        ``None`` for a custom factory that cannot be imported. The check of its configuration tells
-        the user why.
-    """
+    """The options of an algorithm: name -> (type, default); ``None`` for a custom factory that
+    cannot be imported, which the check of its configuration reports."""
     try:
         return registry.options("algorithm", name)
     except ConfigError:
@@ -105,11 +97,8 @@ def algorithm_options(name: str) -> dict[str, tuple[Any, Any]] | None:
 
 @lru_cache(maxsize=256)
 def _can_migrate(name: str) -> bool:
-    """Whether ``[migration]`` is left in the configuration of an algorithm.
-
-    A factory of the user's own is not called to find out: it may do anything, and only the process
-    of its own run may die of it. The run refuses the table where it has no use for it.
-    """
+    """Whether ``[migration]`` is left in the configuration of an algorithm. A custom factory is not
+    called to find out: it may do anything, and only the process of its own run may die of it."""
     return ":" in name or can_migrate(name)
 
 
@@ -168,12 +157,7 @@ def tables_for(
     assignments: Iterable[str],
     values: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The configuration of one run, not validated yet.
-
-    Args:
-        assignments: ``key=value``, each; those of other algorithms are left out.
-        values: key path -> value, set last; ``None`` sets nothing.
-    """
+    """The configuration of one run, not validated yet, without assignments for other algorithms."""
     # A copy: all runs of a sweep start from the same tables, and `put` changes them in place.
     tables = deepcopy(dict(base))
     tables["algorithm"] = {"name": algorithm, **_options_from(base.get("algorithm"), algorithm)}
@@ -197,11 +181,8 @@ def tables_for(
 
 
 def _options_from(table: Any, algorithm: str) -> dict[str, Any]:
-    """The options that an algorithm takes from the configuration's table ``[algorithm]``.
-
-    If the table names another algorithm, only options that mean the same there are taken: those of
-    the same name, type, range and default.
-    """
+    """The options that an algorithm takes from the configuration's table ``[algorithm]``; if that
+    names another algorithm, those of the same name, type, range and default."""
     if not isinstance(table, Mapping):
         return {}
     # The name is set by the caller.

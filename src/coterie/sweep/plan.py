@@ -106,9 +106,8 @@ class SweepPlan:
         return [run for run in known.values() if run.algorithm not in self.refused]
 
     def side_by_side(self, jobs: int) -> SweepPlan:
-        """The same runs for a sweep that executes several at a time: each run gets its share of the
-        cores, and as many worker processes as these have room for, with their threads.
-        """
+        """The plan for several runs at a time: each gets its share of the cores, and as many worker
+        processes with their threads as fit."""
         cells = {cell: _with_workers(run, jobs) for cell, run in self.cells.items()}
         return replace(self, cells=cells)
 
@@ -241,11 +240,8 @@ def _with_runs(layout: SweepPlan, configs: Mapping[Cell, Experiment]) -> SweepPl
 
 def _refused(configs: Mapping[Cell, Experiment]) -> dict[str, str]:
     """The algorithms that cannot have the personal layers of a configuration, keep what optimisers
-    remember, or be scored as it says, and why.
-
-    Baselines such as `local` are asked for together with methods that can, so such a baseline does not
-    stop the others. It is left out of the runs, and its row in the table says why.
-    """
+    remember, or be scored as it says, and why. Such a baseline, `local` for one, does not stop the
+    others; its row in the table says why it has no runs."""
     found: dict[str, Problem] = {}
     for (name, _, _), config in configs.items():
         evaluate = config.evaluate

@@ -68,17 +68,12 @@ def is_taken(run: SweepRun, out: Path) -> bool:
 
 
 def carry_out(run: SweepRun, out: Path, stop: Callable[[], int] | None = None) -> bool:
-    """Execute a run, or resume it from its last checkpoint.
-
-    Args:
-        stop: called after each round; the number of a signal, or 0 to go on.
-
-    Returns:
-        Whether there was anything to do: ``False`` for a run that was done already.
+    """Execute a run, or resume it from its last checkpoint; returns whether there was anything to
+    do.
 
     Raises:
         Timeout, InUseError: if another process works on it.
-        Stopped: if ``stop`` returned a signal; the state is saved.
+        Stopped: if ``stop``, called after each round, returned a signal; the state is saved.
         CoterieError: for anything expected.
     """
     with _locked(run, out):

@@ -43,9 +43,9 @@ def sweep(
     """Execute every run that is not done, alone or with other sweeps of the same folder.
 
     Args:
-        report: called when a run ends, with the run and ``"skipped"``, ``"shared"`` (another sweep
-            executed it), ``"done"`` or ``"failed"``.
-        stop: called several times a second; the number of a signal, or 0 to go on.
+        report: called when a run ends with ``"skipped"``, ``"shared"`` (another sweep executed it),
+            ``"done"`` or ``"failed"``.
+        stop: called several times a second; the number of a signal, or 0 to continue.
     """
     with refuse_unwritable(out):
         out.mkdir(parents=True, exist_ok=True)

@@ -123,9 +123,7 @@ def notes(table: SweepTable) -> list[str]:
 
 def _opposed_notes(table: SweepTable) -> list[str]:
     """A line for each row whose difference has one sign, and that of the mean over clients another.
-
-    AUROC over all samples, for example, also rewards a model that knows which client has more
-    positive samples.
+    AUROC over all samples also rewards a model that knows which client has more positive samples.
     """
     means = {row.values: _mean_over_clients(row) for row in table.rows if row.difference is None}
     metric = table.headline

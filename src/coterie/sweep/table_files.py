@@ -36,11 +36,8 @@ TEX = {
 
 
 def write_tables(table: SweepTable, plan: SweepPlan, out: Path) -> list[Path]:
-    """Write ``table.md``, ``table.csv``, ``table.tex``, ``scores.csv`` and ``runs.csv``; returns their
-    paths.
-
-    Each file appears in one step: two sweeps that end at the same time write the same files.
-    """
+    """Write the tables of a sweep; returns their paths. Each file is replaced atomically: two
+    sweeps that end at the same time write the same files."""
     texts = {
         "table.md": comparison_markdown(table) + scores_markdown(table),
         "table.csv": comparison_csv(table),

@@ -170,11 +170,7 @@ def naive_scores(task: Task, population: Population) -> dict[str, float]:
 def _headline(
     task: Task, population: Population, test: Tensor, outputs: Callable[[Tensor], Tensor]
 ) -> float | None:
-    """The headline of some outputs; ``None`` without samples, and where it is undefined.
-
-    Args:
-        outputs: of some samples.
-    """
+    """The headline of some outputs; ``None`` without samples, and where it is undefined."""
     if not len(test):
         return None
     sums: dict[str, FloatArray] = {}

@@ -28,14 +28,9 @@ class Forge(Protocol):
     """What attackers send in place of their updates."""
 
     def __call__(self, own: FloatArray, honest: FloatArray, keys: Sequence[Key]) -> FloatArray:
-        """Forged updates, float64 ``[a, d]``.
-
-        Args:
-            own: float64 ``[a, d]``, what they would send honestly.
-            honest: float64 ``[h, d]``, the updates of the honest clients that trained the same
-                model in the same request; attackers are assumed to know them.
-            keys: ``a`` random streams, one for each attacker.
-        """
+        """Forged updates of ``a`` attackers, float64 ``[a, d]``, from their honest ones and those
+        of the ``h`` clients that trained the same model in the same request; attackers are assumed
+        to know them."""
         ...
 
 
@@ -94,12 +89,9 @@ class Attack:
 class AttackingEngine:
     """An engine around any simulating engine, in which some clients are attackers.
 
-    Only the updates of training are forged. Each attacker draws from a stream of its own, and the
+    Only the updates of training are forged. Each attacker draws from its own stream, and the
     updates of a request are put in client order first, so that results depend neither on the engine
     nor on the number of its workers.
-
-    Args:
-        engine: what clients really do, on the data of `poisoned`.
     """
 
     def __init__(self, engine: Engine, attack: Attack, attackers: IntArray) -> None:
@@ -124,12 +116,8 @@ class AttackingEngine:
         return [self._forged(reply, row[:, 0], key.of("attack"))]
 
     def _forged(self, reply: Reply, row: IntArray, key: Key) -> Reply:
-        """The replies of a request, those of attackers with forged updates.
-
-        Args:
-            reply: of all clients, ascending.
-            row: int64 ``[n]``, the model that each one trained.
-        """
+        """The replies, ascending, those of attackers with forged updates; ``row``: the model that
+        each trained."""
         assert self.attack.forge is not None
         shape = reply.fields["delta"].shape
         # Clients that train all models send an update of each: to an attacker one long update.
@@ -177,13 +165,11 @@ def _joined(replies: Sequence[Reply]) -> Reply:
 
 
 def poisoned(population: Population, attack: Attack, attackers: IntArray) -> Population:
-    """The population with the data that attackers train on; test samples stay.
-
-    Samples are copied for the attackers and then changed, so an honest client that holds the same
-    sample keeps it as it is.
+    """The population with the data that attackers train on; test samples stay. Samples are copied
+    before they are changed, so honest clients that share them are not affected.
 
     Raises:
-        ConfigError: for a federation whose data are made client by client.
+        ConfigError: for a federation whose data are lazy.
     """
     if not attack.changes_data or not len(attackers):
         return population

@@ -144,12 +144,9 @@ class FlowerEngine:
     def _exchange(
         self, asked: Mapping[int, Sequence[OutgoingRequest]]
     ) -> list[tuple[int, Arrival]]:
-        """Send each client its message and wait for the replies, until those that are wanted are
-        there or the time is over.
-
-        What ``grid.send_and_receive`` does, which polls every 3 s; polling more often at first ends
-        an exchange sooner.
-        """
+        """Send each client its message and wait for the replies, until all wanted ones have come or
+        the time is over. As ``grid.send_and_receive``, which polls every 3 s; polling more often at
+        first ends an exchange sooner."""
         if not asked:
             return []
         self._exchanges += 1
@@ -206,10 +203,8 @@ class FlowerEngine:
     def _read(
         self, requests: Sequence[OutgoingRequest], client: int, arrival: Arrival, *, last: bool
     ) -> list[OutgoingRequest]:
-        """Read a client's answers to its requests; returns those for which it lacked a model,
-        unless this is the ``last`` try.
-
-        Whatever a client sent, this does not raise: what is no reply is counted.
+        """Read a client's answers; returns the requests for which it lacked a model, unless this is
+        the ``last`` try. Whatever a client sent, this does not raise: invalid replies are counted.
         """
         if arrival.failure == "missing" and not last:
             return list(requests)
@@ -287,9 +282,8 @@ class FlowerEngine:
     def gather(
         self, least: int, longest: float, waits: Callable[[], None] = lambda: None
     ) -> list[str]:
-        """Wait until so many clients are there, or the time is over; returns who joined or came
-        back. They are taken to have kept nothing. ``waits`` is called after each look that finds too
-        few."""
+        """Wait until so many clients are connected, or the time is over; returns who joined or came
+        back, who are taken to have kept nothing. ``waits`` is called whenever there are too few."""
         came = self.register.gather(least, longest, waits)
         for name in came:
             self._kept.pop(self.register.names.index(name), None)

@@ -205,11 +205,8 @@ def _decoded(download: _Download, limit: ReplyLimit) -> Message:
 
 
 def _check_sizes(contents: dict[str, bytes], limit: ReplyLimit) -> None:
-    """Refuse objects that would grow when they are decoded.
-
-    Numbers and words take many times their bytes as Python's objects, and an array may name the same
-    piece a million times.
-    """
+    """Refuse objects that would grow when decoded: numbers and words take many times their bytes as
+    Python's objects, and an array may name the same piece a million times."""
     size = 0
     for content in contents.values():
         kind, children, _ = get_object_head_values_from_object_content(content)

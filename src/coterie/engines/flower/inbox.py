@@ -57,12 +57,8 @@ def identity_limit(text: str) -> ReplyLimit:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What came in answer to a message.
-
-    Args:
-        request: the message that was sent. Not what the reply says of itself.
-        failure: why it is no reply; ``None`` where it is one, see ``messages.failure_of``.
-    """
+    """What came in answer to ``request``, the message that was sent, not what the reply says of
+    itself; ``failure``: why it is no reply, see ``messages.failure_of``."""
 
     request: str
     message: Message | None

@@ -74,7 +74,7 @@ def read_array(data: bytes, most: int) -> NDArray[Any]:
     """An array in NumPy's own format; a ValueError if it is not one, or larger than ``most`` bytes.
 
     The bytes are a stranger's. ``numpy.load`` would unpickle objects, and trust a header that asks
-    for more memory than there is: here the size is checked first, and the header against it.
+    for more memory than there is. So the size is checked first, then the header against it.
     """
     if len(data) > most:
         raise ValueError("too large")

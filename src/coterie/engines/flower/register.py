@@ -72,13 +72,10 @@ class ClientRegister:
     """Who takes part. A node is asked who it is when it is first seen; its client gets a number
     between two rounds, never in one.
 
-    Clients have names. A client's number is the place of its name in ``names``, and stays its own
-    for the whole run, whatever node it comes back on. A name belongs to the key that was registered
-    with it (``coterie server add DIR NAME.pub``): a node with another key cannot take it.
-
-    Args:
-        names: of the clients met before, in the order of their numbers.
-        joined: called with all names before a new number is used.
+    A client's number is the place of its name in ``names`` for the whole run, whatever node it
+    comes back on. A name belongs to the key that was registered with it (``coterie server add DIR
+    NAME.pub``): a node with another key cannot take it. ``joined`` is called with all names before
+    a new number is used.
     """
 
     def __init__(

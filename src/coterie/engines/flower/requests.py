@@ -23,12 +23,8 @@ from coterie.engines.flower.messages import FIELDS, NOTE, SHARES, part_name, rea
 
 @dataclass(eq=False, slots=True)
 class OutgoingRequest:
-    """A request as parts of messages are made of it.
-
-    Args:
-        wanted: client -> the digests of its models.
-        records: digest -> the model, as it travels.
-    """
+    """A request from which messages are made: the digests of each client's models, and by digest
+    the model as it travels."""
 
     work: Work
     text: str
@@ -73,12 +69,8 @@ class OutgoingRequest:
     def part(
         self, number: int, client: int, kept: set[str], envelope: Mapping[str, Any]
     ) -> dict[str, ArrayRecord | ConfigRecord]:
-        """The records of one client's message that this request is, without the models that the
-        client ``kept``.
-
-        Args:
-            envelope: what the message says besides its requests; it is in the note of the first.
-        """
+        """The records of this request in one client's message, without the models that the client
+        ``kept``. The note of the first request also has the ``envelope``."""
         names = self.wanted[client]
         note = {
             **({} if number else envelope),

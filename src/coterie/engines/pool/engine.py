@@ -121,10 +121,8 @@ class PoolEngine(SimulationEngine):
     def _scores(
         self, work: Score, ids: IntArray, models: Tensor, which: IntArray, key: Key
     ) -> list[Reply]:
-        """Scores by the workers, a client's always by the same one.
-
-        This process scores if there are no workers, or one died, failed or was late.
-        """
+        """Scores by the workers, a client's always by the same one; by this process if there are no
+        workers, or one died, failed or was late."""
         used, rows = np.unique(which, return_inverse=True)
         # Never started for scores alone: before the first training they would cost their start.
         d = models.shape[1]

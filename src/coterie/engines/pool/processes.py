@@ -41,12 +41,9 @@ _LEAST_MODELS = 8  # that there is room for: a round scores more of them than it
 
 
 def start_method(threads: int = 1) -> str:
-    """``fork`` where it is safe: on Linux with no accelerator, whose runtime does not survive it.
-    Else ``spawn``.
-
-    A fork has none of the threads with which its parent trains a client, but OpenMP believes that
-    they are there, and waits for them.
-    """
+    """``fork`` where it is safe: on Linux with no accelerator, whose runtime does not survive it,
+    and one thread per client, since OpenMP waits in the fork for its parent's threads. Else
+    ``spawn``."""
     if sys.platform == "linux" and threads == 1 and not torch.accelerator.is_available():
         return "fork"
     return "spawn"
@@ -265,9 +262,9 @@ class WorkerPool:
         return answers
 
     def _wake_apart(self) -> None:
-        """Let each worker begin on a core of its own. Linux may wake two of them on one core, and leave
-        another idle for some milliseconds, which is half of a round of a small network. A worker that
-        has begun may go to any core again."""
+        """Let each worker begin on a core of its own, and then go to any. Linux may wake two on one
+        core, and leave another idle for some milliseconds, which is half of a round of a small
+        network."""
         for core, process in zip(self._cores, self.processes, strict=False):
             if process.exitcode is not None:
                 continue

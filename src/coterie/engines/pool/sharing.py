@@ -67,11 +67,10 @@ class Shared:
     """Memory that all workers and the main process see.
 
     Args:
-        starts: float32 ``[rows, width]``, the models that clients start from; the memory may be
-            wider than a job needs.
+        starts: float32 ``[rows, width]``, where clients start; a job may need less width.
         deltas: float32 ``[tasks, width]``, their updates.
-        done: uint8 ``[tasks]``, 1 where a task is done: written last, so that what a killed worker
-            left half done does not count.
+        done: uint8 ``[tasks]``, written last: what a killed worker left half done does not
+            count.
     """
 
     starts: Tensor

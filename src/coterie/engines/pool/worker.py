@@ -29,14 +29,8 @@ END = -1  # the number that ends a worker's job
 
 @dataclass(frozen=True, slots=True)
 class PoolJob:
-    """What workers are to do; each gets one.
-
-    Args:
-        work: training, of which each worker takes the next task that is left, or scoring, of
-            clients that are this worker's alone.
-        rows: int64 ``[n]`` or ``[n, r]``, their models among the shared ones.
-        moves: what changed hands since the worker's last job.
-    """
+    """What workers are to do; each gets one. Of a training each takes the next task that is left;
+    scoring is of clients that are this worker's alone. ``moves``: since the worker's last job."""
 
     work: Train | Score
     key: Key
@@ -90,9 +84,8 @@ def work_until_the_end(
         equipment: of a fork; ``None``: it comes through the pipe.
         tensors: the large ones of what comes through the pipe.
         tasks: from which all workers read the numbers of tasks.
-        pipe: to the parent: jobs come, answers go.
-        inherited: ends of pipes that a fork copied into this process. They are closed: as long as
-            one process holds an end open, no reader sees that the pipe was closed.
+        inherited: ends of pipes that a fork copied into this process. They are closed, since no
+            reader sees that a pipe was closed while any process holds an end open.
     """
     for end in inherited:
         end.close()

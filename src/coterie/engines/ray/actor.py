@@ -70,13 +70,9 @@ class ScoreJob:
 
 @dataclass(frozen=True, slots=True)
 class ActorOptions:
-    """How actors train.
-
-    Args:
-        load: reads all samples ``[S, ...]`` on the actor's node; ``None``: they are sent in shards.
-        device: of a ``vmap`` actor, ``auto``: the GPU that Ray gives it.
-        threads: how many the training of one client uses; an actor asks for as many cores.
-    """
+    """How actors train. Samples are read on the actor's node by ``load``, or sent in shards.
+    ``device`` is that of ``vmap``, ``auto``: the GPU that Ray gives it. An actor asks for as many
+    cores as threads."""
 
     each: Each = "serial"
     load: Load | None = None

@@ -42,10 +42,8 @@ class Cluster:
 
 
 def connect(address: str | None, cores: int | None = None) -> bool:
-    """Join a cluster, unless this process is in one; whether it is now.
-
-    Args:
-        cores: of a cluster that is started here; ``None``: those of this machine.
+    """Join a cluster, or start one with so many cores here; whether this process was in none
+    before.
 
     Raises:
         ConfigError: if there is none at this address.

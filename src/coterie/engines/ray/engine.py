@@ -113,13 +113,8 @@ def even_shares(order: IntArray, steps: IntArray, count: int) -> list[IntArray]:
 
 @dataclass(frozen=True, slots=True)
 class TrainRequest:
-    """A request to train, as calls are made of it.
-
-    Args:
-        rows: int64 ``[n]``, the same among ``shared``.
-        shared: the models that clients share, or Ray's reference to them; ``None`` where each
-            client has its own, which then travels with the call.
-    """
+    """A request to train, as calls are made of it. ``shared`` is ``None`` where each client has its
+    own model, which then travels with the call."""
 
     work: Train
     ids: IntArray

@@ -28,13 +28,8 @@ LOOK = 10.0  # seconds between two looks for nodes that joined
 
 @dataclass(eq=False)
 class Member:
-    """An actor.
-
-    Args:
-        coming: the call that says that it is there; ``None`` once it was answered.
-        pieces: call -> the values in which its updates come.
-        held: shards that it keeps, and their bytes, those unused the longest first.
-    """
+    """An actor: ``coming`` is the call that says it has started, ``pieces`` those whose updates
+    come in several values, ``held`` the bytes of its shards, the longest unused first."""
 
     handle: Any
     coming: Any

@@ -23,8 +23,7 @@ Name = tuple[int, int]  # a shard's number and its version
 @dataclass(frozen=True, slots=True)
 class Shard:
     """The samples of some clients in the object store. What changes gets a new name, so that no
-    actor     takes an old shard for a new one.
-    """
+    actor takes an old shard for a new one."""
 
     name: Name
     ref: Any
@@ -34,10 +33,8 @@ class Shard:
 
 class ShardStore:
     """Which shards are in the object store; those unused the longest leave it when it is full.
-
-    Neighbouring clients share a shard. Where samples are made client by client, each client has its
-    own, so that none is made that was not asked for.
-    """
+    Neighbouring clients share a shard; lazy clients have their own, so that only requested ones are
+    made."""
 
     def __init__(self, population: Population) -> None:
         self.population = population

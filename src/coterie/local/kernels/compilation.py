@@ -115,16 +115,15 @@ _KERNELS = _digest_of_kernels()
 
 
 def _keep_machine_code(kernel: Any) -> None:
-    """Read the machine code of a kernel from disk, and write it there where it is compiled.
+    """Read a kernel's machine code from disk, and write it there once it is compiled.
 
-    Numba keeps a function's machine code with that of the functions it calls, and makes it anew
-    when the function's own file has changed. Kernels call functions of other files, whose old code
-    they would run after an edit. So all files here are part of the version that Numba compares. It
-    does so before it reads the rest, which may name a class that has another name now.
+    Numba compiles again only when the kernel's own file has changed, and would run old code of
+    functions in other files. So all files here are part of the version that Numba compares, before
+    it reads the rest, which may name a class that has been renamed.
 
     Raises:
         RuntimeError: no folder can be written.
-        AttributeError: this version of Numba has its own in another place.
+        AttributeError: this version of Numba stores its cache differently.
     """
     kernel.enable_caching()
     index = kernel._cache._cache_file
@@ -132,12 +131,12 @@ def _keep_machine_code(kernel: Any) -> None:
 
 
 def compiled(signature: Any = None, *, in_order: bool = False) -> Callable[[_F], _F]:
-    """Compile for these types when a caller first needs it, or without any for each caller's types.
-    What is not finite stays so.
+    """Compile for these types when a caller first needs it, or for each caller's types if none are
+    given. Infinities and NaN are preserved.
 
-    Sums may be reordered, unless they are to be taken ``in_order``: of a function whose caller gets
-    a copy of its own, the compiler may reorder the two in two ways, and which one runs depends on
-    what was compiled before.
+    Sums may be reordered unless ``in_order``. A function that is inlined into its caller needs
+    that: the compiler may reorder the two copies differently, and which one runs depends on what
+    was compiled before.
     """
     # `reassoc` lets the compiler reorder a sum, which is what makes vectors of it; `contract` joins
     # a product and a sum; `nsz` forgets the sign of zero. Left out are `nnan` and `ninf`, by which
@@ -167,12 +166,8 @@ def compiled(signature: Any = None, *, in_order: bool = False) -> Callable[[_F],
 
 
 def _compile_when_needed(kernel: Any, signature: Any) -> None:
-    """Have a kernel compiled when it is first called, or when a caller is compiled.
-
-    Args:
-        signature: the types that it is compiled for, and no others; ``None``: those that it is
-            called with.
-    """
+    """Compile a kernel for these types alone, or for those of its calls, when it or its caller runs
+    first."""
     compile_for = kernel.compile
 
     def compile_now(types: Any) -> Any:
@@ -198,11 +193,8 @@ def _on_disk(kernel: Any) -> Any:
 
 @contextmanager
 def _others_waiting(kernel: Any) -> Iterator[None]:
-    """Let one process at a time compile a kernel, so that the others read its code from disk.
-
-    A sweep on a new machine starts several processes at once. Each would compile the same kernels,
-    and take the time of the others for it.
-    """
+    """Let one process at a time compile a kernel: on a new machine, the other processes of a sweep
+    then read its code from disk."""
     kept = _on_disk(kernel)
     if kept is None:
         yield
@@ -225,14 +217,13 @@ def compile_together(*kernels: Any) -> None:
 
 
 class OnDemand:
-    """A kernel that Python calls. It is compiled for a kind of network when the first of that kind
-    is trained or scored: to compile all kernels for all kinds takes a processor half a minute.
+    """A kernel that Python calls, compiled when the first network of its kind is trained or scored:
+    compiling all kernels for all kinds takes half a minute.
 
     Args:
         signature: from the type of the record of layers to the kernel's own type.
-        first: from the type of the record of layers to kernels with signatures that are compiled
-            before it. It calls them, and `score` does not: a process that compiles that one
-            at the same time does not need them.
+        first: likewise for kernels that it calls, compiled before it. `score` has none, so another
+            process may compile `score` meanwhile.
     """
 
     def __init__(

@@ -23,17 +23,9 @@ from coterie.local.kernels.inner_loops import (
 
 @compiled("void(f4[:, ::1], i8, i8, i8, f4[::1], i8[::1])")
 def max_pool(z: F32, width: int, down: int, across: int, out: F32, spots: I64) -> None:
-    """``out = relu(maxpool(z))`` over squares of two; ``spots``: where each value came from, -1
-    where nothing passed.
-
-    Args:
-        z: ``[o, n]``, images whose rows of ``width`` lie side by side.
-        width: of these rows.
-        down: rows of ``out``.
-        across: columns of ``out``.
-        out: ``[o down across]``.
-        spots: of the same length.
-    """
+    """``out = relu(maxpool(z))`` over squares of two. ``z [o, n]`` has rows of ``width`` side by
+    side, ``out`` is ``[o down across]``. ``spots``: where each value came from, -1 where nothing
+    passed."""
     at = 0
     for o in range(len(z)):
         image = z[o]
@@ -54,16 +46,9 @@ def max_pool(z: F32, width: int, down: int, across: int, out: F32, spots: I64) -
 
 @compiled()
 def spread_errors(delta: F32, spots: I64, rows: I64, spread: F32, bias: F32) -> None:
-    """The backward pass: each pooled value hands its error, the gradient of the loss, to the place
-    that it came from. The error of all other places is 0.
-
-    Args:
-        delta: ``[o h' w']``, the errors of the pooled values of a sample.
-        spots: of that shape, see ``max_pool``.
-        rows: ``[o]``, where each channel begins in ``spread``.
-        spread: the errors before pooling.
-        bias: ``[o]``, the sum of each channel's errors is added to it.
-    """
+    """The backward pass of ``max_pool``: each pooled value passes its error to the place that it
+    came from. The error of all other places is 0; ``bias [o]`` gets the sum of each channel's
+    errors."""
     spread[:] = 0
     cells = len(delta) // len(rows)
     for o in range(len(rows)):
@@ -171,14 +156,9 @@ def taps_of(channels: int, size: int, width: int, kernel: int) -> I64:
 
 @compiled("void(f4[::1], i8[::1], f4[:, ::1], f4[:, ::1], i8[:, ::1])")
 def conv_forward(vector: F32, conv: I64, images: F32, out: F32, spots: I64) -> None:
-    """``out = relu(maxpool(conv(images)))`` of a batch.
+    """``out [b, o h' w'] = relu(maxpool(conv(images [b, c h w])))`` of framed images.
 
-    Args:
-        vector: ``[d]``.
-        conv: channels in, height, width, padding, kernel, channels out, place in the vector.
-        images: ``[b, c h w]``, framed.
-        out: ``[b, o h' w']``.
-        spots: of that shape, see ``max_pool``.
+    ``conv``: channels in, height, width, padding, kernel, channels out, place in the vector.
     """
     c, height, width, pad, k, o, begin = conv
     height = height + 2 * pad
@@ -198,19 +178,10 @@ def conv_forward(vector: F32, conv: I64, images: F32, out: F32, spots: I64) -> N
 
 @compiled()
 def turn_kernel(w: F32, rows: I64, taps: I64, channels: int) -> tuple[F32, I64]:
-    """A convolution's kernel turned around, with which ``convolve`` goes from errors to images.
+    """The kernel ``w [o c t]`` turned around, ``[c, o t]``, and where each of its taps begins.
 
-    The gradient of the images, ``sum_o w[o, c, t] errors[o, q - t]``, is a convolution, too: of the
-    errors, with the kernel turned around.
-
-    Args:
-        w: ``[o c t]``, the kernel.
-        rows: ``[o]``, where the errors of each channel begin.
-        taps: ``[c t]``, see ``taps_of``.
-        channels: of the images, ``c``.
-
-    Returns:
-        ``[c, o t]``, and where each of its taps begins, ``[o t]``.
+    The gradient of the images, ``sum_o w[o, c, t] errors[o, q - t]``, is a convolution of the
+    errors with this kernel.
     """
     each = len(taps) // channels
     back = np.empty(len(rows) * each, np.int64)
@@ -227,18 +198,8 @@ def turn_kernel(w: F32, rows: I64, taps: I64, channels: int) -> tuple[F32, I64]:
 def conv_backward(
     vector: F32, conv: I64, images: F32, delta: F32, spots: I64, below: F32, gradient: F32
 ) -> None:
-    """The way back of ``conv_forward``: the gradient of its kernel and bias, and of its images
-    where ``below`` has room.
-
-    Args:
-        vector: ``[d]``.
-        conv: as for ``conv_forward``.
-        images: ``[b, c h w]``, framed.
-        delta: ``[b, o h' w']``, the gradient of what it gave.
-        spots: from ``conv_forward``.
-        below: ``[b, c h w]``, without a frame; ``[b, 0]``: not asked for.
-        gradient: of this layer's part of the vector.
-    """
+    """The gradient of a convolution's part of the vector, and of its images if ``below`` has room
+    (``[b, c h w]`` without a frame; ``[b, 0]``: not needed)."""
     c, inner_height, inner_width, pad, k, o, begin = conv
     height = inner_height + 2 * pad
     width = inner_width + 2 * pad

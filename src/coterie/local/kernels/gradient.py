@@ -18,14 +18,8 @@ from coterie.local.kernels.rules import Rule, TrainingState, penalise_span
 def dense_gradient(
     training: TrainingState, end: int, h: F32, delta: F32, below: F32, wide: bool
 ) -> int:
-    """The gradient of a dense layer, and of what it was given; returns where the layer begins.
-
-    Args:
-        end: where the layer ends in the vector.
-        h: ``[b, i]``, what it was given.
-        delta: ``[b, o]``, the gradient of what it put out.
-        below: ``[b, i]``, the gradient of what it was given; ``[b, 0]``: not asked for.
-    """
+    """The gradient of the dense layer that ends at ``end``, and of its input if ``below`` has room;
+    returns where the layer begins."""
     b, i = h.shape
     o = delta.shape[1]
     begin = end - o * (i + 1)
@@ -86,13 +80,8 @@ def gradients(
     training: TrainingState, layers: Layers, buffers: Buffers, wanted: Any, b: int, wide: bool
 ) -> None:
     """From the errors of the outputs in ``given[-1]``, divided by ``b``, to the gradient of the
-    batch loss.
-
-    Args:
-        buffers: as `forward` left them.
-        wanted: room for the gradient of what each layer is given, ``[b, n]`` each; ``[b, 0]`` where
-            it is not asked for.
-    """
+    batch loss. ``wanted``: room for the gradient of each layer's input, ``[b, n]``, or ``[b, 0]``
+    if it is not needed."""
     convs = layers.convs
     widths = layers.widths
     seen = conv_count(convs)

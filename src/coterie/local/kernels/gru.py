@@ -75,12 +75,8 @@ def sigmoid(x: F32, powers: NDArray[np.int32], as_floats: F32) -> None:
     """``1 / (1 + exp(-x))``, in place.
 
     The exponential is a polynomial of degree six, right to two units in the last place (Cephes,
-    ``expf``): a library's is a call for each value, and this one is computed eight values at a time.
-
-    Args:
-        x: ``[n]``.
-        powers: ``[n]``, room for powers of two, as the bits of float32.
-        as_floats: ``[n]``, the same memory as float32.
+    ``expf``). It is computed eight values at a time; a library's takes one call for each value.
+    ``powers`` and ``as_floats`` are the same memory, for powers of two as the bits of float32.
     """
     for f in range(len(x)):
         # Written so that what is no number stays so.
@@ -136,17 +132,9 @@ def gru_forward(
     results: GruResults,
     library: bool,
 ) -> None:
-    """All steps of all directions.
-
-    Args:
-        inputs: ``[T B, D 3 H]``.
-        rows: ``[D, T, B]``.
-        transposed: ``W^T [D, H, 3 H]``.
-        biases: ``b [D, 3 H]``.
-        memory: written.
-        results: written.
-        library: whether a library multiplies by ``W``.
-    """
+    """All steps of all directions, from ``inputs [T B, D 3 H]``, ``transposed = W^T [D, H, 3 H]``
+    and ``biases [D, 3 H]`` to ``memory`` and ``results``. ``library``: whether BLAS multiplies by
+    ``W``."""
     directions, steps, samples = rows.shape
     h = transposed.shape[1]
     product = rows_of_zeros(samples, 3 * h)
@@ -225,17 +213,8 @@ def gru_backward(
     gradient: GruGradient,
     library: bool,
 ) -> None:
-    """From the gradients of the results to those of what they were computed of. The gradients of the
-    weights are products of these for all steps at once, and not made here.
-
-    Args:
-        of_results: the gradients of both results.
-        rows: as for `gru_forward`.
-        transposed: as for `gru_forward`.
-        memory: as `gru_forward` left it.
-        gradient: written.
-        library: as for `gru_forward`.
-    """
+    """From the gradients of the results to ``gradient``. The gradients of the weights are products
+    of these for all steps at once, and are computed elsewhere."""
     directions, steps, samples = rows.shape
     h = transposed.shape[1]
     gradient.of_biases[:] = 0

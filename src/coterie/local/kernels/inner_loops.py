@@ -21,10 +21,10 @@ from coterie.local.kernels.compilation import F32, ZERO, Real, compiled, inlined
 
 @inlined
 def copy_row(row: F32, to: F32) -> None:
-    """Copy a row ``[n]`` to one of the same length, which callers see to.
+    """Copy a row to one of the same length, which callers ensure.
 
-    Value by value: for an assignment of arrays Numba compiles what it would say if they did not fit,
-    which takes longer than the rest of a kernel.
+    Value by value: for an assignment of arrays Numba also compiles the error message about unequal
+    lengths, which takes longer than the rest of a kernel.
     """
     for f in range(len(to)):
         to[f] = row[f]

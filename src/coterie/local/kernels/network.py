@@ -118,9 +118,9 @@ def multiply_by(wide: bool, h: F32, w: F32, bias: F32, out: F32) -> None:
 
 @compiled()
 def forward(vector: F32, layers: Layers, buffers: Buffers, b: int, wide: bool | None) -> None:
-    """From the samples in ``given[0]`` to the outputs in ``given[-1]``, ``b`` of them; ``wide``:
-    with a library's products, see ``dense``. ``None`` means no, and code for it has no library,
-    and compiles sooner."""
+    """From the samples in ``given[0]`` to the outputs in ``given[-1]``, ``b`` of them. ``wide``:
+    with a library's products, see ``dense``; code for ``None`` has no library, and compiles sooner.
+    """
     convs = layers.convs
     widths = layers.widths
     given = buffers.given

@@ -28,17 +28,12 @@ def score(
     loss: F32,
     block: int,
 ) -> None:
-    """Of samples ``rows``, the class with the largest logit, and the cross-entropy.
+    """The class with the largest logit and the cross-entropy of samples ``rows``, into ``best`` and
+    ``loss``.
 
-    All blocks are computed as if they were full, so that a sample's figures have the same bits
-    whichever block it falls into, however samples are shared out among threads.
-
-    Args:
-        rows: samples to score.
-        best: of them, written.
-        loss: of them, written.
-        block: samples at a time: a multiple of five, which `multiply` takes at once. As a number
-            in the code it would have the network compiled once more, for this number alone.
+    All blocks are computed as if they were full, so that a sample's figures have the same bits in
+    any block and on any number of threads. ``block`` is a multiple of five, which `multiply` takes
+    at once; as a constant it would have the network compiled once more.
     """
     buffers = make_buffers(layers, block)
     given = buffers.given

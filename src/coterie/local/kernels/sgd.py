@@ -14,11 +14,7 @@ from coterie.local.kernels.network import Buffers, Layers, conv_count
 
 
 class Sgd(NamedTuple):
-    """The rule of a step, float32 each, see `coterie.local.training.optimizers.SgdStep`.
-
-    Args:
-        momentum: ``v <- momentum v + gradient``, ``w <- w - lr v``.
-    """
+    """The values of `coterie.local.training.optimizers.SgdStep`, float32 each."""
 
     lr: Real
     momentum: Real
@@ -90,15 +86,8 @@ def regularise(descent: Descent, begin: int, end: int, decays: bool) -> None:
 def dense_step(
     descent: Descent, end: int, decays: bool, h: F32, delta: F32, below: F32, share: Real
 ) -> None:
-    """Hand the errors of a dense layer down, then change the layer.
-
-    Args:
-        end: where the layer ends in the vector.
-        decays: whether its kernel has L2.
-        h: ``[b, i]``, what it was given.
-        delta: ``[b, o]``, the gradient of what it put out.
-        below: ``[b, i]``, the gradient of what it was given; ``[b, 0]``: not asked for.
-        share: the rate, divided by the samples of the batch.
+    """Pass the errors ``delta [b, o]`` of the dense layer that ends at ``end`` down to ``below``
+    (``[b, 0]``: not needed), then change the layer. ``share``: the rate over the batch's samples.
     """
     b, i = h.shape
     o = delta.shape[1]
@@ -125,14 +114,7 @@ def dense_step(
 
 @compiled()
 def conv_step(descent: Descent, conv: I64, decays: bool, gradient: F32, share: Real) -> None:
-    """Change a convolution.
-
-    Args:
-        conv: as for ``conv_forward``.
-        decays: whether its kernel has L2.
-        gradient: from ``conv_backward``.
-        share: the rate, divided by the samples of the batch.
-    """
+    """Change a convolution."""
     begin = conv[6]
     end = begin + len(gradient)
     kernel_end = end - conv[5]
@@ -172,13 +154,7 @@ def backward(
     descent: Descent, layers: Layers, buffers: Buffers, wanted: Any, b: int, share: Real
 ) -> None:
     """From the errors of the logits in ``given[-1]`` to a step of every layer, the last one first.
-
-    Args:
-        buffers: as `forward` left them.
-        wanted: room for the gradient of what each layer is given, ``[b, n]`` each; ``[b, 0]`` where
-            it is not asked for.
-        share: the rate, divided by ``b``.
-    """
+    ``wanted``: as for `gradients`; ``share``: the rate divided by ``b``."""
     convs = layers.convs
     widths = layers.widths
     decayed = layers.decayed

@@ -120,11 +120,8 @@ def descend(
 ) -> Real:
     """Local SGD; changes ``vector`` in place and returns the summed loss of the last pass.
 
-    One call is a client's whole training, so that taking the records apart, some microseconds, is
-    little beside it.
-
-    Args:
-        vector: ``[d]``, kernel and bias of each layer in turn.
+    One call is a client's whole training, so that unpacking the records, some microseconds, hardly
+    counts.
     """
     order = batches.order
     ends = batches.ends
@@ -209,8 +206,7 @@ def descend_by_rule(
     batches: Batches,
     rule: Rule,
 ) -> Real:
-    """Local training by an optimiser, which takes the whole gradient at once; changes ``vector`` in
-    place and returns the summed loss of the last pass. Arguments as of `descend`.
+    """As `descend`, by an optimiser that takes the whole gradient at once.
 
     Large batches are multiplied by a library, small ones by the loops of ``inner_loops``.
     """
@@ -257,13 +253,7 @@ def batch_gradient(
     training: TrainingState, layers: Layers, x: F32, targets: Targets, rule: Rule
 ) -> Real:
     """The gradient of the mean loss of a batch, with those of L2 and of the proximal term, into
-    ``training.gradient``; returns the summed loss of the samples.
-
-    Args:
-        training: the model, what the proximal term pulls to, and room for the gradient. Its moments
-            are not read.
-        rule: its weights of L2 and of the proximal term; the rest is not read.
-    """
+    ``training.gradient``; returns the summed loss. Of ``rule`` only the two weights are read."""
     b = len(x)
     wide = b >= WIDE
     buffers = make_buffers(layers, b)

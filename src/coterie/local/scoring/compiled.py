@@ -30,17 +30,8 @@ _BLOCK = 60  # samples that pass a network together: what layers put out stays i
 
 
 class ScoredSamples:
-    """What models predict for some samples, and their cross-entropy.
-
-    Args:
-        x: pooled inputs ``[S, i]``.
-        rows: int64 ``[n]``, which of them to score.
-
-    Attributes:
-        best: int64 ``[n]``, the class with the largest output under the model that a sample was
-            scored on last.
-        loss: float32 ``[n]``, its cross-entropy.
-    """
+    """What models predict for the pooled samples ``rows``: ``best``, the class with the largest
+    output under the model that a sample was scored on last, and ``loss``, its cross-entropy."""
 
     def __init__(
         self,
@@ -61,13 +52,8 @@ class ScoredSamples:
         self.loss = np.zeros(len(rows), np.float32)
 
     def score(self, vector: Tensor, places: IntArray | None = None) -> None:
-        """Score a model.
-
-        A sample's figures have the same bits whatever samples are scored beside it.
-
-        Args:
-            places: int64, which of the ``n`` samples; ``None``: all of them.
-        """
+        """Score a model on these of the ``n`` samples, or all. A sample's figures have the same
+        bits whatever samples are scored with it."""
         rows = self._rows if places is None else self._rows[places]
         best = np.empty(len(rows), np.int64)
         loss = np.empty(len(rows), np.float32)
@@ -135,9 +121,8 @@ class CompiledScorer:
     ) -> dict[str, FloatArray]:
         """The sums of each client under one model, ``[n, *shape]``.
 
-        Samples are scored model by model, and then added up for all clients at once: where each
-        client has a model of its own, adding up took longer than scoring. A sample's score and a
-        client's sum have the same bits whatever is beside them.
+        Samples are scored model by model, and then added up for all clients at once: with one model
+        per client, adding up took longer than scoring.
         """
         samples = scored_samples(self.trainer, rows.x, rows.y, rows.index)
         known: list[tuple[IntArray, Mapping[str, FloatArray]]] = []

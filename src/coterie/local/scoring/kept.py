@@ -16,14 +16,11 @@ _Kept = tuple[Tensor, Mapping[str, FloatArray]]
 
 
 class KeptScores:
-    """The scores of each set of clients under the model that it was scored on last.
+    """The scores of each set of clients under the model that it was scored on last, up to ``most``
+    bytes.
 
-    The members of a group in which no client trained are scored again on the same model, and so is a
-    client with a model of its own that was not in the cohort. What was scored on other samples has to
-    be forgotten: `clear`.
-
-    Args:
-        most: bytes of models and scores to keep; those that were not asked for longest go first.
+    The members of a group in which no client trained are scored again on the same model, and so is
+    a client with its own model that was not in the cohort. `clear` it when samples change.
     """
 
     def __init__(self, most: int = KEEP // 2) -> None:

@@ -86,11 +86,8 @@ class NetworkScorer:
 def part_of(
     samples: Sequence[ClientSamples], chunk: int, number: int, parts: int
 ) -> list[ClientSamples]:
-    """One of several parts of all samples, as equal as they can be.
-
-    A part is of whole chunks, those that one process alone would score, so that no bit depends on
-    the number of parts.
-    """
+    """One of several parts of all samples, as equal as they can be. Parts are whole chunks of what
+    one process alone would score, so that no bit depends on their number."""
     chunks = [-(-len(rows.index) // chunk) for rows in samples]
     total = sum(chunks)
     first = number * total // parts

@@ -51,11 +51,7 @@ class ClientSamples:
 
 @dataclass(frozen=True)
 class Copied:
-    """Pooled samples copied side by side.
-
-    Args:
-        place: int64 ``[S]``, where each pooled sample is among them, -1 for none.
-    """
+    """Pooled samples copied side by side; ``place [S]`` is where each is among them, -1 for none."""
 
     x: Tensor
     y: Tensor
@@ -63,15 +59,12 @@ class Copied:
 
 
 class ScoredRows:
-    """Finds the samples of any set of clients, and keeps what a later round will want again.
+    """Finds the samples of any set of clients, and keeps what a later round will need again.
 
-    Test samples are scored round after round by nearly the same sets of clients (the members of a
-    group), so reading them from all over the pooled array, or copying them together, is done once.
-    Training samples are scored when a method compares losses, each time on another cohort.
-
-    Args:
-        copies: whether pooled test samples are worth a copy side by side: a dense network computes
-            faster than memory is read at random; a convolution does not.
+    Test samples are scored every round by nearly the same sets of clients, the members of a group,
+    so they are gathered once. Training samples are scored when a method compares losses, each time
+    on another cohort. With ``copies``, test samples are copied side by side: a dense network
+    computes faster than memory is read at random; a convolution does not.
     """
 
     def __init__(self, population: Population, device: torch.device, copies: bool) -> None:
@@ -86,12 +79,8 @@ class ScoredRows:
         self._copied: Copied | None = None
 
     def set_population(self, population: Population, *, samples_changed: bool) -> None:
-        """Take over who holds what.
-
-        Args:
-            samples_changed: whether inputs or labels are others than before; else they only changed
-                hands, and copies of them are still good.
-        """
+        """Take over who holds what. Without ``samples_changed``, samples only changed hands, and
+        copies of them are still good."""
         self.population = population
         for kept in self.kept.values():
             kept.clear()
@@ -100,14 +89,11 @@ class ScoredRows:
             self._copied = None
 
     def in_place(self, ids: IntArray, split: Split, everyone: IntArray) -> ClientSamples:
-        """The samples of these clients where they lie in one large array, for code that reads rows
-        by their numbers.
+        """The samples of these clients in one large array, for code that reads rows by their
+        numbers.
 
-        Test samples are copied side by side, those of everybody who is scored in this round at
+        Test samples are copied side by side, those of ``everyone`` who is scored in this round at
         once. If they change hands later, their places stay.
-
-        Args:
-            everyone: int64, the clients that are scored in this round.
         """
         kept = self.kept[split]
         name = ids.tobytes()
@@ -143,11 +129,11 @@ class ScoredRows:
         return rows
 
     def gathered(self, ids: IntArray, split: Split) -> ClientSamples:
-        """The samples of these clients in an array of their own, on the device.
+        """The samples of these clients in a separate array on the device.
 
         All test samples may be kept, and a fifth more, since memberships change little from round
-        to round. Of samples that are made when they are asked for, only a quarter of ``KEEP`` bytes
-        are; of training samples, which a cohort is asked for once, only the last set.
+        to round; of lazy samples only a quarter of ``KEEP`` bytes; of training samples only the
+        last set.
         """
         kept = self.kept[split]
         name = ids.tobytes()
@@ -275,11 +261,8 @@ def places_of_samples(bounds: IntArray, clients: IntArray) -> IntArray:
 
 
 def _sums(values: FloatArray, bounds: IntArray) -> FloatArray:
-    """Sums of ``values`` between consecutive bounds.
-
-    `numpy.add.reduceat` adds each part by itself, so that a sum has the same bits whatever stands
-    beside it. It cannot do empty parts, which are left out.
-    """
+    """Sums of ``values`` between consecutive bounds. `numpy.add.reduceat` adds each part by itself,
+    so that a sum has the same bits whatever else is added up. It cannot do empty parts."""
     sums = np.zeros((len(bounds) - 1, *values.shape[1:]))
     some = np.diff(bounds) > 0
     if some.any():

@@ -71,15 +71,9 @@ class Scorer:
         work: Score,
         helpers: Helpers | None = None,
     ) -> dict[str, FloatArray]:
-        """Score clients on their models.
-
-        Args:
-            helpers: other processes that score, where this one has no compiled code.
-
-        Returns:
-            the sums by name, float64 ``[n, r, *shape]`` each, and the summed ``loss``; zeros for
-            clients without a sample.
-        """
+        """The sums of each client on its models, float64 ``[n, r, *shape]`` each, and the summed
+        ``loss``; zeros for clients without a sample. ``helpers`` score where this process has no
+        compiled code."""
         shapes = dict(work.sums)
         if work.loss:
             shapes["loss"] = ()
@@ -153,14 +147,9 @@ class Scorer:
         everyone: IntArray,
         helpers: Helpers | None,
     ) -> Iterator[tuple[dict[str, PerSample], ClientSamples]]:
-        """Score one model after another.
-
-        Args:
-            everyone: int64, the clients that are scored in this round, on these models or others.
-
-        Yields:
-            what each sample adds to each sum in a pass, and whose samples they are.
-        """
+        """Score one model after another; yields what each sample adds to each sum in a pass, and
+        whose samples they are. ``everyone``: the clients that are scored in this round, on these
+        models or others."""
         by_helpers = self._ask(helpers, passes, work)
         for number, one in enumerate(passes):
             if by_helpers is not None:
@@ -190,12 +179,8 @@ class Scorer:
         everyone: IntArray,
         helpers: Helpers | None = None,
     ) -> tuple[FloatArray, IntArray]:
-        """The loss of each sample under some models.
-
-        Returns:
-            float64 ``[s, r]``, client after client, and int64 ``[n + 1]``, where each client's
-            samples begin and end.
-        """
+        """The loss of each sample under some models, float64 ``[s, r]``, client after client, and
+        where each client's samples begin and end, ``[n + 1]``."""
         work = Score(split, sums=())
         passes = [Scored(vector, ids) for vector in vectors]
         found = []

@@ -42,12 +42,8 @@ _TAKEN = TAKEN_BY_ALL | {
 
 @dataclass(frozen=True, slots=True)
 class ClientBlock:
-    """What stays the same through the steps of a block.
-
-    Args:
-        x: pooled inputs on the device.
-        streams: a stream of dropout masks for each client; none for a network without dropout.
-    """
+    """What stays the same through the steps of a block: pooled inputs on the device, and a stream
+    of dropout masks for each client, if the network has dropout."""
 
     x: Tensor
     y: Tensor
@@ -108,14 +104,11 @@ class BatchedTrainer:
         keys: Sequence[Key],
         end: float | None = None,
     ) -> tuple[Tensor, FloatArray, NDArray[np.bool_]]:
-        """Train clients from ``starts [n, d]``, those with the most steps first.
-
-        Args:
-            end: of the monotonic clock; clients that have steps left then are given up.
+        """Train clients from ``starts [n, d]``, those with the most steps first. Clients that have
+        steps left at ``end`` of the monotonic clock are given up.
 
         Returns:
-            updates float32 ``[n, d]`` on the CPU, mean losses of the last pass ``[n]``, and who is
-            done, bool ``[n]``.
+            updates ``[n, d]`` on the CPU, mean losses of the last pass ``[n]``, and who is done.
         """
         for option in solver.set_beyond(_TAKEN):
             got = getattr(solver, option)
@@ -153,9 +146,9 @@ class BatchedTrainer:
         return self.buffers.updates(starts), loss, done
 
     def cost(self, size: int, most: int, x: Tensor, solver: Solver) -> int:
-        """Bytes that a client with ``size`` samples like ``x`` takes in a block whose largest has
-        ``most``: parameters, start, gradients and update, samples, and what a step leaves behind
-        (three times, for what the backward pass and ``vmap`` make of it)."""
+        """Bytes of a client with ``size`` samples like ``x`` in a block whose largest has ``most``:
+        parameters, start, gradients, update, samples, and three times what the forward pass leaves
+        behind, for the backward pass and ``vmap``."""
         batch = min(most, solver.batch_size)
         sample = x[0].numel() * x.element_size()
         models = 4 * self.layout.d * (4 + remembered(solver))

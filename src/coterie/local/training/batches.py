@@ -21,12 +21,7 @@ _MOST_SHUFFLED = 2**14  # numbers of samples that are shuffled at once
 
 
 class TrainingSamples(NamedTuple):
-    """What a client trains on.
-
-    Args:
-        x: inputs ``[n, ...]``.
-        y: their targets, int64 ``[n]`` for labels.
-    """
+    """What a client trains on."""
 
     x: Tensor
     y: Tensor
@@ -34,12 +29,8 @@ class TrainingSamples(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One shuffled pass over a client's data, or the part of it that the step budget leaves.
-
-    Args:
-        order: int64 ``[size]``, the samples in the order in which batches take them.
-        last: whether the training ends with it.
-    """
+    """One shuffled pass over a client's data, in the order in which batches take them, or the part
+    of it that the step budget leaves; ``last``: the training ends with it."""
 
     order: IntArray
     steps: int
@@ -136,11 +127,7 @@ def channels_last(x: Tensor) -> Tensor:
 def minibatches(
     samples: TrainingSamples, solver: Solver, key: Key, images: bool = False
 ) -> Iterator[Batch]:
-    """The batches of a training by autograd, one after another.
-
-    Args:
-        images: whether a network that convolves takes them.
-    """
+    """The batches of a training by autograd, one after another."""
     size = len(samples.y)
     passes = batches(size, solver, key.of("shuffle").generator())
     # What stays in the processor's cache is gathered for a whole pass: batches are then slices, which

@@ -70,11 +70,8 @@ Record = Callable[[Callable[[], None], Sequence[Tensor]], Callable[[], Any]]
 
 class CudaGraphCache:
     """Runs a step on copies of its inputs that stay in place, so that a recording finds them again.
-
-    Args:
-        record: ``(step, state) -> replay``, where ``state`` is what a step writes: it must be as
-            before afterwards.
-    """
+    ``record(step, state)`` returns the replay, and leaves ``state``, which the step writes, as
+    before."""
 
     def __init__(self, record: Record, most: int = 64) -> None:
         self.record = record

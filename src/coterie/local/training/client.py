@@ -37,11 +37,9 @@ def train_client(
 ) -> Trained:
     """Carry out a training, phase by phase.
 
-    Args:
-        start: float32 ``[d]``, the model that the client trains from. Of a client with a model
-            of its own ``[r d + s]``: the ``r`` vectors that it is sent, and what it stored.
-        out: where the update is written, as long as ``start``. Of a client with a model of its
-            own, what it stores from now on stands at the same places.
+    ``start [d]`` is the model that the client trains from; for a client with its own model, ``[r d
+    + s]`` are the ``r`` vectors that it is sent, and what it stored. ``out`` gets the update, and
+    what the client stores from now on, at the same places.
     """
     objective = work.objective
     if isinstance(work.how, WeightedSamples):
@@ -78,13 +76,8 @@ def train_own_model(
     out: Tensor,
     key: Key,
 ) -> Trained:
-    """Carry out the training of a client that has a model of its own.
-
-    Args:
-        row: float32 ``[r d + s]``, what the client is sent, and what it stored.
-        out: where the update ``[d]`` and what the client stores from now on ``[s]`` are written, at
-            the places where the model and the stored values stand in ``row``.
-    """
+    """Carry out the training of a client that has its own model, see `train_client` for ``row``,
+    its start."""
     rule = work.own_model
     assert rule is not None, "the work has no rule for a model of the client's own"
     d = trainers.layout.d
@@ -201,10 +194,8 @@ class OwnTraining:
         return self.trainers.of(self.objective, self.solver)
 
     def _trainer_of(self, objective: Objective) -> Autograd:
-        """The trainer for another objective than the method's; that of the last one is kept.
-
-        Not for other clients: the objective has what belongs to this one.
-        """
+        """The trainer for another objective than the method's. Only the last one is kept: the
+        objective holds what belongs to this client."""
         if self._other is None or self._other.objective is not objective:
             module = copy_module(self.trainers.module)
             self._other = Autograd(module, objective, self.trainers.decay)

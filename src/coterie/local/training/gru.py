@@ -73,9 +73,9 @@ _workspace = Workspace()
 def multiplies_by_blas(samples: int, h: int) -> bool:
     """Whether a library multiplies states faster than the loops of ``coterie.local.kernels.dense``.
 
-    OpenBLAS does for processors with AVX-512, up to a million products a call. Larger matrices, and
-    all of them on other processors, it copies into another order first, which takes longer than to
-    multiply a few samples.
+    OpenBLAS does for processors with AVX-512, up to a million products a call. It copies larger
+    matrices, and all of them on other processors, into another order first, which takes longer than
+    multiplying a few samples.
     """
     wide = torch.backends.cpu.get_cpu_capability() == "AVX512"
     return wide and samples * 3 * h * h <= 10**6
@@ -85,11 +85,10 @@ class GruLayer(torch.autograd.Function):
     """The states of a layer of GRUs, which begin at zero, and the last state of each direction; the
     formulas are in ``coterie.local.kernels.gru``.
 
-    Arguments are the inputs ``x``, two dimensions of which are steps and samples in any order, the
-    third ``I``; and ``rows [D, T, B]``: which row of flat inputs belongs to a step and a sample, in the
-    order in which each direction reads. Then, of each direction, torch's parameters ``weight_ih
-    [3 H, I]``, ``weight_hh [3 H, H]``, ``bias_ih [3 H]`` and ``bias_hh [3 H]``. The results are the
-    outputs, ``D H`` for each of the inputs, and the last states ``[D, B, H]``.
+    Arguments: the inputs ``x``, whose first two dimensions are steps and samples in either order;
+    ``rows [D, T, B]``, the row of flat inputs of a step and a sample, in the order in which each
+    direction reads; then torch's parameters of each direction. Results: the outputs, ``D H`` for
+    each input, and the last states ``[D, B, H]``.
     """
 
     @staticmethod
@@ -234,11 +233,8 @@ def compile_gru(module: nn.Module) -> None:
 
 
 def use_fused_gru(module: nn.Module) -> nn.Module:
-    """The same network, whose GRU layers train by `FusedGRU`. Returns it.
-
-    Args:
-        module: the network; it is changed. Layers of a subclass of ``nn.GRU`` are left as they are.
-    """
+    """Change a network, and return it, so that its GRU layers train by `FusedGRU`. Subclasses of
+    ``nn.GRU`` are left as they are."""
     for layer in module.modules():
         if type(layer) is nn.GRU:
             # The object stays, with its parameters and hooks: all that changes is how it computes.

@@ -51,14 +51,8 @@ class UpdateRule(Protocol):
         anchor: list[Tensor],
         velocity: list[Tensor],
     ) -> None:
-        """Change the parameters in place; the gradients are used up.
-
-        Args:
-            params: ``w``.
-            gradients: of the batch loss, shaped as the parameters.
-            anchor: ``w_start``; read only where ``mu`` is not 0.
-            velocity: ``v``, changed in place; used only by SGD with momentum.
-        """
+        """Change ``params`` and ``velocity`` in place; the gradients of the batch loss are used up.
+        ``anchor`` is read only where ``mu`` is not 0."""
         ...
 
     def remembered(
@@ -71,12 +65,8 @@ class UpdateRule(Protocol):
     def recall(
         self, params: list[Tensor], velocity: list[Tensor], state: Sequence[Mapping[str, Tensor]]
     ) -> None:
-        """Go on from what was `remembered`, before the first step.
-
-        Args:
-            velocity: ``v``, changed in place.
-            state: is taken over.
-        """
+        """Continue from what was `remembered`, before the first step; changes ``velocity`` and
+        takes over ``state``."""
         ...
 
 
@@ -150,11 +140,8 @@ _BY_MATRIX = "adafactor"
 def make_rule(
     solver: Solver, mu: float, decayed: tuple[int, ...], steps: int, many: bool = False
 ) -> UpdateRule:
-    """The update rule of a local training.
-
-    Args:
-        many: whether the first dimension of every parameter is that of clients.
-    """
+    """The update rule of a local training; with ``many``, every parameter's first dimension is
+    clients."""
     if solver.is_plain_sgd:
         return SgdStep(solver, mu, decayed)
     return TorchStep(solver, mu, decayed, steps, many)
@@ -169,10 +156,8 @@ def remembered(solver: Solver) -> int:
 
 
 def refuse_alone(solver: Solver) -> None:
-    """Refuse options with which a client can only be trained alone.
-
-    Elsewhere clients are trained together, each as a row of the same tensors.
-    """
+    """Refuse options with which a client can only be trained alone: elsewhere clients are trained
+    together, each as a row of the same tensors."""
     if solver.optimizer == _BY_MATRIX:
         raise ConfigError(
             "does-not-fit", "local.optimizer", "vmap trains clients in one tensor"
@@ -192,9 +177,8 @@ class TorchStep:
         w <- (1 - eta_t weight_decay) w
         w <- optimizer(w, g, eta_t)
 
-    Args:
-        many: whether the first dimension of every parameter is that of clients, which then may
-            become fewer from step to step, the last ones first.
+    With ``many``, every parameter's first dimension is clients, the last of which may drop out from
+    step to step.
     """
 
     def __init__(
@@ -342,11 +326,8 @@ def memory_size(solver: Solver, shapes: Sequence[Shape]) -> int:
 def load_memory(
     rule: UpdateRule, params: list[Tensor], velocity: list[Tensor], memory: Tensor
 ) -> None:
-    """Let an optimiser that took no step yet go on from what it remembered.
-
-    Args:
-        velocity: of the momentum, changed in place; empty without one.
-    """
+    """Let an optimiser that has taken no step continue from what it remembered; ``velocity`` is
+    changed in place."""
     if not memory[0]:
         return
     form = _form(rule.solver, tuple(tuple(param.shape) for param in params))
@@ -360,12 +341,7 @@ def load_memory(
 def store_memory(
     rule: UpdateRule, params: list[Tensor], velocity: list[Tensor], memory: Tensor
 ) -> None:
-    """Write what an optimiser remembers into a vector; nothing where it took no step.
-
-    Args:
-        velocity: of the momentum; empty without one.
-        memory: float32 ``[m]``, changed in place.
-    """
+    """Write what an optimiser remembers into ``memory [m]``; nothing if it took no step."""
     state = rule.remembered(params, velocity)
     values = [value.reshape(-1) for of_one in state for value in of_one.values()]
     if values:
@@ -375,10 +351,7 @@ def store_memory(
 
 @lru_cache(maxsize=64)
 def _form(solver: Solver, shapes: tuple[Shape, ...]) -> Form:
-    """What is remembered of parameters of these shapes.
-
-    Torch says it nowhere, so a step is taken.
-    """
+    """What is remembered of parameters of these shapes: torch does not say, so a step is taken."""
     params = [torch.zeros(shape) for shape in shapes]
     velocity = [torch.zeros(shape) for shape in shapes]
     rule = make_rule(solver, 0.0, (), 1)

@@ -144,13 +144,8 @@ def draw_masks(
     rows: int,
     generators: Sequence[torch.Generator],
 ) -> list[Tensor]:
-    """The masks of one step of some clients: per call ``[clients, rows, ...]``, ones where a batch
-    is shorter.
-
-    Args:
-        calls: batch length -> the calls of a forward pass.
-        lengths: of the clients' batches.
-        rows: length of the longest, to which others are padded.
+    """The masks of one step of some clients: per call ``[clients, rows, ...]``, padded with ones
+    where a batch is shorter than ``rows``. ``calls``: batch length -> the calls of a forward pass.
     """
     each = [
         [_padded(call.draw(generator), rows - length) for call in calls[length]]

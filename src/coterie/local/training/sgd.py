@@ -64,38 +64,22 @@ class Trainer(Protocol):
         key: Key,
         pull: Pull = NO_PULL,
     ) -> Trained:
-        """Train on a client's samples.
-
-        Args:
-            start: float32 ``[d]``, where training begins: the model that the client was sent, unless
-                ``pull`` says otherwise.
-            out: float32 ``[d]``, where the update is written.
-        """
+        """Train on a client's samples from ``start [d]``, and write the update to ``out [d]``."""
         ...
 
     def gradient(
         self, at: Tensor, sent: Tensor, x: Tensor, y: Tensor, l2: float
     ) -> tuple[Tensor, float]:
-        """The gradient of the loss of a batch, float32 ``[d]``, with those of the L2 term and of the
-        proximal term ``mu/2 ||at - sent||^2``; and the loss without them.
-
-        Args:
-            sent: float32 ``[d]``, the model that the client was sent, which the proximal term pulls
-                to and some objectives read.
-            l2: weight of the squares of the kernels that carry it.
-        """
+        """The gradient of the loss of a batch, float32 ``[d]``, with those of the L2 term and of
+        the proximal term ``mu/2 ||at - sent||^2``; and the loss without them."""
         ...
 
 
 @dataclass(slots=True)
 class StepMemory:
-    """The update rule of a training by autograd, and what it carries from step to step.
-
-    Args:
-        anchor: what the proximal term pulls to; empty without such a term.
-        velocity: of the momentum; empty without one.
-        constant: added to every gradient; empty for nothing.
-    """
+    """The update rule of a training by autograd, and what it carries from step to step: what the
+    proximal term pulls to, the velocity, and what is added to every gradient; each empty if there
+    is none."""
 
     rule: UpdateRule
     anchor: list[Tensor]

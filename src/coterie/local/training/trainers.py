@@ -19,13 +19,8 @@ from coterie.local.training.stack import Stack
 
 
 class Trainers:
-    """The trainers of a network. They keep buffers and a copy of it, so that one is kept for each
-    objective.
-
-    Args:
-        device: where and how clients train, one whole training at a time; compiled code, models of
-            the clients' own and phases are for the CPU alone.
-    """
+    """The trainers of a network, one for each objective, since they keep buffers and a copy of it.
+    Compiled code, own models and phases are for the CPU alone."""
 
     def __init__(self, module: nn.Module, decay: tuple[str, ...], device: Device = CPU) -> None:
         self.module = module
@@ -63,10 +58,8 @@ class Trainers:
         return self._masked[known]
 
     def of(self, objective: Objective, solver: Solver, mu: float | None = None) -> Trainer:
-        """The trainer for an objective: compiled where that can be.
-
-        Args:
-            mu: weight of the proximal term; ``None``: that of the objective.
+        """The trainer for an objective, compiled where possible; ``mu`` overrides its proximal
+        weight.
 
         Raises:
             ConfigError: for smoothed labels in an objective that is a whole loss by itself.

@@ -110,11 +110,8 @@ def series_colour(series: Sequence[Series]) -> Any:
 
 
 def value_scale(values: Sequence[float], headline: Headline) -> alt.Scale:
-    """The axis of some values of a headline in its unit.
-
-    Accuracies have one from zero, unless they are all so high that half of the chart would be
-    empty. The axis of other figures holds their values and no more.
-    """
+    """The axis of some values of a headline in its unit. That of accuracies begins at zero, unless
+    half of the chart would be empty; that of other figures holds their values and no more."""
     if headline.unit != "%":
         return alt.Scale(zero=False)
     low = min(values, default=0)

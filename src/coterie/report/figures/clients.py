@@ -112,9 +112,7 @@ def population_letter(number: int) -> str:
 
 
 def rotated_to_axes(embedding: FloatArray) -> FloatArray:
-    """Turn an embedding ``[N, m]`` so that its two axes of greatest spread come first, ``[N, 2]``;
-    distances are kept.
-    """
+    """An embedding ``[N, m]`` along its two axes of greatest spread, ``[N, 2]``."""
     points = np.asarray(embedding, np.float64)
     known = np.isfinite(points).all(axis=1)
     if known.any():

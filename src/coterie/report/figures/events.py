@@ -21,13 +21,7 @@ AWAITED = "awaited"
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to clients in a round.
-
-    Args:
-        round: counted from 0.
-        kind: such as ``newcomers`` or ``swap_all``.
-        clients: to how many; ``None`` where that is not known.
-    """
+    """Something that happened to clients in a round, such as ``newcomers`` or ``swap_all``."""
 
     round: int
     kind: str
@@ -76,12 +70,8 @@ def all_events(rows: Sequence[Mapping[str, Any]]) -> list[Event]:
 
 
 def lanes(events: Sequence[Event], height: int, start: int) -> list[Any]:
-    """Above a chart a lane for each kind of event, with a tick in each round that had one.
-
-    Args:
-        height: of a lane in pixels.
-        start: of the first lane, in pixels above the chart.
-    """
+    """Above a chart a lane for each kind of event, with a tick in each round that had one;
+    ``height`` and ``start`` in pixels."""
     # Each kind has a layer of its own, since a lane has no place on the chart's axis: it is so many
     # pixels above.
     layers: list[Any] = []

@@ -145,10 +145,8 @@ def gain_chart(rows: Sequence[Gain], run: RunView, base: RunView) -> Spec:
 
 
 def scatter_chart(gains: Sequence[Gain], run: RunView, base: RunView) -> Spec:
-    """Each client's accuracy under both: above the line it won.
-
-    Marks are moved by up to a point, so that clients with the same accuracies are all seen.
-    """
+    """Each client's accuracy under both: above the line it won. Marks are moved by up to a point,
+    so that clients with the same accuracies are all visible."""
     headline = run.headline
     digits = _digits(headline)
     jitter = JITTER_POINTS if headline.unit == "%" else 0

@@ -24,15 +24,9 @@ def heat_map(
     height: int = 460,
     small: bool = False,
 ) -> Spec:
-    """Distances between clients in a given order, with a strip that shows the group of each.
-
-    With more than 100 clients a cell is the mean over a block of neighbours.
-
-    Args:
-        proximity: float64 ``[n, n]``.
-        order: int64 ``[n]``, rows of the matrix from first to last.
-        small: one of many: with a short legend.
-    """
+    """The distances ``[n, n]`` between clients in a given order, with a strip of their groups. With
+    more than 100 clients a cell is the mean over a block of neighbours. A ``small`` map is one of
+    many."""
     # Blocks differ by at most one client, so no client is left out.
     blocks = np.array_split(np.arange(len(order)), min(len(order), MOST_CELLS))
     near = proximity[np.ix_(order, order)]

@@ -51,9 +51,7 @@ def shift_section(run: RunView, number: int) -> list[Section]:
 
 
 def shift_chart(run: RunView) -> Spec | None:
-    """Clients by round: whose data changed, and which of them the method noticed or missed; ticks
-    above show when a shift came.
-    """
+    """Clients by round whose data changed, and which of them the method noticed or missed."""
     shifted = [row for row in run.rounds if "shift" in row]
     # Clients that join or leave are shown by the groups' chart.
     if not any(row.get(count) for row in shifted for count in COUNTS):

@@ -157,11 +157,12 @@ class CheckpointFiles:
                 file.unlink()
 
     def latest(self, resolved: Mapping[str, Any] | None = None) -> Checkpoint | None:
-        """The newest valid checkpoint; ``None`` if none was ever written.
+        """The newest valid checkpoint, with a warning if a newer one is damaged; ``None`` if none
+        was ever written.
 
-        An older one is used where the newest is damaged or gone, and a warning says so. A
-        CheckpointError says that all are damaged, or that the run is of another format or of
-        another configuration than ``resolved``, by default the folder's own.
+        Raises:
+            CheckpointError: if all are damaged, or the run has another format or configuration
+                than ``resolved``, by default the folder's own.
         """
         found = consistent(self.folder, self._latest)
         if found is None:

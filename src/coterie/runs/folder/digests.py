@@ -274,10 +274,8 @@ def record_rows(folder: Path, count: int, chain: str) -> Digests:
 
 
 def plan_rounds(folder: Path, rounds: int) -> None:
-    """Change how many rounds a run has, in ``config.toml`` and in the record.
-
-    What the run wrote at an earlier end is no longer a result of it.
-    """
+    """Change how many rounds a run has, in ``config.toml`` and in the record; results of an earlier
+    end are no longer part of it."""
     resolved = read_config(folder)
     digests = read_digests(folder).without_results()
     before = resolved["train"]["rounds"]
@@ -309,11 +307,8 @@ def store_files(
     files: Mapping[str, bytes],
     finish: Callable[[Digests], Digests] = lambda digests: digests,
 ) -> None:
-    """Write files of a run, each whole at any moment, and record their digests; ``finish`` changes
-    the record just before it is written.
-
-    A file that is there already with the same bytes is left as it is.
-    """
+    """Write files of a run atomically and record their digests; ``finish`` changes the record just
+    before it is written. A file that has the same bytes already is left as it is."""
     with refuse_unwritable(folder):
         digests = read_digests(folder)
         whole = {name: (sha256(data),) for name, data in files.items()}

@@ -40,9 +40,7 @@ class ResultFiles:
         store_files(self.folder, {GROUPS: _csv(["client", "group", "since_round"], rows)})
 
     def groups(self) -> list[int] | None:
-        """The group of each client at the end, -1 for none, in the order of their numbers; ``None`` for
-        a run that is not done.
-        """
+        """The group of each client at the end, -1 for none; ``None`` for a run that is not done."""
         return self._read(GROUPS, lambda rows: [int(row["group"]) for row in rows])
 
     def write_shares(self, names: Sequence[str], shares: FloatArray) -> None:
@@ -86,9 +84,8 @@ class ResultFiles:
             return taken(list(csv.DictReader(lines)))
 
     def client_scores(self, headline: Headline) -> FloatArray | None:
-        """The headline of each client at the end, float64 ``[N]``, NaN without test samples; ``None`` as
-        of `clients`.
-        """
+        """The headline of each client at the end, ``[N]``, NaN without test samples; ``None`` as of
+        `clients`."""
         found = self.clients("correct" if headline == ACCURACY else headline.name)
         if found is None:
             return None

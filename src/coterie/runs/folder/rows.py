@@ -30,12 +30,8 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ParsedRows:
-    """The lines of a file of rows.
-
-    Args:
-        rows: of rounds 0, 1, ... as far as they go on without a gap.
-        problem: what is wrong with the lines after them, none where nothing is.
-    """
+    """The rows of rounds 0, 1, ... without a gap, and what is wrong with the lines after them, if
+    anything."""
 
     rows: Sequence[Row]
     links: Sequence[str]

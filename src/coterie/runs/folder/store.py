@@ -122,12 +122,9 @@ class RunFolder:
         return record.read_config(self.path)
 
     def config(self, values: Mapping[str, Any] = EMPTY, *, trust: bool = False) -> Experiment:
-        """The configuration of the run, checked, which imports the code that it names.
-
-        Args:
-            values: key path -> value, in place of those of the folder; ``None`` sets nothing.
-            trust: run that code though it is not known to be the user's own.
-        """
+        """The configuration of the run, with these values in place of its own. It is checked, which
+        imports the code that it names; with ``trust`` also code that is not known to be the user's
+        own."""
         resolved = self.resolved
         require_trust(self.path, resolved, trusted=trust)
         # The file may have been edited, and is not checked yet: the table may be gone.
@@ -232,8 +229,8 @@ def _runs_near(path: Path, most: int = 4) -> str:
 
 def check_folder(folder: RunFolder, *, resumed: bool = False) -> None:
     """Check every file of a run but its checkpoints, of which an older one may be used; a warning
-    says what can be worked with. A resumed run writes damaged results anew, so they need no
-    refusal."""
+    says what can be worked with. A resumed run writes damaged results again, so they are not
+    refused."""
     file = folder.path / DIGESTS
     if not file.exists():
         if not resumed:

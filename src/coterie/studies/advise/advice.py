@@ -214,10 +214,8 @@ def _run_candidates(
 
 
 def warm_start(setup: TrialSetup, groups: int) -> Trial:
-    """FedAvg that starts from the mean update of as many clients as FedGroup's cold start asks.
-
-    Without it a short run would take FedGroup's head start for a gain of its groups.
-    """
+    """FedAvg that starts from the mean update of as many clients as train in FedGroup's cold start.
+    Without it a short run would take FedGroup's head start for a gain of its groups."""
     asked = trial_options("fedgroup", groups, setup.population.clients)
     # FedGroup with one group is FedAvg after a cold start.
     options = {"groups": 1, "alpha": asked["groups"] * asked["alpha"]}

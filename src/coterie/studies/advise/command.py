@@ -45,12 +45,8 @@ def print_advice(
     budget: TrialBudget = TrialBudget(),
     methods: Sequence[str] = (),
 ) -> Advice:
-    """Advise on a configuration or a file of samples; print the answer and write it.
-
-    Args:
-        set_by_user: assignments ``key=value``. For a file of samples, the learning rate and the
-            cohort are chosen unless they are set.
-    """
+    """Advise on a configuration or a file of samples; print the answer and write it. For a file,
+    the learning rate and the cohort are chosen unless ``set_by_user`` has them."""
     samples, _, population = load_data(config)
     if not samples.classes and config.task is None:
         warn(A_REGRESSION)

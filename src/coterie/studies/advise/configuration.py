@@ -50,13 +50,8 @@ def configuration(
     values: Mapping[str, Any] = {},
     columns: Mapping[str, str | None] = {},
 ) -> Experiment:
-    """Read the configuration to advise on, or make one for a bare file of samples.
-
-    Args:
-        values: key path -> value, set last; ``None`` sets nothing.
-        columns: of a bare file, the names for ``client``, ``label`` and ``features``. For those
-            that are not named, columns of a usual name are searched.
-    """
+    """Read the configuration to advise on, or make one for a bare file of samples. Columns of the
+    file that are not named are searched by their usual names. A value of ``None`` sets nothing."""
     if not is_bare(path):
         return load_config(path, assignments, values)
     if not path.is_file():

@@ -44,10 +44,7 @@ def trial_columns(advice: Advice) -> list[str]:
 
 
 def trial_rows(advice: Advice) -> list[list[str]]:
-    """The table of the trials as text.
-
-    Bytes and seconds are for the rounds and the cohort of the configuration suggested.
-    """
+    """The table of the trials as text, with the bytes and seconds of the configuration suggested."""
     return [_trial_row(trial, advice) for trial in _all_trials(advice)]
 
 

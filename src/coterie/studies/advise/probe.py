@@ -89,10 +89,8 @@ def _count_in_part(delta: Tensor, key: Key) -> int:
 
 
 def _group_rows(delta: Tensor, groups: int, key: Key) -> tuple[IntArray, FloatArray]:
-    """The group of each row, the largest group first, and the row's margin.
-
-    The margin is the cosine to the mean update of the row's group, less that to the next one.
-    """
+    """The group of each row, the largest group first, and its margin: the cosine to the mean update
+    of its group, less that to the next one."""
     labels = kmeans(edc_embedding(delta, groups), groups, key)
     # The numbers of k-means are arbitrary. Largest first, they are the same in each output.
     largest_first = np.argsort(-np.bincount(labels, minlength=groups), kind="stable")

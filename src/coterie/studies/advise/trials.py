@@ -84,13 +84,11 @@ class Trial:
         return len(np.unique(self.member[self.member >= 0]))
 
     def cost(self, rounds: int, share: float = 1.0) -> dict[str, float]:
-        """Bytes and seconds of a run with other rounds and another cohort, projected from this one.
+        """Bytes and seconds of a run with other rounds, and a cohort of this share, projected from
+        this trial.
 
-        A usual round is the median of all but the first round, which may include a cold start. The
-        run costs what the trial cost, and a usual round for each round more.
-
-        Args:
-            share: clients in a round of the run, as a share of those in a round of the trial.
+        A usual round is the median of all but the first, which may include a cold start. The run
+        costs what the trial cost, and a usual round for each round more.
         """
         moved = [row["transfers"]["down_bytes"] + row["transfers"]["up_bytes"] for row in self.rows]
         # A run need not evaluate in every round, so its time does not count.
@@ -198,11 +196,8 @@ class TrialSetup:
 
 
 def with_algorithm(config: Experiment, name: str, options: Mapping[str, Any]) -> Experiment:
-    """The same configuration with another algorithm.
-
-    Migration is the algorithm's own: the data of trials do not move, and methods of one group refuse
-    the table.
-    """
+    """The same configuration with another algorithm, without ``[migration]``: the data of trials do
+    not change, and methods of one group refuse the table."""
     tables = {key: table for key, table in config.resolved().items() if key != "migration"}
     return check({**tables, "algorithm": {"name": name, **options}}, config.file)
 

@@ -18,12 +18,8 @@ def choose(
     table: str | None = None,
     rows: Sequence[str] = (),
 ) -> list[Line]:
-    """Choose lines, as a profile runs them.
-
-    Args:
-        profile: the quick one has only some of the lines, unless ``rows`` are named.
-        table: a table by its name; ``4`` is ``4a`` to ``4d``.
-    """
+    """Choose lines, as a profile runs them; the quick one has only some, unless ``rows`` are named.
+    Table ``4`` is ``4a`` to ``4d``."""
     for name in papers:
         if name not in PAPERS:
             raise ConfigError("unknown-choice", "paper").got(name, f"one of {', '.join(PAPERS)}")

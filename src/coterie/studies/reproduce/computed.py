@@ -38,12 +38,7 @@ def fedavg_transfers(N: int, K: int, T: int, **_: Any) -> float:
 def flexcfl_transfers(
     N: int, K: int, T: int, m: int, alpha: int, eta_g: bool = False, **_: Any
 ) -> float:
-    """Transfers of FlexCFL: ``2 K T + N m + 2 alpha m``, with inter-group aggregation ``m T`` more.
-
-    Args:
-        alpha: clients of the cold start for each group.
-        eta_g: whether groups aggregate with each other.
-    """
+    """Transfers of FlexCFL: ``2 K T + N m + 2 alpha m``, with inter-group aggregation ``m T`` more."""
     transfers = 2 * K * T + N * m + 2 * alpha * m
     if eta_g:
         transfers += m * T
@@ -58,7 +53,7 @@ def ifca_transfers(N: int, K: int, T: int, m: int, **_: Any) -> float:
 def ifca_mig_transfers(N: int, K: int, T: int, m: int, p: float, **_: Any) -> float:
     """Transfers of IFCA with migration: ``K (m + 1) T``, and ``m`` for each client that moves.
 
-    A swap is expected to move a share ``p`` of the pairs of clients that were met before, ``K`` a
+    A swap moves a share ``p`` of the pairs of known clients, of which there are ``K`` more each
     round.
     """
     moved = 0.0

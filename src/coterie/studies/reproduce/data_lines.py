@@ -65,9 +65,8 @@ class MeasurePairs:
 
 
 def measure_pairs(composed: Composed) -> MeasurePairs:
-    """Train every client briefly from ``w_0``, and compare the updates of each pair by both measures.
-
-    The directions of EDC are those of ``alpha m`` clients, as in a cold start.
+    """Train every client briefly from ``w_0``, and compare the updates of each pair by both
+    measures. The directions of EDC are those of ``alpha m`` clients, as in a cold start.
 
     Source: Duan et al., FedGroup (2021), eq. 7, eq. 8 and Fig. 5.
     """
@@ -202,11 +201,8 @@ def sent_ratio(line: Line, root: str | None) -> float:
 
 
 def layer_distances(line: Line, root: str | None) -> Outcome:
-    """Distance of clients with other labels over that of clients with the same, for one layer.
-
-    Both are means of Euclidean distances between the trained weights of a layer (Fig. 1). The
-    result has all distances, too.
-    """
+    """Distance of clients with other labels over that of clients with the same, for one layer: both
+    are means of Euclidean distances between its trained weights (Fig. 1)."""
     study = _study(line.config(root).toml())
     layer = study.layers[int(line.arguments["layer"])]
     assert layer.separation is not None, "the lines of Fig. 1 have planted groups"

@@ -15,10 +15,8 @@ HOW_TO_GET = "docs/reproduce.md says how to get it"
 
 
 def missing_data(config: Experiment) -> str:
-    """One line about the dataset of a configuration if its files are missing, else nothing.
-
-    A sweep of many hours should not find that out in the middle.
-    """
+    """One line about a configuration's dataset if its files are missing, before a sweep of hours
+    finds out."""
     source = config.name("source")
     # With `hub` the library downloads them when a run starts.
     stems = _stems_of(source)

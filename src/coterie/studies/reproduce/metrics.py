@@ -32,12 +32,9 @@ def _groups_in_round(algorithm: Mapping[str, Any]) -> GroupsInRound:
 
 
 def cost(quantity: Quantity, algorithm: Mapping[str, Any], rounds: int) -> float:
-    """What so many rounds of a method cost by the paper's formulas.
-
-    Args:
-        quantity: ``t_comp``: seconds of computation (eq. 15); ``t_comm``: seconds of communication
-            (eq. 16); ``d_comm``: traffic in GB (eq. 17).
-    """
+    """What so many rounds of a method cost by the paper's formulas: ``t_comp``, seconds of
+    computation (eq. 15); ``t_comm``, seconds of communication (eq. 16); ``d_comm``, traffic in GB
+    (eq. 17)."""
     costs = Costs(kappa=algorithm.get("kappa", 0.3))
     if quantity == "t_comp":
         return costs.computation(rounds, _groups_in_round(algorithm))

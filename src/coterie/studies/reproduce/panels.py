@@ -208,11 +208,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Curve:
-    """What is drawn of every round.
-
-    Args:
-        value: of a row of ``rounds.jsonl``; ``None`` where the round has none.
-    """
+    """What is drawn of every round."""
 
     title: str
     value: Callable[[Row], float | None]

@@ -117,12 +117,7 @@ class Drawings:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table or figure of a paper.
-
-    Args:
-        notes: keys of notes on the whole table.
-        lines: its lines with the full profile.
-    """
+    """A table or figure of a paper."""
 
     name: str
     title: str

@@ -34,12 +34,7 @@ BeforeRun = Callable[[int, "PaperRun"], Callable[[], None]]
 
 @dataclass(frozen=True)
 class PaperRun:
-    """One run that lines need, perhaps several of them.
-
-    Args:
-        seconds: an estimate of how long it takes.
-        line: the first line that needs it.
-    """
+    """One run that lines need, with the first of them, and an estimate of its seconds."""
 
     run: SweepRun
     config: Experiment
@@ -55,11 +50,8 @@ class PaperRun:
 
 
 class Reproduction:
-    """Lines, the runs that they need, and their results.
-
-    Args:
-        seeds: of the runs. A line that names seeds has as many of its own.
-    """
+    """Lines, the runs that they need, and their results. A line that names seeds has as many of its
+    own."""
 
     def __init__(
         self, lines: Sequence[Line], seeds: Sequence[int], runs: Path, root: str | None = None
@@ -120,11 +112,9 @@ class Reproduction:
         after: Callable[[], None] = lambda: None,
         stop: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Execute runs one after another. A failure is kept in ``problems`` and stops no other.
-
-        Args:
-            before: called before each run with its number; returns what is called after each of
-                its rounds.
+        """Execute runs one after another. A failure is kept in ``problems`` and does not stop the
+        others. ``before`` gets the number of a run, and returns what is called after each of its
+        rounds.
 
         Raises:
             Stopped: if ``stop`` returned a signal. The state is saved, and the same call resumes.

@@ -260,11 +260,8 @@ def configuration_of(content: Mapping[str, Any], parts: Iterable[str]) -> Tables
 
 
 def overlay(below: Tables, above: Mapping[str, Any]) -> Tables:
-    """Lay tables over others, key by key.
-
-    A table that names an algorithm or a model replaces the one below with all its options: those
-    of the other algorithm would not be valid.
-    """
+    """Lay tables over others, key by key. A table that names an algorithm or a model replaces the
+    one below with all its options, which would not be valid."""
     found = dict(below)
     for key, value in above.items():
         lower = found.get(key)

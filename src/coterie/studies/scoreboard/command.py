@@ -37,13 +37,7 @@ PROGRESS_SECONDS = 20.0  # between two lines of progress
 
 @dataclass(frozen=True)
 class SuiteChoice:
-    """What of a suite is run.
-
-    Args:
-        methods: names; none: those of the suite.
-        federations: names; none: all.
-        seeds: as ``0-2``; ``None``: those of the suite.
-    """
+    """What of a suite is run; all of its methods, federations or seeds where none are named."""
 
     suite: str
     methods: Sequence[str] = ()
@@ -79,16 +73,13 @@ def run_scoreboard(
     merged_files: Sequence[Path],
     stop: Callable[[], int],
 ) -> Path:
-    """Run what is not done, and write ``scoreboard.json``, ``.md`` and ``.html``; returns the path of
-    the page.
-
-    Args:
-        merged_files: results of others, shown next to ours; ``published``: those that come with
-            Coterie.
+    """Run what is not done, and write ``scoreboard.json``, ``.md`` and ``.html``; returns the path
+    of the page. ``merged_files`` are results of others, shown next to ours; ``published`` are
+    Coterie's.
 
     Raises:
         SweepError: if FedAvg could not be run on a federation; the page has the others.
-        Stopped: if ``stop`` returned a signal; the same command goes on.
+        Stopped: if ``stop`` returned a signal; the same command resumes.
     """
     suite = choice.find()
     files = [published(suite.name) if str(path) == PUBLISHED else path for path in merged_files]

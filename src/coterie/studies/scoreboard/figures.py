@@ -66,10 +66,8 @@ def rank(values: Mapping[str, Sequence[float]]) -> Ranking:
 
 
 def critical_difference(methods: int, federations: int) -> float:
-    """Nemenyi's critical difference of mean ranks, ``q sqrt(k (k + 1) / (6 N))``.
-
-    ``q`` is the quantile of the studentised range of ``k`` values over ``sqrt 2``.
-    """
+    """Nemenyi's critical difference of mean ranks, ``q sqrt(k (k + 1) / (6 N))``, with ``q`` the
+    quantile of the studentised range of ``k`` values over ``sqrt 2``."""
     from scipy import stats
 
     q = float(stats.studentized_range.ppf(1 - LEVEL, methods, np.inf)) / math.sqrt(2)
@@ -84,12 +82,8 @@ Entry = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Spread:
-    """A mean over seeds.
-
-    Args:
-        sd: standard deviation (``n - 1``); ``None`` with one value.
-        missing: seeds without a value.
-    """
+    """A mean over seeds, with the standard deviation (``n - 1``) of two or more, and those without
+    a value."""
 
     mean: float
     sd: float | None

@@ -32,12 +32,8 @@ class FedAvgBudget:
 
 @dataclass(frozen=True)
 class Course:
-    """A run round by round: what was spent until then, and how good the models are.
-
-    Args:
-        values: the figure that is scored; ``None`` in rounds that were not evaluated.
-        seconds: so far, without evaluation.
-    """
+    """A run round by round: seconds so far, without evaluation, and the figure that is scored,
+    ``None`` in rounds that were not evaluated."""
 
     values: Sequence[float | None]
     steps: Sequence[int]
@@ -45,10 +41,11 @@ class Course:
     seconds: Sequence[float] = ()
 
     def value(self, score: Score, rounds: int) -> float | None:
-        """The score after so many rounds: that of the last evaluated one; ``None`` if there is none.
+        """The score after so many rounds: that of the last evaluated one; ``None`` if there is
+        none.
 
-        Where data drift, it is the mean over all rounds of the run, however many are asked for: later
-        rounds are harder, so a method that has spent its budget early would gain by it.
+        Where data drift, it is the mean over all rounds of the run: later rounds are harder, so a
+        method that has spent its budget early would gain by it.
         """
         part = self.values if score == "course" else self.values[:rounds]
         known = [value for value in part if value is not None]
@@ -106,11 +103,8 @@ def course_of(folder: RunFolder, headline: Headline, score: Score) -> Course:
 def figures_of_run(
     path: Path, headline: Headline, score: Score, budget: FedAvgBudget, *, curve: bool
 ) -> dict[str, Any]:
-    """The figures of a finished run, as a results file has them.
-
-    Args:
-        curve: whether points of its course are kept; of all runs they would make a large file.
-    """
+    """The figures of a finished run, as a results file has them. ``curve`` keeps points of its
+    course, which would make the file of all runs large."""
     folder = RunFolder.open(path)
     course = course_of(folder, headline, score)
     rows = folder.rows()

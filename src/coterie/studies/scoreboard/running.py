@@ -52,12 +52,8 @@ class Entry:
 
 @dataclass
 class Scoreboard:
-    """The runs of a suite in a folder, executed once each.
-
-    Args:
-        report: called when a run ends.
-        stop: called several times a second; the number of a signal, or 0 to go on.
-    """
+    """The runs of a suite in a folder, executed once each. ``stop`` is called several times a
+    second and returns the number of a signal, or 0."""
 
     suite: Suite
     runs: Path
@@ -99,7 +95,7 @@ class Scoreboard:
         """Do every run that is not done, the trials first.
 
         Raises:
-            ConfigError: for a federation that is not valid for FedAvg, so for none.
+            ConfigError: for a federation that is not valid even for FedAvg.
             Stopped: if ``stop`` returned a signal; the state of every run is saved.
         """
         self._tune()

@@ -140,11 +140,7 @@ VALIDATION = 0.2
 
 @dataclass(frozen=True)
 class Setting:
-    """What is not the same for all methods of a federation.
-
-    Args:
-        rate: learning rate; ``None``: that of the suite.
-    """
+    """What is not the same for all methods of a federation; without a rate, the suite's."""
 
     options: Mapping[str, Any] = field(default_factory=dict)
     rate: float | None = None
@@ -200,11 +196,7 @@ def sweep_run(
     validated: bool = False,
     root: str | None = None,
 ) -> SweepRun:
-    """The run of a setting.
-
-    Args:
-        validated: whether it is scored on training samples that are kept back.
-    """
+    """The run of a setting. If ``validated``, it is scored on training samples that are kept back."""
     tables = merged(suite.common, federation.tables)
     tables["seed"] = seed
     tables["algorithm"] = {"name": method, **setting.options}
