@@ -30,7 +30,7 @@ from coterie.core.keep import ClientStore
 from coterie.core.keys import Key
 from coterie.core.work import Train, Work
 from coterie.engines import make_clients
-from coterie.measures.scoring import Scoring, score_round
+from coterie.measures.scoring import Evaluate, Evaluation, score_round
 from coterie.runs.compose import Composed, compose
 from coterie.runs.loop import RoundResult
 from coterie.runs.run import Run
@@ -142,7 +142,8 @@ def train(
     composed = {reading: prepared_as(line, seed, rounds, reading) for reading in READINGS}
     spec = composed[READINGS[0]].spec
     # Never scored by the run itself: this script does that, by both readings.
-    spec = replace(spec, evaluation=replace(spec.evaluation, every=10**9))
+    train = replace(spec.schedule.train, evaluate_every=10**9)
+    spec = replace(spec, schedule=replace(spec.schedule, train=train))
     with spec.make_clients("serial", {}) as made:
         name = f"{line.tables['data']['source']} {seed}" if line.tables else ""
         engine = SharedSignatures(made.engine, made.stores.networks, known, name)
@@ -169,7 +170,12 @@ def _scored(result: RoundResult, composed: Mapping[str, Composed], clients: Clie
             scored = replace(others, stores=stores)
             testable = spec.population.sizes("test") > 0
             row = score_round(
-                scored, testable, result.served, result.groups, Key(0), Scoring(local=True)
+                scored,
+                testable,
+                result.served,
+                result.groups,
+                Key(0),
+                Evaluation(Evaluate(local=True)),
             )
         for key in FIGURES.values():
             figures[reading, key] = 100 * row[key]

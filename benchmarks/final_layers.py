@@ -31,6 +31,7 @@ from coterie.engines import make_clients
 from coterie.math.clustering import Linkage, agglomerate
 from coterie.math.distances import l2
 from coterie.measures.own_models import score_local_networks
+from coterie.measures.scoring import Evaluate
 from coterie.models import initial_models
 from coterie.rules.signatures import span
 from coterie.runs.spec import RunSpec
@@ -53,9 +54,9 @@ def trained_once(spec: RunSpec) -> tuple[Tensor, ClientStore]:
     work = Train(upload=span(Layout.of(module), "final", bias=True))
     # The stream of the run, so that the layers are those by which it clusters.
     key = spec.key.at(0).of("assign").of("signatures")
-    with replace(spec, evaluation=replace(spec.evaluation, local=True)).make_clients(
-        "serial", {}
-    ) as clients:
+    evaluation = replace(spec.schedule.evaluation, evaluate=Evaluate(local=True))
+    schedule = replace(spec.schedule, evaluation=evaluation)
+    with replace(spec, schedule=schedule).make_clients("serial", {}) as clients:
         reply = clients.run(work, ids, first[None], np.zeros(len(ids), np.int64), key=key)
         assert clients.stores.networks is not None
         return torch.from_numpy(reply.fields["delta"]), clients.stores.networks

@@ -46,7 +46,7 @@ from coterie.local.training.batches import batches
 from coterie.methods.algorithm import as_algorithm
 from coterie.models import build_model
 from coterie.runs.loop import simulate
-from coterie.runs.schedule import Evaluation, Schedule
+from coterie.runs.schedule import Schedule
 
 ASKED = {
     "mclr": 18.0,
@@ -207,7 +207,7 @@ def compare(model: str, rounds: int, workers: int) -> dict[str, float]:
             clients,
             data,
             flatten(net),
-            Schedule(sampler, rounds + 2, key, evaluation=Evaluation(every=10**9)),
+            Schedule(sampler, ct.Training(rounds + 2, evaluate_every=10**9), key),
         )
         w = flatten(net)
         gap = 0.0

@@ -21,13 +21,15 @@ from coterie.core.solver import Solver
 from coterie.core.work import Work
 from coterie.data.population import Population
 from coterie.engines import PoolEngine, SerialEngine
+from coterie.experiment import Training
 from coterie.local import LocalRunner
 from coterie.measures.optional import Measure
+from coterie.measures.scoring import Evaluation
 from coterie.methods.algorithm import Algorithm, as_algorithm
 from coterie.methods.method import Method
 from coterie.models import initial_models
 from coterie.runs.loop import RoundResult, StartingPoint, simulate
-from coterie.runs.schedule import Evaluation, Schedule
+from coterie.runs.schedule import Schedule
 from tests.conftest import blobs, small_net
 from tests.faults import Faults, FaultyEngine
 
@@ -68,7 +70,7 @@ def simulated(
     """What every round of a run left. The network is the small one where none is given."""
     first = initial_models(net or small_net(population.classes), KEY)
     algorithm = as_algorithm(method)
-    schedule = Schedule(sampler, rounds, KEY, **options)
+    schedule = Schedule(sampler, Training(rounds), KEY, **options)
     with clients:
         return list(simulate(algorithm, clients, population, first, schedule, start=start))
 

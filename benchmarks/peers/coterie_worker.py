@@ -13,7 +13,7 @@ from coterie.engines import make_clients
 from coterie.methods.algorithm import as_algorithm
 from coterie.models import build_model
 from coterie.runs.loop import simulate
-from coterie.runs.schedule import Evaluation, Schedule
+from coterie.runs.schedule import Schedule
 
 task = Task(sys.argv[1])
 out = sys.argv[2]
@@ -41,9 +41,8 @@ with make_clients(data, net, local, "pool", workers=int(os.environ["CORES"])) as
         torch.from_numpy(task.w0),
         Schedule(
             lambda t: np.sort(task._cohort[t]),
-            len(task._cohort) + 1,
+            ct.Training(len(task._cohort) + 1, evaluate_every=10**9),
             ct.Key(0),
-            evaluation=Evaluation(every=10**9),
         ),
     )
     serve(lambda round: next(rounds).groups.models[0].numpy(), out)

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from coterie.errors import DataError as DataError
     from coterie.errors import PrivacyError as PrivacyError
     from coterie.errors import QuorumError as QuorumError
-    from coterie.experiment import Evaluate as Evaluate
     from coterie.experiment import Experiment as Experiment
     from coterie.experiment import Training as Training
     from coterie.measures.own_models import Adaptation as Adaptation
+    from coterie.measures.scoring import Evaluate as Evaluate
     from coterie.methods.algorithm import Algorithm as Algorithm
     from coterie.methods.first_models import FirstModels as FirstModels
     from coterie.methods.method import Method as Method
@@ -57,7 +57,7 @@ _HOME = {
     "ConfigError": "coterie.errors",
     "CoterieError": "coterie.errors",
     "DataError": "coterie.errors",
-    "Evaluate": "coterie.experiment",
+    "Evaluate": "coterie.measures.scoring",
     "Experiment": "coterie.experiment",
     "FirstModels": "coterie.methods.first_models",
     "Groups": "coterie.core.groups",

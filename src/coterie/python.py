@@ -22,9 +22,10 @@ from coterie.data.samples import Targets
 from coterie.data.shifts import Shift
 from coterie.data.tabular.tables import ALL
 from coterie.errors import ConfigError
-from coterie.experiment import Evaluate, Experiment, Training, check
+from coterie.experiment import Experiment, Training, check
 from coterie.experiment.experiment import CHOICES
 from coterie.export.joining import reopen_with
+from coterie.measures.scoring import Evaluate
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
 from coterie.privacy.private import Privacy

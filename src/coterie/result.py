@@ -28,10 +28,11 @@ from coterie.core.work import Train
 from coterie.data.population import Population
 from coterie.data.sources.saved import POPULATION, partition_of_population, population_bytes
 from coterie.errors import ConfigError
-from coterie.experiment import Evaluate, Experiment
+from coterie.experiment import Experiment
 from coterie.experiment.naming import has_origin, named
 from coterie.experiment.reading import fit_to_clients
 from coterie.headline import ACCURACY, Headline
+from coterie.measures.scoring import Evaluate
 from coterie.notebook import result_html
 from coterie.runs.compose import Composed, HeldData, compose, compose_on
 from coterie.runs.data import read_record
@@ -382,7 +383,7 @@ def _save(rows: tuple[dict[str, Any], ...], unsaved: Unsaved, out: Path) -> RunF
     # A run has one round at least.
     assert progress.groups is not None
     snapshot = None
-    if composed.spec.shift is not None and progress.snapshot is not None:
+    if composed.spec.schedule.shift is not None and progress.snapshot is not None:
         snapshot = progress.snapshot.tensors(composed.population)
     extra = {"since": progress.since, **unsaved.kept}
     with folder.locked():

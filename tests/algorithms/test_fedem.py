@@ -71,7 +71,7 @@ def run(
                 clients,
                 population,
                 lambda j: first[j],
-                Schedule(everyone, rounds, Key(0)),
+                Schedule(everyone, ct.Training(rounds), Key(0)),
             )
         )
 

@@ -91,7 +91,7 @@ def test_a_round_by_hand() -> None:
             clients,
             population,
             lambda j: first[j],
-            Schedule(Sampler("uniform", np.arange(2), 2, Key(0)), 1, Key(0)),
+            Schedule(Sampler("uniform", np.arange(2), 2, Key(0)), ct.Training(1), Key(0)),
         )
     found = result.groups.models.numpy().reshape(2, 2, 2).transpose(0, 2, 1)
     np.testing.assert_allclose(found, expected, atol=1e-6)
@@ -123,7 +123,7 @@ def test_engines_agree() -> None:
                 clients,
                 population,
                 lambda j: 0.1 * (j + 1) * torch.arange(28).cos(),
-                Schedule(sampler, 3, Key(3)),
+                Schedule(sampler, ct.Training(3), Key(3)),
             )
         return last.groups.models
 
@@ -156,7 +156,7 @@ def test_losses_of_samples_are_never_asked_for() -> None:
     engine = RecordingEngine(
         SerialEngine(LocalRunner(population, nn.Linear(6, 4), Solver(epochs=1, lr=0.1)))
     )
-    schedule = Schedule(Sampler("uniform", np.arange(12), 6, Key(3)), 2, Key(3))
+    schedule = Schedule(Sampler("uniform", np.arange(12), 6, Key(3)), ct.Training(2), Key(3))
     clients = Clients(engine, shape=ModelShape(4))  # type: ignore[arg-type]
     first = flatten(nn.Linear(6, 4))
     method = as_algorithm(ct.fedsoft(groups=2))

@@ -20,7 +20,7 @@ from coterie.local import LocalRunner, Trained
 from coterie.methods.algorithm import as_algorithm
 from coterie.models import initial_models
 from coterie.runs.loop import simulate
-from coterie.runs.schedule import Evaluation, Schedule
+from coterie.runs.schedule import Schedule
 from tests.conftest import blobs
 from tests.simulations import play_covering
 
@@ -61,7 +61,7 @@ def transfers(
             reached,
             population,
             initial_models(net, key),
-            Schedule(sampler, rounds, key, shift, Evaluation(every=10**9)),
+            Schedule(sampler, ct.Training(rounds, evaluate_every=10**9), key, shift),
         )
         return sum(result.row["transfers"]["flexcfl"] for result in results)
 

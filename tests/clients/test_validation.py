@@ -63,7 +63,11 @@ def test_refusals_at_an_evaluation_count_in_its_round() -> None:
     sampler = Sampler("uniform", np.arange(12), 4, Key(0))
     row = next(
         simulate(
-            as_algorithm(ct.fedavg()), clients, population, start, Schedule(sampler, 1, Key(0))
+            as_algorithm(ct.fedavg()),
+            clients,
+            population,
+            start,
+            Schedule(sampler, ct.Training(1), Key(0)),
         )
     ).row
     assert row["refused"] == {"size": 12}

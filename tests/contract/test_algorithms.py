@@ -96,7 +96,7 @@ def states(
                 clients,
                 population,
                 initial_models(net, key),
-                Schedule(sampler, rounds, key, **options),
+                Schedule(sampler, ct.Training(rounds), key, **options),
                 start=start,
             )
         )
@@ -322,7 +322,7 @@ def test_planted_groups_are_found(name: str, groups: int) -> None:
             clients,
             population,
             initial_models(net, key),
-            Schedule(sampler, 2 * groups, key),
+            Schedule(sampler, ct.Training(2 * groups), key),
         )
     pairs = {(int(a), int(b)) for a, b in zip(population.planted, last.groups.member, strict=True)}
     assert len(pairs) == groups

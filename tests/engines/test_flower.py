@@ -360,7 +360,9 @@ def test_the_first_replies_count_and_late_ones_are_never_counted(tmp_path: Path)
     spec = compose(check(config)).spec
     slow = {}
     for number in range(3):
-        late = spec.participation.late(spec.sampler(number), 6, spec.key.at(number))
+        late = spec.schedule.participation.late(
+            spec.schedule.sampler(number), 6, spec.key.at(number)
+        )
         assert late is not None
         slow[number] = np.flatnonzero(late.beyond).tolist()
     grid = SlowGrid(contexts(config, SETTINGS, range(6), tmp_path), slow)

@@ -14,8 +14,8 @@ from coterie.core.keys import Key
 from coterie.engines import SerialEngine
 from coterie.local import LocalRunner
 from coterie.measures.optional import MEASURES
+from coterie.measures.scoring import Evaluation
 from coterie.measures.theory import Constants, bound, gradient_divergence
-from coterie.runs.schedule import Evaluation
 from tests.conftest import blobs, disjoint_neighbours
 from tests.simulations import play_covering
 

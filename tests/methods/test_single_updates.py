@@ -166,7 +166,7 @@ def run(method: Method, monkeypatch: Any, mask: bool, cohort: int = 4) -> tuple[
             stores=ClientStores(store),
             drift_reports=NoDrift(),
         ) as clients:
-            schedule = Schedule(sampler, 6, Key(3))
+            schedule = Schedule(sampler, ct.Training(6), Key(3))
             models = initial_models(net, Key(3))
             rounds = simulate(as_algorithm(fitted), clients, population, models, schedule)
             return [result.groups for result in rounds], seen

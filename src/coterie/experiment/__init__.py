@@ -4,7 +4,6 @@ from coterie.experiment.experiment import Experiment
 from coterie.experiment.reading import check, load_config
 from coterie.experiment.records import (
     Checkpoints,
-    Evaluate,
     Log,
     PersonalLayers,
     Training,
@@ -12,7 +11,6 @@ from coterie.experiment.records import (
 
 __all__ = [
     "Checkpoints",
-    "Evaluate",
     "Experiment",
     "Log",
     "PersonalLayers",

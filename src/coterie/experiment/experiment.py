@@ -31,11 +31,11 @@ from coterie.engines import Attack
 from coterie.errors import ConfigError, Problem
 from coterie.experiment.records import (
     Checkpoints,
-    Evaluate,
     Log,
     PersonalLayers,
     Training,
 )
+from coterie.measures.scoring import Evaluate
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.buffered import Buffering
 from coterie.methods.method import Method

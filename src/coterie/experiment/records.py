@@ -14,7 +14,6 @@ from coterie.config.arguments import check_record
 from coterie.config.schema import Count, NotNegative, OneOf, Share
 from coterie.core.arrays import IntArray
 from coterie.measures.optional import Measure
-from coterie.measures.own_models import Adaptation
 
 # K of the experiments of FedGroup and FlexCFL.
 CLIENTS_PER_ROUND = 20
@@ -23,7 +22,6 @@ SamplerName = Literal["cover_then_uniform", "uniform", "poisson"]
 CohortSampler = Callable[..., IntArray]
 MeasureName = Annotated[str, OneOf(partial(registry.names, "measure"))]
 TrackerName = Annotated[str, OneOf(partial(registry.names, "tracker"))]
-Client = str | Annotated[int, Field(ge=0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,47 +58,6 @@ class Training:
     evaluate_clients: Count | None = None
     evaluate_loss: bool = False
     measures: tuple[MeasureName | Measure, ...] = ()
-
-    def __post_init__(self) -> None:
-        check_record(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluate:
-    """``[evaluate]``: with which models clients are scored in addition to those that serve them; see
-    ``docs/measures.md``.
-
-    Args:
-        local: each client is also scored with the network that it trained last, as PACFL's scripts
-            do.
-        adapt: each client is also scored after a copy of the served model has been trained like
-            this.
-        training: clients are also scored on their training samples, with the loss.
-        unseen: a share of the clients, or names or numbers of clients, that never train and are
-            scored as newcomers.
-        unseen_labels: whether these clients have labels. Without labels they are placed by their
-            inputs alone, if the method can do that.
-        rounds: whether adapted and unseen clients are scored in every ``evaluated`` round, or only
-            in the ``last`` one.
-        validation: share of each client's training samples on which it is scored instead of its
-            test samples, and does not train; use it to choose settings.
-        order: whether the scores of a round belong to the models ``after`` its update, or
-            ``before`` it. Real clients score the models that they receive for training, which needs
-            no extra exchange, so ``before`` is their default. The last round is always scored after
-            its update.
-
-    Raises:
-        ConfigError: for a value out of its range.
-    """
-
-    local: bool = False
-    adapt: Adaptation | None = None
-    training: bool = False
-    unseen: Share | tuple[Client, ...] | None = None
-    unseen_labels: bool | None = None
-    rounds: Literal["evaluated", "last"] = "evaluated"
-    validation: Share | None = None
-    order: Literal["after", "before"] | None = None
 
     def __post_init__(self) -> None:
         check_record(self)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie.clients.clients import Clients
+from coterie.config.arguments import check_record
+from coterie.config.schema import Share
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.engine import Reply
 from coterie.core.groups import Groups
@@ -19,31 +21,92 @@ from coterie.core.task import Metric, Sums, Task, headline_of, ratio
 from coterie.core.work import Score, Train
 from coterie.data.population import Split
 from coterie.measures.figures import client_figures, number, own_sums, scored_figures
-from coterie.measures.own_models import adapted_figures, score_adapted, score_local_networks
+from coterie.measures.optional import Measure
+from coterie.measures.own_models import (
+    Adaptation,
+    adapted_figures,
+    score_adapted,
+    score_local_networks,
+)
 from coterie.measures.sampling import EvaluationSample, estimate_for_all, sampling_errors
+from coterie.measures.unseen import Unseen
 from coterie.tasks import CLASSIFICATION
 
 
 @dataclass(frozen=True, slots=True)
-class Scoring:
-    """Which clients are scored in a round, and by what.
+class Evaluate:
+    """``[evaluate]``: with which models clients are scored in addition to those that serve them; see
+    ``docs/measures.md``.
 
     Args:
-        sample: which clients stand for all; ``None``: all are scored.
-        loss: whether the mean loss on test samples is measured in addition to the metrics.
-        local: whether each client is also scored with the network that it trained last.
-        adapt: the training of a copy of the served model after which each client is scored, too;
-            ``None``: none.
-        training: whether clients are scored on their training samples, too, see
-            `score_on_training`.
+        local: each client is also scored with the network that it trained last, as PACFL's scripts
+            do.
+        adapt: each client is also scored after a copy of the served model has been trained like
+            this.
+        training: clients are also scored on their training samples, with the loss.
+        unseen: a share of the clients, or names or numbers of clients, that never train and are
+            scored as newcomers.
+        unseen_labels: whether these clients have labels. Without labels they are placed by their
+            inputs alone, if the method can do that.
+        rounds: whether adapted and unseen clients are scored in every ``evaluated`` round, or only
+            in the ``last`` one.
+        validation: share of each client's training samples on which it is scored instead of its
+            test samples, and does not train; use it to choose settings.
+        order: whether the scores of a round belong to the models ``after`` its update, or
+            ``before`` it. Real clients score the models that they receive for training, which needs
+            no extra exchange, so ``before`` is their default. The last round is always scored after
+            its update.
+
+    Raises:
+        ConfigError: for a value out of its range.
     """
 
-    sample: EvaluationSample | None = None
-    loss: bool = False
     local: bool = False
-    task: Task = CLASSIFICATION
-    adapt: Train | None = None
+    adapt: Adaptation | None = None
     training: bool = False
+    unseen: Unseen | None = None
+    unseen_labels: bool | None = None
+    rounds: Literal["evaluated", "last"] = "evaluated"
+    validation: Share | None = None
+    order: Literal["after", "before"] | None = None
+
+    def __post_init__(self) -> None:
+        check_record(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What is measured of a run.
+
+    Args:
+        evaluate: with which models clients are scored.
+        adapt: the training that ``evaluate.adapt`` is for the run's network.
+        unseen: the numbers of the clients that ``evaluate.unseen`` means.
+        loss: whether the mean loss on test samples is measured in addition to the metrics.
+        sample: which clients stand for all; ``None``: all are scored.
+    """
+
+    evaluate: Evaluate = Evaluate()
+    task: Task = CLASSIFICATION
+    measures: Sequence[Measure] = ()
+    adapt: Train | None = None
+    unseen: tuple[int, ...] = ()
+    loss: bool = False
+    sample: EvaluationSample | None = None
+
+    @property
+    def unlabelled(self) -> tuple[int, ...]:
+        """The clients without labels, which are placed after the last round."""
+        if self.evaluate.unseen_labels is False:
+            return self.unseen
+        return ()
+
+    @property
+    def splits(self) -> tuple[Split, ...]:
+        """The samples of a client that it is scored on."""
+        if self.evaluate.training:
+            return ("test", "train")
+        return ("test",)
 
 
 def score_round(
@@ -52,7 +115,7 @@ def score_round(
     served: Served,
     groups: Groups,
     key: Key,
-    scoring: Scoring | None = None,
+    evaluation: Evaluation | None = None,
     trainable: IntArray | None = None,
 ) -> dict[str, Any]:
     """The metrics of a round, each client scored with the model that serves it; docs/measures.md
@@ -61,22 +124,22 @@ def score_round(
     Metrics are computed from the sums over all test samples of the clients that have a group:
     ``accuracy`` is total correct over total test samples, as in FedGroup and FlexCFL.
     """
-    scoring = scoring or Scoring()
-    found = post_scores(clients, testable, served, groups, key, scoring)()
-    if scoring.adapt is not None:
-        grouped = scored_clients(testable, groups, scoring.sample)
+    evaluation = evaluation or Evaluation()
+    found = post_scores(clients, testable, served, groups, key, evaluation)()
+    if evaluation.adapt is not None:
+        grouped = scored_clients(testable, groups, evaluation.sample)
         grouped = grouped[groups.member[grouped] >= 0]
         if trainable is None:
             trainable = grouped
         adapt = key.of("adapt")
         sums = score_adapted(
-            clients, grouped, trainable, served, scoring.adapt, adapt, scoring.task
+            clients, grouped, trainable, served, evaluation.adapt, adapt, evaluation.task
         )
-        keys = headline_of(scoring.task).keys
-        found |= {"evaluated_adapted": len(grouped), **adapted_figures(sums, scoring.task, keys)}
-    if scoring.local:
+        keys = headline_of(evaluation.task).keys
+        found |= {"evaluated_adapted": len(grouped), **adapted_figures(sums, evaluation.task, keys)}
+    if evaluation.evaluate.local:
         local = key.of("local_networks")
-        found |= score_local_networks(clients, testable, local, scoring.sample, scoring.task)
+        found |= score_local_networks(clients, testable, local, evaluation.sample, evaluation.task)
     return found
 
 
@@ -96,18 +159,18 @@ def post_scores(
     served: Served,
     groups: Groups,
     key: Key,
-    scoring: Scoring,
+    evaluation: Evaluation,
 ) -> Callable[[], dict[str, Any]]:
     """Have the clients scored with the models that serve them now, and read the figures later: the
     request travels with what clients are asked next, see `Clients.post`."""
-    ids = scored_clients(testable, groups, scoring.sample)
+    ids = scored_clients(testable, groups, evaluation.sample)
     # With the group's model as it is now. The later code of FlexCFL scores the model that a client
     # last received, which takes five points from FedGroup and turns the order of methods round.
     models, which, shares = served.to_score(ids)
     # Scoring is no part of what a method costs, so the ledger leaves it out.
-    task = scoring.task
+    task = evaluation.task
     work = Score(
-        "test", loss=scoring.loss, sums=task.sums, served_by=served.personal, shares=shares
+        "test", loss=evaluation.loss, sums=task.sums, served_by=served.personal, shares=shares
     )
     read = clients.post(work, ids, models, which, key=key, counts=False)
 
@@ -116,17 +179,17 @@ def post_scores(
         # A simulation asks for the scores of single clients at its end, and may have millions.
         if clients.simulated is None:
             clients.ledger.scores = reply
-        return _served_figures(reply, testable, groups, scoring)
+        return _served_figures(reply, testable, groups, evaluation)
 
     return figures
 
 
 def _served_figures(
-    reply: Reply, testable: NDArray[np.bool_], groups: Groups, scoring: Scoring
+    reply: Reply, testable: NDArray[np.bool_], groups: Groups, evaluation: Evaluation
 ) -> dict[str, Any]:
     """The figures of each client with the model that serves it."""
-    task = scoring.task
-    sample = scoring.sample
+    task = evaluation.task
+    sample = evaluation.sample
     has_group = groups.has_group
     sums = own_sums(reply, task)
     known = has_group[reply.ids]
@@ -135,7 +198,7 @@ def _served_figures(
     # Counted and not summed: a sum of ten million truth values takes ten times as long.
     grouped = int(np.count_nonzero(testable & has_group))
     clients_of_kind = (grouped, int(np.count_nonzero(testable)) - grouped)
-    if scoring.loss:
+    if evaluation.loss:
         losses = reply.loss[:, 0]
         found |= _losses(losses, sums["size"], known)
         if sample is not None:
@@ -213,13 +276,13 @@ def score_on_training(
     served: Served,
     groups: Groups,
     key: Key,
-    scoring: Scoring,
+    evaluation: Evaluation,
 ) -> dict[str, Any]:
     """The loss and the metrics of the models on training samples, over the clients that have a
     group. ``training_loss`` is not the ``loss`` of a row, which clients see while they train."""
-    ids = scored_clients(trainable, groups, scoring.sample)
+    ids = scored_clients(trainable, groups, evaluation.sample)
     ids = ids[groups.member[ids] >= 0]
-    task = scoring.task
+    task = evaluation.task
     models, which, shares = served.to_score(ids)
     work = Score("train", sums=task.sums, served_by=served.personal, shares=shares)
     # Scoring is no part of what a method costs.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from coterie.clients.round import Round
+from coterie.config.schema import Share
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
@@ -22,7 +23,8 @@ from coterie.methods.algorithm import Algorithm
 from coterie.methods.placing import place, place_unlabelled
 
 # A share of the clients, or some of them by their names or numbers.
-Unseen = float | Sequence[str | int]
+Client = str | Annotated[int, Field(ge=0)]
+Unseen = Share | tuple[Client, ...]
 
 
 def unseen_clients(wanted: Unseen | None, population: Population, key: Key) -> IntArray:

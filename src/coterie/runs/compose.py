@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+import numpy as np
 from torch import nn
 
 from coterie.clients.clients import Clients
@@ -21,12 +22,14 @@ from coterie.core.reply_times import ReplyTimes
 from coterie.core.task import Task, headline_of
 from coterie.data import Partition, Population
 from coterie.data.shifts import Shift, make_shift
+from coterie.engines import Attack
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment
 from coterie.experiment.objects import make_choice
 from coterie.experiment.reading import fit_to_clients
 from coterie.headline import Headline
 from coterie.measures.optional import Measure, make_measures
+from coterie.measures.scoring import Evaluation
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.buffered import Buffering
 from coterie.methods.method import Method
@@ -38,7 +41,7 @@ from coterie.runs.features import asynchronous_spec, check_over_selection, priva
 from coterie.runs.fitting import Fitted, adaptation_work, check_scores, fit_together, unseen_ids
 from coterie.runs.folder.digests import AVAILABILITY
 from coterie.runs.held_out import on_validation, without_held_out
-from coterie.runs.schedule import Evaluation, Participation, asked_clients, participation_of
+from coterie.runs.schedule import Participation, Schedule, asked_clients, participation_of
 from coterie.runs.spec import CohortSampler, Network, RunSpec, cohort_sampler
 from coterie.tasks import CLASSIFICATION
 from coterie.terminal import warn
@@ -147,36 +150,34 @@ def compose_on(experiment: Experiment, data: HeldData, saved: Path | None = None
     return Composed(experiment, spec, data, spans_text)
 
 
-def spec_of(
-    experiment: Experiment,
-    fitted: Fitted,
-    spans_text: str | None = None,
-    *,
-    order: Literal["after", "before"] = "after",
-) -> RunSpec:
-    """The run of an experiment whose parts are fitted to each other.
-
-    Args:
-        order: which models are scored where the experiment does not say it, see `Evaluation`.
-    """
+def spec_of(experiment: Experiment, fitted: Fitted, spans_text: str | None = None) -> RunSpec:
+    """The run of an experiment whose parts are fitted to each other."""
     check_scores(fitted.algorithm, experiment)
+    # The data as the method trains on them, which may be pooled.
+    population = fitted.population
+    key = Key(experiment.seed)
     shift = _shift(experiment)
-    unseen = unseen_ids(experiment.evaluate.unseen, fitted, experiment.seed)
+    attack = make_choice(experiment, "attack")
+    evaluation = _evaluation(experiment, fitted)
+    unseen = evaluation.unseen
+    schedule = Schedule(
+        _sampler(experiment, population, shifts=shift is not None, unseen=unseen),
+        experiment.train,
+        key,
+        shift=shift,
+        evaluation=evaluation,
+        attackers=_attackers(attack, population, unseen, key),
+        participation=_participation(experiment, tuple(population.names), spans_text),
+        quorum=experiment.quorum,
+    )
     return RunSpec(
         fitted.algorithm,
-        # The data as the method trains on them, which may be pooled.
-        fitted.population,
+        population,
         fitted.network,
-        rounds=experiment.train.rounds,
-        seed=experiment.seed,
-        sampler=_sampler(experiment, fitted.population, shifts=shift is not None, unseen=unseen),
+        schedule,
         local=fitted.local,
-        quorum=experiment.quorum,
-        shift=shift,
-        evaluation=_evaluation(experiment, fitted, unseen, order),
-        attack=make_choice(experiment, "attack"),
         bounds=experiment.bounds,
-        participation=_participation(experiment, tuple(fitted.population.names), spans_text),
+        attack=attack,
     )
 
 
@@ -250,27 +251,27 @@ def _sampler(
     )
 
 
-def _evaluation(
-    experiment: Experiment,
-    fitted: Fitted,
-    unseen: tuple[int, ...],
-    order: Literal["after", "before"],
-) -> Evaluation:
-    train = experiment.train
+def _attackers(
+    attack: Attack | None, population: Population, unseen: tuple[int, ...], key: Key
+) -> tuple[int, ...]:
+    """The clients that attack, ascending."""
+    if attack is None:
+        return ()
+    able = np.flatnonzero(population.sizes("train") > 0)
+    # A client that never trains could not attack either.
+    able = np.setdiff1d(able, unseen)
+    return tuple(attack.attackers(able, population.clients, key).tolist())
+
+
+def _evaluation(experiment: Experiment, fitted: Fitted) -> Evaluation:
     evaluate = experiment.evaluate
     return Evaluation(
-        every=train.evaluate_every,
-        clients=train.evaluate_clients,
-        loss=train.evaluate_loss,
-        local=evaluate.local,
-        measures=_measures(train.measures, fitted),
-        task=fitted.task,
+        evaluate,
+        fitted.task,
+        _measures(experiment.train.measures, fitted),
         adapt=adaptation_work(evaluate.adapt, fitted),
-        unseen=unseen,
-        unseen_labels=evaluate.unseen_labels is not False,
-        often=evaluate.rounds == "evaluated",
-        training=evaluate.training,
-        order=evaluate.order or order,
+        unseen=unseen_ids(evaluate.unseen, fitted, experiment.seed),
+        loss=experiment.train.evaluate_loss,
     )
 
 

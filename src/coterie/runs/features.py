@@ -60,9 +60,10 @@ def private_spec(
             )
         return spec
     check_package()
-    sampler = random_cohorts(spec.sampler, privacy)
+    schedule = spec.schedule
+    sampler = random_cohorts(schedule.sampler, privacy)
     # A client that can be reached is drawn more often than the `n` of `N` that is counted.
-    if sampler.kind == "uniform" and spec.participation.availability is not None:
+    if sampler.kind == "uniform" and schedule.participation.availability is not None:
         what = "cohorts of a fixed size are drawn from fewer clients than are counted"
         expected = "train.sampler 'poisson', or no [availability]"
         raise ConfigError("in-conflict", "availability", what).got(sampler.kind, expected)
@@ -71,9 +72,10 @@ def private_spec(
     # Of the method first: that it needs single updates is said before any noise is computed.
     method = check_private(spec.algorithm, name)
     method, sampler, budget = make_private(
-        method, privacy, sampler, spec.rounds, spec.seed, columns, repeats
+        method, privacy, sampler, schedule.rounds, schedule.key.seed, columns, repeats
     )
-    return replace(spec, algorithm=as_algorithm(method), sampler=sampler, budget=budget)
+    schedule = replace(schedule, sampler=sampler, budget=budget)
+    return replace(spec, algorithm=as_algorithm(method), schedule=schedule)
 
 
 def secure_spec(spec: RunSpec, sums: SecureSums | None, name: str = "method") -> RunSpec:

@@ -215,7 +215,7 @@ def simulate(
         of_scoring = clients.ledger.read()
         clipped = ledger.clipped + of_scoring.clipped
         row |= further_columns(schedule, round, notes, clipped)
-        if schedule.evaluation.order == "before":
+        if schedule.evaluation.evaluate.order == "before":
             row["scored"] = "after"
             if scores_before is not None:
                 row["scored"] = "before"

@@ -20,11 +20,12 @@ from coterie.data.shifts import FederationSnapshot
 from coterie.headline import Keys
 from coterie.measures.groups import agreement, share_error
 from coterie.measures.optional import RoundView
-from coterie.measures.scoring import Scoring, post_scores, score_on_training, score_round
+from coterie.measures.sampling import EvaluationSample
+from coterie.measures.scoring import Evaluation, post_scores, score_on_training, score_round
 from coterie.measures.unseen import score_unseen
 from coterie.methods.algorithm import Algorithm
 from coterie.rules.soft_groups import known_shares
-from coterie.runs.schedule import Evaluation, Schedule
+from coterie.runs.schedule import Schedule
 
 # Counts that have a column of their own in the row.
 _COUNTS = ("newcomers", "cold_start", "drifted", "migrations", "same_group")
@@ -148,19 +149,22 @@ class RoundEvaluation:
     """What is measured after each round of a run, of the ``honest`` clients alone."""
 
     evaluation: Evaluation
-    scoring: Scoring
     honest: BoolArray
 
     @classmethod
     def of(cls, schedule: Schedule, population: int) -> RoundEvaluation:
         """What a schedule measures of ``population`` clients."""
-        scoring = schedule.evaluation.scoring(population, schedule.key)
-        return cls(schedule.evaluation, scoring, schedule.honest(population))
+        evaluation = schedule.evaluation
+        size = schedule.train.evaluate_clients
+        if size is not None:
+            sample = EvaluationSample.of(size, population, schedule.key)
+            evaluation = replace(evaluation, sample=sample)
+        return cls(evaluation, schedule.honest(population))
 
     @property
     def keys(self) -> Keys:
         """The names of the task's headline in a row."""
-        return headline_of(self.scoring.task).keys
+        return headline_of(self.evaluation.task).keys
 
     def scores(
         self,
@@ -174,17 +178,17 @@ class RoundEvaluation:
         """The metrics of the models, each client scored with the model that serves it."""
         # What the models do for attackers is no figure of the method.
         testable = snapshot.testable & self.honest
-        scoring = self.scoring
+        evaluation = self.evaluation
         if not adapts:
-            scoring = replace(scoring, adapt=None)
+            evaluation = replace(evaluation, adapt=None)
         clients = round.clients
         stream = round.key.of("evaluate")
         able = round.trainable(len(groups.member))
-        found = score_round(clients, testable, served, groups, stream, scoring, able)
-        if scoring.training:
+        found = score_round(clients, testable, served, groups, stream, evaluation, able)
+        if evaluation.evaluate.training:
             trainable = snapshot.trainable & self.honest
             stream = round.key.of("training")
-            found |= score_on_training(clients, trainable, served, groups, stream, scoring)
+            found |= score_on_training(clients, trainable, served, groups, stream, evaluation)
         return found
 
     def post_scores(
@@ -194,27 +198,27 @@ class RoundEvaluation:
         in the exchange in which they train."""
         testable = snapshot.testable & self.honest
         stream = round.key.of("evaluate")
-        return post_scores(round.clients, testable, served, groups, stream, self.scoring)
+        return post_scores(round.clients, testable, served, groups, stream, self.evaluation)
 
     def unseen_scores(
         self, algorithm: Algorithm, groups: Groups, snapshot: FederationSnapshot, round: Round
     ) -> dict[str, Any]:
         """The metrics of clients that never train; none where there are none."""
-        if not self.evaluation.unseen:
+        evaluation = self.evaluation
+        if not evaluation.unseen:
             return {}
-        ids = np.array(self.evaluation.unseen)
+        ids = np.array(evaluation.unseen)
         tested = ids[snapshot.population.sizes("test")[ids] > 0]
         trainable = np.flatnonzero(snapshot.population.sizes("train") > 0)
         of_unseen = replace(round, cohort=tested, key=round.key.of("unseen"))
-        scoring = self.scoring
         return score_unseen(
             algorithm,
             groups,
             of_unseen,
             trainable,
-            scoring.adapt,
-            scoring.task,
-            labels=self.evaluation.unseen_labels,
+            evaluation.adapt,
+            evaluation.task,
+            labels=not evaluation.unlabelled,
         )
 
     def measured(

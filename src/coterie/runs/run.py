@@ -79,7 +79,7 @@ class Run:
             yield result
             # After the yield, when the caller has seen the row and may have saved.
             self._check_wait()
-        self.place_unlabelled(np.array(self.spec.evaluation.unlabelled, np.int64))
+        self.place_unlabelled(np.array(self.spec.schedule.evaluation.unlabelled, np.int64))
 
     def place_unlabelled(self, ids: IntArray) -> None:
         """Place clients without labels, which have no part in the rounds."""
@@ -103,7 +103,7 @@ class Run:
         )
 
     def _check_wait(self) -> None:
-        longest = self.spec.quorum.max_wait
+        longest = self.spec.schedule.quorum.max_wait
         waited = self.progress.waited
         if longest is not None and waited > longest:
             raise QuorumError(
@@ -126,7 +126,7 @@ class Run:
         if self.folder is None or progress.groups is None or progress.round == progress.saved:
             return
         snapshot = None
-        if with_snapshot and self.spec.shift is not None and progress.snapshot is not None:
+        if with_snapshot and self.spec.schedule.shift is not None and progress.snapshot is not None:
             snapshot = progress.snapshot.tensors(self.spec.population)
         extra = {"since": progress.since, **kept_arrays(self.clients)}
         self.folder.checkpoints.save(progress.groups, progress.round, extra, keep, snapshot)
@@ -143,7 +143,7 @@ class Run:
         if split == "test":
             able = snapshot.testable
         # The key of the last round's evaluation, so that a resumed run of no rounds scores alike.
-        key = self.spec.key.at(self.spec.rounds - 1).of("evaluate")
+        key = schedule.key.at(schedule.rounds - 1).of("evaluate")
         ids = np.flatnonzero(able & honest)
         clients = self.clients
         if snapshot.population is not self.spec.population:
@@ -251,7 +251,7 @@ def execute(
                 # Where a sample is scored because there are too many clients, all of them
                 # are not scored here.
                 if config.train.evaluate_clients is None and progress.groups is not None:
-                    splits = run.spec.evaluation.splits
+                    splits = run.spec.schedule.evaluation.splits
                     scored = {split: run.score_clients(split) for split in splits}
                     write_client_scores(folder, names, run.groups.member, scored, run.spec.task)
             # Also after an error of an engine or of a quorum, since the rounds so far are good.
@@ -276,13 +276,13 @@ def _run_and_save(
             signal = stop()
         done = run.progress.round
         # After the last round there is nothing left to stop, so the run ends as it should.
-        if signal and done < run.spec.rounds and run.folder is not None:
-            what = f"stopped after {done} of {run.spec.rounds} rounds"
+        if signal and done < run.spec.schedule.rounds and run.folder is not None:
+            what = f"stopped after {done} of {run.spec.schedule.rounds} rounds"
             raise Stopped(signal, f"{what}; `coterie resume {run.folder.path}` goes on")
 
 
 def placed_unlabelled(spec: RunSpec, clients: Clients, groups: Groups, ids: IntArray) -> Groups:
     """The state with clients in it that have no labels, as the method places them by their inputs."""
-    last = spec.rounds - 1
+    last = spec.schedule.rounds - 1
     key = spec.key.at(last).of("unlabelled")
     return place_unlabelled(spec.algorithm, groups, Round(last, key, ids, clients, spec.local))

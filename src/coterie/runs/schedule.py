@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,16 +15,12 @@ from coterie.core.availability import Availability
 from coterie.core.engine import Late
 from coterie.core.keys import Key
 from coterie.core.reply_times import ReplyTimes
-from coterie.core.task import Task
-from coterie.core.work import Train
-from coterie.data.population import Population, Split
+from coterie.data.population import Population
 from coterie.data.shifts import FederationSnapshot, Shift
 from coterie.errors import ConfigError
-from coterie.measures.optional import Measure
-from coterie.measures.sampling import EvaluationSample
-from coterie.measures.scoring import Scoring
+from coterie.experiment.records import Training
+from coterie.measures.scoring import Evaluation
 from coterie.privacy.accounting import Budget
-from coterie.tasks import CLASSIFICATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,66 +85,11 @@ def asked_clients(wanted: int, over_selection: float, clients: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
-    """What is measured of a run, and when.
-
-    Args:
-        every: score the models in every so many rounds, and in the last.
-        clients: score so many clients at most, by a random order drawn once; ``None``: all.
-        loss: whether the mean loss on test samples goes into the row with the metrics.
-        local: whether each client is also scored with the network that it trained last.
-        adapt: the training of a copy of the served model after which clients are scored, too;
-            ``None``: none.
-        unseen: clients that never train, and are scored as newcomers.
-        unseen_labels: whether these have labels, by which they may be placed.
-        often: whether those two are done in every evaluated round, or in the last alone.
-        training: whether clients are scored on their training samples, too.
-        order: ``after``: a round's figures are of the models after its update; ``before``: of those
-            before it, which real clients score in the exchange in which they train. The last round
-            is always scored after its update, since the run ends with these models.
-    """
-
-    every: int = 1
-    clients: int | None = None
-    loss: bool = False
-    local: bool = False
-    measures: Sequence[Measure] = ()
-    task: Task = CLASSIFICATION
-    adapt: Train | None = None
-    unseen: tuple[int, ...] = ()
-    unseen_labels: bool = True
-    often: bool = True
-    training: bool = False
-    order: Literal["after", "before"] = "after"
-
-    @property
-    def unlabelled(self) -> tuple[int, ...]:
-        """The clients without labels, which are placed after the last round."""
-        if self.unseen_labels:
-            return ()
-        return self.unseen
-
-    @property
-    def splits(self) -> tuple[Split, ...]:
-        """The samples of a client that it is scored on."""
-        if self.training:
-            return ("test", "train")
-        return ("test",)
-
-    def scoring(self, population: int, key: Key) -> Scoring:
-        """Which clients are scored, and by what."""
-        sample = None
-        if self.clients is not None:
-            sample = EvaluationSample.of(self.clients, population, key)
-        return Scoring(sample, self.loss, self.local, self.task, self.adapt, self.training)
-
-
-@dataclass(frozen=True, slots=True)
 class Schedule:
     """What happens in the rounds of a run in addition to the method's own step."""
 
     sampler: Callable[..., IntArray]
-    rounds: int
+    train: Training
     key: Key
     shift: Shift | None = None
     evaluation: Evaluation = Evaluation()
@@ -157,6 +97,11 @@ class Schedule:
     budget: Budget | None = None
     participation: Participation = Participation()
     quorum: Quorum = Quorum()
+
+    @property
+    def rounds(self) -> int:
+        """How many there are."""
+        return self.train.rounds
 
     def honest(self, population: int) -> NDArray[np.bool_]:
         """The clients that do not attack, bool ``[N]``."""
@@ -167,17 +112,17 @@ class Schedule:
     def evaluates(self, number: int) -> bool:
         """Whether the models are scored in a round: every so often, and in the last."""
         # The last round always, so that a run ends with a figure.
-        return (number + 1) % self.evaluation.every == 0 or number == self.rounds - 1
+        return (number + 1) % self.train.evaluate_every == 0 or number == self.rounds - 1
 
     def evaluates_before(self, number: int) -> bool:
         """Whether a round scores the models that it begins with."""
         last = number == self.rounds - 1
-        return self.evaluation.order == "before" and self.evaluates(number) and not last
+        return self.evaluation.evaluate.order == "before" and self.evaluates(number) and not last
 
     def adapts(self, number: int) -> bool:
         """Whether clients are scored after adaptation, and unseen ones, in a round that is
         evaluated."""
-        return self.evaluation.often or number == self.rounds - 1
+        return self.evaluation.evaluate.rounds == "evaluated" or number == self.rounds - 1
 
     def first_snapshot(self, population: Population) -> FederationSnapshot:
         """Who holds which data before any shift; unseen clients are not present for training."""
@@ -210,16 +155,17 @@ class Schedule:
     def check(self, population: Population) -> None:
         """Refuse a shift of a lazy population, and other ways of scoring where models are scored
         before the round."""
-        evaluation = self.evaluation
+        evaluate = self.evaluation.evaluate
+        unseen = self.evaluation.unseen
         # These look at what clients did in a round.
-        others = bool(evaluation.local or evaluation.adapt or evaluation.unseen)
-        if evaluation.order == "before" and (others or evaluation.training):
+        others = bool(evaluate.local or evaluate.adapt or unseen or evaluate.training)
+        if evaluate.order == "before" and others:
             raise ConfigError(
                 "in-conflict",
                 "evaluate.order",
                 "models are scored before the round, and adapted, unseen, local and training scores are of what it left",
             ).found("'before'", "'after', or none of these")
-        if not evaluation.unseen_labels and (evaluation.adapt or not evaluation.unseen):
+        if evaluate.unseen_labels is False and (evaluate.adapt or not unseen):
             raise ConfigError(
                 "in-conflict",
                 "evaluate.unseen_labels",

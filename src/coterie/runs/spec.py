@@ -17,20 +17,18 @@ from torch import Tensor, nn
 
 from coterie.clients.bounds import Bounds
 from coterie.clients.clients import Clients
-from coterie.clients.cohort import Quorum, Sampler, SamplerName
+from coterie.clients.cohort import Sampler, SamplerName
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.core.solver import Solver
 from coterie.core.task import Task
 from coterie.core.vectors import Layout, state_dict
 from coterie.data.population import Population
-from coterie.data.shifts import Shift
 from coterie.engines import Attack, AttackingEngine, make_clients, poisoned
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.traits import Feature, traits_of_task
 from coterie.models import build_model, check_trained, decay_for
-from coterie.privacy.accounting import Budget
-from coterie.runs.schedule import Evaluation, Participation, Schedule
+from coterie.runs.schedule import Schedule
 
 CohortSampler = Callable[..., IntArray]
 # Samples computed at once: all outputs of a convolutional network may not fit in memory.
@@ -73,59 +71,25 @@ _POISON = Feature(
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """All that determines the rounds of a run, except for its clients. ``sampler``: round and, with
-    a shift, who can train -> clients."""
+    """All that determines the rounds of a run, except for its clients."""
 
     algorithm: Algorithm
     population: Population
     network: Network
-    rounds: int
-    seed: int
-    sampler: CohortSampler
+    schedule: Schedule
     local: Solver = field(default_factory=Solver)
-    quorum: Quorum = field(default_factory=Quorum)
-    shift: Shift | None = None
-    evaluation: Evaluation = field(default_factory=Evaluation)
     bounds: Bounds = Bounds()
     attack: Attack | None = None
-    budget: Budget | None = None
-    participation: Participation = Participation()
-
-    @property
-    def attackers(self) -> IntArray:
-        """The clients that attack, int64, ascending."""
-        if self.attack is None:
-            return np.empty(0, np.int64)
-        able = np.flatnonzero(self.population.sizes("train") > 0)
-        # A client that never trains could not attack either.
-        able = np.setdiff1d(able, self.evaluation.unseen)
-        return self.attack.attackers(able, self.population.clients, self.key)
 
     @property
     def task(self) -> Task:
         """What is learned and measured."""
-        return self.evaluation.task
+        return self.schedule.evaluation.task
 
     @property
     def key(self) -> Key:
         """The stream of every random draw."""
-        return Key(self.seed)
-
-    @property
-    def schedule(self) -> Schedule:
-        """The rounds: who is asked, how data change, what is measured."""
-        attackers = tuple(self.attackers.tolist())
-        return Schedule(
-            self.sampler,
-            self.rounds,
-            self.key,
-            self.shift,
-            self.evaluation,
-            attackers,
-            self.budget,
-            self.participation,
-            self.quorum,
-        )
+        return self.schedule.key
 
     def make_clients(
         self,
@@ -134,7 +98,7 @@ class RunSpec:
         load_samples: Callable[[], Tensor] | None = None,
     ) -> Clients:
         """The clients of a simulation, a context manager that ends the engine's processes."""
-        attackers = self.attackers
+        attackers = np.array(self.schedule.attackers, np.int64)
         population = self.population
         if self.attack is not None:
             if self.attack.poison is not None:
@@ -151,7 +115,7 @@ class RunSpec:
             engine,
             decay=network.decay,
             task=self.task,
-            remember_networks=self.evaluation.local,
+            remember_networks=self.schedule.evaluation.evaluate.local,
             load_samples=load_samples,
             **options,
         )

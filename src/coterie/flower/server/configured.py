@@ -174,9 +174,12 @@ def configured_spec(federation: FederationSpec, settings: DeploymentSettings) ->
         everyone_there(settings),
         federation.solver,
     )
-    spec = spec_of(federation.config, fitted, order="before")
+    config = federation.config
+    if config.evaluate.order is None:
+        config = config.with_table("evaluate", order="before")
+    spec = spec_of(config, fitted)
     # Real clients come and go, and take their time, by themselves.
-    return replace(spec, participation=Participation())
+    return replace(spec, schedule=replace(spec.schedule, participation=Participation()))
 
 
 def check_before_submitting(config: Experiment, settings: DeploymentSettings) -> None:

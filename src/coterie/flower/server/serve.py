@@ -212,13 +212,13 @@ def _run_spec(spec: RunSpec, attendance: Attendance) -> RunSpec:
 
     Attendance is its shift, and only clients that are connected and can train are sampled.
     """
-    sampler = spec.sampler
-    return replace(
-        spec,
-        population=attendance.population(),
+    sampler = spec.schedule.sampler
+    schedule = replace(
+        spec.schedule,
         sampler=lambda round, present: sampler(round, present & attendance.engine.register.trains),
         shift=attendance,
     )
+    return replace(spec, population=attendance.population(), schedule=schedule)
 
 
 def _annotate(engine: FlowerEngine, task: Task, all_scored: bool, result: RoundResult) -> None:

@@ -73,7 +73,7 @@ def _deliver(run: Run, served: Served, how: Mapping[int, str]) -> set[int]:
     """Send each client its model, all in one exchange, but those that have no ``how``; returns who has
     it."""
     member = run.groups.member
-    key = run.spec.key.at(run.spec.rounds - 1).of("deliver")
+    key = run.spec.key.at(run.spec.schedule.rounds - 1).of("deliver")
     alike: dict[tuple[int, str], list[int]] = {}
     for client, by in how.items():
         if by:
