@@ -14,7 +14,7 @@ from coterie.clients.cohort import Quorum
 from coterie.core.keep import keep_layers
 from coterie.core.vectors import flatten
 from coterie.data.shifts import swap_all
-from coterie.rules.assigning import model_for
+from coterie.rules.assigning import by_group
 from coterie.rules.migration import Migration
 from tests.conftest import blobs, small_net
 from tests.refusals import refuses
@@ -46,7 +46,7 @@ def test_a_result_tells_accuracy_groups_and_a_frame(result: ct.Result) -> None:
 def test_the_model_of_a_client_is_that_of_its_group(result: ct.Result) -> None:
     for client in range(12):
         net = result.model_for(client)
-        assert torch.equal(flatten(net), model_for(result.state, client))
+        assert torch.equal(flatten(net), by_group(result.state).vector(client))
         group = result.groups[client]
         assert group < 0 or torch.equal(flatten(net), result.state.models[group])
 

@@ -18,10 +18,12 @@ from coterie.studies.layers import study_layers
 from coterie.studies.reproduce.data_lines import layer_distances, sent_ratio, sent_values
 from coterie.studies.reproduce.metrics import METRICS
 from coterie.studies.reproduce.papers import Line
-from coterie.studies.reproduce.tables import every_line
+from coterie.studies.reproduce.tables import paper
 from tests.refusals import refuses
 
-LINES = {f"{line.table} {line.name}": line for line in every_line() if line.paper == "fedclust"}
+LINES = {
+    f"{line.table} {line.name}": line for table in paper("fedclust").tables for line in table.lines
+}
 
 
 def tables(**algorithm: Any) -> dict[str, Any]:

@@ -47,11 +47,11 @@ from coterie.studies.reproduce.outcome import Outcome, outcome_row
 from coterie.studies.reproduce.page import write_reproduction
 from coterie.studies.reproduce.papers import Line
 from coterie.studies.reproduce.reproduction import Reproduction
-from coterie.studies.reproduce.tables import every_line, paper, printed
+from coterie.studies.reproduce.tables import paper, printed
 from coterie.sweep.grid import read_seeds
 from tests.runs.calls import sweeps_here
 
-LINES = list(every_line())
+LINES = [line for name in PAPERS for table in paper(name).tables for line in table.lines]
 
 
 def tiny(line: Line, rounds: int = 3) -> Line:

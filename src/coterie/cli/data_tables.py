@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from rich.table import Table
 from rich.text import Text
 
+from coterie.terminal import columns_table
+
 SHADES = " ░▒▓█"
 
 
@@ -23,22 +25,19 @@ def choices_list(rows: Iterable[tuple[str, str, Sequence[tuple[str, str]]]]) -> 
 
 def sizes_table(rows: Iterable[tuple[str, Sequence[int]]]) -> Table:
     """Samples per client of each split: total, least, median, mean, most."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("split", justify="left")
-    for name in ("clients with samples", "samples", "min", "median", "mean", "max"):
-        table.add_column(name, justify="right")
+    columns = ("split", "clients with samples", "samples", "min", "median", "mean", "max")
+    texts = []
     for split, counts in rows:
-        with_samples = sum(count > 0 for count in counts)
         figures = [
-            with_samples,
+            sum(count > 0 for count in counts),
             sum(counts),
             min(counts),
             statistics.median(counts),
             statistics.fmean(counts),
             max(counts),
         ]
-        table.add_row(split, *map(_figure, figures))
-    return table
+        texts.append([split, *map(_figure, figures)])
+    return columns_table(columns, texts)
 
 
 def _figure(value: float) -> str:

@@ -9,24 +9,11 @@ Such a table has the options of the registered factory in addition to its own fi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from coterie.config.schema import Float, Int, Table
-
-ChoiceKind = Literal[
-    "source",
-    "partition",
-    "model",
-    "algorithm",
-    "server",
-    "weigh",
-    "objective",
-    "own_model",
-    "attack",
-    "task",
-]
 
 
 class ChoiceTable(Table):

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.core import Groups, Plan, Served
@@ -48,8 +47,3 @@ def by_group(groups: Groups) -> Served:
         row = np.where(groups.has_group, row, groups.k)
     models = torch.cat([groups.models, groups.auxiliary(filled=True)[None]])
     return Served(models, row)
-
-
-def model_for(groups: Groups, client: int) -> Tensor:
-    """The flat vector ``[d]`` that serves a client of hard groups."""
-    return by_group(groups).vector(client)

@@ -123,7 +123,6 @@ def headline_chart(status: FederationStatus) -> StatusChart | None:
 
 # --- served ---------------------------------------------------------------------------------------
 
-PAGE_PORT = 18201
 _HOSTS = ("127.0.0.1", "localhost")
 _PATIENCE = 10.0  # seconds that a browser may take for its request
 HTML = "text/html; charset=utf-8"

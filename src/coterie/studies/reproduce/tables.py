@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from fnmatch import fnmatchcase
 from functools import cache
@@ -21,7 +21,6 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from coterie.studies.reproduce import PAPERS
 from coterie.studies.reproduce.papers import Drawings, Line, Paper, PaperTable, Tables
 
 Place = tuple[Any, ...]
@@ -44,13 +43,6 @@ def paper(name: str) -> Paper:
         notes=content["note"],
         left_out=content["left_out"],
     )
-
-
-def every_line() -> Iterator[Line]:
-    """All lines of all papers, with the full profile."""
-    for name in PAPERS:
-        for table in paper(name).tables:
-            yield from table.lines
 
 
 @cache
