@@ -89,7 +89,7 @@ def refuse_unwritable(folder: Path) -> Iterator[None]:
             "cannot-be-written", folder, f"cannot be written ({error.strerror})"
         ).found(
             error.filename or folder,
-            f"room and the right to write; then `coterie resume {folder}` goes on",
+            f"room and the right to write; then `coterie resume {folder}` continues",
         ) from None
 
 

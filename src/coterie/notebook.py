@@ -88,7 +88,7 @@ def _curve(values: Sequence[float]) -> str:
 
 
 class LiveTable:
-    """Shows a run in a notebook while it goes on: give it to ``coterie.run`` as ``on_round``.
+    """Shows a run in progress in a notebook: give it to ``coterie.run`` as ``on_round``.
 
     Args:
         headline: of the run's task; default that of classification.

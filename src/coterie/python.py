@@ -1,4 +1,4 @@
-"""Coterie from Python: a federation in one call, its data, and a run that goes on."""
+"""Coterie from Python: a federation in one call, its data, and a run that is resumed."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def console(file: TextIO | None = None) -> Console:
 def say(line: str, file: IO[str] | None = None) -> None:
     """Print a line of a run.
 
-    The run goes on if its output is no longer read, as after ``| head`` has ended.
+    The run continues if its output is no longer read, as after ``| head`` has ended.
     """
     with suppress(BrokenPipeError):
         print(line, file=with_escapes(file or sys.stdout), flush=True)

@@ -37,7 +37,7 @@ def test_a_signal_saves_the_state(config: str, number: int, code: int, tmp_path:
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == code
     stopped = re.search(
-        r"error: stopped after (\d+) of 100000 rounds; `coterie resume r` goes on", err
+        r"error: stopped after (\d+) of 100000 rounds; `coterie resume r` continues", err
     )
     assert stopped
     assert os.listdir("r/checkpoints") == [f"round-{int(stopped[1]):06d}.safetensors"]

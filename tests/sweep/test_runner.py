@@ -160,7 +160,7 @@ def test_an_interrupted_sweep_saves_and_goes_on(config: str) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
-    assert "error: stopped with 0 of 4 runs done; the same command goes on, in s" in err
+    assert "error: stopped with 0 of 4 runs done; the same command continues, in s" in err
     for folder in Path("s").glob("[0-9a-f]*"):
         checkpoint = RunFolder(folder).checkpoints.latest()
         assert checkpoint is not None

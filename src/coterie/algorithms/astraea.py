@@ -21,7 +21,7 @@ from coterie.rules.chains import Histograms, Privacy, plan_of_chains
 @dataclass(frozen=True)
 class Mediated:
     """The assign rule of Astraea: the cohort is dealt to mediators whose labels are nearly uniform,
-    anew in every round.
+    again in every round.
 
     Args:
         most: clients per mediator, ``gamma``.

@@ -330,7 +330,7 @@ def cfl(
         gamma_max: with a number, split only if ``sqrt((1 - alpha_cross) / 2) > gamma_max``.
         max_age: with a number, split only when every member that is present has sent an update in
             so many rounds.
-        migration: with a detector, clients whose data drifted descend the tree of splits anew.
+        migration: with a detector, clients whose data drifted descend the tree of splits again.
 
     Models: one per group, their number by two thresholds.
 

@@ -25,7 +25,7 @@ Above = Annotated[float, Field(gt=0)]
 
 # Losses whose standard deviation says whether the weights have converged, as in the released code.
 LAST_LOSSES = 10
-# The released code has no such limit, and goes on for ever where losses never settle.
+# The released code has no such limit, and never ends where losses do not settle.
 MOST_PASSES = 100
 
 

@@ -50,7 +50,7 @@ def fedclust(
         layer: ``final``, or the name of a layer or a tensor of the model.
         bias: whether the layer's bias is uploaded, too.
         warmup_epochs: local epochs before the upload; ``None``: the run's.
-        migration: with a detector, clients whose data drifted send their layer anew.
+        migration: with a detector, clients whose data drifted send their layer again.
         outliers: ``leave_out`` keeps clients that are far from all others out of the tree; they join
             the nearest cluster.
         sample: clients that make the tree; the others join the nearest cluster, or open one. ``None``:

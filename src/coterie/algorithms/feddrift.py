@@ -102,7 +102,7 @@ class DriftIntoNewModels(PlacesClients):
     def _time_step(
         self, groups: Groups, watch: DriftWatch, round: Round
     ) -> tuple[Groups, dict[str, Any]]:
-        """Clients choose anew, models that do alike are merged, and who drifted opens a model."""
+        """Clients choose again, similar models are merged, and clients that drifted open a model."""
         ids, loss, size = mean_losses(round.trainable(len(groups.member)), groups.models, round)
         if not len(ids):
             return groups, {}

@@ -110,7 +110,7 @@ def fedgsp(
             (OR-Tools).
         privacy: how a client makes its histogram private before it sends it.
         epsilon: privacy budget.
-        migration: with a detector, clients whose labels drifted are described anew.
+        migration: with a detector, clients whose labels drifted are described again.
 
     Models: one.
 

@@ -148,7 +148,7 @@ class SplitsByLosses(PlacesClients):
         return self._split(groups, j, members, labels)
 
     def _split(self, groups: Groups, j: int, members: IntArray, labels: IntArray) -> Groups:
-        """The group in parts, each of which begins anew to settle; one label is the group itself."""
+        """The group in parts, each of which has to settle again; one label is the group itself."""
         memory = groups.memory.get(InteractionMemory)
         assert memory is not None
         k = groups.k
@@ -176,7 +176,7 @@ def fedgwc(
     The reward of client ``i`` in a round is ``exp(-(l_i - m)^2 / (2 s^2))``, with mean and variance of the
     losses of its group's clients in the round. ``P_ij`` is the moving mean of the share of ``i`` in the
     rewards of rounds in which ``j`` was, too. When ``P`` has settled, spectral clustering splits the
-    group, and each part goes on alike.
+    group, and each part is treated likewise.
 
     Args:
         gamma: of the kernel ``exp(-gamma |v_i - v_j|^2)`` of two clients' rows of ``P``.

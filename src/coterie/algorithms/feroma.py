@@ -76,7 +76,7 @@ class MapsProfiles:
         if not len(ids):
             return groups, Plan(ids, ids)
         if memory is None:
-            # The joint model of all goes; each client of this round goes on from it alone.
+            # The joint model of all is dropped; each client of this round continues from it alone.
             groups = replace(groups, member=np.full_like(groups.member, NO_GROUP))
             groups = groups.with_members(ids, np.arange(len(ids))).select([0] * len(ids))
             plan = Plan(ids, groups.member[ids], notes={"cold_start": len(ids)})

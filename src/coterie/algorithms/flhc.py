@@ -29,7 +29,7 @@ def flhc(
 
     After ``warmup_rounds`` rounds of FedAvg all clients train the joint model.
 
-    One-shot clustering of the updates ``w_i - w`` by their distances; each cluster goes on
+    One-shot clustering of the updates ``w_i - w`` by their distances; each cluster continues
     with FedAvg from the joint model ``w``. A newcomer trains that same ``w`` and joins the nearest
     cluster.
 
@@ -42,7 +42,7 @@ def flhc(
             ``auto``: the same, and by silhouettes where no gap is wide enough.
         groups: a number of groups instead of a threshold; ``auto`` is ``None``: the threshold
             decides.
-        migration: with a detector, clients whose data drifted send their update anew.
+        migration: with a detector, clients whose data drifted send their update again.
 
     Raises:
         ConfigError: for a number of groups and a threshold; in the first round for more groups than

@@ -141,7 +141,7 @@ def flux(
         dimensions: random directions ``l``; ``None``: the number of classes.
         eps_scaling: what the radius ``eps`` is multiplied by.
         groups: a number of groups instead, by Ward's linkage; ``auto`` is ``None``.
-        migration: with a detector, clients whose data drifted are placed anew.
+        migration: with a detector, clients whose data drifted are placed again.
 
     Raises:
         ConfigError: in the clustering round for a network without a dense layer.

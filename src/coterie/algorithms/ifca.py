@@ -72,7 +72,7 @@ def ifca(
     Args:
         groups: number of models ``m``, or ``auto``: as many as the clients of a cold start show.
         migration: with a detector this is IFCA-MIG: clients that have a group and drifted choose
-            anew before each round.
+            again before each round.
         max_groups: the most that ``auto`` finds.
         init: ``random`` models as in the paper, or those of FedGroup's ``cold_start``;
             ``robust_cold_start`` leaves out directions that are far from all others or against them.

@@ -46,7 +46,7 @@ def pacfl(
         groups: a number of groups instead of a threshold; ``auto`` is ``None``: the threshold
             decides.
         linkage: how clusters are merged; ``weighted`` (WPGMA) is what the code calls average.
-        migration: with a detector, clients whose data drifted send their directions anew.
+        migration: with a detector, clients whose data drifted send their directions again.
 
     Raises:
         ConfigError: for a number of groups and a threshold; in the first round for more groups than

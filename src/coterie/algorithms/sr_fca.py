@@ -107,7 +107,7 @@ class SuccessiveRefinement(PlacesClients):
         return groups.with_members(ids, label).remember(memory)
 
     def _without_small(self, label: IntArray) -> IntArray:
-        """Clients of clusters of fewer than ``least`` have none any more; the others are counted anew.
+        """Clients of clusters of fewer than ``least`` no longer have one; the others are renumbered.
 
         Where all are that small, the largest stay.
         """

@@ -75,7 +75,7 @@ def resume_command(
 ) -> None:
     """Continue a run from its newest checkpoint.
 
-    The run may have been stopped or killed. A run that is complete is shown, or goes on to more
+    The run may have been stopped or killed. A run that is complete is shown, or continues to more
     rounds.
     """
     from coterie.runs.folder.store import RunFolder

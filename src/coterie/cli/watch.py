@@ -1,4 +1,4 @@
-"""Shows a run in the terminal while it goes on: progress, curve, groups, and what happened."""
+"""Shows a run in progress in the terminal: progress, curve, groups, and what happened."""
 
 from __future__ import annotations
 

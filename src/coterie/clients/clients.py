@@ -245,7 +245,7 @@ class Clients:
             late = self.late.of(work)
         if late is None or not late[reply.ids].any():
             return reply
-        # A slow client has trained, and has stored what is its own; only the server goes on.
+        # A slow client has trained, and has stored what is its own; only the server does not wait.
         kept = np.flatnonzero(~late[reply.ids])
         refused["late"] += len(reply.ids) - len(kept)
         return reply.rows(kept)

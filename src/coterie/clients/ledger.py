@@ -132,7 +132,7 @@ class SentModels:
 @dataclass(slots=True)
 class Ledger:
     """What passed between server and clients in a round, since it was last read. A request of another
-    round starts it anew, so it never holds more than one.
+    round resets it, so it never holds more than one.
 
     Args:
         clipped: replies that were brought within their bounds, by reason.
@@ -198,7 +198,7 @@ class Ledger:
         self.blocks.append(Block(0, "describe", False, ids, none, none + answered))
 
     def read(self) -> Ledger:
-        """The entries so far; the ledger starts anew."""
+        """The entries so far; the ledger is reset."""
         past = replace(self)
         fresh = Ledger()
         for one in fields(Ledger):

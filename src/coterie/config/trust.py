@@ -4,7 +4,7 @@ A configuration that the user gives on the command line is the user's own, and s
 was made from it. A folder of a stranger may name any function as ``module:factory``, or a Ray
 cluster, which may send any code. What was trusted is remembered outside the folder, by the
 folder's path and by the digest of the code and of the files that it imports: code that has changed
-has to be trusted anew.
+has to be trusted again.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Describe:
     - ``latent``: the mean and the standard deviation of its samples in the latent space of the model
       that it is sent, of all and of each class, in ``vectors`` random directions, ``[2 + 2c,
       vectors]`` (FLUX). With no classes labels are not read. With ``draws`` it is of that many random
-      halves of its samples, which are drawn anew for each request.
+      halves of its samples, which are drawn again for each request.
     - ``columns``: of each column of its table, how many values it has, their mean and the squares
       around it, or how often it has each category (``coterie.data.tabular.reports``).
 

@@ -127,11 +127,11 @@ class LocalTraining(Protocol):
         ...
 
     def go_on(self, start: Tensor, memory: Tensor) -> tuple[Tensor, float, Tensor]:
-        """The training of `run`, whose optimiser goes on from what it remembered.
+        """The training of `run`, whose optimiser continues from its state of before.
 
         Args:
             start: float32 ``[d]``, where it begins.
-            memory: float32 ``[m]``, see ``coterie.local.training.optimizers``; zeros: it begins anew.
+            memory: float32 ``[m]``, see ``coterie.local.training.optimizers``; zeros: it starts afresh.
 
         Returns:
             The update ``w - start``, the mean loss of the last pass, and what the optimiser remembers

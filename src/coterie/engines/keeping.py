@@ -3,7 +3,7 @@ trained last.
 
 A real client has its own disk. In a simulation these wrappers play that part around any engine. One
 puts each client's stored coordinates into the models it is sent, and takes them out of its update
-before the update goes on. The other looks at every training that passes, and changes none: some
+before the update is passed on. The other looks at every training that passes, and changes none: some
 papers score a client with the network that its last local training left. The engine inside trains
 whole models and knows nothing of them.
 """

@@ -3,7 +3,7 @@
 A real client has its own disk. In a simulation this wrapper plays that part around any engine. It
 puts what a client stored behind the model that it is sent, in one row, and takes what it stores
 from now on out of the reply. The engine inside hands rows to `coterie.local.training.client` and knows
-nothing of it; nothing of what is stored is in the reply that goes on.
+nothing of it; nothing of what is stored is in the reply that is passed on.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def _choose(kind: str, table: Any, refused: list[Problem]) -> Choice:
         return Choice(kind)
     registered = name in registry.names(kind)
     custom = KINDS[kind].custom and ":" in name
-    # A refused plugin goes on to `find`, whose error says which packages clash.
+    # A refused plugin is left to `find`, whose error says which packages clash.
     if not registered and not custom and name not in registry.plugins(kind).refused:
         return Choice(kind)  # an unknown name, which its field refuses
     try:

@@ -1,4 +1,4 @@
-"""A run that goes on with more clients: those of a table of new rows."""
+"""A run that continues with more clients: those of a table of new rows."""
 
 from __future__ import annotations
 

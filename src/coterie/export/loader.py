@@ -135,7 +135,9 @@ def try_loader(
 
 def _does_not_fit(what: str) -> ConfigError:
     expected = f"the run's own outputs, to {TOLERANCE:g}"
-    return ConfigError("differs", "load.py", f"the network made anew {what}").expected(expected)
+    return ConfigError(
+        "differs", "load.py", f"the network that was built from the file {what}"
+    ).expected(expected)
 
 
 @torch.no_grad()

@@ -21,7 +21,7 @@ OTHERS_STAY = "without --onnx all else is exported"
 
 
 def require_onnx() -> None:
-    """Refuse to go on without the extra ``onnx``."""
+    """Refuse to continue without the extra ``onnx``."""
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
         verb = "is"

@@ -1,5 +1,5 @@
 """A method with something that a run puts in or adds: another server, objective, migration or
-weighing, layers or models of the clients' own, optimisers that go on, asynchronous rounds."""
+weighing, layers or models of the clients' own, optimisers that keep their state, asynchronous rounds."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ _KEPT_OPTIMIZER = Feature(
     {
         "own_step": "the algorithm has a step of its own, in which nothing is known of optimisers",
         "mixture": "clients train several models, each of which needs an optimiser of its own",
-        "own_model": "clients train by a rule of their own, which begins an optimiser anew",
+        "own_model": "clients train by a rule of their own, which starts each optimiser afresh",
         "phases": "clients train in phases, each of which moves other layers",
         "full_gradient": "clients send a gradient and take no step",
     },
@@ -201,7 +201,7 @@ def with_buffer(made: Method | Algorithm, rule: Buffering, name: str = "method")
     return Buffered(method, rule)
 
 
-# --- optimisers that go on ------------------------------------------------------------------------
+# --- optimisers that keep their state -------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +252,7 @@ def with_kept_optimizer(
 
 
 def check_kept_optimizer(made: Method | Algorithm, solver: Solver) -> None:
-    """Refuse optimisers that go on from what they remembered in a method that cannot have any.
+    """Refuse optimisers that keep their state in a method that cannot have any.
 
     Raises:
         ConfigError: for such a method.

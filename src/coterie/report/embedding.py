@@ -116,7 +116,7 @@ def from_memory(memory: Memory, clients: int) -> Embedding | None:
     if splits is not None:
         rows = _flat_rows(splits.last_update, clients)
         if rows is not None:
-            # Updates shrink as training goes on, so only their directions are comparable.
+            # Updates shrink in the course of training, so only their directions are comparable.
             length = np.linalg.norm(rows, axis=1, keepdims=True)
             unit = np.divide(rows, length, out=np.zeros_like(rows), where=length > 0)
             return Embedding(principal_axes(unit), LATEST_UPDATES)

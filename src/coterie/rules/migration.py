@@ -28,7 +28,7 @@ Tau = Annotated[float, Field(ge=0)]
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """How drift of a client's data is detected; clients that drifted are placed anew.
+    """How drift of a client's data is detected; clients that drifted are placed again.
 
     Args:
         detector: see `distance`; ``none``: clients keep their group.

@@ -38,7 +38,7 @@ def merge_groups(groups: Groups, merged: IntArray, clients: IntArray) -> Groups:
 
 
 def keep_groups(groups: Groups, kept: IntArray) -> Groups:
-    """Some of the groups, numbered anew; clients of the others have none any more.
+    """Some of the groups, renumbered; clients of the others no longer have one.
 
     Args:
         kept: int64 ``[m]``, the numbers of those that stay, ascending.

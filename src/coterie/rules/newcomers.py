@@ -123,7 +123,7 @@ class RandomGroup:
     each_time: bool = False
 
     def newcomers(self, groups: Groups) -> BoolArray:
-        """The clients that have no group, or one that is drawn anew, bool ``[N]``."""
+        """The clients that have no group, or one that is drawn again, bool ``[N]``."""
         memory = groups.memory.get(DirectionMemory)
         if not self.each_time or memory is None:
             return groups.member < 0

@@ -289,7 +289,7 @@ def _spans_text(availability: Availability | None, saved: Path | None) -> str | 
     """The text of the file that ``[availability]`` names; ``None`` without one."""
     if availability is None or availability.file is None:
         return None
-    # A run goes on with the file that it began with, whatever the user's own says by now.
+    # A resumed run keeps the file that it began with, whatever the user's own says by now.
     if saved is not None and (saved.parent / AVAILABILITY).is_file():
         return read_spans_text(saved.parent / AVAILABILITY)
     return read_spans_text(Path(availability.file))

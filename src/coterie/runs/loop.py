@@ -232,7 +232,7 @@ def simulate(
 
 
 def _without_unlabelled(groups: Groups, schedule: Schedule) -> Groups:
-    """The state in which clients without labels have no group: a run that goes on had placed them
+    """The state in which clients without labels have no group: a resumed run had placed them
     after the round that was its last one then."""
     if not schedule.evaluation.unlabelled:
         return groups

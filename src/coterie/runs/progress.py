@@ -91,7 +91,7 @@ class Progress:
         before = self.groups.member
         if member is before:
             return self.since
-        # A client that comes back to a group counts anew from then.
+        # A client that comes back to a group is counted again from then.
         moved = np.flatnonzero(member != before)
         since = self.since.copy()
         since[moved] = np.where(member[moved] < 0, -1, result.round)

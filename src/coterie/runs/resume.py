@@ -1,4 +1,4 @@
-"""A run that goes on from its folder, to another number of rounds too, and with new clients."""
+"""A run that is resumed from its folder, also to another number of rounds, and with new clients."""
 
 from __future__ import annotations
 

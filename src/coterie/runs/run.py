@@ -1,4 +1,4 @@
-"""A run: its rounds, its folder, and how it goes on after it was stopped."""
+"""A run: its rounds, its folder, and how it is resumed after it was stopped."""
 
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ def _run_and_save(
         # After the last round there is nothing left to stop, so the run ends as it should.
         if signal and done < run.spec.schedule.rounds and run.folder is not None:
             what = f"stopped after {done} of {run.spec.schedule.rounds} rounds"
-            raise Stopped(signal, f"{what}; `coterie resume {run.folder.path}` goes on")
+            raise Stopped(signal, f"{what}; `coterie resume {run.folder.path}` continues")
 
 
 def placed_unlabelled(spec: RunSpec, clients: Clients, groups: Groups, ids: IntArray) -> Groups:

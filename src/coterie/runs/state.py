@@ -87,7 +87,7 @@ class RunState:
 
     @property
     def silence(self) -> float:
-        """Seconds without a new round, where they are too many for a run that goes on; else 0. From
+        """Seconds without a new round, where they are too many for a run in progress; else 0. From
         outside, a killed run looks like a slow one."""
         silence = self.now - self.written
         # A round with a cold start or many clients may take long by itself.
@@ -138,7 +138,7 @@ def read_state(folder: RunFolder, before: RunState | None = None) -> RunState:
 
 def _version(file: Path) -> tuple[int, ...]:
     """What changes with a file: neither its size nor its time alone does, since a run that is
-    resumed writes it anew."""
+    resumed writes it again."""
     try:
         now = os.stat(file)
     except FileNotFoundError:

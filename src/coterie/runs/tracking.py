@@ -177,7 +177,9 @@ class TrackerThread:
         except BaseException as error:  # noqa: BLE001 - a tracker's client may raise anything
             self._failed = True
             line = (str(error).splitlines() or [""])[0]
-            self._warn(f"{type(error).__name__}: {line}; no more is logged to it, the run goes on")
+            self._warn(
+                f"{type(error).__name__}: {line}; nothing more is logged to it, the run continues"
+            )
 
     def _take(self) -> tuple[list[LoggedRound], str | None]:
         """All rounds that wait, in one request, and the status where the run is over."""

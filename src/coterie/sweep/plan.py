@@ -83,7 +83,7 @@ class SweepPlan:
         cells: (algorithm, index of the point, seed) -> run. Cells of the same configuration share
             one run.
         refused: algorithm -> why it cannot be run with this configuration. Its cells have no runs to
-            do, and the others go on without it.
+            do, and the others run without it.
     """
 
     algorithms: tuple[str, ...]

@@ -156,5 +156,5 @@ class _Sweep:
         while self._busy():
             self._collect()
         done = count - len(self.waiting) - len(self.failures)
-        message = f"stopped with {done} of {count} runs done; the same command goes on"
+        message = f"stopped with {done} of {count} runs done; the same command continues"
         raise Stopped(signal, f"{message}, in {self.out}")

@@ -78,7 +78,7 @@ class HttpInbox:
     def __init__(self, grid: Any) -> None:
         self.grid = grid
         self._guard = _SizeGuard()
-        # Flower's connection is made anew where it was closed.
+        # Flower's connection is opened again if it was closed.
         self._guarded: httpx.Client | None = None
         self._downloads: dict[str, _Download] = {}  # by the message that each one answers
 

@@ -9,7 +9,7 @@ so a client is always scored by the same worker, which keeps its samples. Where 
 scores, workers take batches that this process alone would score, and this one adds up what they
 found.
 
-If a worker dies, all are ended and started anew, and the clients without an update are trained
+If a worker dies, all are ended and started again, and the clients without an update are trained
 again. Each client draws from its own key, so the result is the same to the bit.
 
 Made by `coterie.engines.registry` for ``engine.name = "pool"``. What a worker does is in

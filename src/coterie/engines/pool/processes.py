@@ -59,7 +59,7 @@ def cores_of_workers(workers: int) -> list[int]:
 
 
 class WorkerPool:
-    """Worker processes that come and go together: if one dies, all are ended and made anew."""
+    """Worker processes that come and go together: if one dies, all are ended and started again."""
 
     def __init__(self, workers: int, start: str, threads: int) -> None:
         self.workers = workers
@@ -101,7 +101,7 @@ class WorkerPool:
         # Before the fork: compiled code is loaded, or made, once and not by each worker.
         fresh.load_kernels(forks=self._fork)
         if not self._fork:
-            # One that has loaded nothing: code that is sent would be compiled anew by each worker,
+            # One that has loaded nothing: code that is sent would be compiled again by each worker,
             # which takes seconds, and what is on disk is loaded at once.
             fresh = runner.copy()
         equipment = WorkerEquipment(fresh, self._shared, self._threads)
@@ -178,7 +178,7 @@ class WorkerPool:
 
     def _explain_start(self) -> None:
         """Say why all processes ended at their start, if it is what the user's code is. What was killed
-        is made anew, as after a death in mid-round."""
+        is started again, as after a death in mid-round."""
         for process in self.processes:
             process.join(_PATIENCE)
         codes = [process.exitcode for process in self.processes]

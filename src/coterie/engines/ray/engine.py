@@ -192,7 +192,7 @@ class RayEngine(SimulationEngine):
             while calls or any(member.at for member in members.all):
                 self._hand_out(request, calls)
                 now = time.monotonic()
-                # Patience is for a cluster without a single actor; with one, the round goes on.
+                # Patience is for a cluster without a single actor; with one, the round continues.
                 if any(member.coming is None for member in members.all):
                     give_up = now + patience
                 if now > give_up:

@@ -40,7 +40,7 @@ class Pass:
 def batches(size: int, solver: Solver, rng: np.random.Generator) -> Iterator[Pass]:
     """The passes of a local training: reshuffled every epoch, the last partial batch kept.
 
-    With ``solver.steps`` set, passes go on until that many batches have been drawn. All trainers
+    With ``solver.steps`` set, passes are repeated until that many batches have been drawn. All trainers
     take their batches from here or, all at once, from `joined_batches`, so that they see the same
     samples in the same order.
 

@@ -14,7 +14,7 @@ from coterie.core import Layout, Solver
 
 class ModelBuffers:
     """Parameters, starts and velocities of a block, each tensor of the network as ``[capacity,
-    ...]``. They are made once, for the largest block, and filled anew for each."""
+    ...]``. They are made once, for the largest block, and refilled for each."""
 
     def __init__(self, layout: Layout, trained: Sequence[str], device: str) -> None:
         self.layout = layout

@@ -40,7 +40,7 @@ def gru_kernels() -> Any:
 
 
 class Workspace(threading.local):
-    """Memory that is written anew by each call that uses it, of each thread its own."""
+    """Memory that each call overwrites; every thread has its own."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Tensor] = {}

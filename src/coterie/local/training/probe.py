@@ -105,7 +105,7 @@ def _plain_kernels() -> Iterator[None]:
 
 
 def dropout_calls(forward: Callable[[], Any]) -> list[Call]:
-    """The calls of dropout in a forward pass, which goes on as if nothing were dropped.
+    """The calls of dropout in a forward pass, which continues as if nothing were dropped.
 
     Example:
         >>> [call.shape for call in dropout_calls(lambda: F.dropout(torch.ones(2, 3), 0.5))]

@@ -40,7 +40,7 @@ class Pull:
         received: float32 ``[d]``, the model that the client was sent, which some objectives read;
             ``None``: the start.
         memory: float32 ``[m]``, what the optimiser remembered of a training before, and in its place
-            what it remembers of this one; ``None``: it begins anew. For autograd alone.
+            what it remembers of this one; ``None``: it starts without. For autograd alone.
     """
 
     anchor: Tensor | None = None

@@ -1,4 +1,4 @@
-"""Checkpoints that survive a kill at any moment, and the newest that a run can go on from.
+"""Checkpoints that survive a kill at any moment, and the newest that a run can resume from.
 
 A checkpoint is a file of tensors that appears whole or not at all. The record of the run has its
 SHA-256, and how many rows were written before it. So a damaged one is never taken for a whole one,
@@ -195,7 +195,7 @@ class CheckpointFiles:
         # checksum and loads many damaged files without a word.
         data = read_checked(self.folder, name, digests)
         assert data is not None, "the record has it"
-        # A record that was made anew has the digest of whatever the folder had.
+        # A record that was rebuilt has the digest of whatever the folder had.
         if read_seal(data, round) is None:
             raise CheckpointError("damaged", self.folder / name).found(
                 f"bytes that are not those of round {round}", "the file of the run"

@@ -42,7 +42,7 @@ PARTITION = "partition.npz"
 NODES = "nodes.json"  # of a run of real clients: who they are and what they work on
 RELEASES = "releases.json"  # of a private run of real clients: which rounds were released
 HEADLINE = "headline.json"  # of a run that is not measured by accuracy
-NEWCOMERS = "newcomers.npz"  # the samples of clients that joined a run that was going on
+NEWCOMERS = "newcomers.npz"  # the samples of clients that joined a run in progress
 COLUMNS = "columns.json"  # of a run of real clients with tables: what becomes of each column
 # When clients can be reached, of a run that was given such a file.
 AVAILABILITY = "availability.csv"
@@ -63,7 +63,7 @@ SHARES = "shares.csv"
 CLIENTS = "clients.csv"
 REPORT = "report.html"
 MODEL = re.compile(r"models/group-\d{1,9}\.safetensors\Z")
-# What a run computes at its end; a resumed run writes them anew.
+# What a run computes at its end; a resumed run writes them again.
 RESULTS = (SUMMARY, GROUPS, SHARES, CLIENTS, REPORT)
 # A run in progress may replace a file between two readings of another process.
 TRIES = 5
@@ -155,7 +155,7 @@ def read_digests(folder: Path) -> Digests:
     if body is None:
         raise CheckpointError("damaged", file).found(
             "bytes that do not match their own checksum",
-            f"the file as the run wrote it, or none: then `coterie resume {folder}` makes it anew",
+            f"the file as the run wrote it, or none: then `coterie resume {folder}` makes it again",
         )
     found = body.get("format", body.get("schema"))
     if found != FORMAT:
@@ -171,7 +171,7 @@ def read_digests(folder: Path) -> Digests:
 
 
 def _as_found(folder: Path) -> Digests:
-    """A new record, without what a run computes at its end: it is computed anew."""
+    """A new record, without what a run computes at its end: it is computed again."""
     names = [*FIRST_FILES, *(f"checkpoints/{file.name}" for file in folder.glob("checkpoints/*"))]
     files = {
         name: (sha256((folder / name).read_bytes()),)
@@ -364,5 +364,5 @@ def read_checked(folder: Path, name: str, digests: Digests) -> bytes | None:
 def _refused(folder: Path, name: str, code: Code, got: str | None) -> CheckpointError:
     expected = "the file as the run wrote it"
     if is_result(name):
-        expected += f", which `coterie resume {folder}` writes anew"
+        expected += f", which `coterie resume {folder}` writes again"
     return CheckpointError(code, folder / name).found(got, expected)

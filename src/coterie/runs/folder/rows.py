@@ -181,7 +181,7 @@ class RowFile:
             warn(f"{self.path}: {found.problem}; {was - round} of {was} lines were cut")
         # The record first: it says how many rows there are at least, also after a kill.
         record_rows(self.folder, round, [self._start(), *found.links][round])
-        # Written anew and not cut: so `coterie watch` sees by the file's number that rows went
+        # Rewritten and not cut: so `coterie watch` sees by the file's number that rows went
         # away.
         replace_file(self.path, b"".join(data.splitlines(keepends=True)[:round]))
         return list(found.rows[:round])
@@ -189,7 +189,7 @@ class RowFile:
     def _start(self) -> str:
         """Where the chain begins: rows of another configuration do not fit."""
         config = relevant(read_digests(self.folder).config)
-        # A run may go on to another number of rounds, and its first ones stay.
+        # A run may continue to another number of rounds, and its first ones stay.
         config.pop("train.rounds", None)
         return sha256(canonical_json(config))
 

@@ -243,7 +243,7 @@ def check_folder(folder: RunFolder, *, resumed: bool = False) -> None:
     for name in digests.files:
         if not CHECKPOINT.match(name):
             _check_file(folder, name, resumed)
-    # A run that goes on says itself what it cuts.
+    # A resumed run says itself what it cuts.
     if not resumed:
         folder.rows()
 

@@ -197,5 +197,5 @@ class RoundProgress:
     def __call__(self) -> None:
         self.rounds += 1
         if time.monotonic() - self.printed > PROGRESS_SECONDS:
-            say(f"    {self.rounds} rounds since it began or went on")
+            say(f"    {counted(self.rounds, 'round')} done since the start or the last resume")
             self.printed = time.monotonic()

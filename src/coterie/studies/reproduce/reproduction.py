@@ -122,7 +122,7 @@ class Reproduction:
         self.runs.mkdir(parents=True, exist_ok=True)
         for number, one in enumerate(runs):
             # Not the message of the run: the user resumes this command, not a single run.
-            message = f"stopped after {number} of {len(runs)} runs; the same command goes on"
+            message = f"stopped after {number} of {len(runs)} runs; the same command continues"
             signal = stop()
             if signal:
                 raise Stopped(signal, message)
