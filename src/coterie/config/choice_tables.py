@@ -9,11 +9,9 @@ Such a table has the options of the registered factory in addition to its own fi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
-from pydantic import Field
-
-from coterie.config.schema import Float, Int, Table
+from coterie.config.schema import Table
 
 
 class ChoiceTable(Table):
@@ -45,8 +43,6 @@ class EngineTable(ChoiceTable):
 
     not_options: ClassVar[frozenset[str]] = frozenset({"name"})
     name: str = "pool"
-    workers: Annotated[Int, Field(ge=1, le=1024)] | None = None
-    round_timeout: Annotated[Float, Field(gt=0)] | None = None
 
 
 class KindTable(ChoiceTable):

@@ -169,7 +169,7 @@ class TrialSetup:
         name = "pool"
         if engine.name == "serial":
             name = "serial"
-        options = {"workers": engine.workers, "threads": engine.options["threads"]}
+        options = {option: engine.options[option] for option in ("workers", "threads")}
         return spec.make_clients(name, options)
 
     def run(self, name: str, options: Mapping[str, Any], lr: float | None = None) -> Trial:
