@@ -13,8 +13,8 @@ from tests.refusals import refuses
 
 
 def test_problems_are_data_and_make_the_text() -> None:
-    error = ConfigError("unknown-choice", "algorithm.name").got(
-        "fedavgg", "one of fedavg", "fedavg"
+    error = ConfigError(
+        "unknown-choice", "algorithm.name", got="fedavgg", allowed="one of fedavg", hint="fedavg"
     )
     [problem] = error.problems
     assert (problem.code, problem.path) == ("unknown-choice", "algorithm.name")
@@ -26,7 +26,7 @@ def test_problems_are_data_and_make_the_text() -> None:
 def test_a_message_without_a_value_says_what_is_missing_and_what_to_do() -> None:
     error = ConfigError("not-installed", "server", "nginx is not installed", do="install it")
     assert str(error) == "server: nginx is not installed: install it"
-    missing = ConfigError("missing", "privacy.epsilon").expected("a number")
+    missing = ConfigError("missing", "privacy.epsilon", allowed="a number")
     assert str(missing) == "privacy.epsilon: missing; expected a number"
 
 
@@ -38,7 +38,7 @@ def test_several_problems_are_one_error_that_names_the_file() -> None:
 
 
 def test_an_error_keeps_its_problems_in_another_process() -> None:
-    error = DataError("damaged", Path("rows.csv")).found("no rows")
+    error = DataError("damaged", Path("rows.csv"), found="no rows")
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is DataError
     assert again.problems == error.problems

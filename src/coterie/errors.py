@@ -34,6 +34,7 @@ Code = Literal[
     "failed",
     "other",
 ]
+NO_VALUE: Any = object()  # None is a value
 SHOWN_ITEMS = 8  # of a list in an error line
 SHOWN_LENGTH = 80  # letters of a value in an error line
 
@@ -100,13 +101,17 @@ class CoterieError(Exception):
         code: what is wrong; or, alone, lines that are written already.
         path: the key, argument, option or file that it is about.
         what: what is wrong, where the words of the code do not say enough.
+        got: the value.
+        found: what was found, in words, where there is no value.
+        allowed: what is expected instead.
         do: what the user can do about it.
+        hint: a name that may have been meant.
 
     Attributes:
         problems: all that is wrong.
 
     Example:
-        >>> error = ConfigError("out-of-range", "algorithm.groups").got(13, "1 to 12")
+        >>> error = ConfigError("out-of-range", "algorithm.groups", got=13, allowed="1 to 12")
         >>> error.problems[0].code, error.problems[0].path
         ('out-of-range', 'algorithm.groups')
         >>> print(error)
@@ -123,14 +128,37 @@ class CoterieError(Exception):
     def __init__(self, lines: str, /) -> None: ...
 
     @overload
-    def __init__(self, code: Code, path: object, what: str = ..., *, do: str = ...) -> None: ...
+    def __init__(
+        self,
+        code: Code,
+        path: object,
+        what: str = ...,
+        *,
+        got: Any = ...,
+        found: object = ...,
+        allowed: object = ...,
+        do: str = ...,
+        hint: str | None = ...,
+    ) -> None: ...
 
-    def __init__(self, code: Any, path: Any = None, what: str = "", *, do: str = "") -> None:
+    def __init__(
+        self,
+        code: Any,
+        path: Any = None,
+        what: str = "",
+        *,
+        got: Any = NO_VALUE,
+        found: object = "",
+        allowed: object = "",
+        do: str = "",
+        hint: str | None = None,
+    ) -> None:
         super().__init__()
         if path is None:
             self.problems = tuple(Problem.read(line, self.of_lines) for line in code.splitlines())
-        else:
-            self.problems = (Problem(code, str(path), what, do=do),)
+            return
+        words = str(found) or None if got is NO_VALUE else shown(got)
+        self.problems = (Problem(code, str(path), what, words, str(allowed), do, hint),)
 
     @classmethod
     def of(cls, problems: Iterable[Problem]) -> Self:
@@ -142,22 +170,6 @@ class CoterieError(Exception):
     def located(self, file: str) -> Self:
         """The same error with the file that it is about; what was given in Python is in no file."""
         return self.of(replace(problem, file=file) for problem in self.problems)
-
-    def got(self, value: Any, allowed: object = "", hint: str | None = None) -> Self:
-        """Add the value, and what is allowed instead."""
-        return self.found(shown(value), allowed, hint)
-
-    def found(self, words: object, allowed: object = "", hint: str | None = None) -> Self:
-        """Add what was found, in words, and what is expected instead."""
-        return self._with(got=str(words), allowed=str(allowed), hint=hint)
-
-    def expected(self, allowed: str) -> Self:
-        """Add what is expected where there is no value."""
-        return self._with(allowed=allowed)
-
-    def _with(self, **fields: Any) -> Self:
-        self.problems = (replace(self.problems[0], **fields),)
-        return self
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.problems))

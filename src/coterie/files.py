@@ -86,10 +86,11 @@ def refuse_unwritable(folder: Path) -> Iterator[None]:
         raise
     except OSError as error:
         raise CheckpointError(
-            "cannot-be-written", folder, f"cannot be written ({error.strerror})"
-        ).found(
-            error.filename or folder,
-            f"room and the right to write; then `coterie resume {folder}` continues",
+            "cannot-be-written",
+            folder,
+            f"cannot be written ({error.strerror})",
+            found=error.filename or folder,
+            allowed=f"room and the right to write; then `coterie resume {folder}` continues",
         ) from None
 
 
@@ -100,15 +101,16 @@ def refuse_unwritable_output(option: str, path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         what = f"cannot be written ({error.strerror})"
-        refused = ConfigError("cannot-be-written", option, what)
-        raise refused.found(path, "a path that can be made") from None
+        raise ConfigError(
+            "cannot-be-written", option, what, found=path, allowed="a path that can be made"
+        ) from None
 
 
 def damaged(file: Path, error: Exception) -> CheckpointError:
     """The one line for a file of a run that is not what was written."""
     reason = (str(error).splitlines() or [""])[0]
     what = f"{type(error).__name__} ({reason})"
-    return CheckpointError("damaged", file).found(what, "the file as the run wrote it")
+    return CheckpointError("damaged", file, found=what, allowed="the file as the run wrote it")
 
 
 @contextmanager

@@ -336,11 +336,16 @@ def load(
         source = {"source": "file", "path": FRAME, "features": features}
         partition = partition or {"kind": "natural"}
     elif not isinstance(source, str | Mapping):
-        raise ConfigError("wrong-type", "source").found(
-            type(source).__name__, "a name, a table of options, or a frame"
+        raise ConfigError(
+            "wrong-type",
+            "source",
+            found=type(source).__name__,
+            allowed="a name, a table of options, or a frame",
         )
     if partition is None:
-        raise ConfigError("missing", "partition").found("none", "a table, such as {'kind': 'iid'}")
+        raise ConfigError(
+            "missing", "partition", found="none", allowed="a table, such as {'kind': 'iid'}"
+        )
     table = {**_choice("source", source), **options}
     folder = None
     if root:

@@ -121,8 +121,12 @@ class Result:
         """The result of a run folder whose data and network are at hand."""
         checkpoint = run.checkpoints.latest()
         if checkpoint is None:
-            raise ConfigError("not-found", run.path, "no model yet").found(
-                "no checkpoint", "a run that has saved one"
+            raise ConfigError(
+                "not-found",
+                run.path,
+                "no model yet",
+                found="no checkpoint",
+                allowed="a run that has saved one",
             )
         # Of clients that joined after it was saved it has no places yet.
         clients = composed.population.clients
@@ -190,10 +194,11 @@ class Result:
         rule = personal.own_model
         if not isinstance(rule, ServesStored):
             raise ConfigError(
-                "does-not-fit", "client", "fits the model to its samples when it is scored"
-            ).found(
-                "a method whose result has no such model",
-                "a method that stores the models of its clients",
+                "does-not-fit",
+                "client",
+                "fits the model to its samples when it is scored",
+                found="a method whose result has no such model",
+                allowed="a method that stores the models of its clients",
             )
         row = np.flatnonzero(self.own_models.ids == client)
         if not len(row):
@@ -254,8 +259,12 @@ class Result:
             shutil.copytree(self.folder, target, ignore=shutil.ignore_patterns(".*"))
             return target
         if self.unsaved is None:
-            raise ConfigError("missing", "save", "no run to save").found(
-                "a result made by hand", "a run's"
+            raise ConfigError(
+                "missing",
+                "save",
+                "no run to save",
+                found="a result made by hand",
+                allowed="a run's",
             )
         return _save(tuple(self.rows), self.unsaved, target).path
 

@@ -70,8 +70,12 @@ class FedRod:
         """What the balanced softmax adds to the logits, float32 ``[outputs]``."""
         data = training.everything()
         if data.y.is_floating_point() or data.y.dim() != 1:
-            raise ConfigError("does-not-fit", "own_model", "fedrod counts classes").found(
-                "other targets", "labels"
+            raise ConfigError(
+                "does-not-fit",
+                "own_model",
+                "fedrod counts classes",
+                found="other targets",
+                allowed="labels",
             )
         outputs = training.network(training.start)(data.x[:1]).shape[1]
         return class_prior(data.y, outputs, self.gamma)

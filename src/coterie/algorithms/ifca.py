@@ -96,7 +96,9 @@ def ifca(
             "does-not-fit",
             "algorithm.restarts",
             "only draws of a known number of random models are tried again",
-        ).found(restarts, "1, or a number of groups with init = 'random'")
+            found=restarts,
+            allowed="1, or a number of groups with init = 'random'",
+        )
     rule: Assign
     if init != "random":
         outliers: Outliers = "leave_out" if init == "robust_cold_start" else "keep"

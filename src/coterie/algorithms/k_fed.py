@@ -190,8 +190,12 @@ def k_fed(groups: Count = 3, centres: Count = 1) -> Method:
     """
     if centres > groups:
         raise ConfigError(
-            "out-of-range", "algorithm.centres", "more centres of a client than groups"
-        ).found(centres, f"1 to {groups}")
+            "out-of-range",
+            "algorithm.centres",
+            "more centres of a client than groups",
+            found=centres,
+            allowed=f"1 to {groups}",
+        )
     return Method(
         ClustersCentres(groups, centres), first=FirstModels(groups), needs=("statistics",)
     )

@@ -80,8 +80,8 @@ class SweepOptions:
             seeds = read_seeds(self.seeds)
         grid = list(self.grid or ())
         if self.attackers and not self.attack:
-            raise ConfigError("in-conflict", "--attackers").found(
-                self.attackers, "--attack with it"
+            raise ConfigError(
+                "in-conflict", "--attackers", found=self.attackers, allowed="--attack with it"
             )
         if self.attack:
             shares = self.attackers or ATTACKER_SHARES

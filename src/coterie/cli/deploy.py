@@ -106,8 +106,12 @@ def deploy_local(
         training = count - unlabelled
         if training < 1:
             raise ConfigError(
-                "out-of-range", "--unlabelled", "no client would be left to train"
-            ).found(f"{unlabelled} of {count}", "fewer")
+                "out-of-range",
+                "--unlabelled",
+                "no client would be left to train",
+                found=f"{unlabelled} of {count}",
+                allowed="fewer",
+            )
         # Fewer nodes than deploy.toml expects have to be enough for a round; more have to fit.
         settings = replace(
             settings,

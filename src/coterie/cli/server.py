@@ -66,7 +66,9 @@ def server_add(
     from coterie.terminal import say
 
     if name is not None and len(keys) > 1:
-        raise ConfigError("in-conflict", "--name", "one name").found(f"{len(keys)} keys", "one")
+        raise ConfigError(
+            "in-conflict", "--name", "one name", found=f"{len(keys)} keys", allowed="one"
+        )
     for key in keys:
         say(add_node(folder, key, name, replace))
 

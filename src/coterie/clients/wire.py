@@ -130,8 +130,12 @@ def _check_configured(work: Train, local: Train) -> None:
     for name, (value, known) in configured.items():
         if value != known:
             raise ConfigError(
-                "differs", "algorithm.name", f"{name} of a training is another than the method's"
-            ).got(value, f"{known!r}, which is all that clients of a deployment know")
+                "differs",
+                "algorithm.name",
+                f"{name} of a training is another than the method's",
+                got=value,
+                allowed=f"{known!r}, which is all that clients of a deployment know",
+            )
 
 
 @dataclass(frozen=True, slots=True)

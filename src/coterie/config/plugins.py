@@ -40,10 +40,16 @@ class Plugin:
                 "cannot-be-read",
                 "plugin",
                 f"cannot be loaded ({type(error).__name__}: {shown(str(error))})",
-            ).found(self, expected) from error
+                found=self,
+                allowed=expected,
+            ) from error
         if not callable(factory):
-            raise ConfigError("wrong-type", "plugin", f"is no function but {shown(factory)}").found(
-                self, expected
+            raise ConfigError(
+                "wrong-type",
+                "plugin",
+                f"is no function but {shown(factory)}",
+                found=self,
+                allowed=expected,
             )
         return factory
 

@@ -82,7 +82,9 @@ def unknown(kind: str, name: Any) -> ConfigError:
     expected = describe_type(Literal[known])
     if where.custom:
         expected += ", or 'module:factory'"
-    return ConfigError("unknown-choice", where.path).got(name, expected, nearest(name, known))
+    return ConfigError(
+        "unknown-choice", where.path, got=name, allowed=expected, hint=nearest(name, known)
+    )
 
 
 def _find_custom(kind: str, name: str) -> Factory:
@@ -93,7 +95,7 @@ def _find_custom(kind: str, name: str) -> Factory:
     except Exception as error:  # importing runs the user's code, which may raise anything
         what = f"cannot be used ({type(error).__name__}: {shown(str(error))})"
         expected = "'module:factory', importable from here or from 'folder'"
-        raise ConfigError("cannot-be-used", where.path, what).got(name, expected) from error
+        raise ConfigError("cannot-be-used", where.path, what, got=name, allowed=expected) from error
     return factory
 
 
@@ -188,8 +190,12 @@ def build(kind: str, table: Mapping[str, Any], **context: Any) -> Any:
         raise
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0]
-        raise ConfigError("failed", where.path, f"failed ({type(error).__name__}: {reason})").got(
-            name, f"a factory that makes {where.article} {kind}"
+        raise ConfigError(
+            "failed",
+            where.path,
+            f"failed ({type(error).__name__}: {reason})",
+            got=name,
+            allowed=f"a factory that makes {where.article} {kind}",
         ) from error
 
 

@@ -77,7 +77,9 @@ def read(path: Path | str) -> dict[str, Any]:
         # A file of a few kilobytes of brackets does this, so it is an error of the file, not a bug.
         what = "nested too deeply"
         got = "more than Python's stack holds"
-    raise ConfigError("cannot-be-read", printable_name(path), what).found(got, "a TOML file")
+    raise ConfigError(
+        "cannot-be-read", printable_name(path), what, found=got, allowed="a TOML file"
+    )
 
 
 def printable_name(path: Path | str) -> str:
@@ -92,8 +94,12 @@ def put(tables: dict[str, Any], override: str) -> None:
     path, equals, text = override.partition("=")
     parts = [part.strip() for part in path.split(".")]
     if not equals or not all(parts):
-        raise ConfigError("wrong-type", "--set", "not an assignment").found(
-            shown(override), "key=value, as algorithm.groups=3"
+        raise ConfigError(
+            "wrong-type",
+            "--set",
+            "not an assignment",
+            found=shown(override),
+            allowed="key=value, as algorithm.groups=3",
         )
     put_at(tables, parts, _value(text.strip()))
 
@@ -103,8 +109,12 @@ def put_at(tables: dict[str, Any], parts: Sequence[str], value: Any) -> None:
     for at, part in enumerate(parts[:-1], 1):
         tables = tables.setdefault(part, {})
         if not isinstance(tables, dict):
-            raise ConfigError("wrong-type", "--set", f"{spelled(parts[:at])}: no table").found(
-                shown(tables), f"a table for {spelled(parts)}"
+            raise ConfigError(
+                "wrong-type",
+                "--set",
+                f"{spelled(parts[:at])}: no table",
+                found=shown(tables),
+                allowed=f"a table for {spelled(parts)}",
             )
     tables[parts[-1]] = value
 

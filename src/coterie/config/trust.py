@@ -55,8 +55,12 @@ def require_trust(folder: Path, tables: Mapping[str, Any], *, trusted: bool) -> 
         return
     named = ", ".join(_described(code) for code in found)
     raise ConfigError(
-        "not-trusted", folder, "its configuration runs code that is not Coterie's"
-    ).found(named, "--trust, once you have read that code")
+        "not-trusted",
+        folder,
+        "its configuration runs code that is not Coterie's",
+        found=named,
+        allowed="--trust, once you have read that code",
+    )
 
 
 def remember(folder: Path, tables: Mapping[str, Any]) -> None:

@@ -60,9 +60,9 @@ def finite_float32(values: NDArray[Any], name: str) -> NDArray[np.float32]:
     at = tuple(np.argwhere(bad)[0].tolist())
     where = f"{values[at]:g} in row {at[0]}"
     if not np.isfinite(values[at]):
-        raise DataError("not-finite", name).found(where, "finite numbers")
+        raise DataError("not-finite", name, found=where, allowed="finite numbers")
     expected = "numbers within those of float32, up to 3.4e+38"
-    raise DataError("out-of-range", name).found(where, expected)
+    raise DataError("out-of-range", name, found=where, allowed=expected)
 
 
 def is_aligned(values: NDArray[np.float32]) -> bool:

@@ -67,11 +67,16 @@ def _transform(augment: Augment) -> Transform:
             "failed",
             "local.augment",
             f"cannot be made ({type(error).__name__}: {first_line(error)})",
-        ).got(augment.name, f"a class of {LIBRARY}, or module:factory, with its options") from error
+            got=augment.name,
+            allowed=f"a class of {LIBRARY}, or module:factory, with its options",
+        ) from error
     if not callable(made):
         raise ConfigError(
-            "wrong-type", "local.augment", f"{augment.name} made a {type(made).__name__}"
-        ).expected("a function of one sample")
+            "wrong-type",
+            "local.augment",
+            f"{augment.name} made a {type(made).__name__}",
+            allowed="a function of one sample",
+        )
     return made
 
 
@@ -83,8 +88,12 @@ def _factory(name: str) -> Callable[..., Any]:
         library = import_module(LIBRARY)
     except ImportError:
         raise ConfigError(
-            "not-installed", "local.augment", "the package torchvision is not installed"
-        ).got(name, "pip install torchvision, or module:factory") from None
+            "not-installed",
+            "local.augment",
+            "the package torchvision is not installed",
+            got=name,
+            allowed="pip install torchvision, or module:factory",
+        ) from None
     found: Callable[..., Any] = getattr(library, name)
     return found
 
@@ -122,8 +131,12 @@ def check_augment(transforms: Sequence[Transform], x: Tensor, *, table: bool) ->
     # Features of a table have units and categories, which no change of an image respects.
     if table:
         raise ConfigError(
-            "does-not-fit", "local.augment", "changes images, sequences or vectors"
-        ).found("the columns of a table", "no augmentation")
+            "does-not-fit",
+            "local.augment",
+            "changes images, sequences or vectors",
+            found="the columns of a table",
+            allowed="no augmentation",
+        )
     # Tried before the first round: in a worker the same error would be harder to read.
     try:
         made = augmented(x, transforms, Key(0))
@@ -134,5 +147,8 @@ def check_augment(transforms: Sequence[Transform], x: Tensor, *, table: bool) ->
         raise ConfigError("failed", "local.augment", what) from error
     if made.shape != x.shape or made.dtype != x.dtype:
         raise ConfigError(
-            "wrong-shape", "local.augment", f"makes {made.dtype} of shape {tuple(made.shape[1:])}"
-        ).expected(f"{x.dtype} of shape {tuple(x.shape[1:])}, as the samples have it")
+            "wrong-shape",
+            "local.augment",
+            f"makes {made.dtype} of shape {tuple(made.shape[1:])}",
+            allowed=f"{x.dtype} of shape {tuple(x.shape[1:])}, as the samples have it",
+        )

@@ -116,8 +116,11 @@ def read_spans_text(file: Path) -> str:
     try:
         return file.read_text(encoding=encoding_of(file))
     except (OSError, UnicodeError) as error:
-        raise DataError("cannot-be-read", file).found(
-            type(error).__name__, f"a CSV file of {', '.join(COLUMNS)}"
+        raise DataError(
+            "cannot-be-read",
+            file,
+            found=type(error).__name__,
+            allowed=f"a CSV file of {', '.join(COLUMNS)}",
         ) from None
 
 
@@ -126,7 +129,7 @@ def parse_spans(text: str, file: Path) -> Spans:
     rows = csv.DictReader(io.StringIO(text))
     if tuple(rows.fieldnames or ()) != COLUMNS:
         got = ", ".join(rows.fieldnames or ()) or "nothing"
-        raise DataError("differs", file, "other columns").found(got, ", ".join(COLUMNS))
+        raise DataError("differs", file, "other columns", found=got, allowed=", ".join(COLUMNS))
     spans: dict[str, tuple[tuple[int, int], ...]] = {}
     for number, row in enumerate(rows, 2):
         span = _span(file, number, row)
@@ -140,11 +143,15 @@ def _span(file: Path, number: int, row: Mapping[str, str]) -> tuple[int, int]:
         end = int(row["until"])
     except (ValueError, TypeError):
         got = f"{row['from']} and {row['until']}"
-        raise DataError("wrong-type", file, f"line {number}: no rounds").found(
-            got, "two whole numbers"
+        raise DataError(
+            "wrong-type", file, f"line {number}: no rounds", found=got, allowed="two whole numbers"
         ) from None
     if not 0 <= begin < end:
-        raise DataError("wrong-type", file, f"line {number}: no span").found(
-            f"{begin} to {end}", "0 <= from < until"
+        raise DataError(
+            "wrong-type",
+            file,
+            f"line {number}: no span",
+            found=f"{begin} to {end}",
+            allowed="0 <= from < until",
         )
     return begin, end

@@ -159,11 +159,15 @@ def keep_layers(module: nn.Module, names: Sequence[str], option: str = "algorith
             raise ConfigError("not-found", option, _no_layer(layout, name))
         chosen.update(found)
     if not chosen:
-        raise ConfigError("missing", option, "no layer named").expected("at least one")
+        raise ConfigError("missing", option, "no layer named", allowed="at least one")
     if len(chosen) == len(layout.names):
         raise ConfigError(
-            "out-of-range", option, "the whole model would stay with its client"
-        ).found(", ".join(names), "fewer layers, or algorithm.name 'local'")
+            "out-of-range",
+            option,
+            "the whole model would stay with its client",
+            found=", ".join(names),
+            allowed="fewer layers, or algorithm.name 'local'",
+        )
     return Keep(_joined(layout, chosen))
 
 

@@ -45,8 +45,12 @@ def check_loss(objective: Objective, loss: object) -> None:
     if isinstance(loss, Tensor) and loss.numel() == 1:
         return
     got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
-    raise ConfigError("wrong-type", "objective", f"{type(objective).__name__}.loss").found(
-        got, "a tensor of one value, the mean loss of the batch"
+    raise ConfigError(
+        "wrong-type",
+        "objective",
+        f"{type(objective).__name__}.loss",
+        found=got,
+        allowed="a tensor of one value, the mean loss of the batch",
     )
 
 

@@ -285,8 +285,12 @@ def join_own(own: Own, lengths: Mapping[str, int], source: str) -> list[Tensor]:
     that returned it, for error lines."""
     if set(own) != set(lengths):
         raise ConfigError(
-            "differs", "own_model", f"{source} returned other names than lengths has"
-        ).found(sorted(own), sorted(lengths))
+            "differs",
+            "own_model",
+            f"{source} returned other names than lengths has",
+            found=sorted(own),
+            allowed=sorted(lengths),
+        )
     return [
         checked_vector(own[name], length, source, repr(name)) for name, length in lengths.items()
     ]
@@ -307,7 +311,9 @@ def checked_vector(value: object, length: int, source: str, what: str) -> Tensor
     if isinstance(value, Tensor) and value.shape == (length,):
         return value
     got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-    raise ConfigError("wrong-shape", "own_model", f"{source}: {what}").found(got, f"({length},)")
+    raise ConfigError(
+        "wrong-shape", "own_model", f"{source}: {what}", found=got, allowed=f"({length},)"
+    )
 
 
 def split_own(values: Tensor, lengths: Mapping[str, int]) -> dict[str, Tensor]:

@@ -66,9 +66,8 @@ class Served:
                 "does-not-fit",
                 "algorithm.name",
                 "its clients predict with the mean of several models' predictions",
-            ).found(
-                f"{len(self.models)} models for each client",
-                "a method that serves each client one model",
+                found=f"{len(self.models)} models for each client",
+                allowed="a method that serves each client one model",
             )
         row = self.row[ids]
         if self.mixtures is None:

@@ -184,7 +184,7 @@ class Solver:
         if self.round_schedule is None:
             return self
         if self.round_schedule.kind == "cosine" and self.round_schedule.over is None:
-            raise ConfigError("missing", "round_schedule.over").expected("an integer >= 1")
+            raise ConfigError("missing", "round_schedule.over", allowed="an integer >= 1")
         # Work outside of rounds, as of a report's map, is done as in the first one.
         factor = self.round_schedule.factor(max(0, number), 0)
         # A rate is above 0, also where a cosine has ended at 0; this one moves nothing.
@@ -212,5 +212,5 @@ def _frozen(option: str, value: Any) -> Any:
         return tuple(_frozen(option, item) for item in value)
     if not isinstance(value, bool | int | float | str):
         expected = "a number, true or false, or a list of numbers"
-        raise ConfigError("wrong-type", f"optimizer_options.{option}").got(value, expected)
+        raise ConfigError("wrong-type", f"optimizer_options.{option}", got=value, allowed=expected)
     return value

@@ -212,8 +212,12 @@ def with_smoothing(task: Task, share: float) -> Task:
     if isinstance(task, Smoothable):
         return task.smoothed(share)
     raise ConfigError(
-        "does-not-fit", "local.label_smoothing", f"the task {task.name} has none"
-    ).found(share, "0")
+        "does-not-fit",
+        "local.label_smoothing",
+        f"the task {task.name} has none",
+        found=share,
+        allowed="0",
+    )
 
 
 def close_to(first: FloatArray, second: FloatArray) -> BoolArray:
@@ -236,13 +240,19 @@ def check_label_logits(outputs: Tensor, labels: Tensor) -> None:
     """Refuse a row of logits for each token where a sample has one label; torch would only say that
     a target has the wrong size."""
     if not isinstance(outputs, Tensor):
-        raise ConfigError("wrong-type", "model.name", "outputs are no tensor").found(
-            f"a {type(outputs).__name__}",
-            "logits [n, classes], so wrap the network in one whose forward returns them",
+        raise ConfigError(
+            "wrong-type",
+            "model.name",
+            "outputs are no tensor",
+            found=f"a {type(outputs).__name__}",
+            allowed="logits [n, classes], so wrap the network in one whose forward returns them",
         )
     # Other shapes, as one logit a sample, are the affair of the loss.
     if outputs.ndim > 2 and labels.ndim == 1:
-        raise ConfigError("wrong-shape", "model.name", "several rows of logits a sample").found(
-            f"outputs of shape {tuple(outputs.shape)} for {len(labels)} labels",
-            "one row, [n, classes], or the task 'next_token' with a target for each token",
+        raise ConfigError(
+            "wrong-shape",
+            "model.name",
+            "several rows of logits a sample",
+            found=f"outputs of shape {tuple(outputs.shape)} for {len(labels)} labels",
+            allowed="one row, [n, classes], or the task 'next_token' with a target for each token",
         )

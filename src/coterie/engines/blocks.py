@@ -55,8 +55,12 @@ class Blocks:
         self.decay = decay
         self.device = device or Device()
         if self.device.graphs and self.device.name == "cpu":
-            raise ConfigError("does-not-fit", "engine.graphs", "CUDA graphs need a GPU").found(
-                "true on the CPU", "false"
+            raise ConfigError(
+                "does-not-fit",
+                "engine.graphs",
+                "CUDA graphs need a GPU",
+                found="true on the CPU",
+                allowed="false",
             )
         self.memory = memory
         self.trainers: dict[Objective, BatchedTrainer] = {}
@@ -154,7 +158,9 @@ class Blocks:
                 "engine.memory",
                 f"a block of {len(keys)} clients does not fit {self.device.name} in round "
                 f"{keys[0].round}",
-            ).found(self.memory or "no limit", "less GiB") from error
+                found=self.memory or "no limit",
+                allowed="less GiB",
+            ) from error
         except Exception as error:
             line = (str(error).strip().splitlines() or [type(error).__name__])[0]
             failed = f"training failed in round {keys[0].round}: {line}"
@@ -175,7 +181,9 @@ def make_blocks(
             "does-not-fit",
             "engine.graphs",
             "clients of a network with running statistics train one by one",
-        ).found("true", "false")
+            found="true",
+            allowed="false",
+        )
     return None
 
 

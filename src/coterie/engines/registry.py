@@ -136,8 +136,12 @@ def ray(
         # Where Ray is there and misses a module of its own, to install Ray is no help.
         if error.name != "ray":
             raise
-        raise ConfigError("not-installed", "engine.name", "Ray is not installed").found(
-            "'ray'", install_command("ray")
+        raise ConfigError(
+            "not-installed",
+            "engine.name",
+            "Ray is not installed",
+            found="'ray'",
+            allowed=install_command("ray"),
         ) from None
     load = None
     if samples == "path":
@@ -162,8 +166,11 @@ def make_engine(name: str, simulation: Simulation, options: Mapping[str, Any]) -
     known = {option for one in (*ENGINES, name) for option in registry.options("engine", one)}
     for option, value in options.items():
         if option not in known:
-            raise ConfigError("unknown-key", f"engine.{option}").got(
-                value, f"one of {', '.join(sorted(known))}"
+            raise ConfigError(
+                "unknown-key",
+                f"engine.{option}",
+                got=value,
+                allowed=f"one of {', '.join(sorted(known))}",
             )
     table = {option: options[option] for option in chosen if option in options}
     engine: SimulationEngine = registry.build(

@@ -193,7 +193,9 @@ class StreamedClients:
                 "does-not-fit",
                 "engine.streams",
                 f"{len(self._lanes)} clients at a time do not fit {self.device.name} in round {key.round}",
-            ).found(self.streams, "fewer") from error
+                found=self.streams,
+                allowed="fewer",
+            ) from error
         except Exception as error:
             raise ClientError(failure_line(client, request.key, error)) from error
         updates.put(place, trained)

@@ -66,8 +66,12 @@ def method_tables(method: Any) -> dict[str, Any]:
     if made_by is None:
         expected = "what a factory such as coterie.fedgroup made, unchanged"
         raise ConfigError(
-            "cannot-be-written", "method", "no method that a run folder can name"
-        ).got(method, expected)
+            "cannot-be-written",
+            "method",
+            "no method that a run folder can name",
+            got=method,
+            allowed=expected,
+        )
     # A copy: the record belongs to the method.
     table = dict(made_by)
     tables: dict[str, Any] = {"algorithm": table}
@@ -81,8 +85,12 @@ def method_tables(method: Any) -> dict[str, Any]:
         if not isinstance(value, bool | int | float | str | list | tuple | Mapping):
             expected = "a number, a text or a list, which a configuration can hold"
             raise ConfigError(
-                "cannot-be-written", f"method.{option}", "is in no configuration"
-            ).got(value, expected)
+                "cannot-be-written",
+                f"method.{option}",
+                "is in no configuration",
+                got=value,
+                allowed=expected,
+            )
     return tables
 
 
@@ -98,8 +106,8 @@ def _choice_table(name: str, value: Any) -> Any:
     expected = f"a name, or a table such as {{'{selector}': 'name of it', ...}}"
     if name == "model":
         expected += "; 'module:factory' names a network of your own"
-    raise ConfigError("cannot-be-written", name, "nothing that a run folder can name").got(
-        value, expected
+    raise ConfigError(
+        "cannot-be-written", name, "nothing that a run folder can name", got=value, allowed=expected
     )
 
 
@@ -120,8 +128,12 @@ def _record_table(name: str, value: Any) -> Any:
             got = set_ones[one.name]
             expected = "what a configuration can hold"
             raise ConfigError(
-                "cannot-be-written", f"{name}.{one.name}", "is in no configuration"
-            ).got(got, expected)
+                "cannot-be-written",
+                f"{name}.{one.name}",
+                "is in no configuration",
+                got=got,
+                allowed=expected,
+            )
     return to_plain(value)
 
 

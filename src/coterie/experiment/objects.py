@@ -114,5 +114,7 @@ def make_choice(experiment: Experiment, kind: str) -> Any:
     # The factory may be a user's, and what it makes would fail only in the first round.
     if kind != "algorithm" and not wanted.fits(made):
         expected = f"a factory like those of coterie.{wanted.home}"
-        raise ConfigError("wrong-type", KINDS[kind].path, f"makes no {kind}").got(name, expected)
+        raise ConfigError(
+            "wrong-type", KINDS[kind].path, f"makes no {kind}", got=name, allowed=expected
+        )
     return made

@@ -64,8 +64,14 @@ def check(tables: Mapping[str, Any], file: str = "configuration") -> Experiment:
     except ConfigError as error:
         raise error.located(file) from None
     except RecursionError:
-        deep = ConfigError("cannot-be-read", "configuration", "nested too deeply")
-        raise deep.found(f"{len(tables)} tables", "tables of values").located(file) from None
+        deep = ConfigError(
+            "cannot-be-read",
+            "configuration",
+            "nested too deeply",
+            found=f"{len(tables)} tables",
+            allowed="tables of values",
+        )
+        raise deep.located(file) from None
     if experiment is None or found:
         raise ConfigError.of(found).located(file)
     _check_shifts(experiment)

@@ -128,8 +128,12 @@ def export_run(
         _put_in_place(hidden, target)
     except OSError as error:
         raise ConfigError(
-            "cannot-be-written", "out", f"cannot be written ({error.strerror})"
-        ).found(target, "a folder that can be made") from None
+            "cannot-be-written",
+            "out",
+            f"cannot be written ({error.strerror})",
+            found=target,
+            allowed="a folder that can be made",
+        ) from None
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
     return Exported(target, card, difference, own)
@@ -144,8 +148,12 @@ def _check_free(target: Path) -> None:
         return
     in_use = not target.is_dir() or any(target.iterdir())
     if in_use and not (target / MANIFEST).is_file():
-        raise ConfigError("in-use", "out", "holds something else").found(
-            target, "a new folder, or one of an earlier export"
+        raise ConfigError(
+            "in-use",
+            "out",
+            "holds something else",
+            found=target,
+            allowed="a new folder, or one of an earlier export",
         )
 
 
@@ -222,8 +230,12 @@ def _shared_models(source: ExportSource) -> ExportedModels:
     """The models of the groups."""
     composed = source.composed
     if source.shares_nothing:
-        raise ConfigError("does-not-fit", "algorithm.name", "clients share nothing").got(
-            composed.experiment.name("algorithm"), "--client, and the name of a client"
+        raise ConfigError(
+            "does-not-fit",
+            "algorithm.name",
+            "clients share nothing",
+            got=composed.experiment.name("algorithm"),
+            allowed="--client, and the name of a client",
         )
     groups = source.checkpoint.groups
     models = ExportedModels.of(groups, composed.algorithm.serve(groups))

@@ -46,8 +46,12 @@ def reopen_with(
     if checkpoint is None or checkpoint.round >= total:
         done = 0 if checkpoint is None else checkpoint.round
         what = "new clients need a run with rounds done and rounds left"
-        raise ConfigError("does-not-fit", "--data", what).found(
-            f"{done} of {total}", "--rounds with more of them"
+        raise ConfigError(
+            "does-not-fit",
+            "--data",
+            what,
+            found=f"{done} of {total}",
+            allowed="--rounds with more of them",
         )
     joining = read_joining(data, composed, read_record(folder.path))
     clients = composed.population.clients + len(joining.names)
@@ -69,11 +73,17 @@ def read_joining(
     names = tuple(dict.fromkeys(new.client.tolist()))
     if NEW_CLIENT in names:
         rows = int((new.client == NEW_CLIENT).sum())
-        raise DataError("missing", "--data", "rows without a client").found(rows, "one in each row")
+        raise DataError(
+            "missing", "--data", "rows without a client", found=rows, allowed="one in each row"
+        )
     if not new.labelled.all():
         row = int(np.argmin(new.labelled))
-        raise DataError("missing", "--data", "a row without a label").found(
-            f"row {row}", "labels in all"
+        raise DataError(
+            "missing",
+            "--data",
+            "a row without a label",
+            found=f"row {row}",
+            allowed="labels in all",
         )
     population = composed.population
     held = [np.flatnonzero(new.client == name) for name in names]

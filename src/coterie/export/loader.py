@@ -136,8 +136,8 @@ def try_loader(
 def _does_not_fit(what: str) -> ConfigError:
     expected = f"the run's own outputs, to {TOLERANCE:g}"
     return ConfigError(
-        "differs", "load.py", f"the network that was built from the file {what}"
-    ).expected(expected)
+        "differs", "load.py", f"the network that was built from the file {what}", allowed=expected
+    )
 
 
 @torch.no_grad()

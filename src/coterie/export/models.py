@@ -129,15 +129,24 @@ def number_of(source: ExportSource, name: str) -> int:
     """The place of a client."""
     if source.real:
         raise ConfigError(
-            "does-not-fit", "--client", "what real clients keep is on their own nodes"
-        ).got(name, f"`coterie node export {name}` there, or the shared models without --client")
+            "does-not-fit",
+            "--client",
+            "what real clients keep is on their own nodes",
+            got=name,
+            allowed=f"`coterie node export {name}` there, or the shared models without --client",
+        )
     names = list(map(str, source.population.names))
     if name not in names:
         expected = f"one of {', '.join(names[:_SHOWN])}"
         if len(names) > _SHOWN:
             expected += ", ..."
-        raise ConfigError("not-found", "--client", "no such client").got(
-            name, expected, nearest(name, names)
+        raise ConfigError(
+            "not-found",
+            "--client",
+            "no such client",
+            got=name,
+            allowed=expected,
+            hint=nearest(name, names),
         )
     return names.index(name)
 

@@ -28,8 +28,11 @@ def require_onnx() -> None:
         if len(missing) > 1:
             verb = "are"
         raise ConfigError(
-            "not-installed", "--onnx", f"{', '.join(missing)} {verb} not installed"
-        ).expected(install_command("onnx"))
+            "not-installed",
+            "--onnx",
+            f"{', '.join(missing)} {verb} not installed",
+            allowed=install_command("onnx"),
+        )
 
 
 def write_onnx(module: nn.Module, inputs: Tensor, path: Path, output: str = "logits") -> float:
@@ -66,8 +69,12 @@ def write_onnx(module: nn.Module, inputs: Tensor, path: Path, output: str = "log
         raise ConfigError("failed", "--onnx", f"{what}; {OTHERS_STAY}") from error
     # `not <=` also refuses NaN.
     if not relative <= TOLERANCE:
-        raise ConfigError("differs", "--onnx", f"{path.name} differs from torch").found(
-            f"{relative:.1e}", f"at most {TOLERANCE:g}"
+        raise ConfigError(
+            "differs",
+            "--onnx",
+            f"{path.name} differs from torch",
+            found=f"{relative:.1e}",
+            allowed=f"at most {TOLERANCE:g}",
         )
     return difference
 

@@ -165,7 +165,9 @@ def _check_known(source: ExportSource, new: NewRows) -> None:
                 "does-not-fit",
                 "--data",
                 f"clients of {source.composed.experiment.name('algorithm')!r} share no model",
-            ).found(f"rows of the new client {client!r}", "clients of the run")
+                found=f"rows of the new client {client!r}",
+                allowed="clients of the run",
+            )
 
 
 def group_by_inputs(source: ExportSource, x: Tensor) -> int | None:

@@ -67,8 +67,12 @@ def predict(
     source = ExportSource.open(run, root, trust=trust)
     if source.real:
         raise ConfigError(
-            "does-not-fit", "run", "what real clients keep, and their data, are on their own nodes"
-        ).found("a run of real clients", "one of a simulation, or predict.py of `coterie export`")
+            "does-not-fit",
+            "run",
+            "what real clients keep, and their data, are on their own nodes",
+            found="a run of real clients",
+            allowed="one of a simulation, or predict.py of `coterie export`",
+        )
     task = task_record(source)
     new = read_rows_for_run(data, source.record, source.composed.experiment.name("source"))
     placed = place_clients(source, new, task)
@@ -142,5 +146,9 @@ def _write(out: Path, table: Mapping[str, Sequence[Any]]) -> None:
         out.write_bytes(csv_text(list(table), lines).encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise ConfigError(
-            "cannot-be-written", "--out", f"cannot be written ({error.strerror})"
-        ).found(out, "a file that can be made") from None
+            "cannot-be-written",
+            "--out",
+            f"cannot be written ({error.strerror})",
+            found=out,
+            allowed="a file that can be made",
+        ) from None

@@ -65,13 +65,20 @@ class ExportSource:
         # Not `models/`, which is written at the end: a run that is not done is exported, too.
         checkpoint = folder.checkpoints.latest()
         if checkpoint is None:
-            raise ConfigError("not-found", folder.path, "no model yet").found(
-                "no checkpoint", "a run that has saved one"
+            raise ConfigError(
+                "not-found",
+                folder.path,
+                "no model yet",
+                found="no checkpoint",
+                allowed="a run that has saved one",
             )
         if checkpoint.warnings and not older:
-            raise CheckpointError("damaged", folder.path, "the newest checkpoint is damaged").found(
-                f"one of round {checkpoint.round}",
-                "a whole one, or --older-checkpoint to export that one",
+            raise CheckpointError(
+                "damaged",
+                folder.path,
+                "the newest checkpoint is damaged",
+                found=f"one of round {checkpoint.round}",
+                allowed="a whole one, or --older-checkpoint to export that one",
             )
         config = folder.config({"data.root": root}, trust=trust)
         record = read_record(folder.path)
@@ -162,15 +169,15 @@ def prepare_real_run(
         nodes = _read_nodes(file, len(groups.member))
     except (OSError, ValueError, LookupError, TypeError):
         got = "no clients, shape and classes that fit the run"
-        raise CheckpointError("damaged", file).found(got, "all three") from None
+        raise CheckpointError("damaged", file, found=got, allowed="all three") from None
     shapes = (nodes.shape, nodes.labels, nodes.target_shape)
     composed = compose_stand_in(config, nodes.names, *shapes)
     d = Layout.of(composed.module).d
     expected = groups.models.shape[1]
     # The network is made from names and numbers; its size is what the models can vouch for.
     if d != expected:
-        raise CheckpointError("differs", file, "of another network").found(
-            f"one of {d} parameters", expected
+        raise CheckpointError(
+            "differs", file, "of another network", found=f"one of {d} parameters", allowed=expected
         )
     clients = len(nodes.names)
     # A deployment reserves numbers for clients that may still come.

@@ -52,16 +52,24 @@ def read_rows_for_run(
     if isinstance(data, str | PathLike):
         path = Path(data)
         if not path.is_file():
-            raise DataError("not-found", "--data", "no such file").found(
-                path, "a .parquet or .csv file"
+            raise DataError(
+                "not-found", "--data", "no such file", found=path, allowed="a .parquet or .csv file"
             )
         if path.suffix.lower() not in reading.SUFFIXES:
-            raise DataError("unknown-choice", "--data", "unknown format").found(
-                path.name, ".parquet or .csv"
+            raise DataError(
+                "unknown-choice",
+                "--data",
+                "unknown format",
+                found=path.name,
+                allowed=".parquet or .csv",
             )
     if record is None:
-        raise DataError("does-not-fit", "data.source", "predictions are for tables").found(
-            f"a run on {source!r}", "one on 'file' or another table"
+        raise DataError(
+            "does-not-fit",
+            "data.source",
+            "predictions are for tables",
+            found=f"a run on {source!r}",
+            allowed="one on 'file' or another table",
         )
     new = new_rows.read_new_rows(data, record, _images)
     for line in new.lines:
@@ -93,8 +101,12 @@ def task_record(source: ExportSource) -> dict[str, Any]:
         return {**record, "targets": _targets(labels, task.targets)}
     if isinstance(task, Multilabel):
         return {"kind": task.name, "targets": _targets(labels, task.labels)}
-    raise ConfigError("does-not-fit", "task.kind", "no predictions for rows of a table").got(
-        task.name, "classification, binary, multilabel or regression"
+    raise ConfigError(
+        "does-not-fit",
+        "task.kind",
+        "no predictions for rows of a table",
+        got=task.name,
+        allowed="classification, binary, multilabel or regression",
     )
 
 

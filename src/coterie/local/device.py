@@ -66,7 +66,7 @@ def find_device(name: str = "auto") -> str:
     if count:
         known += ["cuda", *(f"cuda:{number}" for number in range(count))]
     if name not in known:
-        raise ConfigError("not-found", "engine.device", "not on this machine").got(
-            name, ", ".join(known)
+        raise ConfigError(
+            "not-found", "engine.device", "not on this machine", got=name, allowed=", ".join(known)
         )
     return name

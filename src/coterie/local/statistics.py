@@ -134,8 +134,12 @@ def latent_layer(module: nn.Module) -> nn.Linear:
     dense = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
     if not dense:
         raise ConfigError(
-            "does-not-fit", "model.name", "a latent representation is what enters a dense layer"
-        ).found("a network without one", "a network such as mlp, lenet5 or cnn_mnist")
+            "does-not-fit",
+            "model.name",
+            "a latent representation is what enters a dense layer",
+            found="a network without one",
+            allowed="a network such as mlp, lenet5 or cnn_mnist",
+        )
     if convolves(module):
         return dense[0]
     return dense[-1]

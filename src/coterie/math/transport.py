@@ -170,8 +170,12 @@ def flow(cost: IntArray, size: int) -> IntArray:
     try:
         from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
     except ImportError:
-        raise ConfigError("not-installed", "algorithm.solver", "OR-Tools is not installed").found(
-            "'flow'", f"'transport' or 'matching', or {install_command('flow')}"
+        raise ConfigError(
+            "not-installed",
+            "algorithm.solver",
+            "OR-Tools is not installed",
+            found="'flow'",
+            allowed=f"'transport' or 'matching', or {install_command('flow')}",
         ) from None
     n, clusters = cost.shape
     solver = SimpleMinCostFlow()

@@ -176,7 +176,9 @@ class LogisticLoss:
                 that are made client by client.
         """
         if l2 <= 0:
-            raise ConfigError("out-of-range", "l2", "no minimum is sure to exist").found(l2, "> 0")
+            raise ConfigError(
+                "out-of-range", "l2", "no minimum is sure to exist", found=l2, allowed="> 0"
+            )
         constants = Constants.of(population)
         held = torch.from_numpy(np.concatenate(population.train))
         return cls(
@@ -200,8 +202,8 @@ class LogisticLoss:
         counts = torch.bincount(self.labels, minlength=self.classes)
         if int(counts.min()) == 0:
             missing = torch.nonzero(counts == 0)[:, 0].tolist()
-            raise ConfigError("missing", "data", f"no samples of classes {missing}").expected(
-                "some of each class"
+            raise ConfigError(
+                "missing", "data", f"no samples of classes {missing}", allowed="some of each class"
             )
         weights = self._weights(model)
         residual = self._residual(weights)
@@ -239,8 +241,12 @@ class LogisticLoss:
         largest = float(np.abs(self.gradient(found.x)).max())
         # Rounding ends the search a little above the tolerance.
         if largest > 1e3 * _TOLERANCE:
-            raise ConfigError("failed", "l2", "the minimum was not found").found(
-                f"a gradient of {largest:.2g}", "a larger l2 or smaller inputs"
+            raise ConfigError(
+                "failed",
+                "l2",
+                "the minimum was not found",
+                found=f"a gradient of {largest:.2g}",
+                allowed="a larger l2 or smaller inputs",
             )
         point: Vector = found.x
         return point

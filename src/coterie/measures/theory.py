@@ -79,8 +79,12 @@ class Constants:
         """
         if population.lazy:
             raise ConfigError(
-                "does-not-fit", "train.measures", "theory needs all samples at once"
-            ).found("a federation that is made client by client", "lazy = false in [data]")
+                "does-not-fit",
+                "train.measures",
+                "theory needs all samples at once",
+                found="a federation that is made client by client",
+                allowed="lazy = false in [data]",
+            )
         held = torch.from_numpy(np.concatenate(population.train))
         x = with_bias(population.x[held])
         largest = float(torch.linalg.eigvalsh(x.T @ x / len(x))[-1])

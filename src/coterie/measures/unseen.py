@@ -54,8 +54,12 @@ def unseen_clients(wanted: Unseen | None, population: Population, key: Key) -> I
     can_train[ids] = False
     if not can_train.any():
         raise ConfigError(
-            "out-of-range", "evaluate.unseen", "no client would be left to train"
-        ).got(wanted, "fewer")
+            "out-of-range",
+            "evaluate.unseen",
+            "no client would be left to train",
+            got=wanted,
+            allowed="fewer",
+        )
     return ids
 
 
@@ -64,14 +68,18 @@ def _number_of(client: str | int, population: Population) -> int:
         if not 0 <= client < population.clients:
             last = population.clients - 1
             expected = f"a name, or a number from 0 to {last}"
-            raise ConfigError("not-found", "evaluate.unseen", "no such client").got(
-                client, expected
+            raise ConfigError(
+                "not-found", "evaluate.unseen", "no such client", got=client, allowed=expected
             )
         return client
     if client not in population.names:
         some = ", ".join(population.names[:3])
-        raise ConfigError("not-found", "evaluate.unseen", "no such client").got(
-            client, f"names such as {some}"
+        raise ConfigError(
+            "not-found",
+            "evaluate.unseen",
+            "no such client",
+            got=client,
+            allowed=f"names such as {some}",
         )
     return population.names.index(client)
 

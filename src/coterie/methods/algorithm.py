@@ -103,6 +103,10 @@ def _check_arguments(slot: str, rule: Callable[..., Any], names: Sequence[str]) 
         signature.bind(*names)
     except TypeError:
         taken = ", ".join(signature.parameters)
-        raise ConfigError("differs", slot, "other arguments").found(
-            f"({taken})", f"({', '.join(names)}): the cohort, the clients and the key are in round"
+        raise ConfigError(
+            "differs",
+            slot,
+            "other arguments",
+            found=f"({taken})",
+            allowed=f"({', '.join(names)}): the cohort, the clients and the key are in round",
         ) from None

@@ -263,8 +263,12 @@ def _with_groups(flight: InFlight, k: int) -> InFlight:
     new = k - len(flight.version)
     if new < 0:
         raise ConfigError(
-            "does-not-fit", "asynchronous", "groups that go while clients train"
-        ).found(f"{-new} fewer", "a method whose groups stay")
+            "does-not-fit",
+            "asynchronous",
+            "groups that go while clients train",
+            found=f"{-new} fewer",
+            allowed="a method whose groups stay",
+        )
     return replace(flight, version=np.concatenate([flight.version, np.zeros(new, np.int64)]))
 
 
@@ -283,7 +287,9 @@ def _check_plan(plan: Plan) -> None:
             "does-not-fit",
             "asynchronous",
             "clients that train after one another, or from mixtures of models",
-        ).found("such a plan", "clients side by side")
+            found="such a plan",
+            allowed="clients side by side",
+        )
 
 
 def _without_values(flight: InFlight, rows: IntArray) -> Updates:

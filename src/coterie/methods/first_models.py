@@ -44,8 +44,12 @@ class FirstModels:
             k = min(k, clients)
         if clients < k:
             expected = f"1 to {clients}"
-            raise ConfigError("out-of-range", "algorithm.groups", "more groups than clients").got(
-                k, expected
+            raise ConfigError(
+                "out-of-range",
+                "algorithm.groups",
+                "more groups than clients",
+                got=k,
+                allowed=expected,
             )
         which = [0] * k
         if self.distinct:

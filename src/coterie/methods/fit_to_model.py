@@ -30,18 +30,25 @@ def check_solver(made: Method | Algorithm, solver: Solver, module: nn.Module) ->
     rule = type(method.local.own_model).__name__
     expected = f"plain SGD, as the steps of {rule} are written for it"
     if not solver.is_plain_sgd:
-        raise ConfigError("wrong-type", "local.optimizer", "not plain SGD").found(
-            f"optimizer {solver.optimizer!r} or an option beside it", expected
+        raise ConfigError(
+            "wrong-type",
+            "local.optimizer",
+            "not plain SGD",
+            found=f"optimizer {solver.optimizer!r} or an option beside it",
+            allowed=expected,
         )
     if solver.momentum:
-        raise ConfigError("in-conflict", "local.momentum").found(
-            f"{solver.momentum:g}", f"0: {expected}"
+        raise ConfigError(
+            "in-conflict", "local.momentum", found=f"{solver.momentum:g}", allowed=f"0: {expected}"
         )
     layout = Layout.of(module)
     if layout.trainable < len(layout.names):
-        raise ConfigError("does-not-fit", "model.name", "the network has running statistics").got(
-            layout.names[-1],
-            f"a network without them, as the steps of {rule} move parameters alone",
+        raise ConfigError(
+            "does-not-fit",
+            "model.name",
+            "the network has running statistics",
+            got=layout.names[-1],
+            allowed=f"a network without them, as the steps of {rule} move parameters alone",
         )
 
 
@@ -163,8 +170,12 @@ def _check_mixture(method: Method, task: Task) -> None:
     """Refuse what clients that weigh their samples cannot do."""
     if not is_classes(task):
         raise ConfigError(
-            "does-not-fit", "task.kind", "the method mixes probabilities of classes"
-        ).got(task.name, "'classification'")
+            "does-not-fit",
+            "task.kind",
+            "the method mixes probabilities of classes",
+            got=task.name,
+            allowed="'classification'",
+        )
     # The task's own loss is put into the objective later.
     weighted(method.local.objective)
 
@@ -196,9 +207,13 @@ def _check_has(argument: str, record: object, names: tuple[str, ...]) -> None:
     """Refuse a record that lacks one of some attributes, and a class in the place of its record."""
     if isinstance(record, type):
         name = record.__name__
-        raise ConfigError("wrong-type", argument, "a class").found(name, f"{name}()")
+        raise ConfigError("wrong-type", argument, "a class", found=name, allowed=f"{name}()")
     missing = [name for name in names if not hasattr(record, name)]
     if missing:
-        raise ConfigError("wrong-type", argument, f"without {', '.join(missing)}").found(
-            f"a {type(record).__name__}", f"a record with {', '.join(names)}"
+        raise ConfigError(
+            "wrong-type",
+            argument,
+            f"without {', '.join(missing)}",
+            found=f"a {type(record).__name__}",
+            allowed=f"a record with {', '.join(names)}",
         )

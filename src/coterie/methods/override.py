@@ -79,7 +79,7 @@ def override(
     if method is None:
         what = "the algorithm has a step of its own"
         expected = f"one made of the slots of a Method, or no {wanted[0]}"
-        raise ConfigError("does-not-fit", wanted[0], what).got(name, expected)
+        raise ConfigError("does-not-fit", wanted[0], what, got=name, allowed=expected)
     if objective is not None:
         method = replace(method, local=replace(method.local, objective=objective))
     if server is not None:

@@ -170,4 +170,4 @@ class Feature:
         """
         for trait, why in self.forbids.items():
             if trait in traits:
-                raise ConfigError("does-not-fit", self.path, why).got(got, self.instead)
+                raise ConfigError("does-not-fit", self.path, why, got=got, allowed=self.instead)

@@ -79,8 +79,11 @@ def spec(name: str, **parameters: Any) -> ModelSpec:
     if ":" in name:
         if parameters:
             raise ConfigError(
-                "unknown-key", f"model.{next(iter(parameters))}", f"unknown for {name}"
-            ).expected("no parameters")
+                "unknown-key",
+                f"model.{next(iter(parameters))}",
+                f"unknown for {name}",
+                allowed="no parameters",
+            )
         return custom_model(name)
     return registry.build("model", {"name": name, **parameters})
 
@@ -130,6 +133,10 @@ def decay_for(name: str | None, module: nn.Module, l2: float, **parameters: Any)
     # An L2 term that does nothing would be believed to be there.
     if l2 and not decay:
         raise ConfigError(
-            "does-not-fit", "local.l2", f"no kernels of {name or 'the model'} carry it"
-        ).found(l2, "0")
+            "does-not-fit",
+            "local.l2",
+            f"no kernels of {name or 'the model'} carry it",
+            found=l2,
+            allowed="0",
+        )
     return decay

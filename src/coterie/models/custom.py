@@ -30,8 +30,9 @@ def custom_model(name: str) -> ModelSpec:
         factory = import_factory(name)
     except Exception as error:  # importing runs the user's code, which may raise anything
         what = f"cannot be used ({type(error).__name__}: {first_line(error)})"
-        refused = ConfigError("cannot-be-used", "model.name", what)
-        raise refused.got(name, "module:factory") from error
+        raise ConfigError(
+            "cannot-be-used", "model.name", what, got=name, allowed="module:factory"
+        ) from error
 
     def build(shape: Shape, classes: int) -> nn.Module:
         try:
@@ -43,8 +44,11 @@ def custom_model(name: str) -> ModelSpec:
             raise ConfigError("failed", "model.name", what) from error
         if not isinstance(made, nn.Module):
             raise ConfigError(
-                "wrong-type", "model.name", f"{name} gave a {type(made).__name__}"
-            ).expected("an nn.Module")
+                "wrong-type",
+                "model.name",
+                f"{name} gave a {type(made).__name__}",
+                allowed="an nn.Module",
+            )
         return made
 
     return ModelSpec(build, (), f"your own, {name}")
@@ -72,22 +76,29 @@ def check_outputs(module: nn.Module, shape: Shape, classes: int, name: str) -> N
     expected = f"(2, {classes})"
     if isinstance(logits, torch.Tensor) and logits.ndim > 2:
         expected += ", or the task 'next_token' with a target for each token"
-    raise ConfigError("does-not-fit", "model.name", f"{name} maps a batch of 2 to {got}").expected(
-        expected
+    raise ConfigError(
+        "does-not-fit", "model.name", f"{name} maps a batch of 2 to {got}", allowed=expected
     )
 
 
 def check_trained(module: nn.Module) -> None:
     """Refuse a network that has nothing to train, or parameters without a shape."""
     if any(isinstance(one, UninitializedParameter) for one in module.parameters()):
-        raise ConfigError("wrong-shape", "model.name", "a lazy layer has no shape yet").found(
-            "a network that was never called",
-            "one that was called once, or the layers with their sizes",
+        raise ConfigError(
+            "wrong-shape",
+            "model.name",
+            "a lazy layer has no shape yet",
+            found="a network that was never called",
+            allowed="one that was called once, or the layers with their sizes",
         )
     if not any(parameter.requires_grad for parameter in module.parameters()):
         frozen = sum(parameter.numel() for parameter in module.parameters())
-        raise ConfigError("does-not-fit", "model.name", "no parameter is trained").found(
-            f"{frozen:,} frozen ones", "some with requires_grad"
+        raise ConfigError(
+            "does-not-fit",
+            "model.name",
+            "no parameter is trained",
+            found=f"{frozen:,} frozen ones",
+            allowed="some with requires_grad",
         )
 
 
@@ -111,6 +122,6 @@ def _call(factory: Callable[..., Any], shape: Shape, classes: int, name: str) ->
         except TypeError:
             continue
         return factory(*arguments)
-    raise ConfigError("wrong-type", "model.name", f"{name} takes {signature}").expected(
-        "() or (shape, classes)"
+    raise ConfigError(
+        "wrong-type", "model.name", f"{name} takes {signature}", allowed="() or (shape, classes)"
     )

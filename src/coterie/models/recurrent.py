@@ -174,8 +174,12 @@ def stacked_lstm() -> ModelSpec:
         _, dim = sentence(shape, "stacked_lstm")
         if classes != 2:
             raise ConfigError(
-                "does-not-fit", "model.name", "stacked_lstm has one output unit"
-            ).found(f"{classes} classes", "2")
+                "does-not-fit",
+                "model.name",
+                "stacked_lstm has one output unit",
+                found=f"{classes} classes",
+                allowed="2",
+            )
         recurrent = (OneBiasLSTM(dim, 100), Outputs(), OneBiasLSTM(100, 100), Last())
         return nn.Sequential(*recurrent, nn.Linear(100, 30), nn.Linear(30, 1), AgainstZero())
 
@@ -192,8 +196,12 @@ def sentence(shape: Shape, model: str) -> tuple[int, int]:
     """The shape as (words, dimensions of a word vector)."""
     if len(shape) != 2:
         raise ConfigError(
-            "does-not-fit", "model.name", f"{model} needs sequences of vectors"
-        ).found(f"inputs of shape {shape}", "mclr or mlp")
+            "does-not-fit",
+            "model.name",
+            f"{model} needs sequences of vectors",
+            found=f"inputs of shape {shape}",
+            allowed="mclr or mlp",
+        )
     return shape[0], shape[1]
 
 

@@ -125,5 +125,9 @@ def _block(before: int, after: int, stride: int, norm_groups: int) -> Residual:
 def _check_groups(norm_groups: int, channels: int) -> None:
     if channels % norm_groups:
         raise ConfigError(
-            "wrong-shape", "model.norm_groups", f"{channels} channels cannot be divided"
-        ).found(norm_groups, f"a divisor of {channels}")
+            "wrong-shape",
+            "model.norm_groups",
+            f"{channels} channels cannot be divided",
+            found=norm_groups,
+            allowed=f"a divisor of {channels}",
+        )

@@ -76,16 +76,24 @@ def outputs_for(outputs: int | None, classes: int) -> int:
         return classes
     if outputs < classes:
         raise ConfigError(
-            "out-of-range", "model.outputs", "fewer than the classes of the data"
-        ).found(outputs, f"{classes} or more")
+            "out-of-range",
+            "model.outputs",
+            "fewer than the classes of the data",
+            found=outputs,
+            allowed=f"{classes} or more",
+        )
     return outputs
 
 
 def image(shape: Shape, model: str) -> Image:
     """The shape as (channels, height, width)."""
     if len(shape) != 3:
-        raise ConfigError("does-not-fit", "model.name", f"{model} needs images").found(
-            f"inputs of shape {shape}", "mclr or mlp"
+        raise ConfigError(
+            "does-not-fit",
+            "model.name",
+            f"{model} needs images",
+            found=f"inputs of shape {shape}",
+            allowed="mclr or mlp",
         )
     return shape[0], shape[1], shape[2]
 
@@ -93,6 +101,10 @@ def image(shape: Shape, model: str) -> Image:
 def large_enough(height: int, width: int, shape: Shape, model: str) -> None:
     """Check that something is left of an image after the convolutions."""
     if min(height, width) < 1:
-        raise ConfigError("does-not-fit", "model.name", f"{model} needs larger images").found(
-            shape, "another model, such as mlp"
+        raise ConfigError(
+            "does-not-fit",
+            "model.name",
+            f"{model} needs larger images",
+            found=shape,
+            allowed="another model, such as mlp",
         )

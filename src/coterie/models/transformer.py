@@ -129,8 +129,12 @@ def transformer(
 
     def build(shape: Shape, classes: int) -> nn.Module:
         if width % heads:
-            raise ConfigError("wrong-shape", "model.heads", f"{width} cannot be divided").found(
-                heads, "a divisor"
+            raise ConfigError(
+                "wrong-shape",
+                "model.heads",
+                f"{width} cannot be divided",
+                found=heads,
+                allowed="a divisor",
             )
         # A token that no target has may still be an input; it is never the likeliest next one.
         outputs = classes
@@ -151,8 +155,12 @@ def _embedding(shape: Shape, width: int, vocabulary: int) -> nn.Module:
         return nn.Embedding(vocabulary, width)
     if len(shape) == 2:
         return nn.Linear(shape[1], width)
-    raise ConfigError("does-not-fit", "model.name", "transformer needs texts").found(
-        f"inputs of shape {shape}", "tokens [places] or vectors [places, dimensions]"
+    raise ConfigError(
+        "does-not-fit",
+        "model.name",
+        "transformer needs texts",
+        found=f"inputs of shape {shape}",
+        allowed="tokens [places] or vectors [places, dimensions]",
     )
 
 

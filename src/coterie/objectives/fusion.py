@@ -193,10 +193,11 @@ def _parts(layer: nn.Module, kinds: tuple[type[nn.Module], ...]) -> list[nn.Modu
 
 def _refuse(what: str) -> NoReturn:
     raise ConfigError(
-        "does-not-fit", "model.name", "fusion puts an operator between features and classifier"
-    ).found(
-        f"a network that {what}",
-        "an nn.Sequential with a convolution or a hidden layer, such as cnn_mnist, lenet5 or mlp",
+        "does-not-fit",
+        "model.name",
+        "fusion puts an operator between features and classifier",
+        found=f"a network that {what}",
+        allowed="an nn.Sequential with a convolution or a hidden layer, such as cnn_mnist, lenet5 or mlp",
     )
 
 

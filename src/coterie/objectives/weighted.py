@@ -56,8 +56,12 @@ def weighted(objective: Objective) -> Weighted:
     samples."""
     if isinstance(objective, CrossEntropy | TaskLoss):
         return Weighted(objective)
-    raise ConfigError("does-not-fit", "local.objective", "the method weighs samples").found(
-        type(objective).__name__, "'plain' or 'proximal'"
+    raise ConfigError(
+        "does-not-fit",
+        "local.objective",
+        "the method weighs samples",
+        found=type(objective).__name__,
+        allowed="'plain' or 'proximal'",
     )
 
 

@@ -149,8 +149,12 @@ def least_noise(
     while cost(high, "rdp") > epsilon:
         high = 2 * high
         if high > LARGEST_NOISE:
-            raise ConfigError("out-of-range", "privacy.epsilon", "no noise is enough").found(
-                f"{epsilon:g}", f"more, or a delta above {delta:g}"
+            raise ConfigError(
+                "out-of-range",
+                "privacy.epsilon",
+                "no noise is enough",
+                found=f"{epsilon:g}",
+                allowed=f"more, or a delta above {delta:g}",
             )
     # The bound of Renyi divergences is cheap, and hardly below that of loss distributions.
     high = _lowered(partial(cost, by="rdp"), epsilon, high)

@@ -195,8 +195,12 @@ def make_private(
     if privacy.least_group is not None:
         if method.groups < 2 or method.local.choose is not None:
             what = "needs groups that are known before clients train"
-            raise ConfigError("does-not-fit", "privacy.least_group", what).got(
-                privacy.least_group, "none, or fedgroup"
+            raise ConfigError(
+                "does-not-fit",
+                "privacy.least_group",
+                what,
+                got=privacy.least_group,
+                allowed="none, or fedgroup",
             )
         assign = Rebalanced(assign, privacy.least_group, secret)
     method = replace(method, assign=assign, aggregate=noised(sums), weigh=evenly)
@@ -215,12 +219,20 @@ def random_cohorts(sampler: object, privacy: Privacy) -> Sampler:
         if isinstance(sampler, Sampler):
             got = repr(sampler.kind)
         raise ConfigError(
-            "in-conflict", "train.sampler", "[privacy] needs cohorts that are drawn at random"
-        ).found(got, "'poisson' or 'uniform'")
+            "in-conflict",
+            "train.sampler",
+            "[privacy] needs cohorts that are drawn at random",
+            found=got,
+            allowed="'poisson' or 'uniform'",
+        )
     if sampler.kind == "uniform" and privacy.accountant == "pld":
         what = "knows no sampling without replacement"
-        raise ConfigError("in-conflict", "privacy.accountant", what).got(
-            "pld", "'rdp', or train.sampler 'poisson'"
+        raise ConfigError(
+            "in-conflict",
+            "privacy.accountant",
+            what,
+            got="pld",
+            allowed="'rdp', or train.sampler 'poisson'",
         )
     return sampler
 
@@ -233,7 +245,9 @@ def _start_rate(assign: StartsPrivately, sampler: Sampler) -> float:
             "a private cold start draws clients one by one, and cannot be counted together with "
             "other cohorts"
         )
-        raise ConfigError("in-conflict", "train.sampler", what).got(sampler.kind, "'poisson'")
+        raise ConfigError(
+            "in-conflict", "train.sampler", what, got=sampler.kind, allowed="'poisson'"
+        )
     return min(1.0, size / len(sampler.clients))
 
 
@@ -243,11 +257,13 @@ def check_columns(columns: Release, sampler: Sampler, privacy: Privacy) -> None:
         what = (
             "noised descriptions of columns cannot be counted together with cohorts of a fixed size"
         )
-        raise ConfigError("in-conflict", "train.sampler", what).got(sampler.kind, "'poisson'")
+        raise ConfigError(
+            "in-conflict", "train.sampler", what, got=sampler.kind, allowed="'poisson'"
+        )
     # A resumed run, and a prediction, describe the columns again, and must find the same.
     if privacy.randomness == "system":
         what = "the noise of data.encode.noise has to be drawn again"
-        raise ConfigError("in-conflict", "privacy.randomness", what).got("system", "'seed'")
+        raise ConfigError("in-conflict", "privacy.randomness", what, got="system", allowed="'seed'")
 
 
 # --- what rounds spend ----------------------------------------------------------------------------
@@ -296,7 +312,9 @@ def _check_cost(columns: Release, privacy: Privacy) -> None:
             "over-budget",
             "privacy.epsilon",
             f"the description of columns with noise {columns.noise:g} alone costs {spent:.4g} at delta {privacy.delta:g}",
-        ).found(f"{privacy.epsilon:g}", "more, or more data.encode.noise")
+            found=f"{privacy.epsilon:g}",
+            allowed="more, or more data.encode.noise",
+        )
 
 
 def _check_budget(budget: Budget, privacy: Privacy, rounds: int, noise: float) -> None:
@@ -315,4 +333,6 @@ def _check_budget(budget: Budget, privacy: Privacy, rounds: int, noise: float) -
         "over-budget",
         "privacy.epsilon",
         f"{rounds} rounds{again} with noise {noise:g} cost {spent:.4g} at delta {privacy.delta:g}",
-    ).found(f"{privacy.epsilon:g}", expected)
+        found=f"{privacy.epsilon:g}",
+        allowed=expected,
+    )

@@ -189,8 +189,12 @@ def private_start_size(cold_start: GroupColdStart | PrivateColdStart, newcomers:
     for option, (got, needs_updates, allowed) in found.items():
         if needs_updates:
             raise ConfigError(
-                "does-not-fit", f"algorithm.{option}", "needs single updates of clients"
-            ).got(got, f"{allowed} with [privacy]")
+                "does-not-fit",
+                f"algorithm.{option}",
+                "needs single updates of clients",
+                got=got,
+                allowed=f"{allowed} with [privacy]",
+            )
     return cold_start.alpha * cold_start.first_models
 
 

@@ -24,8 +24,8 @@ def write_chart(path: Path, runs: Sequence[RunView], name: str) -> Path:
     if kind not in KINDS:
         endings = ", ".join(f".{kind}" for kind in KINDS)
         expected = f"a name that ends in {endings}"
-        raise ConfigError("unknown-choice", "--out", "unknown kind of file").got(
-            path.name, expected
+        raise ConfigError(
+            "unknown-choice", "--out", "unknown kind of file", got=path.name, allowed=expected
         )
     specs = {chart["id"]: chart["spec"] for chart in charts_of(runs)}
     if name not in specs:
@@ -33,8 +33,13 @@ def write_chart(path: Path, runs: Sequence[RunView], name: str) -> Path:
         if name_of_first not in specs:
             expected = f"one of {', '.join(specs) or 'none'}"
             hint = nearest(name, list(specs))
-            raise ConfigError("not-found", "--chart", "not on the page of the run").got(
-                name, expected, hint
+            raise ConfigError(
+                "not-found",
+                "--chart",
+                "not on the page of the run",
+                got=name,
+                allowed=expected,
+                hint=hint,
             )
         name = name_of_first
     data = draw(specs[name], kind)

@@ -66,8 +66,12 @@ def views_of(
     headlines = {view.headline.name for view in views.values()}
     if len(headlines) > 1:
         got = ", ".join(sorted(headlines))
-        raise ConfigError("differs", "report", "runs are measured by different figures").found(
-            got, "runs of one task"
+        raise ConfigError(
+            "differs",
+            "report",
+            "runs are measured by different figures",
+            found=got,
+            allowed="runs of one task",
         )
     return [views[i] for i in range(len(folders))]
 

@@ -74,8 +74,12 @@ class RunView:
         for name in PER_CLIENT:
             value = getattr(self, name)
             if value is not None and len(value) != self.clients:
-                raise ConfigError("wrong-shape", name, "one entry per client").found(
-                    len(value), self.clients
+                raise ConfigError(
+                    "wrong-shape",
+                    name,
+                    "one entry per client",
+                    found=len(value),
+                    allowed=self.clients,
                 )
 
     @property

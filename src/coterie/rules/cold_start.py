@@ -120,8 +120,12 @@ class GroupColdStart:
     def __post_init__(self) -> None:
         if self.groups == "auto" and self.random_centres:
             raise ConfigError(
-                "does-not-fit", "algorithm.groups", "random cluster centres show no groups to count"
-            ).found("'auto'", "a number with ablation = 'rcc'")
+                "does-not-fit",
+                "algorithm.groups",
+                "random cluster centres show no groups to count",
+                found="'auto'",
+                allowed="a number with ablation = 'rcc'",
+            )
 
     @property
     def first_models(self) -> int:
@@ -238,10 +242,11 @@ def _shortage(groups: int, found: int, asked: int, round: Round) -> ColdStartErr
     refused = sorted(round.clients.ledger.refused.items())
     reasons = ", ".join(f"{reason} {n}" for reason, n in refused) or "none"
     return ColdStartError(
-        "too-few", "algorithm.groups", f"the cold start needs {groups} distinct update directions"
-    ).found(
-        f"{found} from {asked} clients (refused: {reasons})",
-        "as many as groups, or on_shortage = 'fewer'",
+        "too-few",
+        "algorithm.groups",
+        f"the cold start needs {groups} distinct update directions",
+        found=f"{found} from {asked} clients (refused: {reasons})",
+        allowed="as many as groups, or on_shortage = 'fewer'",
     )
 
 

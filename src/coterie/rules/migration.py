@@ -253,6 +253,10 @@ def migrating(assign: Assign, migration: Detector | Migration) -> Assign:
         return inner
     if not isinstance(inner, PlacesClients):
         raise ConfigError(
-            "does-not-fit", "migration.detector", "the algorithm places no clients"
-        ).got(migration.detector, "an algorithm that groups clients, or no migration")
+            "does-not-fit",
+            "migration.detector",
+            "the algorithm places no clients",
+            got=migration.detector,
+            allowed="an algorithm that groups clients, or no migration",
+        )
     return Migrating(inner, migration)

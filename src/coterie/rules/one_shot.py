@@ -84,8 +84,12 @@ class OneShot(PlacesClients):
     def __post_init__(self) -> None:
         if self.groups is not None and self.threshold != "auto":
             raise ConfigError(
-                "in-conflict", "algorithm.groups", "a number of groups and a threshold"
-            ).found(f"{self.groups} and {self.threshold}", "one of them")
+                "in-conflict",
+                "algorithm.groups",
+                "a number of groups and a threshold",
+                found=f"{self.groups} and {self.threshold}",
+                allowed="one of them",
+            )
 
     def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
         notes: Counter[str] = Counter()
@@ -116,8 +120,12 @@ class OneShot(PlacesClients):
     def _check_groups(self, clients: int) -> None:
         if self.groups is not None and self.groups > clients:
             raise ConfigError(
-                "out-of-range", "algorithm.groups", "more groups than clients to cluster"
-            ).found(self.groups, f"1 to {clients}")
+                "out-of-range",
+                "algorithm.groups",
+                "more groups than clients to cluster",
+                found=self.groups,
+                allowed=f"1 to {clients}",
+            )
 
     def _cluster(self, groups: Groups, round: Round, notes: Counter[str]) -> Groups:
         """The clusters of all signatures; where too few were received, nothing changes."""

@@ -278,8 +278,12 @@ def geometric_median(
     if not remember:
         return Aggregate(RobustAverage(average, bucket, evenly))
     if bucket > 1:
-        raise ConfigError("in-conflict", "weigh.bucket", "buckets hide who sent what").found(
-            f"{bucket} with remember = true", "1"
+        raise ConfigError(
+            "in-conflict",
+            "weigh.bucket",
+            "buckets hide who sent what",
+            found=f"{bucket} with remember = true",
+            allowed="1",
         )
     return Aggregate(RememberingMedian(average, one_vote=evenly))
 

@@ -86,7 +86,9 @@ class TrainedUpdate:
                 "in-conflict",
                 "personal.layers",
                 "clients are grouped by a layer that would stay with them",
-            ).found(f"algorithm.layer {self.layer!r}", "another algorithm.layer, or other layers")
+                found=f"algorithm.layer {self.layer!r}",
+                allowed="another algorithm.layer, or other layers",
+            )
 
     def distance(self, a: Tensor, b: Tensor | None = None) -> Matrix:
         return _METRICS[self.metric](a, b)
@@ -138,16 +140,24 @@ def span(layout: Layout, layer: str, bias: bool) -> tuple[int, int]:
         held = [n for n in names if n == layer or n.rpartition(".")[0] == layer]
     if not held:
         layers = dict.fromkeys(n.rpartition(".")[0] or n for n in names)
-        raise ConfigError("unknown-choice", "algorithm.layer", "unknown layer").got(
-            layer, f"'final' or one of {', '.join(layers)}"
+        raise ConfigError(
+            "unknown-choice",
+            "algorithm.layer",
+            "unknown layer",
+            got=layer,
+            allowed=f"'final' or one of {', '.join(layers)}",
         )
     if not bias and layer not in names:
         # Biases have one dimension. A layer of nothing else, as a normalisation, stays whole.
         held = [n for n in held if len(layout.shapes[layout.names.index(n)]) > 1] or held
     spans = [layout.span(n) for n in held]
     if any(a.stop != b.start for a, b in pairwise(spans)):
-        raise ConfigError("does-not-fit", "algorithm.layer", "not in one piece").got(
-            layer, f"one of {', '.join(held)}"
+        raise ConfigError(
+            "does-not-fit",
+            "algorithm.layer",
+            "not in one piece",
+            got=layer,
+            allowed=f"one of {', '.join(held)}",
         )
     return spans[0].start, spans[-1].stop
 

@@ -81,7 +81,9 @@ def _with_joined(
             "differs",
             "data.path",
             "the training files say something else than when the run began",
-        ).found("other rows", "those that it began with")
+            found="other rows",
+            allowed="those that it began with",
+        )
     return before if joined is None else with_joined_clients(before, joined, partition)
 
 
@@ -175,8 +177,11 @@ def read_newcomers(folder: Path) -> Newcomers | None:
         y = torch.from_numpy(arrays["y"])
         return Newcomers(x, y, int(arrays["first_client"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError("not-found", path, f"no samples of new clients ({error})").expected(
-            "a file written by coterie"
+        raise DataError(
+            "not-found",
+            path,
+            f"no samples of new clients ({error})",
+            allowed="a file written by coterie",
         ) from None
 
 

@@ -30,7 +30,9 @@ def asynchronous_spec(spec: RunSpec, rule: Buffering | None, name: str = "method
     if rule.buffer > rule.concurrency:
         expected = f"at most {rule.concurrency} (train.clients_per_round)"
         what = "more updates than clients train at a time"
-        raise ConfigError("out-of-range", "asynchronous.buffer", what).got(rule.buffer, expected)
+        raise ConfigError(
+            "out-of-range", "asynchronous.buffer", what, got=rule.buffer, allowed=expected
+        )
     return replace(spec, algorithm=with_buffer(spec.algorithm, rule, name))
 
 
@@ -38,8 +40,12 @@ def check_over_selection(algorithm: Algorithm, over_selection: float, name: str)
     """Refuse more clients than are needed where the method, called ``name``, draws its clients itself."""
     if over_selection > 1 and algorithm.samples_cohort:
         what = f"{name!r} samples its clients itself"
-        raise ConfigError("does-not-fit", "train.over_selection", what).got(
-            over_selection, "1 with this method"
+        raise ConfigError(
+            "does-not-fit",
+            "train.over_selection",
+            what,
+            got=over_selection,
+            allowed="1 with this method",
         )
 
 
@@ -55,8 +61,12 @@ def private_spec(
     if privacy is None:
         if columns is not None:
             what = "is counted by a budget, and without [privacy] there is none"
-            raise ConfigError("in-conflict", "data.encode.noise", what).got(
-                columns.noise, "[privacy], or no noise"
+            raise ConfigError(
+                "in-conflict",
+                "data.encode.noise",
+                what,
+                got=columns.noise,
+                allowed="[privacy], or no noise",
             )
         return spec
     check_package()
@@ -66,7 +76,7 @@ def private_spec(
     if sampler.kind == "uniform" and schedule.participation.availability is not None:
         what = "cohorts of a fixed size are drawn from fewer clients than are counted"
         expected = "train.sampler 'poisson', or no [availability]"
-        raise ConfigError("in-conflict", "availability", what).got(sampler.kind, expected)
+        raise ConfigError("in-conflict", "availability", what, got=sampler.kind, allowed=expected)
     if columns is not None:
         check_columns(columns, sampler, privacy)
     # Of the method first: that it needs single updates is said before any noise is computed.

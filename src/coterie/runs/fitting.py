@@ -93,8 +93,12 @@ def pool_if_asked(
         return population, local
     if population.lazy:
         raise ConfigError(
-            "does-not-fit", "algorithm.name", "pooled needs all samples at once"
-        ).found("a federation that is made client by client", "lazy = false in [data]")
+            "does-not-fit",
+            "algorithm.name",
+            "pooled needs all samples at once",
+            found="a federation that is made client by client",
+            allowed="lazy = false in [data]",
+        )
     sizes = population.sizes("train")
     sizes = sizes[sizes > 0]
     steps = sum(local.count(int(size)) for size in sizes)

@@ -37,8 +37,12 @@ def without_held_out(population: Population, share: float | None, key: Key) -> P
     if share is None:
         return population
     if population.lazy:
-        raise DataError("does-not-fit", "train.hold_out", "needs all samples at once").found(
-            f"{share:g} for a federation that is made client by client", "lazy = false in [data]"
+        raise DataError(
+            "does-not-fit",
+            "train.hold_out",
+            "needs all samples at once",
+            found=f"{share:g} for a federation that is made client by client",
+            allowed="lazy = false in [data]",
         )
     held = held_out_samples(population.train, share, key)
     # A set and no sort: the order of training samples is that of their batches.
@@ -60,8 +64,12 @@ def on_validation(population: Population, share: float | None, key: Key) -> Popu
     if share is None:
         return population
     if population.lazy:
-        raise DataError("does-not-fit", "evaluate.validation", "needs all samples at once").found(
-            f"{share:g} for a federation that is made client by client", "lazy = false in [data]"
+        raise DataError(
+            "does-not-fit",
+            "evaluate.validation",
+            "needs all samples at once",
+            found=f"{share:g} for a federation that is made client by client",
+            allowed="lazy = false in [data]",
         )
     # A stream of its own, so that neither batches nor the partition change with it.
     stream = key.of("held_out")

@@ -252,4 +252,5 @@ def _check_quorum(quorum: Quorum, skipped: int, number: int) -> None:
             "too-few",
             "quorum",
             f"{skipped} rounds in a row had fewer than {quorum.min_replies} replies, the last was round {number + 1}",
-        ).expected(f"at most {quorum.max_skipped_rounds}")
+            allowed=f"at most {quorum.max_skipped_rounds}",
+        )

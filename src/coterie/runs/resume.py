@@ -67,17 +67,17 @@ def _refuse_rounds(config: Experiment, rounds: int, done: int) -> None:
     if rounds < done:
         expected = f"{done} or more, which are done"
         what = "fewer rounds than are done"
-        raise ConfigError("out-of-range", "--rounds", what).got(rounds, expected)
+        raise ConfigError("out-of-range", "--rounds", what, got=rounds, allowed=expected)
     # With `over` the course is the same whatever the number of rounds.
     schedule = config.local.round_schedule
     if schedule is not None and schedule.kind == "cosine" and schedule.over is None:
         what = f"the learning rate follows a cosine over the {before} rounds of the run"
         expected = f"{before}, or a run with local.round_schedule.over"
-        raise ConfigError("in-conflict", "--rounds", what).got(rounds, expected)
+        raise ConfigError("in-conflict", "--rounds", what, got=rounds, allowed=expected)
     if config.privacy is not None and config.privacy.noise is None:
         what = f"the noise was chosen so that {before} rounds spend privacy.epsilon"
         expected = f"{before}, or a run with privacy.noise"
-        raise ConfigError("in-conflict", "--rounds", what).got(rounds, expected)
+        raise ConfigError("in-conflict", "--rounds", what, got=rounds, allowed=expected)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -99,8 +99,12 @@ def join(folder: RunFolder, composed: Composed, joining: JoiningClients) -> None
     known = set(population.names)
     for name in joining.names:
         if name in known:
-            raise DataError("in-use", "--data", "in the run already").found(
-                f"the client {name!r}", "new clients alone"
+            raise DataError(
+                "in-use",
+                "--data",
+                "in the run already",
+                found=f"the client {name!r}",
+                allowed="new clients alone",
             )
     earlier = read_newcomers(folder.path)
     x = joining.x
@@ -133,8 +137,8 @@ def _check_joins(composed: Composed) -> None:
     }
     for reason, found in reasons.items():
         if found:
-            raise ConfigError("does-not-fit", "--data", "no client can join").found(
-                f"a run in which {reason}"
+            raise ConfigError(
+                "does-not-fit", "--data", "no client can join", found=f"a run in which {reason}"
             )
 
 
@@ -167,8 +171,8 @@ def with_places(checkpoint: Checkpoint, clients: int, method: str) -> Checkpoint
             "does-not-fit",
             "algorithm.name",
             f"{method} remembers what it knew of its clients at the start",
-        ).found(
-            f"{count} new ones", "a method such as fedavg, fedgroup, flexcfl, ifca or fedclust"
+            found=f"{count} new ones",
+            allowed="a method such as fedavg, fedgroup, flexcfl, ifca or fedclust",
         ) from None
     none = np.full(count, NO_GROUP)
     grown: Groups = replace(groups, member=np.append(groups.member, none), memory=memory)

@@ -107,8 +107,12 @@ class Run:
         waited = self.progress.waited
         if longest is not None and waited > longest:
             raise QuorumError(
-                "too-few", "quorum.max_wait", f"{self.progress.skipped} skipped rounds in a row"
-            ).found(f"{waited:.1f} s", f"at most {longest:g} s")
+                "too-few",
+                "quorum.max_wait",
+                f"{self.progress.skipped} skipped rounds in a row",
+                found=f"{waited:.1f} s",
+                allowed=f"at most {longest:g} s",
+            )
 
     @property
     def groups(self) -> Groups:

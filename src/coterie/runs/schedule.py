@@ -164,17 +164,23 @@ class Schedule:
                 "in-conflict",
                 "evaluate.order",
                 "models are scored before the round, and adapted, unseen, local and training scores are of what it left",
-            ).found("'before'", "'after', or none of these")
+                found="'before'",
+                allowed="'after', or none of these",
+            )
         if evaluate.unseen_labels is False and (evaluate.adapt or not unseen):
             raise ConfigError(
                 "in-conflict",
                 "evaluate.unseen_labels",
                 "clients without labels never train, and adapt no model",
-            ).found("false", "unseen clients and no adapt, or true")
+                found="false",
+                allowed="unseen clients and no adapt, or true",
+            )
         # A shift exchanges samples between clients, so it would have to make and keep those of all.
         if self.shift is not None and population.lazy:
             raise ConfigError(
                 "does-not-fit",
                 "shift.kind",
                 "the data of a federation that is made client by client do not move",
-            ).found("a shift", "none, or lazy = false in [data]")
+                found="a shift",
+                allowed="none, or lazy = false in [data]",
+            )

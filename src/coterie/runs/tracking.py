@@ -64,8 +64,12 @@ def check_installed(names: Sequence[str]) -> None:
     for name in names:
         if find_spec(NEEDS[name]) is None:
             raise ConfigError(
-                "not-installed", "log.to", f"the package {NEEDS[name]!r} is not installed"
-            ).got(name, f"{install_command(name)}, or no {name!r}")
+                "not-installed",
+                "log.to",
+                f"the package {NEEDS[name]!r} is not installed",
+                got=name,
+                allowed=f"{install_command(name)}, or no {name!r}",
+            )
 
 
 def metrics(row: Mapping[str, Any]) -> dict[str, float]:

@@ -89,8 +89,12 @@ def study_layers(composed: Composed, epochs: int | None = None) -> LayerStudy:
     with composed.clients() as clients:
         reply = clients.run(work, ids, w0, key=key)
     if len(reply) < MIN_CLIENTS:
-        raise QuorumError("too-few", "study", "clients that answered").found(
-            len(reply), f"at least {MIN_CLIENTS}"
+        raise QuorumError(
+            "too-few",
+            "study",
+            "clients that answered",
+            found=len(reply),
+            allowed=f"at least {MIN_CLIENTS}",
         )
     # Only of the clients that answered, in the order of the reply.
     planted = None

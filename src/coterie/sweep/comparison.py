@@ -88,7 +88,7 @@ def check_choices(
     headline = headline_for(plan)
     if target is not None and headline.unit == "%" and not 0 <= target <= 1:
         expected = f"{headline.title} as a fraction, from 0 to 1"
-        raise ConfigError("out-of-range", "--target").got(target, expected)
+        raise ConfigError("out-of-range", "--target", got=target, allowed=expected)
     choices = (
         ("--baseline", baseline, plan.allowed),
         ("--figure", figure, get_args(Figure)),
@@ -97,7 +97,7 @@ def check_choices(
         if value is not None and value not in known:
             expected = describe_type(Literal[known])
             hint = nearest(value, known)
-            raise ConfigError("unknown-choice", option).got(value, expected, hint)
+            raise ConfigError("unknown-choice", option, got=value, allowed=expected, hint=hint)
     return baseline or plan.allowed[0]
 
 
@@ -106,8 +106,8 @@ def headline_for(plan: SweepPlan) -> Headline:
     found = {task_headline(check(run.tables)) for run in plan.runs}
     if len(found) > 1:
         names = ", ".join(sorted(one.name for one in found))
-        raise ConfigError("differs", "task", "runs are measured by different figures").found(
-            names, "one"
+        raise ConfigError(
+            "differs", "task", "runs are measured by different figures", found=names, allowed="one"
         )
     return found.pop()
 

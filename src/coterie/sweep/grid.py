@@ -36,12 +36,16 @@ def _read_range(part: str, text: str) -> range:
     for end in (first, last):
         # `isdigit` alone accepts digits of other scripts, and `int` is slow for huge numbers.
         if not (end.isascii() and end.isdigit() and len(end) <= 18):
-            raise ConfigError("wrong-type", "--seeds", "not seeds").got(text, SEEDS)
+            raise ConfigError("wrong-type", "--seeds", "not seeds", got=text, allowed=SEEDS)
     low = int(first)
     high = int(last)
     if high < low or high - low >= MAX_SEEDS:
-        raise ConfigError("out-of-range", "--seeds", "a range that holds none, or too many").got(
-            part, SEEDS
+        raise ConfigError(
+            "out-of-range",
+            "--seeds",
+            "a range that holds none, or too many",
+            got=part,
+            allowed=SEEDS,
         )
     return range(low, high + 1)
 
@@ -56,13 +60,13 @@ def read_grid(grid: Sequence[str], algorithms: Sequence[str]) -> dict[str, list[
         # An empty value is a slip, too: TOML has no way to write one.
         if not equals or not all(key.split(".")) or not all(values):
             example = "key=v1,v2, as algorithm.groups=2,3"
-            raise ConfigError("wrong-type", "--grid", "not a key and its values").got(
-                assignment, example
+            raise ConfigError(
+                "wrong-type", "--grid", "not a key and its values", got=assignment, allowed=example
             )
         if key in found or key in ("seed", "algorithm.name"):
             others = "other keys; --seeds and --algorithms have their own"
-            raise ConfigError("in-conflict", "--grid", "a key that is set elsewhere").got(
-                key, others
+            raise ConfigError(
+                "in-conflict", "--grid", "a key that is set elsewhere", got=key, allowed=others
             )
         check_option("--grid", key, algorithms)
         found[key] = values

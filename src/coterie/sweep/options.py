@@ -31,11 +31,15 @@ def check_algorithms(names: Sequence[str]) -> None:
             continue
         expected = describe_type(Literal[known])
         hint = nearest(name, known)
-        raise ConfigError("unknown-choice", "--algorithms").got(name, expected, hint)
+        raise ConfigError("unknown-choice", "--algorithms", got=name, allowed=expected, hint=hint)
     if len(set(names)) < len(names):
         expected = "each once; --grid compares values of an option"
-        raise ConfigError("in-conflict", "--algorithms", "one of them twice").got(
-            ",".join(names), expected
+        raise ConfigError(
+            "in-conflict",
+            "--algorithms",
+            "one of them twice",
+            got=",".join(names),
+            allowed=expected,
         )
 
 
@@ -61,7 +65,7 @@ def check_base(base: Mapping[str, Any], file: str) -> tuple[str, int]:
             expected = f"one of {', '.join(['name', *known])}"
             hint = nearest(key, list(known))
             path = f"{file}: algorithm.{key}"
-            raise ConfigError("unknown-key", path).got(value, expected, hint)
+            raise ConfigError("unknown-key", path, got=value, allowed=expected, hint=hint)
     return name, seed
 
 
@@ -76,8 +80,13 @@ def check_option(source: str, key: str, algorithms: Sequence[str]) -> None:
     if known:
         expected = f"one of {', '.join(known)}"
     hint = nearest(key.split(".")[-1], known)
-    raise ConfigError("unknown-key", source, "an option of none of the algorithms").got(
-        key, expected, hint
+    raise ConfigError(
+        "unknown-key",
+        source,
+        "an option of none of the algorithms",
+        got=key,
+        allowed=expected,
+        hint=hint,
     )
 
 

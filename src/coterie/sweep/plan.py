@@ -175,8 +175,12 @@ def make_plan(
 
 def _check_size(count: int) -> None:
     if count > MAX_RUNS:
-        raise ConfigError("out-of-range", "compare", "more runs than a sweep holds").found(
-            count, f"at most {MAX_RUNS}"
+        raise ConfigError(
+            "out-of-range",
+            "compare",
+            "more runs than a sweep holds",
+            found=count,
+            allowed=f"at most {MAX_RUNS}",
         )
 
 

@@ -114,8 +114,12 @@ class Binary:
             found = y.ndim == 1 and not y.is_floating_point() and classes == 2
         if not found:
             raise DataError(
-                "does-not-fit", "task.kind", "a binary task has the whole-number labels 0 and 1"
-            ).found(f"{classes} classes", "2")
+                "does-not-fit",
+                "task.kind",
+                "a binary task has the whole-number labels 0 and 1",
+                found=f"{classes} classes",
+                allowed="2",
+            )
         return self
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:

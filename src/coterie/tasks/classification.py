@@ -104,8 +104,12 @@ class Classification:
             if y.ndim > 1:
                 got += f" of shape {list(y.shape[1:])}"
             raise DataError(
-                "does-not-fit", "task.kind", "a classification has one whole-number label a sample"
-            ).found(got, f"kind = {_fitting_kind(y)!r}, or another task of docs/tasks.md")
+                "does-not-fit",
+                "task.kind",
+                "a classification has one whole-number label a sample",
+                found=got,
+                allowed=f"kind = {_fitting_kind(y)!r}, or another task of docs/tasks.md",
+            )
         return replace(self, classes=classes)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -53,9 +53,12 @@ def _refuse_numbers(population: Population) -> None:
     labels = population.labels[np.concatenate(population.train)]
     found = len(np.unique(labels))
     if found > MANY_CLASSES and found * FEW_SAMPLES > len(labels):
-        raise DataError("does-not-fit", "task.kind", "labels look like numbers").found(
-            f"{found} different ones in {len(labels)} training samples",
-            "[task] kind = 'regression' with numbers as targets, or kind = 'classification' where they are classes",
+        raise DataError(
+            "does-not-fit",
+            "task.kind",
+            "labels look like numbers",
+            found=f"{found} different ones in {len(labels)} training samples",
+            allowed="[task] kind = 'regression' with numbers as targets, or kind = 'classification' where they are classes",
         )
 
 
@@ -85,9 +88,12 @@ def check_network(task: Task, module: nn.Module, population: Population) -> None
         reason = f"losses of shape {tuple(losses.shape)}"
     except Exception as error:  # noqa: BLE001 - the user's network may raise anything
         reason = first_line(error)
-    raise ConfigError("does-not-fit", "model.name", f"does not fit the task {task.name}").found(
-        f"{got} for targets of shape {tuple(y.shape)} ({reason})",
-        f"{task.outputs} outputs a sample",
+    raise ConfigError(
+        "does-not-fit",
+        "model.name",
+        f"does not fit the task {task.name}",
+        found=f"{got} for targets of shape {tuple(y.shape)} ({reason})",
+        allowed=f"{task.outputs} outputs a sample",
     )
 
 
@@ -105,8 +111,12 @@ def check_tokens(module: nn.Module, population: Population) -> None:
         if isinstance(layer, nn.Embedding):
             if largest >= layer.num_embeddings:
                 raise ConfigError(
-                    "out-of-range", "model.vocabulary", f"inputs have tokens up to {largest}"
-                ).found(layer.num_embeddings, f"{largest + 1} or more")
+                    "out-of-range",
+                    "model.vocabulary",
+                    f"inputs have tokens up to {largest}",
+                    found=layer.num_embeddings,
+                    allowed=f"{largest + 1} or more",
+                )
             return
 
 

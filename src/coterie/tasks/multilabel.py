@@ -77,9 +77,8 @@ class Multilabel:
                 "does-not-fit",
                 "task.kind",
                 "a multilabel task has rows of zeros and ones as targets",
-            ).found(
-                f"{str(y.dtype).removeprefix('torch.')} of shape {list(y.shape[1:])} a sample",
-                "[n, labels]",
+                found=f"{str(y.dtype).removeprefix('torch.')} of shape {list(y.shape[1:])} a sample",
+                allowed="[n, labels]",
             )
         return replace(self, labels=y.shape[1])
 

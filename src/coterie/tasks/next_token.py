@@ -72,18 +72,22 @@ class NextToken:
         """
         if y.ndim != 2 or y.is_floating_point():
             raise DataError(
-                "does-not-fit", "task.kind", "next_token has rows of whole-number tokens as targets"
-            ).found(
-                f"{str(y.dtype).removeprefix('torch.')} of shape {list(y.shape[1:])} a sample",
-                "int64 [n, length]",
+                "does-not-fit",
+                "task.kind",
+                "next_token has rows of whole-number tokens as targets",
+                found=f"{str(y.dtype).removeprefix('torch.')} of shape {list(y.shape[1:])} a sample",
+                allowed="int64 [n, length]",
             )
         counted = y[y != PADDING]
         largest = int(counted.max()) if len(counted) else 0
         vocabulary = classes or largest + 1
         if largest >= vocabulary or (len(counted) and int(counted.min()) < 0):
             raise DataError(
-                "out-of-range", "task.kind", f"tokens from {int(counted.min())} to {largest}"
-            ).expected(f"0 to {vocabulary - 1}, or {PADDING} for a place that does not count")
+                "out-of-range",
+                "task.kind",
+                f"tokens from {int(counted.min())} to {largest}",
+                allowed=f"0 to {vocabulary - 1}, or {PADDING} for a place that does not count",
+            )
         return replace(self, vocabulary=vocabulary)
 
     def _surprise(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:

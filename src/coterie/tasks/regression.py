@@ -97,8 +97,12 @@ class Regression:
         """
         if y.ndim > 2:
             raise DataError(
-                "wrong-shape", "task.kind", "a regression has one row of targets a sample"
-            ).found(f"shape {list(y.shape[1:])}", "[n] or [n, t]")
+                "wrong-shape",
+                "task.kind",
+                "a regression has one row of targets a sample",
+                found=f"shape {list(y.shape[1:])}",
+                allowed="[n] or [n, t]",
+            )
         targets = 1
         if y.ndim == 2:
             targets = y.shape[1]
@@ -222,7 +226,11 @@ def regression(
         [0.03125, 0.875]
     """
     if headline == "pinball" and loss != "quantile":
-        raise ConfigError("in-conflict", "task.headline", "'pinball' is of another loss").found(
-            f"loss {loss!r}", "loss = 'quantile', or another headline"
+        raise ConfigError(
+            "in-conflict",
+            "task.headline",
+            "'pinball' is of another loss",
+            found=f"loss {loss!r}",
+            allowed="loss = 'quantile', or another headline",
         )
     return Regression(loss, delta, quantile, headline, unit)

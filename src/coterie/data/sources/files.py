@@ -92,7 +92,7 @@ def file(
         if window is not None or (encode is not None and encode.noise is not None):
             what = "series, and reports with noise, are read from files"
             allowed = "frame.to_parquet(...) and its path"
-            raise DataError("in-conflict", "data", what).found("a frame", allowed)
+            raise DataError("in-conflict", "data", what, found="a frame", allowed=allowed)
         places = [frame]
     else:
         places = _places(path, root)

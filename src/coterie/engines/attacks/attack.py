@@ -73,8 +73,12 @@ class Attack:
         if self.clients is not None:
             if self.clients and max(self.clients) >= population:
                 expected = f"numbers up to {population - 1}"
-                raise ConfigError("not-found", "attack.clients", "no such client").got(
-                    max(self.clients), expected
+                raise ConfigError(
+                    "not-found",
+                    "attack.clients",
+                    "no such client",
+                    got=max(self.clients),
+                    allowed=expected,
                 )
             return np.unique(np.array(self.clients, np.int64))
         order = key.of("attackers").generator().permutation(able)
@@ -146,7 +150,9 @@ class AttackingEngine:
                 "in-conflict",
                 "attack.kind",
                 "attackers change their data once, before the first round",
-            ).found("a shift of the data", "an attack on updates, or no [shift]")
+                found="a shift of the data",
+                allowed="an attack on updates, or no [shift]",
+            )
         self.engine.set_population(population)
 
     def close(self) -> None:
@@ -174,9 +180,12 @@ def poisoned(population: Population, attack: Attack, attackers: IntArray) -> Pop
     if not attack.changes_data or not len(attackers):
         return population
     if population.lazy:
-        raise ConfigError("does-not-fit", "attack.kind", "attackers change their data").found(
-            "a federation that is made client by client",
-            "an attack on updates, or lazy = false in [data]",
+        raise ConfigError(
+            "does-not-fit",
+            "attack.kind",
+            "attackers change their data",
+            found="a federation that is made client by client",
+            allowed="an attack on updates, or lazy = false in [data]",
         )
     train = list(population.train)
     if attack.colludes:

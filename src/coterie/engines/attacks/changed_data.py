@@ -65,8 +65,12 @@ def backdoor(
 
     def poison(x: Tensor, y: Tensor, classes: int) -> tuple[Tensor, Tensor]:
         if target >= classes:
-            raise ConfigError("not-found", "attack.target", "no such class").got(
-                target, f"at most {classes - 1}"
+            raise ConfigError(
+                "not-found",
+                "attack.target",
+                "no such class",
+                got=target,
+                allowed=f"at most {classes - 1}",
             )
         count = round(poisoned * len(x))
         labels = torch.cat([torch.full_like(y[:count], target), y[count:]])

@@ -100,9 +100,12 @@ def run_name(content: RecordDict) -> str:
     protocol."""
     note = content.config_records[NOTE]
     if note["protocol"] != wire.PROTOCOL:
-        raise ConfigError("differs", "node", "another version on the server").found(
-            f"protocol {note['protocol']}",
-            f"{wire.PROTOCOL}: install the server's version of Coterie",
+        raise ConfigError(
+            "differs",
+            "node",
+            "another version on the server",
+            found=f"protocol {note['protocol']}",
+            allowed=f"{wire.PROTOCOL}: install the server's version of Coterie",
         )
     return str(note["run"])
 

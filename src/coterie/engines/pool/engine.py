@@ -77,7 +77,9 @@ class PoolEngine(SimulationEngine):
                 "does-not-fit",
                 "engine.name",
                 f"{where} the pool does not fork its processes, and others cannot map samples on disk",
-            ).found("'pool'", "'serial', 'vmap' or 'ray'")
+                found="'pool'",
+                allowed="'serial', 'vmap' or 'ray'",
+            )
         self.retries = retries
         self.helpers = self._scored_by_workers
         workers = workers or max(1, cores() // threads)

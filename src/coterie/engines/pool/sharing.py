@@ -97,9 +97,8 @@ def share(models: int, tasks: int, width: int, *, fork: bool) -> Shared:
             "failed",
             "engine.name",
             f"the pool cannot share {megabytes:,.1f} MB of models with its processes",
-        ).found(
-            first_line(error),
-            "room for them, which is in /dev/shm where processes are not forked, or the engine 'serial'",
+            found=first_line(error),
+            allowed="room for them, which is in /dev/shm where processes are not forked, or the engine 'serial'",
         ) from error
 
 

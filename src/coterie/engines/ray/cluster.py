@@ -60,9 +60,11 @@ def connect(address: str | None, cores: int | None = None) -> bool:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except (RayError, ConnectionError, ValueError, RuntimeError, AssertionError, OSError) as error:
         raise ConfigError(
-            "unreachable", "engine.address", f"cannot join ({first_line(error)})"
-        ).got(
-            address, "a cluster that runs (ray start --head), or none to start one here"
+            "unreachable",
+            "engine.address",
+            f"cannot join ({first_line(error)})",
+            got=address,
+            allowed="a cluster that runs (ray start --head), or none to start one here",
         ) from error
     return True
 

@@ -151,7 +151,9 @@ class RayEngine(SimulationEngine):
                 "does-not-fit",
                 "engine.samples",
                 "no process holds all samples of a federation made client by client",
-            ).found("'path'", "'shard'")
+                found="'path'",
+                allowed="'shard'",
+            )
         self.store = ShardStore(runner.population)
         self.members = Members(runner, self.cluster, self.actors, spare, self.store)
         self.scoring = ActorScoring(runner, self.members)
@@ -286,7 +288,8 @@ class RayEngine(SimulationEngine):
                 "unreachable",
                 "engine",
                 f"actors were lost {times} times in round {request.key.round} at client {request.ids[place]}",
-            ).expected(f"at most {self.cluster.retries} times")
+                allowed=f"at most {self.cluster.retries} times",
+            )
 
     def release(self) -> list[Any]:
         """Let the actors go without ending them: another engine may take them up, which saves their

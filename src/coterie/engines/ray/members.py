@@ -259,8 +259,12 @@ class Members:
         """Whether a node's own samples are those of the run."""
         if found != self._fingerprint:
             raise DataError(
-                "differs", "engine.samples", "a node reads other samples than this one"
-            ).found(found, self._fingerprint)
+                "differs",
+                "engine.samples",
+                "a node reads other samples than this one",
+                found=found,
+                allowed=self._fingerprint,
+            )
 
     def none_came(self) -> RemoteError:
         """No actor was there for as long as the cluster's patience."""
@@ -268,8 +272,12 @@ class Members:
         got = {name: value for name, value in resources.items() if name in ("CPU", "GPU")}
         option = "engine.workers" if self.options.threads == 1 else "engine.threads"
         return RemoteError(
-            "unreachable", option, f"no node has taken an actor for {self.cluster.patience:g} s"
-        ).found(f"a cluster with {got}", f"room for one that asks for {self._needs()}")
+            "unreachable",
+            option,
+            f"no node has taken an actor for {self.cluster.patience:g} s",
+            found=f"a cluster with {got}",
+            allowed=f"room for one that asks for {self._needs()}",
+        )
 
 
 def _cause(error: RayTaskError) -> Exception:

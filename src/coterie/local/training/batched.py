@@ -112,8 +112,12 @@ class BatchedTrainer:
         """
         for option in solver.set_beyond(_TAKEN):
             got = getattr(solver, option)
-            raise ConfigError("does-not-fit", f"local.{option}", "vmap does not take it").got(
-                got, "engine pool or serial"
+            raise ConfigError(
+                "does-not-fit",
+                f"local.{option}",
+                "vmap does not take it",
+                got=got,
+                allowed="engine pool or serial",
             )
         schedule = BatchSchedule.of([len(y) for _, y in samples], solver, keys)
         x = torch.cat([x for x, _ in samples])

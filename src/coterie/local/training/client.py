@@ -89,8 +89,8 @@ def train_own_model(
     source = f"{type(rule).__name__}.train"
     if not isinstance(found, OwnTrained):
         got = type(found).__name__
-        raise ConfigError("does-not-fit", "own_model", f"{source} returned").found(
-            got, "an OwnTrained"
+        raise ConfigError(
+            "does-not-fit", "own_model", f"{source} returned", found=got, allowed="an OwnTrained"
         )
     out[:d] = checked_vector(found.update, d, source, "the update")
     out[d:sent] = 0

@@ -160,14 +160,21 @@ def refuse_alone(solver: Solver) -> None:
     together, each as a row of the same tensors."""
     if solver.optimizer == _BY_MATRIX:
         raise ConfigError(
-            "does-not-fit", "local.optimizer", "vmap trains clients in one tensor"
-        ).found("'adafactor', which looks at whole matrices", "another, or engine pool or serial")
+            "does-not-fit",
+            "local.optimizer",
+            "vmap trains clients in one tensor",
+            found="'adafactor', which looks at whole matrices",
+            allowed="another, or engine pool or serial",
+        )
     schedule = solver.step_schedule
     # Each client of a block would have another rate.
     if schedule is not None and schedule.kind == "cosine" and schedule.over is None:
         raise ConfigError(
-            "does-not-fit", "local.step_schedule.over", "vmap has one learning rate for all clients"
-        ).expected("a number of steps, or engine pool or serial")
+            "does-not-fit",
+            "local.step_schedule.over",
+            "vmap has one learning rate for all clients",
+            allowed="a number of steps, or engine pool or serial",
+        )
 
 
 class TorchStep:

@@ -214,7 +214,8 @@ class NetworkProbe:
                 "does-not-fit",
                 "engine.name",
                 "vmap trains no network that changes its buffers as it goes",
-            ).expected("pool or serial")
+                allowed="pool or serial",
+            )
         two = self.note(x[several[:2]], y[several[:2]])
         # A batch may be padded where nothing sees the padding: the loss leaves it out, a sample's
         # outputs do not depend on its neighbours, and dropout's masks have a row for each sample.

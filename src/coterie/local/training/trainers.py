@@ -90,5 +90,9 @@ def _check_smoothing(objective: Objective, solver: Solver) -> None:
     """Refuse smoothed labels in an objective that is a whole loss by itself."""
     if solver.label_smoothing and not isinstance(objective, AddsToTask):
         raise ConfigError(
-            "in-conflict", "local.label_smoothing", "the objective is a loss of its own"
-        ).found(solver.label_smoothing, "0")
+            "in-conflict",
+            "local.label_smoothing",
+            "the objective is a loss of its own",
+            found=solver.label_smoothing,
+            allowed="0",
+        )

@@ -185,8 +185,8 @@ class CheckpointFiles:
             return replace(found, warnings=warnings)
         if broken:
             got = ", ".join(broken)
-            raise CheckpointError("damaged", self.folder, "no valid checkpoint").found(
-                got, "an undamaged one"
+            raise CheckpointError(
+                "damaged", self.folder, "no valid checkpoint", found=got, allowed="an undamaged one"
             )
         return None
 
@@ -197,8 +197,11 @@ class CheckpointFiles:
         assert data is not None, "the record has it"
         # A record that was rebuilt has the digest of whatever the folder had.
         if read_seal(data, round) is None:
-            raise CheckpointError("damaged", self.folder / name).found(
-                f"bytes that are not those of round {round}", "the file of the run"
+            raise CheckpointError(
+                "damaged",
+                self.folder / name,
+                found=f"bytes that are not those of round {round}",
+                allowed="the file of the run",
             )
         return Checkpoint.of_data(round, data)
 

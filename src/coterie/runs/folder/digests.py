@@ -148,25 +148,29 @@ def read_digests(folder: Path) -> Digests:
     except FileNotFoundError:
         return _as_found(folder)
     except OSError as error:
-        raise CheckpointError("cannot-be-read", file).found(
-            error.strerror, "the file as the run wrote it"
+        raise CheckpointError(
+            "cannot-be-read", file, found=error.strerror, allowed="the file as the run wrote it"
         ) from None
     body = read_sealed(data)
     if body is None:
-        raise CheckpointError("damaged", file).found(
-            "bytes that do not match their own checksum",
-            f"the file as the run wrote it, or none: then `coterie resume {folder}` makes it again",
+        raise CheckpointError(
+            "damaged",
+            file,
+            found="bytes that do not match their own checksum",
+            allowed=f"the file as the run wrote it, or none: then `coterie resume {folder}` makes it again",
         )
     found = body.get("format", body.get("schema"))
     if found != FORMAT:
-        raise CheckpointError("differs", file, "another format").got(
-            found, f"{FORMAT}, that of this version"
+        raise CheckpointError(
+            "differs", file, "another format", got=found, allowed=f"{FORMAT}, that of this version"
         )
     files = {name: tuple(digests) for name, digests in body["files"].items()}
     for name in files:
         # The names are those of a run's own files, so none of them leads out of the folder.
         if name not in FIRST_FILES and not is_result(name) and not CHECKPOINT.match(name):
-            raise CheckpointError("unknown-choice", file, "unknown file").got(name, "a run's own")
+            raise CheckpointError(
+                "unknown-choice", file, "unknown file", got=name, allowed="a run's own"
+            )
     return Digests(body["config"], files, body["rows"], body["chain"], tuple(body["planned"]))
 
 
@@ -191,8 +195,12 @@ def _as_found(folder: Path) -> Digests:
 
 def changed_settings(place: Path, keys: Iterable[str]) -> CheckpointError:
     """The one line for a configuration that is not the one that the run was started with."""
-    return CheckpointError("differs", place, "the configuration was changed").found(
-        f"other values of {', '.join(keys)}", "those that the run was started with"
+    return CheckpointError(
+        "differs",
+        place,
+        "the configuration was changed",
+        found=f"other values of {', '.join(keys)}",
+        allowed="those that the run was started with",
     )
 
 
@@ -255,8 +263,12 @@ def read_config(folder: Path) -> dict[str, Any]:
     try:
         canonical_json(tables)
     except (ValueError, TypeError) as error:
-        raise ConfigError("damaged", folder / CONFIG, "a value that no run writes").found(
-            f"a value that is not JSON ({error})", "the file as the run wrote it"
+        raise ConfigError(
+            "damaged",
+            folder / CONFIG,
+            "a value that no run writes",
+            found=f"a value that is not JSON ({error})",
+            allowed="the file as the run wrote it",
         ) from None
     return tables
 
@@ -365,4 +377,4 @@ def _refused(folder: Path, name: str, code: Code, got: str | None) -> Checkpoint
     expected = "the file as the run wrote it"
     if is_result(name):
         expected += f", which `coterie resume {folder}` writes again"
-    return CheckpointError(code, folder / name).found(got, expected)
+    return CheckpointError(code, folder / name, found=got, allowed=expected)

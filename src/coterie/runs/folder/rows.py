@@ -143,8 +143,11 @@ class RowFile:
             line = data[data.rfind(b"\n", 0, len(data) - 1) + 1 :]
         match = LINK.search(line)
         if match is None:
-            raise CheckpointError("damaged", self.path).found(
-                f"a last line without its digest, {line[-40:]!r}", "whole lines"
+            raise CheckpointError(
+                "damaged",
+                self.path,
+                found=f"a last line without its digest, {line[-40:]!r}",
+                allowed="whole lines",
             )
         return int(json.loads(line)["round"]) + 1, match[1].decode()
 
@@ -159,12 +162,20 @@ class RowFile:
             raise CheckpointError("damaged", self.path, found.problem)
         count = len(found.rows)
         if count < digests.rows:
-            raise CheckpointError("damaged", self.path, "rows are missing").found(
-                count, f"{digests.rows} or more"
+            raise CheckpointError(
+                "damaged",
+                self.path,
+                "rows are missing",
+                found=count,
+                allowed=f"{digests.rows} or more",
             )
         if digests.rows and found.links[digests.rows - 1] != digests.chain:
-            raise CheckpointError("differs", self.path, "of another run").found(
-                f"other rows up to round {digests.rows - 1}", "those of this one"
+            raise CheckpointError(
+                "differs",
+                self.path,
+                "of another run",
+                found=f"other rows up to round {digests.rows - 1}",
+                allowed="those of this one",
             )
         return found
 
@@ -174,7 +185,7 @@ class RowFile:
         # A run with a gap in its rows would show a curve and totals that never were.
         if len(found.rows) < round:
             got = found.problem or f"rows are missing, got {len(found.rows)}"
-            raise CheckpointError("damaged", self.path, got).expected(f"{round}, as many as rounds")
+            raise CheckpointError("damaged", self.path, got, allowed=f"{round}, as many as rounds")
         data = self._data()
         if found.problem:
             was = data.count(b"\n")

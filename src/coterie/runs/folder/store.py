@@ -77,19 +77,27 @@ class RunFolder:
         except OSError as error:
             shutil.rmtree(hidden, ignore_errors=True)
             raise ConfigError(
-                "cannot-be-written", "out", f"cannot be written ({error.strerror})"
-            ).found(target, "a folder that can be made") from None
+                "cannot-be-written",
+                "out",
+                f"cannot be written ({error.strerror})",
+                found=target,
+                allowed="a folder that can be made",
+            ) from None
         return cls(target)
 
     @staticmethod
     def check_free(path: Path) -> None:
         """Refuse a path where a new run cannot go."""
         if (path / CONFIG).exists():
-            raise ConfigError("in-use", "out", "holds a run already").found(
-                path, f"a new folder, or `coterie resume {path}`"
+            raise ConfigError(
+                "in-use",
+                "out",
+                "holds a run already",
+                found=path,
+                allowed=f"a new folder, or `coterie resume {path}`",
             )
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise ConfigError("in-use", "out", "not empty").found(path, "a new folder")
+            raise ConfigError("in-use", "out", "not empty", found=path, allowed="a new folder")
 
     @classmethod
     def create_next(
@@ -111,8 +119,12 @@ class RunFolder:
     def open(cls, path: Path | str) -> RunFolder:
         """The folder of a run that is there."""
         if not (Path(path) / CONFIG).is_file():
-            raise ConfigError("not-found", "run", "no run").got(
-                str(path), f"the folder of a run, {_runs_near(Path(path))}"
+            raise ConfigError(
+                "not-found",
+                "run",
+                "no run",
+                got=str(path),
+                allowed=f"the folder of a run, {_runs_near(Path(path))}",
             )
         return cls(Path(path))
 
@@ -234,8 +246,10 @@ def check_folder(folder: RunFolder, *, resumed: bool = False) -> None:
     file = folder.path / DIGESTS
     if not file.exists():
         if not resumed:
-            raise CheckpointError("missing", file).expected(
-                f"that of the run; `coterie resume {folder.path}` makes one"
+            raise CheckpointError(
+                "missing",
+                file,
+                allowed=f"that of the run; `coterie resume {folder.path}` makes one",
             )
         warn(f"{folder.path}: {DIGESTS} is missing, so damaged files cannot be detected")
     digests = record.read_digests(folder.path)

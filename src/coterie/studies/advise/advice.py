@@ -124,18 +124,26 @@ def _check(population: Population, methods: Sequence[str]) -> None:
     for name in methods:
         if name not in (*CANDIDATES, *ON_REQUEST):
             known = ", ".join((*CANDIDATES, *ON_REQUEST))
-            raise ConfigError("unknown-choice", "--methods").got(name, f"one of {known}")
+            raise ConfigError("unknown-choice", "--methods", got=name, allowed=f"one of {known}")
     if population.classes == 1:
-        raise ConfigError("does-not-fit", "advise", "all samples have the same label").found(
-            "1 class", "at least 2"
+        raise ConfigError(
+            "does-not-fit",
+            "advise",
+            "all samples have the same label",
+            found="1 class",
+            allowed="at least 2",
         )
     # Of one sample nothing can be held out, so its client cannot be scored.
     able = int((population.sizes("train") > 1).sum())
     least = 2 * FORCED_GROUPS
     if able < least:
         raise ConfigError(
-            "out-of-range", "advise", "too few clients with two training samples"
-        ).found(able, f"at least {least}")
+            "out-of-range",
+            "advise",
+            "too few clients with two training samples",
+            found=able,
+            allowed=f"at least {least}",
+        )
 
 
 def _with_cohort(config: Experiment, population: Population) -> Experiment:

@@ -57,8 +57,12 @@ def print_advice(
     warn_of_columns(config, population)
     if population.lazy:
         raise ConfigError(
-            "does-not-fit", "advise", "a federation that is made client by client"
-        ).found(path, "data that are read")
+            "does-not-fit",
+            "advise",
+            "a federation that is made client by client",
+            found=path,
+            allowed="data that are read",
+        )
     # Before any training, so that a folder that cannot be written costs no time.
     folder = _make_folder(out)
     say(f"{_data_text(population)}, {config.name('model')}")

@@ -55,8 +55,11 @@ def configuration(
     if not is_bare(path):
         return load_config(path, assignments, values)
     if not path.is_file():
-        raise DataError("not-found", path, "no such file").expected(
-            "a configuration, or a .parquet, .csv or .npz file"
+        raise DataError(
+            "not-found",
+            path,
+            "no such file",
+            allowed="a configuration, or a .parquet, .csv or .npz file",
         )
     # Assignments come last: the user may choose another model or cohort.
     tables = _tables(path, columns)
@@ -194,8 +197,12 @@ def _column(
     found = _usual(names, usual)
     if found is None:
         present = ", ".join(sorted(names)) or "(none)"
-        raise ConfigError("not-found", f"--{option}", "no column has a usual name for it").found(
-            present, f"--{option} COLUMN"
+        raise ConfigError(
+            "not-found",
+            f"--{option}",
+            "no column has a usual name for it",
+            found=present,
+            allowed=f"--{option} COLUMN",
         )
     say(f"{option}: the column {found}, chosen by its name; --{option} sets another one")
     return found
@@ -251,8 +258,12 @@ def _taken(path: Path, others: Sequence[str]) -> tuple[list[str], bool]:
         wide = plain and _is_wide([plain_numbers(rows.frame[name]) for name in taken])
     if not taken:
         present = ", ".join(sorted(others))
-        raise ConfigError("not-found", "--features", "no column of features found").found(
-            present, "--features COLUMN[,...]"
+        raise ConfigError(
+            "not-found",
+            "--features",
+            "no column of features found",
+            found=present,
+            allowed="--features COLUMN[,...]",
         )
     say(f"features: {_listed(taken)}")
     if left:

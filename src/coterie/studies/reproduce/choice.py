@@ -22,13 +22,17 @@ def choose(
     Table ``4`` is ``4a`` to ``4d``."""
     for name in papers:
         if name not in PAPERS:
-            raise ConfigError("unknown-choice", "paper").got(name, f"one of {', '.join(PAPERS)}")
+            raise ConfigError(
+                "unknown-choice", "paper", got=name, allowed=f"one of {', '.join(PAPERS)}"
+            )
     lines = _lines_of(papers or PAPERS, table)
     # A misspelt row would else be left out without a word.
     for row in rows:
         if not any(_matches(line, row) for line in lines):
             names = ", ".join(dict.fromkeys(line.name.split("/")[0] for line in lines))
-            raise ConfigError("unknown-choice", "--row").got(row, f"one of {names}, or row/column")
+            raise ConfigError(
+                "unknown-choice", "--row", got=row, allowed=f"one of {names}, or row/column"
+            )
     # Lines that are named run with any profile: the user asked for them.
     if rows:
         chosen = [line for line in lines if any(_matches(line, row) for row in rows)]
@@ -47,7 +51,7 @@ def _lines_of(papers: Sequence[str], table: str | None) -> list[Line]:
         found = [one for one in tables if table in (one.name, one.name.rstrip("abcd"))]
     if not found:
         names = ", ".join(dict.fromkeys(one.name for one in tables))
-        raise ConfigError("unknown-choice", "--table").got(table, f"one of {names}")
+        raise ConfigError("unknown-choice", "--table", got=table, allowed=f"one of {names}")
     return [line for one in found for line in one.lines]
 
 

@@ -48,8 +48,11 @@ def open_reproduction(
     """The lines that were selected, their runs, and the profile."""
     known = get_args(Profile)
     if selection.profile not in known:
-        raise ConfigError("unknown-choice", "--profile").got(
-            selection.profile, f"one of {', '.join(known)}"
+        raise ConfigError(
+            "unknown-choice",
+            "--profile",
+            got=selection.profile,
+            allowed=f"one of {', '.join(known)}",
         )
     profile = cast(Profile, selection.profile)
     lines = choose(selection.papers, profile, selection.table, selection.rows)

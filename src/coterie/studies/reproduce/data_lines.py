@@ -185,8 +185,12 @@ def sent_values(config: Experiment, shape: tuple[int, ...], classes: int) -> flo
         return 2 * trained * d + clients * math.prod(shape) * vectors * classes
     if name == "ifca":
         return trained * (int(options["groups"]) + 1) * d
-    raise ConfigError("does-not-fit", "algorithm.name", "no formula").got(
-        name, "fedavg, fedclust, pacfl or ifca"
+    raise ConfigError(
+        "does-not-fit",
+        "algorithm.name",
+        "no formula",
+        got=name,
+        allowed="fedavg, fedclust, pacfl or ifca",
     )
 
 

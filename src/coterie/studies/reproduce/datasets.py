@@ -48,7 +48,9 @@ def no_data(configs: Iterable[Experiment], root: str | None) -> DataError:
         got = f"{named!r} without them"
     sources = ", ".join(dict.fromkeys(one.name("source") for one in configs if missing_data(one)))
     expected = f"a folder with {sources}, by --data-root or COTERIE_DATA; {HOW_TO_GET}"
-    return DataError("does-not-fit", "reproduce", "no line has its data").found(got, expected)
+    return DataError(
+        "does-not-fit", "reproduce", "no line has its data", found=got, allowed=expected
+    )
 
 
 def _stems_of(source: str) -> tuple[str, ...]:

@@ -68,12 +68,20 @@ def read_results(path: Path) -> Results:
             raise ValueError(f"its format is {found['format']!r}")
         stated, computed = found["digest"], results_digest(found)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError("cannot-be-read", path, "no results of a scoreboard").found(
-            error, "a file that `coterie scoreboard` wrote"
+        raise ConfigError(
+            "cannot-be-read",
+            path,
+            "no results of a scoreboard",
+            found=error,
+            allowed="a file that `coterie scoreboard` wrote",
         ) from None
     if stated != computed:
-        raise ConfigError("differs", path, "was changed since it was written").found(
-            f"digest {computed[:12]}", stated[:12]
+        raise ConfigError(
+            "differs",
+            path,
+            "was changed since it was written",
+            found=f"digest {computed[:12]}",
+            allowed=stated[:12],
         )
     return found
 
@@ -82,8 +90,8 @@ def published(suite: str) -> Path:
     """The file of the results that come with Coterie."""
     file = Path(__file__).parent / "published" / f"{suite}.json"
     if not file.is_file():
-        raise ConfigError("not-found", "--merge", "no results come with Coterie").found(
-            f"suite {suite!r}"
+        raise ConfigError(
+            "not-found", "--merge", "no results come with Coterie", found=f"suite {suite!r}"
         )
     return file
 
@@ -101,8 +109,12 @@ def merge(ours: Results, others: Mapping[Path, Results]) -> list[dict[str, Any]]
             theirs = sorted(run["seed"] for run in entry["runs"])
             if not set(theirs) <= set(seeds):
                 raise ConfigError(
-                    "differs", path, f"other seeds of {entry['method']} on {entry['federation']}"
-                ).found(theirs, sorted(seeds))
+                    "differs",
+                    path,
+                    f"other seeds of {entry['method']} on {entry['federation']}",
+                    found=theirs,
+                    allowed=sorted(seeds),
+                )
             same = known.setdefault(_key(entry), entry)
             # What could not be run here may have been run elsewhere.
             if not same["runs"]:
@@ -112,7 +124,9 @@ def merge(ours: Results, others: Mapping[Path, Results]) -> list[dict[str, Any]]
                     "differs",
                     path,
                     f"other results of {entry['method']} ({entry['settings']}) on {entry['federation']}",
-                ).found(_digests(entry), _digests(same))
+                    found=_digests(entry),
+                    allowed=_digests(same),
+                )
     return list(known.values())
 
 
@@ -121,16 +135,24 @@ def check_mergeable(ours: Results, path: Path, others: Results) -> None:
     expected = sorted(ours["suite"]["seeds"])
     got = sorted(others["suite"]["seeds"])
     if got != expected:
-        raise ConfigError("differs", path, "other seeds").found(got, expected)
+        raise ConfigError("differs", path, "other seeds", found=got, allowed=expected)
     shared = [name for name in ours["federations"] if name in others["federations"]]
     if not shared:
-        raise ConfigError("does-not-fit", path, "no federation in common").found(
-            ", ".join(others["federations"]), f"some of {', '.join(ours['federations'])}"
+        raise ConfigError(
+            "does-not-fit",
+            path,
+            "no federation in common",
+            found=", ".join(others["federations"]),
+            allowed=f"some of {', '.join(ours['federations'])}",
         )
     for name in shared:
         if ours["federations"][name] != others["federations"][name]:
-            raise ConfigError("differs", path, f"other clients in {name}").found(
-                others["federations"][name][:12], ours["federations"][name][:12]
+            raise ConfigError(
+                "differs",
+                path,
+                f"other clients in {name}",
+                found=others["federations"][name][:12],
+                allowed=ours["federations"][name][:12],
             )
 
 
