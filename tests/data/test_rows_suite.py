@@ -23,16 +23,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from coterie.data.sources.files import DataForm
 from coterie.data.tabular.encoder import Encoder
 from coterie.data.tabular.new_rows import read_new_rows
-from coterie.data.tabular.raw import Column, Encode
+from coterie.data.tabular.raw import Encode
 from coterie.data.tabular.roles import Roles, read_targets
 from coterie.data.tabular.tables import read_columns
 from coterie.data.tabular.training_rows import read_training_rows
 from coterie.export.table_files import write_readers
 from coterie.flower.node.client_table import read_client_table
 from coterie.flower.node.data_sources import rows_to_test
-from coterie.flower.settings import DataForm
 
 ZONE = dt.timezone(dt.timedelta(hours=2))
 MOMENTS = [dt.datetime(2024, 2, 28 + at % 2, 5 * at % 24, 30) for at in range(8)]
@@ -70,10 +70,7 @@ RECORD["kinds"] |= {rule["name"]: rule["kind"] for rule in RULES if "kind" in ru
 FORM = DataForm(
     (),
     ("no", "yes"),
-    columns=tuple(
-        Column(rule["name"], rule.get("kind", "category"), tuple(rule.get("common", ())))
-        for rule in RULES
-    ),
+    columns={rule["name"]: rule.get("kind", list(rule.get("common", ()))) for rule in RULES},
 )
 
 

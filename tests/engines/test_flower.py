@@ -34,6 +34,7 @@ from coterie.clients.identity import Identity, signature
 from coterie.core.keys import Key
 from coterie.core.vectors import Layout, flatten
 from coterie.core.work import Train
+from coterie.data.sources.files import DataForm
 from coterie.engines import SerialEngine
 from coterie.engines.flower import FlowerEngine, Terms
 from coterie.engines.flower.messages import FIELDS, FLOWER_ERRORS, NOTE, part_name
@@ -42,7 +43,6 @@ from coterie.experiment import check
 from coterie.export import export_run
 from coterie.flower.federation_spec import FederationSpec
 from coterie.flower.server.serve import serve
-from coterie.flower.settings import DataForm
 from coterie.local import LocalRunner
 from coterie.report.load import view_of
 from coterie.runs.compose import compose

@@ -21,6 +21,7 @@ from safetensors.numpy import load_file
 from coterie.cli.main import invoke
 from coterie.core.keep import Keep, KeptState
 from coterie.core.vectors import Layout
+from coterie.data.sources.files import DataForm
 from coterie.engines.flower.messages import NOTE
 from coterie.errors import ConfigError, DataError
 from coterie.experiment import check
@@ -28,7 +29,6 @@ from coterie.export import export_run
 from coterie.flower.federation_spec import FederationSpec
 from coterie.flower.kept import KEPT_FILE, KeptFile, KeptRounds
 from coterie.flower.node.cache import cache_root
-from coterie.flower.settings import DataForm
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.progress import OWN_MODELS, kept_state
 from coterie.runs.run import Run, run_config

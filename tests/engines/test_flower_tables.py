@@ -21,6 +21,7 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from flwr.app import Context, Message, RecordDict
 
+from coterie.data.sources.files import DataForm
 from coterie.data.tabular.raw import Column, Encode
 from coterie.errors import ConfigError, DataError
 from coterie.experiment import check
@@ -28,7 +29,7 @@ from coterie.export import export_run
 from coterie.flower.node.client_table import loaded_table, read_client_table
 from coterie.flower.node.data_sources import trial_share
 from coterie.flower.server.agreement import usual_reports
-from coterie.flower.settings import DataForm, DeploymentSettings, form_of
+from coterie.flower.settings import DeploymentSettings, form_of
 from coterie.runs.data import load_data
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
@@ -83,17 +84,13 @@ def tables(folder: Path) -> dict[str, Any]:
 
 def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
     form = form_of(check(config))
-    columns = {
-        one.name: list(one.categories) if one.kind == "category" else one.kind
-        for one in form.columns
-    }
     return {
         **SETTINGS,
         "clients": CLIENTS,
         "min_clients": CLIENTS,
         "shape": form.shape,
         "classes": form.classes,
-        "columns": columns,
+        "columns": form.columns,
     }
 
 
@@ -297,8 +294,7 @@ def test_rows_of_a_csv_file_and_of_pandas(tmp_path: Path) -> None:
         {"age": [50.0, None, 70.0, 40.0, 55.0], "sex": list("mffmf"), "ill": [1, 0, None, 1, 0]}
     )
     frame.to_csv(tmp_path / "own.csv", index=False)
-    columns = (Column("age", "number"), Column("sex", "category", ("f", "m")))
-    form = DataForm((), ("0", "1"), columns=columns)
+    form = DataForm((), ("0", "1"), columns={"age": "number", "sex": ["f", "m"]})
     found = read_client_table(tmp_path / "own.csv", {"label": "ill"}, form, Encode())
     assert [len(rows[1]) for rows in (found.train, found.test)] == [4, 0]
     assert found.train[1].tolist() == [1, 0, 1, 0]

@@ -21,6 +21,7 @@ from coterie.cli.main import invoke
 from coterie.clients.wire import Request
 from coterie.core.describe import Describe
 from coterie.core.work import Deliver, Score, Train
+from coterie.data.sources.files import DataForm
 from coterie.errors import ConfigError, DataError
 from coterie.experiment import check
 from coterie.flower.federation_spec import FederationSpec
@@ -28,7 +29,6 @@ from coterie.flower.kept import SERVED_FILE, ServedModel
 from coterie.flower.node.cache import NodeCache, cache_root
 from coterie.flower.node.client_data import ClientData
 from coterie.flower.node.node import Node
-from coterie.flower.settings import DataForm
 from coterie.runs.data import load_data
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config

@@ -9,10 +9,10 @@ import pytest
 
 from coterie.core.keep import Keep
 from coterie.core.work import Train
+from coterie.data.sources.files import DataForm
 from coterie.errors import ConfigError
 from coterie.experiment import check
 from coterie.flower.federation_spec import FederationSpec
-from coterie.flower.settings import DataForm
 from tests.flower.conftest import CONFIG
 
 LABELS = tuple("0123456789")

@@ -15,10 +15,10 @@ from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.plan import Plan
 from coterie.core.updates import Updates
+from coterie.data.sources.files import DataForm
 from coterie.errors import ConfigError
 from coterie.experiment import check
 from coterie.flower.federation_spec import FederationSpec
-from coterie.flower.settings import DataForm
 from coterie.methods.buffered import Buffering
 from coterie.methods.override import with_buffer
 from coterie.privacy.secure_sums import SecureSums, neighbourhoods, quantise, recoverable

@@ -12,10 +12,10 @@ import coterie as ct
 from coterie.cli.main import invoke
 from coterie.core.keys import Key
 from coterie.data import Population
+from coterie.data.sources.files import DataForm
 from coterie.errors import ConfigError
 from coterie.experiment import check, load_config
 from coterie.flower.federation_spec import FederationSpec
-from coterie.flower.settings import DataForm
 from coterie.runs.compose import compose
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.held_out import on_validation

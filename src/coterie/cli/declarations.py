@@ -62,6 +62,9 @@ def _options(kind: Kind, factory: str) -> list[tuple[str, ...]]:
         if name not in (*kind.context, "migration") and not name.startswith("_"):
             inner = _inner_fields(module, parameter.annotation)
             found += [(name, *path) for path in inner] or [(name,)]
+    for decorator in node.decorator_list:
+        # As `takes_fields_of(Record)`.
+        found += _inner_fields(module, decorator)
     return found
 
 

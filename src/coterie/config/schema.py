@@ -135,6 +135,48 @@ def factory_options(factory: Factory, context: Iterable[str] = ()) -> dict[str, 
     return found
 
 
+def takes_fields_of(record: Any) -> Callable[[Factory], Factory]:
+    """Mark a factory whose further options, ``**options``, are the fields of a record.
+
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class Form:
+        ...     shape: tuple[int, ...]
+        ...     classes: int = 2
+        >>> @takes_fields_of(Form)
+        ... def nodes(seed: int = 0, **form: Any) -> Form:
+        ...     return Form(**form)
+        >>> list(factory_options(nodes)), nodes(shape=(2,))
+        (['seed', 'shape', 'classes'], Form(shape=(2,), classes=2))
+    """
+    kinds = get_type_hints(record, include_extras=True)
+    options = []
+    for one in record_fields(record):
+        default = one.default
+        if one.default_factory is not MISSING:
+            default = one.default_factory()
+        if default is MISSING:
+            default = inspect.Parameter.empty
+        options.append(
+            inspect.Parameter(
+                one.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=default,
+                annotation=kinds[one.name],
+            )
+        )
+
+    def marked(factory: Factory) -> Factory:
+        own = inspect.signature(factory, eval_str=True)
+        kept = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        signature = own.replace(parameters=[*kept, *options])
+        # What `inspect.signature` returns, see PEP 362.
+        setattr(factory, "__signature__", signature)  # noqa: B010
+        return factory
+
+    return marked
+
+
 def fields(factory: Factory, context: Iterable[str] = ()) -> dict[str, Any]:
     """The same as fields of a pydantic model. Every validation of an option, of a table as of a
     Python call, uses these."""

@@ -20,12 +20,12 @@ from coterie.core.task import Task
 from coterie.core.vectors import Layout
 from coterie.core.work import Train
 from coterie.data import Population
+from coterie.data.sources.files import DataForm
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment, check
 from coterie.experiment.exclusions import Excluded, excluded_from
 from coterie.experiment.objects import make_choice
 from coterie.flower.kept import Parts
-from coterie.flower.settings import DataForm
 from coterie.methods.fit_to_model import check_solver, check_task
 from coterie.methods.method import Clustered
 from coterie.methods.traits import Feature, traits_of

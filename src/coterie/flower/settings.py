@@ -4,64 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 from pydantic import Field, ValidationError
-from torch import Tensor
 
 from coterie.config.arguments import check_record
 from coterie.config.problems import problems
 from coterie.config.schema import table_of
 from coterie.config.toml_text import put, read
-from coterie.data.sources.files import ColumnOption
-from coterie.data.tabular.encoder import Encoder
-from coterie.data.tabular.raw import Column, Encode
+from coterie.data.sources.files import ColumnOption, DataForm
+from coterie.data.tabular.raw import Encode
 from coterie.errors import ConfigError, Problem
 from coterie.experiment import Experiment, check
 from coterie.experiment.defaults import fit_cohort
 from coterie.experiment.objects import make_choice
 from coterie.runs.data import read_samples
 from coterie.tasks import Multilabel
-
-
-@dataclass(frozen=True, slots=True)
-class DataForm:
-    """What the samples of all clients have in common.
-
-    Args:
-        classes: none where targets are numbers.
-        target_shape: of the targets of one sample; ``()`` for a single label or number.
-        columns: of tables of which inputs are made; the shape follows from reports of the clients.
-        features: columns of numbers that are the inputs, in their order.
-
-    Example:
-        >>> DataForm((8,), ("cat", "dog")).targets(3).dtype, DataForm((8,), (), (2,)).targets(3).shape
-        (torch.int64, torch.Size([3, 2]))
-    """
-
-    shape: tuple[int, ...]
-    classes: tuple[str, ...]
-    target_shape: tuple[int, ...] = ()
-    columns: tuple[Column, ...] = ()
-    features: tuple[str, ...] = ()
-
-    @property
-    def numbers(self) -> bool:
-        """Whether targets are numbers, and not labels or tokens."""
-        return not self.classes
-
-    def targets(self, n: int) -> Tensor:
-        """Zeros in the form of the targets of ``n`` samples, float32 or int64 ``[n, ...]``."""
-        dtype = torch.float32 if self.numbers else torch.int64
-        return torch.zeros(n, *self.target_shape, dtype=dtype)
-
-    def encoded(self, encoder: Encoder) -> DataForm:
-        """The form of the inputs that are made of the columns."""
-        return replace(self, shape=(len(encoder.features),))
-
 
 # --- deploy.toml ----------------------------------------------------------------------------------
 
@@ -71,19 +31,12 @@ Samples = Annotated[float, Field(gt=0)]  # not a whole number, so that a file ma
 NODES_SOURCE = "nodes"  # `data.source` of clients that hold their own data
 
 
-@dataclass(frozen=True, slots=True)
-class DeploymentSettings:
-    """How a federation is reached, and how long the server waits for it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeploymentSettings(DataForm):
+    """How a federation is reached, how long the server waits for it, and the form of its samples.
 
     Args:
         clients: the most clients that ever take part, ``N``.
-        shape: of one input.
-        classes: the names of the classes, or of the tokens, in order; none where targets are numbers.
-        target_shape: of the targets of a sample, where there are several.
-        columns: of a table, by name: ``number``, ``boolean``, ``time``, or a list of categories. The
-            shape is ``()`` then, since the inputs are made of them.
-        features: the columns of numbers that are the inputs, in their order, where the data of nodes
-            have a column for each; names are compared, and no places.
         min_clients: a round begins when this many are connected.
         longest_wait: seconds that a round waits for them.
         reply_wait: seconds that clients have for an answer; better more than 60, the time after
@@ -95,9 +48,6 @@ class DeploymentSettings:
     """
 
     clients: Count
-    shape: tuple[Count, ...]
-    classes: tuple[str, ...]
-    target_shape: tuple[Count, ...] = ()
     min_clients: Count = 1
     longest_wait: Seconds = 600.0
     reply_wait: Seconds = 300.0
@@ -105,8 +55,6 @@ class DeploymentSettings:
     superlink: str = "127.0.0.1:18101"
     root_certificates: str = "keys/ca.crt"
     folder: str = "runs"
-    columns: dict[str, ColumnOption] = field(default_factory=dict)
-    features: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_record(self)
@@ -121,8 +69,7 @@ class DeploymentSettings:
     @property
     def form(self) -> DataForm:
         """What the samples of all clients have in common."""
-        columns = tuple(_column(name, kind) for name, kind in self.columns.items())
-        return DataForm(self.shape, self.classes, self.target_shape, columns, self.features)
+        return DataForm(**{one.name: getattr(self, one.name) for one in fields(DataForm)})
 
     @classmethod
     def of(cls, tables: Mapping[str, Any], file: str = "deploy.toml") -> DeploymentSettings:
@@ -144,12 +91,6 @@ class DeploymentSettings:
     @classmethod
     def loads(cls, text: str) -> DeploymentSettings:
         return cls.of(json.loads(text))
-
-
-def _column(name: str, kind: ColumnOption) -> Column:
-    if isinstance(kind, list):
-        return Column(name, "category", tuple(sorted(kind)))
-    return Column(name, kind)
 
 
 def load_deployment(
@@ -183,20 +124,18 @@ def form_of(config: Experiment) -> DataForm:
     """What the samples of a configuration have in common."""
     if config.name("source") == NODES_SOURCE:
         options = config.options("source")
-        target_shape = tuple(options.get("target_shape", ()))
-        kinds = options.get("columns") or {}
-        named = tuple(_column(name, kind) for name, kind in kinds.items())
-        features = tuple(options.get("features") or ())
-        shape = tuple(options["shape"])
-        return DataForm(shape, tuple(options["classes"]), target_shape, named, features)
+        return DataForm(**{one.name: options[one.name] for one in fields(DataForm)})
     # The shape of samples is in no configuration, so the data are read.
     encode = check_encoding(config)
     samples = read_samples(config)
     shape = tuple(samples.x.shape[1:])
-    columns: tuple[Column, ...] = ()
+    columns: dict[str, ColumnOption] = {}
     if samples.table is not None:
         shape = ()
-        columns = samples.table.columns
+        columns = {
+            column.name: list(column.categories) if column.kind == "category" else column.kind
+            for column in samples.table.columns
+        }
         # Sources with a name have their own ways, which nodes do not know. What they leave out is not
         # among the columns.
         own = samples.table.encode.model_copy(update={"leave_out": encode.leave_out})
@@ -214,7 +153,13 @@ def form_of(config: Experiment) -> DataForm:
         classes = int(samples.y.max()) + 1
     if not names:
         names = tuple(map(str, range(classes)))
-    return DataForm(shape, names, tuple(samples.y.shape[1:]), columns, _named_inputs(config, shape))
+    return DataForm(
+        shape,
+        names,
+        target_shape=tuple(samples.y.shape[1:]),
+        features=_named_inputs(config, shape),
+        columns=columns,
+    )
 
 
 def _named_inputs(config: Experiment, shape: tuple[int, ...]) -> tuple[str, ...]:

@@ -11,10 +11,10 @@ import pyarrow.parquet as parquet
 import pytest
 import torch
 
+from coterie.data.sources.files import DataForm
 from coterie.errors import DataError
 from coterie.flower.node.client_data import ClientData
 from coterie.flower.node.data_sources import load_function, read_files
-from coterie.flower.settings import DataForm
 
 
 def test_parquet_files_of_a_node(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from coterie.data.tabular.raw import Column, Encode
+from coterie.data.sources.files import DataForm
+from coterie.data.tabular.raw import Encode
 from coterie.errors import DataError
 from coterie.flower.node.client_data import ClientData
 from coterie.flower.node.client_table import read_client_table
 from coterie.flower.node.node_source import PASSWORD, has_password, read_node_data, read_query
-from coterie.flower.settings import DataForm
 
 CLASSES = ("healthy", "ill")
 ORDERED = "SELECT age, pulse, state FROM patients ORDER BY id"
@@ -164,7 +164,7 @@ def test_which_urls_have_a_password() -> None:
 
 def test_a_database_of_tables_with_columns(tmp_path: Path) -> None:
     pytest.importorskip("sqlalchemy", reason="the extra 'sql' is not installed")
-    form = DataForm((), CLASSES, (), (Column("age", "number"), Column("pulse", "number")))
+    form = DataForm((), CLASSES, columns={"age": "number", "pulse": "number"})
     url = write_database(tmp_path / "clinic.db")
     options = {"data": url, "query": ORDERED, "label": "state"}
     table = read_client_table(Path(url), options, form, Encode())
@@ -247,8 +247,7 @@ def test_rows_without_labels_are_all_taken(tmp_path: Path) -> None:
 
 
 def test_rows_of_a_table_without_labels(tmp_path: Path) -> None:
-    columns = (Column("age", "number"), Column("pulse", "number"))
-    form = DataForm((), CLASSES, (), columns)
+    form = DataForm((), CLASSES, columns={"age": "number", "pulse": "number"})
     options = {"data": str(write_csv(tmp_path / "p.csv")), "unlabelled": True}
     table = read_client_table(tmp_path / "p.csv", options, form, Encode())
     assert not table.labelled

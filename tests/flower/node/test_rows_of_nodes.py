@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coterie.data.tabular.raw import Column, Encode
+from coterie.data.sources.files import ColumnOption, DataForm
+from coterie.data.tabular.raw import Encode
 from coterie.errors import DataError
 from coterie.flower.node.client_data import ClientData
 from coterie.flower.node.client_table import read_client_table
 from coterie.flower.node.data_sources import read_files
 from coterie.flower.node.node_source import read_node_data
 from coterie.flower.node.site_checks import check_data
-from coterie.flower.settings import DataForm
 
 FEATURES = ("age", "weight")
 ONE = "age,weight,outcome\n64,85,0\n65,85,1\n"
@@ -63,7 +63,7 @@ def test_classes_with_numbers_for_names_are_names(tmp_path: Path) -> None:
 
 
 def test_columns_of_a_table_are_found_by_name_and_read_by_the_servers_kinds(tmp_path: Path) -> None:
-    columns = (Column("code", "category", ("01", "1B")), Column("age", "number"))
+    columns: dict[str, ColumnOption] = {"code": ["01", "1B"], "age": "number"}
     form = DataForm((), ("no", "yes"), columns=columns)
     texts = [
         "code,age,label\n01,64,no\n01,66,no\n1B,65,yes\n",
@@ -105,11 +105,11 @@ def test_what_a_check_says_of_a_table(tmp_path: Path, capsys: pytest.CaptureFixt
     table.to_csv(tmp_path / "folder" / "train.csv", index=False)
     with sqlite3.connect(tmp_path / "t.db") as connection:
         table.assign(key=range(rows)).to_sql("t", connection, index=False)
-    columns = (
-        Column("age", "number"),
-        Column("seen", "category", ("ill", "well")),
-        Column("site", "category", ("x",)),
-    )
+    columns: dict[str, ColumnOption] = {
+        "age": "number",
+        "seen": ["ill", "well"],
+        "site": ["x"],
+    }
     form = DataForm(shape=(), classes=("ill", "well"), columns=columns)
     query = {"query": "SELECT * FROM t ORDER BY key"}
     sources = [(str(tmp_path / name), {}) for name in ("t.csv", "t.parquet", "folder")]

@@ -17,6 +17,7 @@ from PIL import Image
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
 
+from coterie.data.sources.files import DataForm
 from coterie.errors import ConfigError, CoterieError, DataError, RemoteError
 from coterie.flower.keys import make_server_keys
 from coterie.flower.node import site_checks
@@ -37,11 +38,11 @@ from coterie.flower.operate.proxy import (
     write_card,
 )
 from coterie.flower.processes.process import free_ports, stop
-from coterie.flower.settings import DataForm, DeploymentSettings
+from coterie.flower.settings import DeploymentSettings
 
 NGINX = find_nginx() or ""
 ODD = ("gesund", 'it"s $100', "l'été \\ \u96ea")  # what would break nginx's configuration
-SETTINGS = DeploymentSettings(3, (2,), ODD, features=("a", "b"))
+SETTINGS = DeploymentSettings(clients=3, shape=(2,), classes=ODD, features=("a", "b"))
 
 
 @pytest.fixture
@@ -229,7 +230,9 @@ def test_all_that_is_wrong_is_said_at_once(
 
 
 def test_a_long_class_list_is_left_out_and_other_text_is_no_card() -> None:
-    long = DeploymentSettings(3, (2,), tuple(f"class {at}" for at in range(1000)))
+    long = DeploymentSettings(
+        clients=3, shape=(2,), classes=tuple(f"class {at}" for at in range(1000))
+    )
     card = FederationCard.loads(card_text(long).encode())
     assert card.form is None
     for text in (

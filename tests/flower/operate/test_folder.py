@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from coterie.cli.main import invoke
+from coterie.data.sources.files import DataForm
 from coterie.errors import ConfigError, DataError
 from coterie.flower.federation_spec import FederationSpec
 from coterie.flower.node.data_sources import load_function, trial_share
 from coterie.flower.operate.folder import init, next_step
-from coterie.flower.settings import DataForm, DeploymentSettings, load_deployment
+from coterie.flower.settings import DeploymentSettings, load_deployment
 from coterie.runs.data import load_data
 from tests.flower.conftest import CONFIG
 from tests.runs.calls import call

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,9 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from coterie.config.schema import Count, takes_fields_of
 from coterie.data.images.cache import cached_images
 from coterie.data.images.decoding import decode
 from coterie.data.images.pixels import Pixels, unit
@@ -20,7 +22,8 @@ from coterie.data.rows import ARRAY, CATEGORY, SUFFIXES, Rows, missing_column
 from coterie.data.samples import Samples, Targets
 from coterie.data.sources.folders import find_file, find_folder
 from coterie.data.tabular.arrow import image_bytes, is_images
-from coterie.data.tabular.raw import ColumnKind, Encode, Window
+from coterie.data.tabular.encoder import Encoder
+from coterie.data.tabular.raw import Column, ColumnKind, Encode, Window
 from coterie.data.tabular.roles import (
     Roles,
     complete,
@@ -40,9 +43,6 @@ from coterie.terminal import warn
 
 # The column that says which split of the dataset a row is of.
 SPLIT = "coterie_split"
-
-# Of nodes: a kind, or the names of all categories.
-ColumnOption = ColumnKind | list[str]
 
 
 def file(
@@ -338,30 +338,73 @@ def _class_names(rows: Any, label: str | list[str]) -> tuple[str, ...]:
     return tuple(getattr(rows.features.get(label), "names", None) or ())
 
 
-def nodes(
-    root: Path | None = None,
-    *,
-    shape: tuple[int, ...],
-    classes: tuple[str, ...],
-    target_shape: tuple[int, ...] = (),
-    features: tuple[str, ...] = (),
-    columns: dict[str, ColumnOption] | None = None,
-    encode: Encode | None = None,
-) -> Samples:
+# --- data of nodes --------------------------------------------------------------------------------
+
+# Of nodes: a kind, or the names of all categories.
+ColumnOption = ColumnKind | list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class DataForm:
+    """What the samples of all clients of a real federation have in common.
+
+    Args:
+        shape: of one input.
+        classes: the names of the classes, or of the tokens, in order; none where targets are numbers.
+        target_shape: of the targets of one sample, where there are several.
+        features: the columns of numbers that are the inputs, in their order, where the data of nodes
+            have a column for each; names are compared, and no places.
+        columns: of a table, by name: ``number``, ``boolean``, ``time``, or a list of categories. The
+            shape is ``()`` then, since the inputs are made of them.
+
+    Example:
+        >>> DataForm((8,), ("cat", "dog")).targets(3).dtype, DataForm((8,), (), (2,)).targets(3).shape
+        (torch.int64, torch.Size([3, 2]))
+    """
+
+    shape: tuple[Count, ...]
+    classes: tuple[str, ...]
+    target_shape: tuple[Count, ...] = ()
+    features: tuple[str, ...] = ()
+    columns: dict[str, ColumnOption] = field(default_factory=dict)
+
+    @property
+    def numbers(self) -> bool:
+        """Whether targets are numbers, and not labels or tokens."""
+        return not self.classes
+
+    @property
+    def table_columns(self) -> tuple[Column, ...]:
+        """The columns of a table of which inputs are made."""
+        return tuple(_column(name, kind) for name, kind in self.columns.items())
+
+    def targets(self, n: int) -> Tensor:
+        """Zeros in the form of the targets of ``n`` samples, float32 or int64 ``[n, ...]``."""
+        dtype = torch.float32 if self.numbers else torch.int64
+        return torch.zeros(n, *self.target_shape, dtype=dtype)
+
+    def encoded(self, encoder: Encoder) -> DataForm:
+        """The form of the inputs that are made of the columns."""
+        return replace(self, shape=(len(encoder.features),))
+
+
+def _column(name: str, kind: ColumnOption) -> Column:
+    if isinstance(kind, list):
+        return Column(name, "category", tuple(sorted(kind)))
+    return Column(name, kind)
+
+
+@takes_fields_of(DataForm)
+def nodes(root: Path | None = None, *, encode: Encode | None = None, **form: Any) -> Samples:
     """Data that stay on the clients of a real federation: for `coterie deploy` alone. A simulation
     has no such data, so this always raises.
 
     Args:
-        shape: of one input.
-        classes: their names, in the order of the labels; none where targets are numbers.
-        target_shape: of the targets of one sample, where there are several.
-        features: the columns of numbers that are the inputs, in their order, where the data of nodes
-            have a column for each.
-        columns: of a table, by name: ``number``, ``boolean``, ``time``, or a list of categories; the
-            shape is ``[]`` then.
         encode: how columns of a table become numbers.
+        form: of the samples, the fields of `DataForm`.
     """
+    known = DataForm(**form)
     raise DataError(
-        f"data.source: the data stay on their nodes, got inputs of shape {list(shape)} "
-        f"in {len(classes)} classes; expected `coterie deploy`, or another source"
+        f"data.source: the data stay on their nodes, got inputs of shape {list(known.shape)} "
+        f"in {len(known.classes)} classes; expected `coterie deploy`, or another source"
     )

@@ -18,6 +18,7 @@ import numpy as np
 from coterie.clients.wire import Answer, Request
 from coterie.core.describe import Describe
 from coterie.core.work import Score, SelectGroup, Train, Work
+from coterie.data.sources.files import DataForm
 from coterie.data.tabular.encoder import Encoder
 from coterie.engines.flower import (
     Answered,
@@ -44,7 +45,7 @@ from coterie.flower.node.own_data import (
     read_own_table,
 )
 from coterie.flower.processes.supernode import OWN_LINE
-from coterie.flower.settings import DataForm, DeploymentSettings, check_encoding
+from coterie.flower.settings import DeploymentSettings, check_encoding
 from coterie.terminal import counted
 
 
@@ -203,7 +204,9 @@ def _load_table(context: Any, form: DataForm, config: str, app: Path | None) -> 
     # What a site's own code loads, and a database, do not say when they changed.
     if "data" not in options or is_database(str(options["data"])):
         return read_own_table(context, app, form, check_encoding(_config(config)))
-    return _read_table(json.dumps(dict(options)), _stamp(options), form, config)
+    classes = own_classes(options)
+    settings = str(context.run_config[SETTINGS])
+    return _read_table(json.dumps(dict(options)), _stamp(options), settings, classes, config)
 
 
 def _load(context: Any, app: Path | None, form: DataForm) -> tuple[Any, Any]:
@@ -223,10 +226,13 @@ def _read_samples(
 
 
 @lru_cache(maxsize=1)
-def _read_table(options: str, stamp: Stamp, form: DataForm, config: str) -> ClientTable:
+def _read_table(
+    options: str, stamp: Stamp, settings: str, classes: tuple[str, ...], config: str
+) -> ClientTable:
     """The rows of files, read again when these change."""
-    # By the text of the configuration: how columns become numbers has no hash.
+    # By the texts of the run: the form of samples, and how columns become numbers, have no hash.
     encode = check_encoding(_config(config))
+    form = _form(settings, classes)
     return read_own_table(node_context(json.loads(options)), None, form, encode)
 
 

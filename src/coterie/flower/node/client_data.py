@@ -12,8 +12,8 @@ from torch import Tensor
 
 from coterie.core.arrays import IntArray
 from coterie.data import Population
+from coterie.data.sources.files import DataForm
 from coterie.errors import DataError
-from coterie.flower.settings import DataForm
 
 Split = tuple[Any, Any]
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from coterie.core.arrays import FloatArray
 from coterie.data.rows import AS_TEXT, CATEGORY, Rows, read_rows
+from coterie.data.sources.files import DataForm
 from coterie.data.tabular.encoder import Encoder
 from coterie.data.tabular.raw import Column, Encode, RawTable
 from coterie.data.tabular.reports import column_report
@@ -31,7 +32,6 @@ from coterie.flower.node.data_sources import (
     with_labels,
 )
 from coterie.flower.node.node_source import is_database, read_query
-from coterie.flower.settings import DataForm
 
 LabelledRows = tuple[RawTable, NDArray[Any]]
 
@@ -72,7 +72,7 @@ def loaded_table(
     labelled = has_labels(train, test)
     first = _rows(train, form, encode)
     if test is None:
-        table = RawTable(form.columns, np.empty((0, len(form.columns))), encode)
+        table = RawTable(form.table_columns, np.empty((0, len(form.columns))), encode)
         return ClientTable(first, (table, first[1][:0]), labelled)
     return ClientTable(first, _rows(test, form, encode))
 
@@ -82,8 +82,8 @@ def _rows(pair: tuple[Any, Any], form: DataForm, encode: Encode) -> LabelledRows
     table = rows
     if not isinstance(rows, RawTable):  # not a share of a table for a trial
         rows = rows if isinstance(rows, Rows) else read_rows(rows)
-        values = [_column(rows, column) for column in form.columns]
-        table = RawTable(form.columns, np.stack(values, axis=1), encode)
+        values = [_column(rows, column) for column in form.table_columns]
+        table = RawTable(form.table_columns, np.stack(values, axis=1), encode)
     if labels is None:
         return table, form.targets(len(table.values)).numpy()
     if isinstance(pair[0], RawTable):
@@ -120,7 +120,7 @@ def read_client_table(
     A folder has ``train`` and optionally ``test``, as parquet or CSV. Of a single file, a fifth of the
     rows becomes test data. Rows without a label are left out, unless the client has no labels at all.
     """
-    texts = [column.name for column in form.columns if column.kind in AS_TEXT]
+    texts = [column.name for column in form.table_columns if column.kind in AS_TEXT]
     label = label_of(options)
     if form.classes:
         texts.append(label)

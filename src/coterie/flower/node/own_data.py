@@ -7,12 +7,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from coterie.data.sources.files import DataForm
 from coterie.data.tabular.raw import Encode
 from coterie.errors import DataError
 from coterie.flower.node.client_table import ClientTable, loaded_table, read_client_table
 from coterie.flower.node.data_sources import inputs_alone, load_function
 from coterie.flower.node.node_source import read_node_data
-from coterie.flower.settings import DataForm
 
 
 def own_classes(options: Mapping[str, Any]) -> tuple[str, ...]:

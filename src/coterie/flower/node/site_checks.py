@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from coterie.data.sources.files import DataForm
 from coterie.data.tabular.raw import Encode
 from coterie.errors import ConfigError, DataError, RemoteError
 from coterie.flower.keys import certificate_end
@@ -27,7 +28,6 @@ from coterie.flower.node.own_data import (
     read_own_table,
 )
 from coterie.flower.operate.proxy import CARD_PATH, FederationCard, installed_version
-from coterie.flower.settings import DataForm
 from coterie.runs.columns import ENOUGH_ROWS, columns_that_tell
 from coterie.terminal import printable, warn
 
@@ -176,7 +176,7 @@ def check_data(options: Mapping[str, Any], form: DataForm | None) -> str:
 def _warn_of_columns(found: ClientTable, form: DataForm) -> None:
     """Warn of columns that have one value at this site, and of those that give the label away."""
     table, targets = found.train
-    names = [column.name for column in form.columns]
+    names = list(form.columns)
     for name, values in zip(names, table.values.T, strict=True):
         if len(values) > 1 and len(np.unique(values)) == 1:
             warn(f"column {name}: one value in all rows of this site")

@@ -18,7 +18,7 @@ from coterie.experiment import Experiment, check
 from coterie.experiment.defaults import fit_cohort
 from coterie.flower.keys import make_server_keys
 from coterie.flower.operate.proxy import CONTROL_PORT, NGINX, NODE_PORT, nginx_text
-from coterie.flower.settings import NODES_SOURCE, DataForm, form_of, require_cohort
+from coterie.flower.settings import NODES_SOURCE, form_of, require_cohort
 from coterie.flower.templates import render_template
 
 LICENSE = "All rights reserved. This folder holds no code but client.py.\n"
@@ -99,7 +99,7 @@ def _texts(folder: Path, config: Experiment, clients: int | None) -> dict[str, s
         values["trial"] = pprint.pformat(trial, width=100, sort_dicts=False)
     run = {key: value for key, value in resolved.items() if key not in LOCAL_TABLES}
     if form.columns:
-        values["columns"] = tomli_w.dumps({"columns": _columns(form)})
+        values["columns"] = tomli_w.dumps({"columns": form.columns})
     rendered = ("pyproject.toml", "client.py", "deploy.toml", "README.md")
     return {
         **{file: render_template(file, values) for file in rendered},
@@ -108,14 +108,6 @@ def _texts(folder: Path, config: Experiment, clients: int | None) -> dict[str, s
         "LICENSE": LICENSE,
         # Keys must not come into a repository; results and logs need not.
         ".gitignore": "keys/\nruns/\nlogs/\n.nginx-*\n",
-    }
-
-
-def _columns(form: DataForm) -> dict[str, Any]:
-    """The columns of a table as ``deploy.toml`` has them."""
-    return {
-        column.name: list(column.categories) if column.kind == "category" else column.kind
-        for column in form.columns
     }
 
 

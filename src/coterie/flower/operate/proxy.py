@@ -10,21 +10,21 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from coterie.data.sources.files import DataForm
 from coterie.errors import ConfigError, RemoteError
 from coterie.flower.processes.flower_commands import environment, flower_home
 from coterie.flower.processes.process import Popen, start, wait_for_port
-from coterie.flower.settings import DataForm, DeploymentSettings
+from coterie.flower.settings import DeploymentSettings
 from coterie.flower.templates import render_template
 
 CARD = "federation.conf"  # in the folder of what Flower's commands keep; nginx.conf includes it
 CARD_PATH = "/federation.json"
 LONGEST = 3000  # letters; nginx reads no longer words from its configuration
-_FORM = ("shape", "classes", "target_shape", "columns", "features")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class FederationCard:
             card = json.loads(text)
             form = None
             if "shape" in card:
-                reported = {name: card[name] for name in _FORM}
+                reported = {one.name: card[one.name] for one in fields(DataForm)}
                 form = DeploymentSettings.of({"clients": 1, **reported}, "the server's data").form
             return cls(str(card["coterie"]), str(card["flower"]), form)
         except (ValueError, TypeError, KeyError, RecursionError, ConfigError):
@@ -64,14 +64,7 @@ def card_text(settings: DeploymentSettings) -> str:
         "coterie": installed_version("coterie"),
         "flower": installed_version("flwr"),
     }
-    form = {
-        "shape": settings.shape,
-        "classes": settings.classes,
-        "target_shape": settings.target_shape,
-        "columns": settings.columns,
-        "features": settings.features,
-    }
-    whole = json.dumps({**card, **form})
+    whole = json.dumps({**card, **asdict(settings.form)})
     if len(nginx_word(whole)) > LONGEST:
         return json.dumps(card)
     return whole

@@ -65,7 +65,7 @@ def describe_columns(
     engine: FlowerEngine, settings: DeploymentSettings, encode: Encode, seed: int
 ) -> Description:
     """Ask all clients that are there for reports of their columns."""
-    columns = settings.form.columns
+    columns = settings.table_columns
     work = Describe("columns", features=report_width(columns))
     ids = np.flatnonzero(engine.register.present & engine.register.trains)
     clients = Clients(engine, ReplyValidator(cap=settings.most_samples))
