@@ -447,7 +447,7 @@ def main() -> None:
         records = page_records(folder)
     used = {one["measured"] for one in records}
     page = {
-        "question": "How many attackers does a method bear?",
+        "question": "How many attackers can a method withstand?",
         "topic": "accuracy",
         "settings": "Accuracies are of the honest clients, the mean of the last five evaluations.",
         "measurements": {

@@ -1,4 +1,4 @@
-"""Which methods find groups that are known, and what does it cost?
+"""Which methods find known groups, and at what cost?
 
     python -m benchmarks.known_groups --out runs/known-groups.json
     python -m benchmarks.known_groups --out runs/known-groups.json --page --machine "two cores"
@@ -243,7 +243,7 @@ def write_page(out: Path, machine: str | None) -> None:
         command="python -m benchmarks.known_groups --out runs/known-groups.json",
     )
     page = ResultPage(
-        question="Which methods find groups that are known, and what does it cost?",
+        question="Which methods find known groups, and at what cost?",
         topic="groups",
         settings=None,
         measurements={"all": how},

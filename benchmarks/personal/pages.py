@@ -15,9 +15,7 @@ from benchmarks.results.records import Measurement, Record, ResultPage
 Found = Mapping[str, Any]
 
 PAGE = "personal"
-QUESTION = (
-    "What do personal layers, own models and groups gain, and what do they add to each other?"
-)
+QUESTION = "What do personal layers, own models and groups gain, alone and together?"
 # Way of scoring and figure of it -> metric on the page.
 SHOWN = {
     ("accuracy", "value"): "seen",

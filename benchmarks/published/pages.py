@@ -15,7 +15,7 @@ from benchmarks.results.records import Measurement, Record, ResultPage
 Found = Mapping[str, Any]
 
 PAGE = "published"
-QUESTION = "Do personalised methods come to the figures that others print for them?"
+QUESTION = "Do personalised methods reach published figures?"
 # The page says "within 2 points of the print": lower ones miss it.
 POINTS = 2.0
 PFEDME = "pfedme"

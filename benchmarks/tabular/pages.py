@@ -32,8 +32,8 @@ SHOWN = {
 }
 QUESTIONS = {
     "heart-disease": "What does grouping gain or cost for four hospitals?",
-    "parkinsons": "How well is a score of Parkinson's disease predicted?",
-    "beijing-air": "How well is the air of Beijing forecast a day ahead?",
+    "parkinsons": "How well can a score of Parkinson's disease be predicted?",
+    "beijing-air": "How well can Beijing's air quality be forecast a day ahead?",
 }
 WHAT = {
     "heart-disease": "Hospitals",
