@@ -20,48 +20,65 @@ class Records(SphinxDirective):
     optional_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        from coterie.errors import shown
-        from coterie.experiment.reference import keys_of_tables
-
-        lines: list[str] = []
-        for table, keys in keys_of_tables().items():
-            if self.arguments and table != self.arguments[0]:
-                continue
-            if not self.arguments:
-                lines += [f".. rubric:: [{table}]", ""]
-            rows = []
-            for key in keys:
-                default = "required" if key.required else shown(key.default)
-                if key.default is None and not key.required:
-                    default = "not set"
-                rows.append((f"``{key.name}``", key.expected, f"``{default}``", key.help))
-            lines += table_of(("key", "value", "default", "meaning"), (18, 20, 14, 48), rows)
-        return parsed(self, lines)
+        return parsed(self, record_lines(*self.arguments))
 
 
 class Options(SphinxDirective):
-    """The names of a kind of choice, such as `source`, with their options and defaults."""
+    """The names of all kinds of choices with their options and defaults, or those of the kind that is
+    named, such as `source`."""
 
-    required_arguments = 1
+    optional_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        from coterie.config import registry
-        from coterie.config.wording import describe_type
-        from coterie.errors import shown
+        return parsed(self, option_lines(*self.arguments))
 
-        (kind,) = self.arguments
+
+def record_lines(only: str | None = None) -> list[str]:
+    """The keys of records, a table for each."""
+    from coterie.errors import shown
+    from coterie.experiment.reference import keys_of_tables
+
+    lines: list[str] = []
+    for table, keys in keys_of_tables().items():
+        if only is not None and table != only:
+            continue
+        if only is None:
+            lines += [f".. rubric:: [{table}]", ""]
+        rows = []
+        for key in keys:
+            default = "required" if key.required else shown(key.default)
+            if key.default is None and not key.required:
+                default = "not set"
+            rows.append((f"``{key.name}``", key.expected, f"``{default}``", key.help))
+        lines += table_of(("key", "value", "default", "meaning"), (18, 20, 14, 48), rows)
+    return lines
+
+
+def option_lines(only: str | None = None) -> list[str]:
+    """The options of choices, a table for each kind."""
+    from coterie.config import registry
+    from coterie.config.kinds import KINDS
+    from coterie.config.wording import describe_type
+    from coterie.errors import shown
+
+    lines: list[str] = []
+    for kind, where in KINDS.items():
+        if not where.place or only not in (None, kind):
+            continue
+        if only is None:
+            lines += [f".. rubric:: [{'.'.join(where.place)}]", ""]
         rows = []
         for name in registry.names(kind):
-            for option, (type_, default) in registry.options(kind, name).items():
+            options = registry.options(kind, name)
+            for option, (type_, default) in options.items():
                 value = "``required``" if default is ... else f"``{shown(default)}``"
                 if default is None:
                     value = "``not set``"
                 rows.append((f"``{name}``", f"``{option}``", describe_type(type_), value))
-            if not registry.options(kind, name):
+            if not options:
                 rows.append((f"``{name}``", "", "", ""))
-        return parsed(
-            self, table_of(("name", "option", "value", "default"), (20, 20, 40, 20), rows)
-        )
+        lines += table_of(("name", "option", "value", "default"), (20, 20, 40, 20), rows)
+    return lines
 
 
 def table_of(heads: Row, widths: tuple[int, ...], rows: Iterable[Row]) -> list[str]:

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, cast, get_args
 
 import pytest
+import tomli_w
 
 import coterie as ct
+from coterie.cli.main import invoke
+from coterie.config import registry
+from coterie.config.kinds import KINDS
 from coterie.config.schema import table_of
 from coterie.errors import ConfigError
 from coterie.experiment import check
 from coterie.experiment.experiment import CHOICES, Experiment, record_types, table_names
-from coterie.experiment.naming import named
 from coterie.experiment.records import PersonalLayers
 from coterie.experiment.reference import keys_of_tables
-from coterie.runs.folder.store import RunFolder
+from tests.experiment.options import other_values
 from tests.refusals import refuses
 
 BASE: dict[str, Any] = {
     "data": {"source": "digits", "partition": {"kind": "iid", "clients": 30}},
     "model": {"name": "mclr"},
-    "train": {"rounds": 3, "clients_per_round": 6},
+    "train": {"rounds": 3, "clients_per_round": 4},
     "algorithm": {"name": "fedgroup", "groups": 2},
 }
 # A value other than the default for each key, by table; further keys are those that it needs.
@@ -33,7 +39,7 @@ VALUES: dict[str, list[dict[str, Any]]] = {
         {"optimizer": "adam", "optimizer_options": {"eps": 1e-3}, "weight_decay": 0.1},
         {"clip_value": 2.0, "label_smoothing": 0.1, "precision": "bfloat16"},
         {"momentum": 0.1, "keep_state": True},
-        {"augment": [{"name": "RandomCrop", "options": {"size": 8}}]},
+        {"augment": [{"name": "torch.nn:Identity", "options": {"size": 8}}]},
         {"step_schedule": COSINE, "round_schedule": STEP},
         {"step_schedule": STEP, "round_schedule": COSINE},
     ],
@@ -43,7 +49,8 @@ VALUES: dict[str, list[dict[str, Any]]] = {
         {"measures": ["cpd"]},
     ],
     "evaluate": [
-        {"local": True, "training": True, "rounds": "last", "validation": 0.2, "order": "before"},
+        {"local": True, "training": True, "rounds": "last", "validation": 0.2},
+        {"order": "before"},
         {"unseen": 0.2, "unseen_labels": True, "adapt": {"epochs": 2, "layers": ["head"]}},
     ],
     "quorum": [{"min_replies": 2, "max_skipped_rounds": 3, "max_wait": 4.0}],
@@ -68,6 +75,8 @@ VALUES: dict[str, list[dict[str, Any]]] = {
     "reply_times": [{"median": 2.0, "spread": 0.1, "noise": 0.1, "deadline": 3.0}],
     "asynchronous": [{"buffer": 5, "exponent": 1.0}],
 }
+# What the options of a choice need.
+ALONG_WITH = {("engine", "ray"): {"each": "vmap"}}
 CASES = [(table, values) for table, cases in VALUES.items() for values in cases]
 
 
@@ -89,19 +98,35 @@ def tables_with(table: str, values: dict[str, Any]) -> dict[str, Any]:
     return tables
 
 
+def with_choice(place: tuple[str, ...], chosen: dict[str, Any]) -> dict[str, Any]:
+    """The base with a choice at a place; with what its own table has besides it."""
+    tables = deepcopy(BASE)
+    table = tables
+    for part in place[:-1]:
+        table = table[part]
+    beside = {"partition": tables["data"]["partition"]} if place == ("data",) else {}
+    table[place[-1]] = {**chosen, **beside}
+    return tables
+
+
+def at(tables: Any, path: tuple[str, ...]) -> Any:
+    for part in path:
+        tables = tables[part]
+    return tables
+
+
 def test_every_key_of_every_record_has_a_case() -> None:
     known = {f"{table}.{key.name}" for table, keys in keys_of_tables().items() for key in keys}
     tried = {path for table, values in CASES for path in flat(table, values)}
     assert tried == known
     assert {*record_types(), *CHOICES, "seed", "folder"} == set(table_names())
+    assert {table for table, _ in WALK} == set(table_names())
 
 
 @pytest.mark.parametrize(("table", "values"), CASES)
-def test_a_key_is_settable_from_toml_and_python(table: str, values: dict[str, Any]) -> None:
+def test_a_record_in_python_says_what_its_table_says(table: str, values: dict[str, Any]) -> None:
     tables = tables_with(table, values)
-    from_tables = check(tables)
-    found = from_tables.resolved()[table]
-    assert {key: found[key] for key in values} == values
+    found = check(tables).resolved()[table]
     record = table_of(record_types()[table]).model_validate(tables[table]).made()
     from_python = Experiment.from_tables({**BASE, table: record})
     assert from_python.resolved()[table] == found
@@ -110,18 +135,145 @@ def test_a_key_is_settable_from_toml_and_python(table: str, values: dict[str, An
         assert value != default, key
 
 
-@pytest.mark.parametrize(("table", "values"), CASES)
-def test_a_key_survives_resume_and_save(table: str, values: dict[str, Any], tmp_path: Path) -> None:
-    experiment = check(tables_with(table, values))
-    folder = RunFolder.create(tmp_path / "run", experiment.resolved())
-    again = folder.config()
-    assert again == experiment
-    data = ct.load("digits", partition=BASE["data"]["partition"])
-    live = Experiment.from_tables(
-        {**tables_with(table, values), "data": data, "algorithm": ct.fedgroup(2)}
-    )
-    stored = named(live, tmp_path / "saved").resolved()
-    assert {key: stored[table][key] for key in values} == values
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(kind, name) for kind in KINDS if KINDS[kind].place for name in registry.builtin(kind)],
+)
+def test_every_option_of_a_choice_is_settable_from_toml_and_python(
+    kind: str, name: str, tmp_path: Path
+) -> None:
+    place = KINDS[kind].place
+    values = other_values(kind, name)
+    options = registry.options(kind, name)
+    needed = {key: values[key] for key in options if options[key][1] is ...}
+    chosen = {KINDS[kind].selector: name, **needed, **ALONG_WITH.get((kind, name), {})}
+    for option, value in values.items():
+        tables = with_choice(place, {**chosen, option: value})
+        file = tmp_path / "c.toml"
+        file.write_text(tomli_w.dumps(tables))
+        experiment = Experiment.from_toml(file)
+        found = at(experiment.resolved(), (*place, option))
+        if isinstance(value, dict):
+            found = {key: found[key] for key in value}
+        assert found == value
+        assert Experiment.from_tables(tables) == experiment
+        file.write_text(experiment.toml())
+        assert Experiment.from_toml(file) == experiment
+
+
+# --- the walk: from TOML and Python into the folder of a run, and on from there --------------------
+
+# A choice of each table, with options that are not their defaults, and the scalars.
+CHOSEN: dict[str, Any] = {
+    "data": {"source": "synthetic", "alpha": 2.0, "clients": 8, "partition": {"kind": "given"}},
+    "model": {"name": "mlp", "hidden": 7},
+    "algorithm": {"name": "fedgroup", "groups": 2, "measure": "madc"},
+    "engine": {"name": "serial", "threads": 2},
+    "server": {"name": "fedadam", "lr": 0.01},
+    "weigh": {"name": "trimmed_mean", "share": 0.2},
+    "objective": {"name": "proximal", "mu": 0.2},
+    "own_model": {"name": "ditto", "lam": 0.3},
+    "task": {"kind": "classification", "metrics": ["accuracy"]},
+    "shift": {"kind": "swap_part", "p": 0.5, "pool": "all"},
+    "attack": {"kind": "sign_flip", "share": 0.3, "factor": 2.0},
+    "seed": 5,
+    "folder": ".",
+}
+WALK = [*CASES, *CHOSEN.items()]
+QUICK: dict[str, Any] = {
+    "data": {"source": "digits", "partition": {"kind": "iid", "clients": 8}},
+    "model": {"name": "mlp", "hidden": 8},
+    "local": {"epochs": 1},
+    "train": {"rounds": 2, "clients_per_round": 6},
+    "algorithm": {"name": "fedgroup", "groups": 2, "alpha": 3},
+    "engine": {"name": "serial"},
+}
+
+
+def stop(_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def stored(folder: Path) -> dict[str, Any]:
+    return Experiment.from_toml(folder / "config.toml").resolved()
+
+
+def given_in_python(table: str, values: Any) -> dict[str, Any]:
+    """The arguments of `coterie.run`."""
+    given = {**QUICK, table: values}
+    if isinstance(values, dict) and isinstance(QUICK.get(table), dict):
+        given[table] = {**QUICK[table], **values}
+    given["method"] = given.pop("algorithm")
+    return given
+
+
+@pytest.mark.parametrize(("table", "values"), WALK)
+def test_what_is_set_is_in_the_folder_of_a_run_and_stays(
+    table: str, values: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("spans.csv").write_text("client,from,until\n0,0,9\n1,0,9\n2,0,9\n")
+    expected = values
+    if isinstance(values, dict):
+        expected = {key: value for key, value in values.items() if key != "partition"}
+
+    def is_kept(folder: str) -> bool:
+        found = stored(Path(folder))[table]
+        if isinstance(expected, dict):
+            found = {key: found[key] for key in expected}
+        return bool(found == expected)
+
+    # By the command, with --set.
+    Path("c.toml").write_text(tomli_w.dumps(QUICK))
+    sets = [f"--set={assignment}" for assignment in assignments(table, values)]
+    assert invoke(["run", "c.toml", "--out", "command", *sets]) == 0
+    assert is_kept("command")
+    # In Python: in memory and saved, and in a folder, stopped and resumed.
+    arguments = given_in_python(table, values)
+    ct.run(**arguments).save("saved")
+    assert is_kept("saved")
+    with pytest.raises(KeyboardInterrupt):
+        ct.run(**arguments, out="resumed", on_round=stop)
+    result = ct.resume("resumed")
+    assert is_kept("resumed")
+    assert len(result.rows) == stored(Path("resumed"))["train"]["rounds"]
+
+
+def assignments(table: str, values: Any) -> list[str]:
+    """What `--set` takes."""
+    if not isinstance(values, dict):
+        return [f"{table}={values}"]
+    return [f"{table}.{key}={inline(value)}" for key, value in values.items()]
+
+
+def inline(value: Any) -> str:
+    """A value as TOML writes it in one line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {inline(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(inline, value)) + "]"
+    return json.dumps(value)
+
+
+def test_the_reference_page_has_every_key_and_every_option() -> None:
+    folder = Path(__file__).parents[2] / "docs"
+    page = (folder / "configuration.md").read_text(encoding="utf-8").splitlines()
+    assert {".. records::", ".. options::"} <= set(page)
+    spec = importlib.util.spec_from_file_location("records", folder / "_ext" / "records.py")
+    assert spec is not None
+    assert spec.loader is not None
+    extension = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(extension)
+    for table, keys in keys_of_tables().items():
+        lines = extension.record_lines(table)
+        assert [key.name for key in keys if f"   * - ``{key.name}``" not in lines] == []
+    for kind in KINDS:
+        if KINDS[kind].place:
+            lines = extension.option_lines(kind)
+            options = {
+                option for name in registry.builtin(kind) for option in registry.options(kind, name)
+            }
+            assert [option for option in options if f"     - ``{option}``" not in lines] == []
 
 
 def test_every_key_is_explained() -> None:
