@@ -12,7 +12,7 @@ from coterie.config.identity import config_hash, differing
 from coterie.errors import ConfigError
 from coterie.experiment import check
 from coterie.rules import migration
-from coterie.runs.compose import can_migrate, make_method
+from coterie.runs.fitting import can_migrate, make_method
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
 from coterie.sweep.options import tables_for

@@ -814,7 +814,7 @@ def test_what_real_clients_cannot_do_is_refused(
 def test_a_client_chooses_a_model_and_trains_it_in_one_exchange(tmp_path: Path) -> None:
     config = tables()
     grid = nodes(tmp_path, config)
-    spec = FederationSpec.of(check(config), DataForm((1, 8, 8), tuple(SETTINGS["classes"])))
+    spec = FederationSpec.of(check(config), DataForm((1, 8, 8), tuple(SETTINGS["classes"])), 8)
     layout = Layout.of(spec.network.module)
     ours = Identity("server", version("coterie"), signature(layout), (1, 8, 8), spec.form.classes)
     terms = Terms(ours, spec.local, 6, "run", timeout=2.0)
@@ -887,7 +887,7 @@ def every_method(name: str) -> dict[str, Any]:
 
 def shared_values(config: Mapping[str, Any]) -> int:
     """The values of a model that pass between server and clients."""
-    spec = FederationSpec.of(check(config), DataForm((1, 8, 8), tuple(SETTINGS["classes"])))
+    spec = FederationSpec.of(check(config), DataForm((1, 8, 8), tuple(SETTINGS["classes"])), 8)
     return spec.local.shared_size(Layout.of(spec.network.module).d)
 
 

@@ -72,7 +72,7 @@ WHAT_SCORES = ("accuracy", "accuracy_all", "accuracy_mean", "accuracy_groups")
 
 
 def spec_of(config: Mapping[str, Any]) -> FederationSpec:
-    return FederationSpec.of(check(config), DataForm((1, 8, 8), tuple(SETTINGS["classes"])))
+    return FederationSpec.of(check(config), DataForm((1, 8, 8), tuple(SETTINGS["classes"])), 8)
 
 
 def kept_files(folder: Path, config: Mapping[str, Any]) -> dict[str, KeptFile]:

@@ -164,7 +164,7 @@ def test_a_method_that_counts_classes_is_refused_for_numbers(tmp_path: Path) -> 
 def test_a_node_whose_targets_the_task_cannot_learn_takes_no_part(tmp_path: Path) -> None:
     x = torch.randn(48, 5, generator=Key(1).torch())
     config = write(tmp_path, four_clients(x, labels(x)), {"kind": "multilabel"})
-    spec = FederationSpec.of(check(config), form_of(check(config)))
+    spec = FederationSpec.of(check(config), form_of(check(config)), 4)
     assert spec.form.classes == ("0", "1", "2")
     wrong = ClientData.of((x, 2 * labels(x)), None, spec.form)
     with refuses(DataError, "does-not-fit", "task.kind"):

@@ -259,7 +259,7 @@ def test_rounds_wait_for_clients_that_can_train(tmp_path: Path) -> None:
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
     config = configured("flux")
-    spec = FederationSpec.of(check(config), DataForm((1, 8, 8), tuple(SETTINGS["classes"])))
+    spec = FederationSpec.of(check(config), DataForm((1, 8, 8), tuple(SETTINGS["classes"])), 8)
     data = ClientData.of((np.zeros((4, 1, 8, 8)), None), None, spec.form)
     return Node(spec, data, NodeCache(tmp_path / "cache", "run"))
 

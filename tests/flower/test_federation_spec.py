@@ -36,7 +36,7 @@ def test_what_nodes_cannot_do_is_refused_before_any_is_asked(factory: str, words
     tables = tomllib.loads(CONFIG)
     tables["algorithm"]["name"] = f"{__name__}:{factory}"
     with pytest.raises(ConfigError, match=f"^algorithm.name: {words}") as caught:
-        FederationSpec.of(check(tables), DataForm((1, 8, 8), LABELS))
+        FederationSpec.of(check(tables), DataForm((1, 8, 8), LABELS), 3)
     assert len(str(caught.value).splitlines()) == 1
 
 
@@ -45,7 +45,7 @@ def test_pooled_training_is_no_federation() -> None:
     tables["algorithm"] = {"name": "pooled"}
     words = "brings all training data to one place.*a federated method"
     with pytest.raises(ConfigError, match=f"^algorithm.name: {words}"):
-        FederationSpec.of(check(tables), DataForm((1, 8, 8), LABELS))
+        FederationSpec.of(check(tables), DataForm((1, 8, 8), LABELS), 3)
 
 
 @pytest.mark.parametrize(
@@ -63,18 +63,18 @@ def test_what_a_client_keeps_follows_from_the_configuration(
     changed: dict[str, Any], kept: Keep | None
 ) -> None:
     tables = tomllib.loads(CONFIG) | changed
-    assert FederationSpec.of(check(tables), DataForm((1, 8, 8), LABELS)).kept == kept
+    assert FederationSpec.of(check(tables), DataForm((1, 8, 8), LABELS), 3).kept == kept
 
 
 def test_networks_of_nodes_are_not_remembered() -> None:
     tables = tomllib.loads(CONFIG)
     tables["evaluate"] = {"local": True}
     with pytest.raises(ConfigError) as caught:
-        FederationSpec.of(check(tables), DataForm((1, 8, 8), LABELS))
+        FederationSpec.of(check(tables), DataForm((1, 8, 8), LABELS), 3)
     (problem,) = caught.value.problems
     assert (problem.path, problem.got) == ("evaluate.local", "true")
 
 
 def test_a_federation_is_made_of_its_configuration() -> None:
-    spec = FederationSpec.of(check(tomllib.loads(CONFIG)), DataForm((1, 8, 8), LABELS))
+    spec = FederationSpec.of(check(tomllib.loads(CONFIG)), DataForm((1, 8, 8), LABELS), 3)
     assert (spec.classes, spec.migration, spec.local) == (10, None, Train())

@@ -209,4 +209,4 @@ def test_the_table_and_what_goes_not_with_it() -> None:
     with refuses(ConfigError, "in-conflict", "privacy"):
         check({**TABLES, "privacy": {"noise": 1.0}})
     with refuses(ConfigError, "in-conflict", "secure"):
-        FederationSpec.of(config, DataForm((1, 8, 8), tuple("0123456789")))
+        FederationSpec.of(config, DataForm((1, 8, 8), tuple("0123456789")), 6)

@@ -134,7 +134,7 @@ def test_buckets_are_drawn_from_the_round() -> None:
 
 def test_the_table_of_a_configuration() -> None:
     from coterie.experiment import check
-    from coterie.runs.compose import make_method
+    from coterie.runs.fitting import make_method
 
     tables: dict[str, Any] = {
         "data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},

@@ -100,4 +100,4 @@ def test_what_it_goes_not_with(digits: Population) -> None:
     with refuses(ConfigError, "in-conflict", "evaluate.validation"):
         check({**tables, "shift": {"kind": "swap_all"}})
     with refuses(ConfigError, "in-conflict", "evaluate.validation"):
-        FederationSpec.of(check(tables), DataForm((1, 8, 8), tuple("0123456789")))
+        FederationSpec.of(check(tables), DataForm((1, 8, 8), tuple("0123456789")), 6)

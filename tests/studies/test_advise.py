@@ -17,7 +17,7 @@ from coterie.cli.main import invoke
 from coterie.core.keys import Key
 from coterie.experiment import check, load_config
 from coterie.python import load as load_population
-from coterie.runs.compose import make_method
+from coterie.runs.fitting import make_method
 from coterie.runs.held_out import on_validation
 from coterie.studies.advise.answer import Advice
 from coterie.studies.advise.configuration import short_toml

@@ -39,6 +39,7 @@ from coterie.measures.scoring import Evaluate
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.buffered import Buffering
 from coterie.methods.method import Method
+from coterie.models import Network
 from coterie.privacy.private import Privacy
 from coterie.privacy.secure_sums import SecureSums
 from coterie.rules.migration import Migration
@@ -61,7 +62,8 @@ class Experiment:
     Args:
         seed: of every random draw.
         data: a source with its options and its partition, or a population.
-        model: the network: a name with options, or a module whose parameters are the start.
+        model: the network: a name with options, or a module whose parameters are the start, alone or
+            with the kernels that carry L2.
         local: how clients train.
         train: rounds, and who takes part in them.
         evaluate: with which models clients are scored in addition to those that serve them.
@@ -95,7 +97,7 @@ class Experiment:
 
     seed: int = 0
     data: DataTable | Population
-    model: NamedTable | nn.Module
+    model: NamedTable | nn.Module | Network
     local: Solver = Solver()
     train: Training
     evaluate: Evaluate = Evaluate()

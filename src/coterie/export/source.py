@@ -19,14 +19,14 @@ from coterie.data.shifts import FederationSnapshot
 from coterie.errors import CheckpointError, ConfigError, DataError
 from coterie.experiment import Experiment
 from coterie.methods.algorithm import method_of
-from coterie.runs.compose import Composed, compose
+from coterie.runs.compose import Composed, compose, compose_stand_in
 from coterie.runs.data import read_record
 from coterie.runs.folder.checkpoints import Checkpoint
 from coterie.runs.folder.digests import NODES
 from coterie.runs.folder.store import RunFolder, check_folder
 from coterie.runs.progress import KEPT
 from coterie.runs.resume import with_places
-from coterie.runs.stored import compose_recorded, compose_stand_in
+from coterie.runs.stored import compose_recorded
 from coterie.terminal import warn
 
 

@@ -1,17 +1,11 @@
-"""What a run's configuration makes, the same on every machine of a federation: task, network, method,
-local solver.
-
-It needs no data, so the server and every node build it for themselves.
+"""The run of a federation, put together without its data: the server and every node do so for
+themselves, and find the same task, network, method and local solver.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-
-import numpy as np
-import torch
-from torch import nn
+from dataclasses import dataclass, replace
 
 from coterie.config.toml_text import parse_toml
 from coterie.core.keep import Keep
@@ -19,22 +13,19 @@ from coterie.core.solver import Solver
 from coterie.core.task import Task
 from coterie.core.vectors import Layout
 from coterie.core.work import Train
-from coterie.data import Population
 from coterie.data.sources.files import DataForm
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment, check
 from coterie.experiment.exclusions import Excluded, excluded_from
-from coterie.experiment.objects import make_choice
 from coterie.flower.kept import Parts
-from coterie.methods.fit_to_model import check_solver, check_task
-from coterie.methods.method import Clustered
+from coterie.methods.method import Clustered, Method
 from coterie.methods.traits import Feature, traits_of
+from coterie.models import Network, zeros_for
 from coterie.rules.migration import Migrating, Migration
-from coterie.runs.compose import make_method, make_network
-from coterie.runs.features import check_over_selection
-from coterie.runs.fitting import fit
-from coterie.runs.spec import Network
-from coterie.tasks import CLASSIFICATION, check_network
+from coterie.runs.compose import compose_stand_in
+from coterie.runs.schedule import Participation
+from coterie.runs.spec import RunSpec
+from coterie.tasks import check_network
 
 _ALL_ROWS = "nodes train on all their rows"
 # Tables and keys that real clients have no use for.
@@ -92,31 +83,48 @@ _REAL_CLIENTS = Feature(
 
 @dataclass(frozen=True)
 class FederationSpec:
-    """The task, the network and the method of a federation."""
+    """The run of a federation whose data are with its clients.
+
+    Args:
+        run: with made-up samples, and without the noise that the server adds.
+    """
 
     config: Experiment
     form: DataForm
-    task: Task
-    network: Network
-    algorithm: Clustered
+    run: RunSpec
 
     @classmethod
-    def of(cls, config: Experiment, form: DataForm) -> FederationSpec:
-        """Build task, network and method."""
+    def of(cls, config: Experiment, form: DataForm, clients: int) -> FederationSpec:
+        """The run for so many clients at most."""
         check_real(config)
-        task = (make_choice(config, "task") or CLASSIFICATION).fitted(
-            form.targets(1), len(form.classes)
-        )
-        network = make_network(config, form.shape, task.outputs)
-        method = make_method(config)
-        check_task(method, task)
-        algorithm, network = fit(method, network, config.solver, config.seed)
-        check_network(task, network.module, _one_sample(form, network.module))
-        check_solver(method, config.solver, network.module)
-        _REAL_CLIENTS.check(traits_of(algorithm), config.name("algorithm"))
-        assert isinstance(algorithm, Clustered)
-        check_over_selection(algorithm, config.train.over_selection, config.name("algorithm"))
-        return cls(config, form, task, network, algorithm)
+        # Scored as they are sent for training, which takes no exchange more.
+        experiment = config.with_table("evaluate", order=config.evaluate.order or "before")
+        experiment = replace(experiment, privacy=None)
+        names = tuple(map(str, range(clients)))
+        data = (form.shape, form.classes, form.target_shape)
+        run = compose_stand_in(experiment, names, *data).spec
+        module = run.network.module
+        check_network(run.task, module, zeros_for(module, 1, form.shape), form.targets(1))
+        _REAL_CLIENTS.check(traits_of(run.algorithm), config.name("algorithm"))
+        # Real clients come and go, and take their time, by themselves.
+        schedule = replace(run.schedule, participation=Participation())
+        return cls(config, form, replace(run, schedule=schedule))
+
+    @property
+    def task(self) -> Task:
+        """What is learned and measured."""
+        return self.run.task
+
+    @property
+    def network(self) -> Network:
+        """The network with its first weights."""
+        return self.run.network
+
+    @property
+    def method(self) -> Method:
+        """What runs."""
+        assert isinstance(self.run.algorithm, Clustered)
+        return self.run.algorithm.method
 
     @property
     def classes(self) -> int:
@@ -161,12 +169,12 @@ class FederationSpec:
     @property
     def solver(self) -> Solver:
         """Local SGD."""
-        return self.config.solver
+        return self.run.local
 
     @property
     def local(self) -> Train:
         """The training of the method: what clients minimise, and what stays with them."""
-        return self.algorithm.method.local
+        return self.method.local
 
     @property
     def kept_own(self) -> Keep | None:
@@ -181,7 +189,7 @@ class FederationSpec:
     @property
     def kept(self) -> Keep | None:
         """Which coordinates a client stores: of its model, of what it has of its own, or of both,
-        one         behind the other; ``None``: it stores nothing."""
+        one behind the other; ``None``: it stores nothing."""
         layers = self.local.stays
         own = self.kept_own
         if layers is None or own is None:
@@ -192,20 +200,10 @@ class FederationSpec:
     @property
     def migration(self) -> Migration | None:
         """How clients notice that their data drifted; ``None`` where the method does not ask."""
-        rule = self.algorithm.method.assign
+        rule = self.method.assign
         if isinstance(rule, Migrating):
             return rule.migration
         return None
-
-
-def _one_sample(form: DataForm, module: nn.Module) -> Population:
-    """A made-up sample, on which a network is tried: of zeros, which are tokens where it embeds
-    them."""
-    x = torch.zeros(1, *form.shape)
-    if any(isinstance(layer, nn.Embedding) for layer in module.modules()):
-        x = x.long()
-    held = (np.zeros(1, np.int64),)
-    return Population(x, form.targets(1), held, (np.empty(0, np.int64),), len(form.classes))
 
 
 def parse_config(text: str) -> Experiment:

@@ -6,7 +6,8 @@ name it in `MODELS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -25,7 +26,7 @@ from coterie.models.cnn import (
     lenet5,
     vgg16,
 )
-from coterie.models.custom import check_outputs, check_trained, custom_model
+from coterie.models.custom import check_outputs, check_trained, custom_model, zeros_for
 from coterie.models.dense import mclr, mlp, mlp512
 from coterie.models.initial import initial_models, initialise
 from coterie.models.recurrent import bigru, bilstm, forecaster, stacked_lstm
@@ -36,12 +37,14 @@ from coterie.models.transformer import transformer
 __all__ = [
     "MODELS",
     "ModelSpec",
+    "Network",
     "build_model",
     "check_trained",
     "decay_for",
     "initial_models",
     "initialise",
     "spec",
+    "zeros_for",
 ]
 
 MODELS: MappingProxyType[str, Callable[..., ModelSpec]] = MappingProxyType(
@@ -140,3 +143,32 @@ def decay_for(name: str | None, module: nn.Module, l2: float, **parameters: Any)
             allowed="0",
         )
     return decay
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A network with its first weights, and the names of its kernels that carry L2."""
+
+    module: nn.Module
+    decay: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module | str,
+        shape: tuple[int, ...],
+        outputs: int,
+        seed: int,
+        l2: float,
+        options: Mapping[str, Any] | None = None,
+    ) -> Network:
+        """The network of a name, with weights from the seed, or of ``module:factory``, or a module
+        of the user's own, whose weights stay."""
+        options = options or {}
+        if isinstance(model, str):
+            module = build_model(model, shape, outputs, Key(seed).of("model"), **options)
+            check_trained(module)
+            return cls(module, decay_for(model, module, l2, **options))
+        check_trained(model)
+        # A user's module keeps its weights; only networks that have a name are drawn from the seed.
+        return cls(model, decay_for(None, model, l2))

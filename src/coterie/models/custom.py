@@ -61,7 +61,8 @@ def check_outputs(module: nn.Module, shape: Shape, classes: int, name: str) -> N
     # A batch of two zeros in evaluation mode: batch normalisation then neither fails nor learns.
     module.eval()
     try:
-        logits = _outputs_of_zeros(module, shape)
+        with torch.no_grad():
+            logits = module(zeros_for(module, 2, shape))
     except Exception as error:
         what = f"{name} fails on inputs of shape {shape}: {first_line(error)}"
         raise ConfigError("failed", "model.name", what) from error
@@ -102,13 +103,12 @@ def check_trained(module: nn.Module) -> None:
         )
 
 
-@torch.no_grad()
-def _outputs_of_zeros(module: nn.Module, shape: Shape) -> Any:
-    """What a network makes of two inputs of zeros: numbers, or tokens where it embeds these."""
+def zeros_for(module: nn.Module, n: int, shape: Shape) -> torch.Tensor:
+    """Inputs of zeros ``[n, *shape]`` for a network: numbers, or tokens where it embeds these."""
     # Only a network with an embedding takes whole numbers, and it takes nothing else.
     embeds = any(isinstance(layer, nn.Embedding) for layer in module.modules())
     dtype = torch.int64 if embeds and len(shape) == 1 else torch.float32
-    return module(torch.zeros(2, *shape, dtype=dtype))
+    return torch.zeros(n, *shape, dtype=dtype)
 
 
 def _call(factory: Callable[..., Any], shape: Shape, classes: int, name: str) -> Any:

@@ -22,7 +22,7 @@ from coterie.math.similarity import cosine
 from coterie.models import MODELS
 from coterie.rules.cold_start import DirectionMemory
 from coterie.rules.signatures import SignatureMemory
-from coterie.runs.compose import make_network
+from coterie.runs.fitting import make_network
 
 DENSE = ("mclr", "mlp")  # networks whose steps take microseconds
 PRETRAIN_STEPS = 50  # of an update that is made again for the map

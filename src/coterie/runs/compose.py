@@ -6,12 +6,13 @@ deployments call it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
 from coterie.clients.clients import Clients
@@ -23,7 +24,6 @@ from coterie.core.task import Task, headline_of
 from coterie.data import Partition, Population
 from coterie.data.shifts import Shift, make_shift
 from coterie.engines import Attack
-from coterie.errors import ConfigError
 from coterie.experiment import Experiment
 from coterie.experiment.objects import make_choice
 from coterie.experiment.reading import fit_to_clients
@@ -32,29 +32,40 @@ from coterie.measures.optional import Measure, make_measures
 from coterie.measures.scoring import Evaluation
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.buffered import Buffering
-from coterie.methods.method import Method
-from coterie.methods.override import override
-from coterie.rules.migration import Migration
 from coterie.runs.columns import A_REGRESSION, assume_task, warn_of_columns
 from coterie.runs.data import load_data, read_inputs
 from coterie.runs.features import asynchronous_spec, check_over_selection, private_spec, secure_spec
-from coterie.runs.fitting import Fitted, adaptation_work, check_scores, fit_together, unseen_ids
+from coterie.runs.fitting import (
+    Fitted,
+    adaptation_work,
+    check_samples,
+    check_scores,
+    fit_together,
+    unseen_ids,
+)
 from coterie.runs.folder.digests import AVAILABILITY
 from coterie.runs.held_out import on_validation, without_held_out
 from coterie.runs.schedule import Participation, Schedule, asked_clients, participation_of
-from coterie.runs.spec import CohortSampler, Network, RunSpec, cohort_sampler
+from coterie.runs.spec import CohortSampler, RunSpec, cohort_sampler
 from coterie.tasks import CLASSIFICATION
 from coterie.terminal import warn
+
+TRIED_INPUTS = 32  # made-up samples of each client whose data are elsewhere
 
 
 @dataclass(frozen=True, slots=True)
 class HeldData:
     """The clients' data, and who holds which samples, to be saved with the run: ``None`` for a
-    population that was made in Python."""
+    population that was made in Python.
+
+    Args:
+        at_hand: ``False`` for a population that stands in for the data of real clients.
+    """
 
     population: Population
     partition: Partition | None = None
     label_names: tuple[str, ...] = ()
+    at_hand: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,23 +135,18 @@ def compose(experiment: Experiment, saved: Path | None = None) -> Composed:
 
 
 def compose_on(experiment: Experiment, data: HeldData, saved: Path | None = None) -> Composed:
-    """Put a run together on data that are at hand."""
+    """Put a run together on data that are read, or on those that stand in for them."""
     experiment = fit_to_clients(experiment, data.population.clients)
-    warn_of_columns(experiment, data.population)
+    if data.at_hand:
+        warn_of_columns(experiment, data.population)
     key = Key(experiment.seed)
     population = without_held_out(data.population, experiment.train.hold_out, key)
     population = on_validation(population, experiment.evaluate.validation, key)
-    fitted = fit_together(
-        make_method(experiment),
-        make_choice(experiment, "task"),
-        partial(make_network, experiment, population.shape),
-        population,
-        experiment.solver,
-        experiment.train.clients_per_round,
-        experiment.seed,
-    )
+    fitted = fit_together(experiment, population)
+    if data.at_hand:
+        check_samples(fitted)
     spans_text = _spans_text(experiment.availability, saved)
-    spec = spec_of(experiment, fitted, spans_text)
+    spec = _spec(experiment, fitted, spans_text)
     name = experiment.name("algorithm")
     check_over_selection(fitted.algorithm, experiment.train.over_selection, name)
     spec = asynchronous_spec(spec, _buffering(experiment), name)
@@ -150,7 +156,29 @@ def compose_on(experiment: Experiment, data: HeldData, saved: Path | None = None
     return Composed(experiment, spec, data, spans_text)
 
 
-def spec_of(experiment: Experiment, fitted: Fitted, spans_text: str | None = None) -> RunSpec:
+def compose_stand_in(
+    experiment: Experiment,
+    names: tuple[str, ...],
+    shape: Sequence[int],
+    classes: tuple[str, ...],
+    target_shape: Sequence[int],
+) -> Composed:
+    """A run put together for clients whose data are elsewhere: all hold the same random inputs, and
+    no test samples."""
+    train = (np.arange(TRIED_INPUTS),) * len(names)
+    test = (np.empty(0, np.int64),) * len(names)
+    generator = Key(experiment.seed).of("export").torch()
+    inputs = torch.randn(TRIED_INPUTS, *shape, generator=generator)
+    # Nothing is scored with these.
+    targets = torch.zeros(TRIED_INPUTS, *target_shape)
+    if classes:
+        targets = targets.long()
+    population = Population(inputs, targets, train, test, len(classes), names)
+    held = HeldData(population, Partition(train, test, names), classes, at_hand=False)
+    return compose_on(experiment, held)
+
+
+def _spec(experiment: Experiment, fitted: Fitted, spans_text: str | None) -> RunSpec:
     """The run of an experiment whose parts are fitted to each other."""
     check_scores(fitted.algorithm, experiment)
     # The data as the method trains on them, which may be pooled.
@@ -179,51 +207,6 @@ def spec_of(experiment: Experiment, fitted: Fitted, spans_text: str | None = Non
         bounds=experiment.bounds,
         attack=attack,
     )
-
-
-# --- the parts of a run ---------------------------------------------------------------------------
-
-
-def make_method(experiment: Experiment) -> Method | Algorithm:
-    """The method of an experiment, with the server, the weighing, the objective, the migration, the
-    personal layers and the own models of their tables.
-    """
-    personal: tuple[str, ...] = ()
-    if experiment.personal is not None:
-        personal = experiment.personal.layers
-    return override(
-        make_choice(experiment, "algorithm"),
-        experiment.name("algorithm"),
-        server=make_choice(experiment, "server"),
-        objective=make_choice(experiment, "objective"),
-        migration=experiment.migration,
-        weigh=make_choice(experiment, "weigh"),
-        personal=personal,
-        own_model=make_choice(experiment, "own_model"),
-    )
-
-
-def can_migrate(algorithm: str) -> bool:
-    """Whether an algorithm takes ``[migration]``: whether it places clients in groups."""
-    from coterie.config import registry
-
-    try:
-        # Tried, not listed: so it also holds for algorithms of plugins and of the user's own.
-        override(registry.build("algorithm", {"name": algorithm}), migration=Migration())
-    except ConfigError:
-        return False
-    return True
-
-
-def make_network(experiment: Experiment, shape: tuple[int, ...], outputs: int) -> Network:
-    """The network of an experiment: a module as it is, or that of a name, with weights from the
-    seed.
-    """
-    model: Any = experiment.model
-    if not isinstance(model, nn.Module):
-        model = model.name
-    options = experiment.options("model")
-    return Network.of(model, shape, outputs, experiment.seed, experiment.local.l2, options)
 
 
 def task_headline(experiment: Experiment) -> Headline:

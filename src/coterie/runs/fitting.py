@@ -3,12 +3,15 @@ clients are scored in addition to the usual way."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
+from torch import nn
 
+from coterie.config import registry
 from coterie.core.augment import check_augment
 from coterie.core.keys import Key
 from coterie.core.objective import Objective, Reshaping
@@ -18,15 +21,17 @@ from coterie.core.work import Train
 from coterie.data.population import Population
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment
+from coterie.experiment.objects import make_choice
 from coterie.measures.own_models import Adaptation
 from coterie.measures.unseen import Unseen, unseen_clients
 from coterie.methods.algorithm import Algorithm, as_algorithm, method_of
 from coterie.methods.fit_to_model import check_records, check_solver, check_task, fit_to_model
 from coterie.methods.method import Method
-from coterie.methods.override import with_kept_optimizer
+from coterie.methods.override import override, with_kept_optimizer
 from coterie.methods.traits import Feature, Trait, traits_of
+from coterie.models import Network
 from coterie.objectives import plain
-from coterie.runs.spec import Network
+from coterie.rules.migration import Migration
 from coterie.tasks import check_network, check_tokens, fit_task
 
 
@@ -46,42 +51,79 @@ class Fitted:
     local: Solver
 
 
-def fit_together(
-    method: Method | Algorithm,
-    task: Task | None,
-    make_network: Callable[[int], Network],
-    population: Population,
-    local: Solver,
-    clients_per_round: int,
-    seed: int,
-) -> Fitted:
-    """Fit a method, a task (``None``: classification) and a network of as many outputs as it needs
-    to each other and to the data."""
+def make_method(experiment: Experiment) -> Method | Algorithm:
+    """The method of an experiment, with the server, the weighing, the objective, the migration, the
+    personal layers and the own models of their tables.
+    """
+    personal: tuple[str, ...] = ()
+    if experiment.personal is not None:
+        personal = experiment.personal.layers
+    return override(
+        make_choice(experiment, "algorithm"),
+        experiment.name("algorithm"),
+        server=make_choice(experiment, "server"),
+        objective=make_choice(experiment, "objective"),
+        migration=experiment.migration,
+        weigh=make_choice(experiment, "weigh"),
+        personal=personal,
+        own_model=make_choice(experiment, "own_model"),
+    )
+
+
+def can_migrate(algorithm: str) -> bool:
+    """Whether an algorithm takes ``[migration]``: whether it places clients in groups."""
+    try:
+        # Tried, not listed: so it also holds for algorithms of plugins and of the user's own.
+        override(registry.build("algorithm", {"name": algorithm}), migration=Migration())
+    except ConfigError:
+        return False
+    return True
+
+
+def make_network(experiment: Experiment, shape: tuple[int, ...], outputs: int) -> Network:
+    """The network of an experiment: a module as it is, or that of a name, with weights from the
+    seed.
+    """
+    model: Any = experiment.model
+    if isinstance(model, Network):
+        return model
+    if not isinstance(model, nn.Module):
+        model = model.name
+    options = experiment.options("model")
+    return Network.of(model, shape, outputs, experiment.seed, experiment.local.l2, options)
+
+
+def fit_together(experiment: Experiment, population: Population) -> Fitted:
+    """The method, the task and the network of an experiment, fitted to each other and to the
+    data."""
+    made = make_method(experiment)
     # The task first: it says how many outputs the network has.
-    fitted = fit_task(task, population)
-    check_task(method, fitted)
-    algorithm, network = fit(method, make_network(fitted.outputs), local, seed)
-    # Samples of lazy federations are made client by client; what fails there names its client.
-    if not population.lazy:
-        check_augment(local.augment or (), population.x[:2], table=population.table is not None)
-    check_tokens(network.module, population)
-    # After the objective, which may have changed the network.
-    check_network(fitted, network.module, population)
-    check_solver(method, local, network.module)
-    population, local = pool_if_asked(algorithm, population, local, clients_per_round)
-    return Fitted(algorithm, fitted, network, population, local)
-
-
-def fit(
-    method: Method | Algorithm, network: Network, local: Solver, seed: int
-) -> tuple[Algorithm, Network]:
-    """The method and the network made for each other: an objective may need more parameters, which
-    are drawn by the seed."""
-    check_records(method)
+    task = fit_task(make_choice(experiment, "task"), population)
+    check_task(made, task)
+    check_records(made)
+    network = make_network(experiment, population.shape, task.outputs)
     # The network's own stream: what an objective adds follows from the seed, and w_0 stays.
-    fitted, module = fit_to_model(method, network.module, Key(seed).of("model"))
-    fitted = with_kept_optimizer(fitted, local, module)
-    return as_algorithm(fitted), Network(module, network.decay)
+    stream = Key(experiment.seed).of("model")
+    method, module = fit_to_model(made, network.module, stream)
+    local = experiment.solver
+    algorithm = as_algorithm(with_kept_optimizer(method, local, module))
+    check_solver(made, local, module)
+    per_round = experiment.train.clients_per_round
+    population, local = pool_if_asked(algorithm, population, local, per_round)
+    return Fitted(algorithm, task, Network(module, network.decay), population, local)
+
+
+def check_samples(fitted: Fitted) -> None:
+    """Refuse samples that the network, the task or the augmentation do not take."""
+    population = fitted.population
+    # Samples of lazy federations are made client by client; what fails there names its client.
+    if population.lazy:
+        return
+    x = population.x[:2]
+    module = fitted.network.module
+    check_augment(fitted.local.augment or (), x, table=population.table is not None)
+    check_tokens(module, population)
+    check_network(fitted.task, module, x, population.y[:2])
 
 
 def pool_if_asked(

@@ -27,41 +27,12 @@ from coterie.data.population import Population
 from coterie.engines import Attack, AttackingEngine, make_clients, poisoned
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.traits import Feature, traits_of_task
-from coterie.models import build_model, check_trained, decay_for
+from coterie.models import Network
 from coterie.runs.schedule import Schedule
 
 CohortSampler = Callable[..., IntArray]
 # Samples computed at once: all outputs of a convolutional network may not fit in memory.
 CHUNK = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Network:
-    """A network with its first weights, and the names of its kernels that carry L2."""
-
-    module: nn.Module
-    decay: tuple[str, ...]
-
-    @classmethod
-    def of(
-        cls,
-        model: nn.Module | str,
-        shape: tuple[int, ...],
-        outputs: int,
-        seed: int,
-        l2: float,
-        options: Mapping[str, Any] | None = None,
-    ) -> Network:
-        """The network of a name, with weights from the seed, or of ``module:factory``, or a module
-        of the user's own, whose weights stay."""
-        options = options or {}
-        if isinstance(model, str):
-            module = build_model(model, shape, outputs, Key(seed).of("model"), **options)
-            check_trained(module)
-            return cls(module, decay_for(model, module, l2, **options))
-        check_trained(model)
-        # A user's module keeps its weights; only networks that have a name are drawn from the seed.
-        return cls(model, decay_for(None, model, l2))
 
 
 _POISON = Feature(

@@ -11,19 +11,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
-from coterie.core.keys import Key
-from coterie.data import Partition, Population, load_partition
+from coterie.data import load_partition
 from coterie.data import rows as reading
 from coterie.data.tabular.raw import Origin
 from coterie.experiment import Experiment
-from coterie.runs.compose import Composed, HeldData, compose_on
+from coterie.runs.compose import Composed, compose_stand_in
 from coterie.runs.data import rows_digest
 
 Record = Mapping[str, Any]
-TRIED_INPUTS = 32
 
 
 def rows_record(composed: Composed) -> dict[str, Any] | None:
@@ -98,24 +93,3 @@ def compose_recorded(experiment: Experiment, partition: Path, record: Record) ->
     names = parts.names or tuple(map(str, range(parts.clients)))
     classes = tuple(record["classes"] or ())
     return compose_stand_in(experiment, names, record["shape"], classes, record["target_shape"])
-
-
-def compose_stand_in(
-    experiment: Experiment,
-    names: tuple[str, ...],
-    shape: Sequence[int],
-    classes: tuple[str, ...],
-    target_shape: Sequence[int],
-) -> Composed:
-    """A run put together for clients that all hold the same random inputs, and no test samples."""
-    train = (np.arange(TRIED_INPUTS),) * len(names)
-    test = (np.empty(0, np.int64),) * len(names)
-    generator = Key(experiment.seed).of("export").torch()
-    inputs = torch.randn(TRIED_INPUTS, *shape, generator=generator)
-    # Nothing is scored with these.
-    targets = torch.zeros(TRIED_INPUTS, *target_shape)
-    if classes:
-        targets = targets.long()
-    population = Population(inputs, targets, train, test, len(classes), names)
-    held = HeldData(population, Partition(train, test, names), classes)
-    return compose_on(experiment, held)

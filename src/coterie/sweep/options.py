@@ -17,7 +17,7 @@ from coterie.config.toml_text import put
 from coterie.config.wording import describe_type, nearest
 from coterie.errors import ConfigError
 from coterie.experiment import check
-from coterie.runs.compose import can_migrate
+from coterie.runs.fitting import can_migrate
 
 # --- checks ---------------------------------------------------------------------------------------
 

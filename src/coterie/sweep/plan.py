@@ -22,8 +22,7 @@ from coterie.experiment import Experiment, check
 from coterie.experiment.reading import fit_to_clients
 from coterie.methods.override import check_kept_optimizer
 from coterie.runs.columns import assume_task
-from coterie.runs.compose import make_method
-from coterie.runs.fitting import check_scores
+from coterie.runs.fitting import check_scores, make_method
 from coterie.sweep.data_hash import availability_digest, data_key, hash_data
 from coterie.sweep.grid import read_grid
 from coterie.sweep.options import (

@@ -69,7 +69,7 @@ def test_targets_that_are_numbers_have_no_classes(tmp_path: Path) -> None:
     init(tmp_path / "d", tmp_path / "c.toml", 4)
     config, settings = load_deployment(tmp_path / "d")
     assert settings.form == DataForm((30,), (), (2,))
-    spec = FederationSpec.of(config, settings.form)
+    spec = FederationSpec.of(config, settings.form, settings.clients)
     assert (spec.task.name, spec.task.outputs, spec.classes) == ("regression", 2, 0)
 
 

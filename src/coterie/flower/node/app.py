@@ -161,7 +161,8 @@ def _federation_spec(
     form = _form(settings, classes)
     if columns:
         form = form.encoded(Encoder.read(json.loads(columns)))
-    return FederationSpec.of(_config(config), form)
+    clients = DeploymentSettings.loads(settings).clients
+    return FederationSpec.of(_config(config), form, clients)
 
 
 def _name(context: Any) -> str:

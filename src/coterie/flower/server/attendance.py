@@ -179,12 +179,6 @@ class Attendance:
         return [self.engine.register.names[client] for client in np.flatnonzero(chosen)]
 
 
-def everyone_there(settings: DeploymentSettings) -> Population:
-    """What rounds would have to know if all clients were there that can ever take part."""
-    able = np.ones(settings.clients, bool)
-    return stand_in_population(able, able, (), settings)
-
-
 def stand_in_population(
     trains: BoolArray, tests: BoolArray, names: Sequence[str], settings: DeploymentSettings
 ) -> Population:

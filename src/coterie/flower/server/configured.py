@@ -19,17 +19,13 @@ from coterie.errors import CheckpointError, ConfigError
 from coterie.experiment import Experiment
 from coterie.files import MALFORMED
 from coterie.flower.federation_spec import FederationSpec, parse_config
-from coterie.flower.server.attendance import everyone_there
 from coterie.flower.settings import DeploymentSettings, check_encoding, require_cohort
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.first_models import InitialModels
 from coterie.privacy.private import Repeats
-from coterie.runs.compose import spec_of
 from coterie.runs.features import private_spec
-from coterie.runs.fitting import Fitted
 from coterie.runs.folder.digests import RELEASES
 from coterie.runs.folder.store import RunFolder
-from coterie.runs.schedule import Participation
 from coterie.runs.spec import RunSpec
 
 
@@ -165,23 +161,6 @@ def private_deployment(spec: RunSpec, config: Experiment, folder: RunFolder, don
 # --- the whole run --------------------------------------------------------------------------------
 
 
-def configured_spec(federation: FederationSpec, settings: DeploymentSettings) -> RunSpec:
-    """The run as its configuration says, whatever nodes are connected."""
-    fitted = Fitted(
-        federation.algorithm,
-        federation.task,
-        federation.network,
-        everyone_there(settings),
-        federation.solver,
-    )
-    config = federation.config
-    if config.evaluate.order is None:
-        config = config.with_table("evaluate", order="before")
-    spec = spec_of(config, fitted)
-    # Real clients come and go, and take their time, by themselves.
-    return replace(spec, schedule=replace(spec.schedule, participation=Participation()))
-
-
 def check_before_submitting(config: Experiment, settings: DeploymentSettings) -> None:
     """Refuse a run that the server would refuse, before anything is sent to it."""
     require_cohort(config, settings.clients)
@@ -190,5 +169,4 @@ def check_before_submitting(config: Experiment, settings: DeploymentSettings) ->
         check_encoding(config)
         # How many inputs there will be is known when clients have reported of their columns.
         form = replace(form, shape=(len(form.columns),))
-    federation = FederationSpec.of(config, form)
-    check_private_deployment(configured_spec(federation, settings), config)
+    check_private_deployment(FederationSpec.of(config, form, settings.clients).run, config)

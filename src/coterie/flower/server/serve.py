@@ -29,7 +29,6 @@ from coterie.flower.server.attendance import Attendance
 from coterie.flower.server.configured import (
     NODES_KNOW_THE_SEED,
     ServerInput,
-    configured_spec,
     private_deployment,
 )
 from coterie.flower.server.live import LiveState, WriteEvent
@@ -78,11 +77,11 @@ def _serve_rounds(
     if form.columns:
         encoder, described = describe_tables(engine, attendance, server, folder, write_event)
         form = form.encoded(encoder)
-    federation = FederationSpec.of(config, form)
+    federation = FederationSpec.of(config, form, settings.clients)
     agree(engine, federation)
     folder.write_headline(headline_of(federation.task))
     # Before the wait, too: a budget that would be exceeded is refused at once.
-    private = private_deployment(configured_spec(federation, settings), config, folder, start)
+    private = private_deployment(federation.run, config, folder, start)
 
     # Step 2: enough clients. Say first that the run began, since the wait may be long.
     _announce_start(write_event, folder, config, federation, start)

@@ -15,7 +15,7 @@ from coterie.experiment import Experiment
 from coterie.methods.algorithm import method_of
 from coterie.methods.placing import rule_without_labels
 from coterie.rules.newcomers import BY_INPUTS, ONE_MODEL, WITHOUT_LABELS, unlabelled_rule
-from coterie.runs.compose import make_method
+from coterie.runs.fitting import make_method
 from coterie.runs.run import Run
 
 Say = Callable[[str], None]

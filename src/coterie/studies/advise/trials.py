@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from coterie.clients.bounds import Bounds
 from coterie.clients.clients import Clients
+from coterie.clients.cohort import Quorum
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.keys import Key
 from coterie.core.task import Metric, Sums, Task, headline_of
@@ -16,13 +18,23 @@ from coterie.data import Population
 from coterie.experiment import Experiment, Training, check
 from coterie.experiment.objects import make_choice
 from coterie.headline import Headline
-from coterie.runs.compose import make_method, make_network, spec_of
-from coterie.runs.fitting import Fitted, fit
+from coterie.measures.scoring import Evaluate
+from coterie.models import Network
+from coterie.runs.compose import compose
+from coterie.runs.fitting import make_network
 from coterie.runs.held_out import on_validation
 from coterie.runs.run import Run
-from coterie.runs.spec import Network, RunSpec
-from coterie.tasks import CLASSIFICATION, check_network, fit_task
+from coterie.runs.spec import RunSpec
+from coterie.tasks import CLASSIFICATION, fit_task
 
+# Trials compare methods where all clients are there and honest, and their data stay as they are.
+_LEFT_TO_THE_RUN: Mapping[str, Any] = {
+    "evaluate": Evaluate(),
+    "quorum": Quorum(),
+    "bounds": Bounds(),
+    **dict.fromkeys(("shift", "attack", "privacy", "secure")),
+    **dict.fromkeys(("availability", "reply_times", "asynchronous")),
+}
 HELD_OUT = 0.2  # of each client's training samples
 LEARNING_RATES = (0.3, 0.1, 0.03, 0.01, 0.003)
 SEARCH_ROUNDS = 3  # of FedAvg with each of them
@@ -127,7 +139,6 @@ class TrialSetup:
         """The setup for a configuration and its clients."""
         task = fit_task(make_choice(config, "task"), population)
         network = make_network(config, population.shape, task.outputs)
-        check_network(task, network.module, population)
         # A client that no round asks would have no group at the end. Rounded up.
         least = -(-population.clients // ROUNDS_TO_MEET_ALL)
         cohort = min(population.clients, max(config.train.clients_per_round, least))
@@ -142,7 +153,6 @@ class TrialSetup:
     def spec(self, config: Experiment, seed: int, lr: float | None = None) -> RunSpec:
         """A run of the method that ``config`` names."""
         local = config.solver
-        algorithm, network = fit(make_method(config), self.network, local, seed)
         if lr is not None:
             local = replace(local, lr=lr)
         can_train = int((self.population.sizes("train") > 0).sum())
@@ -152,15 +162,17 @@ class TrialSetup:
             # The loop's evaluation is not used: it would cost time in every round.
             evaluate_every=self.budget.rounds,
         )
-        experiment = Experiment(
+        trial = replace(
+            config,
             seed=seed,
             data=self.population,
-            model=config.model,
+            model=self.network,
+            task=self.task,
+            local=local,
             train=train,
-            algorithm=config.algorithm,
-            engine=config.engine,
+            **_LEFT_TO_THE_RUN,
         )
-        return spec_of(experiment, Fitted(algorithm, self.task, network, self.population, local))
+        return compose(trial).spec
 
     def open_clients(self, spec: RunSpec) -> Clients:
         """The clients of a run, a context manager."""
