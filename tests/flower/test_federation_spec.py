@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from coterie.algorithms.fedgroup import ByDirection
 from coterie.core.keep import Keep
 from coterie.core.work import Train
 from coterie.data.sources.files import DataForm
@@ -78,3 +79,14 @@ def test_networks_of_nodes_are_not_remembered() -> None:
 def test_a_federation_is_made_of_its_configuration() -> None:
     spec = FederationSpec.of(check(tomllib.loads(CONFIG)), DataForm((1, 8, 8), LABELS), 3)
     assert (spec.classes, spec.migration, spec.local) == (10, None, Train())
+
+
+@pytest.mark.parametrize(("clients", "asked"), [(10, 3), (90, 20)])
+def test_the_cold_start_is_that_of_a_simulation_of_as_many_clients(
+    clients: int, asked: int
+) -> None:
+    tables = tomllib.loads(CONFIG) | {"algorithm": {"name": "fedgroup", "groups": 3}}
+    del tables["data"]["partition"]["clients"]
+    spec = FederationSpec.of(check(tables), DataForm((1, 8, 8), LABELS), clients)
+    assert isinstance(spec.method.assign, ByDirection)
+    assert spec.method.assign.cold_start.alpha == asked
