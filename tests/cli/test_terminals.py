@@ -3,16 +3,23 @@ begin with a byte order mark."""
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
+import coterie as ct
 from coterie.cli.main import invoke
 from coterie.core.availability import read_spans
+from coterie.terminal import say, with_escapes
 from tests.cli.conftest import CONFIG
+from tests.conftest import PATIENCE
+from tests.runs.calls import sweeps_here
 
 CLIENTS = ("Zürich", "東京", "Łódź", "Αθήνα")
 FILE = "läufe.csv"
@@ -53,82 +60,99 @@ def table() -> str:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a table, a configuration, a run of it, and an export."""
     made = tmp_path_factory.mktemp("größe")
-    before = Path.cwd()
-    os.chdir(made)
-    try:
+    with chdir(made):
         Path(FILE).write_text(table(), encoding="utf-8")
         Path("c.toml").write_text(TABLE, encoding="utf-8")
         assert invoke(["run", "c.toml", "--out", RUN]) == 0
         assert invoke(["export", RUN]) == 0
-    finally:
-        os.chdir(before)
     return made
 
 
 def ended(folder: Path, environment: dict[str, str], *words: str) -> subprocess.CompletedProcess:
+    """Python in a process of its own, as a user of such a terminal starts it."""
     return subprocess.run(
         [sys.executable, *words],
         cwd=folder,
         env={**os.environ, **environment},
         capture_output=True,
         check=False,
-        timeout=240,
+        timeout=PATIENCE,
     )
 
 
-COTERIE = ("-m", "coterie")
+@contextmanager
+def terminal(folder: Path, encoding: str) -> Iterator[io.BytesIO]:
+    """What this process prints, from a folder, where the terminal has an encoding.
+
+    As Python opens them: standard output is strict, and standard error writes escapes.
+    """
+    printed = io.BytesIO()
+    out = io.TextIOWrapper(printed, encoding, errors="strict", write_through=True)
+    err = io.TextIOWrapper(printed, encoding, errors="backslashreplace", write_through=True)
+    with chdir(folder), redirect_stdout(out), redirect_stderr(err):
+        yield printed
+    for stream in (out, err):
+        stream.detach()
+
+
 ASCII = {"PYTHONIOENCODING": "ascii"}
-OTHERS = [
-    {"PYTHONIOENCODING": "cp1252"},
-    {"PYTHONIOENCODING": "cp850"},
-    {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": ""},
-]
+INSPECT = ("data", "inspect", "c.toml")
 COMMANDS = [
-    (*COTERIE, "data", "inspect", "c.toml"),
-    (*COTERIE, "run", "c.toml", "--out", "новый"),
-    (*COTERIE, "show", RUN),
-    (*COTERIE, "watch", RUN),
-    (*COTERIE, "report", RUN),
-    (*COTERIE, "list", "algorithms"),
-    (*COTERIE, "predict", RUN, "--data", FILE, "--out", "vorhersage-ü.csv"),
-    (*COTERIE, "compare", "c.toml", "--seeds", "1", "--out", "vergleich-ü"),
+    INSPECT,
+    ("run", "c.toml", "--out", "новый"),
+    ("show", RUN),
+    ("watch", RUN),
+    ("report", RUN),
+    ("list", "algorithms"),
+    ("predict", RUN, "--data", FILE, "--out", "vorhersage-ü.csv"),
     (
-        *COTERIE,
-        "advise",
-        FILE,
-        "--client",
-        "spital",
-        "--label",
-        "krank",
-        "--methods",
-        "ifca",
-        "--rounds",
-        "2",
-        "--seeds",
-        "1",
+        *("advise", FILE, "--client", "spital", "--label", "krank"),
+        *("--methods", "ifca", "--rounds", "2", "--seeds", "1"),
     ),
+]
+# A sweep starts processes of its own, which print to pipes; an export knows nothing of Coterie.
+PROCESSES = [
+    ("-m", "coterie", "compare", "c.toml", "--seeds", "1", "--out", "vergleich-ü"),
     (f"{RUN}/export/predict.py", FILE),
 ]
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words[-4:]))
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
 def test_no_command_ends_by_a_letter(folder: Path, words: tuple[str, ...]) -> None:
+    with terminal(folder, "ascii") as printed, sweeps_here():
+        with_escapes(sys.stdout)  # as `main` begins
+        assert invoke(words) == 0, printed.getvalue()
+    assert printed.getvalue()
+    assert not list(folder.glob("coterie-crash-*"))
+
+
+@pytest.mark.parametrize("words", PROCESSES, ids=["compare", "predict.py"])
+def test_no_process_ends_by_a_letter(folder: Path, words: tuple[str, ...]) -> None:
     done = ended(folder, ASCII, *words)
     assert done.returncode == 0, done.stderr
     assert not list(folder.glob("coterie-crash-*"))
     (done.stdout + done.stderr).decode("ascii")
 
 
-@pytest.mark.parametrize("environment", OTHERS, ids=lambda one: " ".join(one.values()))
-def test_other_code_pages(folder: Path, environment: dict[str, str]) -> None:
-    done = ended(folder, environment, *COTERIE, "data", "inspect", "c.toml")
+@pytest.mark.parametrize("encoding", ["cp1252", "cp850"])
+def test_other_code_pages(folder: Path, encoding: str) -> None:
+    with terminal(folder, encoding) as printed:
+        with_escapes(sys.stdout)
+        assert invoke(INSPECT) == 0, printed.getvalue()
+    assert printed.getvalue()
+
+
+def test_the_locale_of_c(folder: Path) -> None:
+    environment = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": ""}
+    done = ended(folder, environment, "-m", "coterie", *INSPECT)
     assert done.returncode == 0, done.stderr
     assert done.stdout
 
 
 def test_a_run_from_python_goes_on_in_a_terminal_of_ascii(folder: Path) -> None:
-    code = "import coterie as ct; ct.run(ct.Experiment.from_toml('c.toml'), out='π')"
-    assert ended(folder, ASCII, "-c", code).returncode == 0
+    with terminal(folder, "ascii") as printed:
+        ct.run(ct.Experiment.from_toml("c.toml"), out="π", on_round=lambda after: say(RUN))
+    assert printed.getvalue() == b"gr\\xf6\\xdfe\n" * 2
 
 
 def test_a_byte_order_mark_before_a_configuration(

@@ -16,11 +16,13 @@ import numba
 import numpy as np
 import pytest
 import torch
+from numba.core.caching import NullCache
 from torch import nn
 
 from coterie.core.arrays import aligned_copy, aligned_empty, is_aligned
 from coterie.local import Stack
-from coterie.local.kernels import inner_loops, network
+from coterie.local.kernels import dense, inner_loops, network
+from coterie.local.kernels.compilation import compile_together, compiled
 from coterie.local.scoring.compiled import scored_samples
 from coterie.local.training.compiled import CompiledTrainer
 
@@ -66,37 +68,47 @@ def compiled_to(folder: Path, **module_of: str) -> dict[str, Compiled]:
 
 
 @pytest.fixture(scope="module")
-def dense_kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Compiled]:
-    """The two kernels of dense layers that tests read, from one process."""
-    return compiled_to(tmp_path_factory.mktemp("code"), dense_step="sgd", multiply="dense")
+def multiply(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    """The kernel of all products of dense layers."""
+    return compiled_to(tmp_path_factory.mktemp("code"), multiply="dense")["multiply"]
 
 
-def test_a_kernel_prefers_wide_vectors(dense_kernels: dict[str, Compiled]) -> None:
-    assert '"prefer-vector-width"="512"' in dense_kernels["multiply"].llvm
+def test_a_kernel_prefers_wide_vectors(multiply: Compiled) -> None:
+    assert '"prefer-vector-width"="512"' in multiply.llvm
 
 
 @pytest.mark.skipif(not HAS_AVX512, reason="the processor has no vectors of 512 bits")
-def test_products_take_whole_lines_at_once(dense_kernels: dict[str, Compiled]) -> None:
-    lines = dense_kernels["multiply"].asm.splitlines()
-    products = [line for line in lines if "vfmadd" in line]
+def test_products_take_whole_lines_at_once(multiply: Compiled) -> None:
+    products = [line for line in multiply.asm.splitlines() if "vfmadd" in line]
     assert sum("%zmm" in line for line in products) >= 10
 
 
-def test_a_kernel_runs_its_own_copy_of_another(
-    dense_kernels: dict[str, Compiled], tmp_path: Path
-) -> None:
+@compiled("void(f4, f4[:, :], f4[:, ::1], f4[:, ::1])")
+def add_once(rate: float, delta: np.ndarray, h: np.ndarray, w: np.ndarray) -> None:
+    dense.accumulate(rate, delta, h, w)
+
+
+@compiled("void(f4, f4[:, :], f4[:, ::1], f4[:, ::1])")
+def add_twice(rate: float, delta: np.ndarray, h: np.ndarray, w: np.ndarray) -> None:
+    dense.accumulate(rate, delta, h, w)
+    dense.accumulate(rate, delta, h, w.copy())
+
+
+def test_a_kernel_runs_its_own_copy_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two kernels that call the same one: no process may take the copy of one for the other."""
-    source = dense_kernels["dense_step"].llvm
-    # Compiled in another process: machine code on disk is of many processes.
-    other = compiled_to(tmp_path, gru_forward="gru")["gru_forward"].llvm
-    copies = [
-        set(re.findall(r'define linkonce_odr [^@]*@"?([^"(]+)', one)) for one in (source, other)
-    ]
-    assert any("accumulate" in name for name in copies[0])
-    assert any("accumulate" in name for name in copies[1])
+    copies = []
+    for kernel in (add_once, add_twice):
+        # Machine code that was read from disk has no source.
+        monkeypatch.setattr(kernel, "_cache", NullCache())
+        compile_together(kernel)
+        (signature,) = kernel.signatures
+        source = kernel.inspect_llvm(signature)
+        copies.append(set(re.findall(r'define linkonce_odr [^@]*@"?([^"(]+)', source)))
+        assert any("accumulate" in name for name in copies[-1])
     # Those of Numba's own functions that count references are all the same.
     shared = {name for name in copies[0] & copies[1] if not name.startswith("NRT_")}
     assert not shared
+    assert any(name.startswith("NRT_") for name in copies[0] & copies[1])
     assert not any(name.startswith("NRT_") and "." in name for name in copies[0] | copies[1])
 
 
