@@ -22,6 +22,7 @@ from coterie.errors import ConfigError
 from coterie.experiment import check
 from coterie.experiment import model as choices
 from tests.refusals import refuses
+from tests.runs.calls import sweeps_here
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "examples" / "plugin"
@@ -98,13 +99,14 @@ def test_the_example_runs(site: Path, tmp_path: Path) -> None:
     assert (summary["algorithm"], summary["model"], summary["rounds"]) == ("clipped", "narrow", 3)
 
 
+@pytest.mark.usefixtures("installed")
 def test_the_example_stands_on_the_scoreboard_beside_the_published_results(
-    site: Path, tmp_path: Path
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     one = ["--methods", "clipped", "--federations", "rotation", "--no-tune", "--jobs", "1"]
-    by_command(
-        site, tmp_path, "scoreboard", "small", *one, "--merge", "published", "--out", "board"
-    )
+    with sweeps_here():
+        assert invoke(["scoreboard", "small", *one, "--merge", "published", "--out", "board"]) == 0
     page = (tmp_path / "board" / "scoreboard.md").read_text(encoding="utf-8")
     ranks = page.partition("## Scores, defaults, equal work")[2].partition("##")[0]
     shown = [line.split("|")[1].strip() for line in ranks.splitlines() if line.startswith("| ")]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import tomllib
 import types
@@ -21,22 +19,17 @@ from coterie.cli import compare
 from coterie.cli.main import invoke
 from coterie.experiment import check
 from coterie.models import build_model
-from tests.conftest import PATIENCE
 from tests.docs.pages import NAMED, ROOT, blocks
 
 
-def test_python_example_runs(tmp_path):
+def test_python_example_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     (code,) = blocks("python")
-    script = tmp_path / "example.py"
-    script.write_text(code, encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, env=environment, timeout=PATIENCE
-    )
-    assert done.returncode == 0, done.stderr
+    exec(compile(code, "README.md", "exec"), {"__name__": "__main__"})
+    printed = capsys.readouterr().out
     one, many = map(
         float,
-        re.search(r"one model: ([\d.]+)%, a model per group: ([\d.]+)%", done.stdout).groups(),
+        re.search(r"one model: ([\d.]+)%, a model per group: ([\d.]+)%", printed).groups(),
     )
     assert many > one
 

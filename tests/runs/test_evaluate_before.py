@@ -31,7 +31,8 @@ ROUNDS = 4
 
 @pytest.fixture(scope="module")
 def digits() -> Population:
-    return ct.load("digits", partition={"kind": "planted", "clients": 4, "groups": 2}, seed=1)
+    partition = {"kind": "planted", "clients": 4, "groups": 2, "size": 60}
+    return ct.load("digits", partition=partition, seed=1)
 
 
 def rows_of(name: str, digits: Population, **options: Any) -> ct.Result:

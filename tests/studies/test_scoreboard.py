@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -167,11 +166,10 @@ def test_a_method_of_others_joins_by_one_command(
 ) -> None:
     """Its file has its results alone, and the page has both."""
     (folder / "their_package.py").write_text(PLUGIN)
-    # Runs are done by processes of their own, which find it by this.
-    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
     monkeypatch.syspath_prepend(str(folder))
     ours = ["--methods", "their_package:theirs", "--merge", str(folder / "first/scoreboard.json")]
-    assert scoreboard(folder, "theirs", *ours) == 0
+    with sweeps_here():
+        assert scoreboard(folder, "theirs", *ours) == 0
     found = entries(folder, "theirs")
     assert {method for _, method, _ in found} == {"their_package:theirs"}
     page = (folder / "theirs" / "scoreboard.md").read_text()

@@ -139,7 +139,7 @@ def test_a_killed_sweep_ends_like_one_that_was_not(
 
 
 def test_two_sweeps_side_by_side_share_the_work(config: str) -> None:
-    both = [start(*RUNS, "--set", "train.rounds=20") for _ in range(2)]
+    both = [start(*RUNS, "--jobs", "1", "--set", "train.rounds=20") for _ in range(2)]
     printed = [process.communicate(timeout=PATIENCE) for process in both]
     assert [process.returncode for process in both] == [0, 0], printed
     lines = [line for out, _ in printed for line in out.splitlines() if line.startswith("[")]
