@@ -45,8 +45,10 @@ def rows(run: str) -> int:
 
 
 def wait_for(count: int, process: subprocess.Popen[str]) -> None:
+    """Wait until a run has so many rounds; what it said if it ended before."""
     until = time.monotonic() + PATIENCE
-    while process.poll() is None and rows("r") < count and time.monotonic() < until:
+    while rows("r") < count and time.monotonic() < until:
+        assert process.poll() is None, process.communicate()
         time.sleep(0.005)
 
 

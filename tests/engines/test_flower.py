@@ -18,6 +18,7 @@ import pytest
 import tomli_w
 import torch
 
+from tests.conftest import PATIENCE
 from tests.refusals import refuses
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
@@ -817,9 +818,9 @@ def test_a_client_chooses_a_model_and_trains_it_in_one_exchange(tmp_path: Path) 
     spec = FederationSpec.of(check(config), DataForm((1, 8, 8), tuple(SETTINGS["classes"])), 8)
     layout = Layout.of(spec.network.module)
     ours = Identity("server", version("coterie"), signature(layout), (1, 8, 8), spec.form.classes)
-    terms = Terms(ours, spec.local, 6, "run", timeout=2.0)
+    terms = Terms(ours, spec.local, 6, "run", timeout=PATIENCE)
     engine = FlowerEngine(grid, terms, say=lambda line: None)
-    engine.gather(6, 5.0)
+    engine.gather(6, PATIENCE)
     sent = len(grid.sent)
     work = Train(spec.local.objective, choose="least_loss")
     start = flatten(spec.network.module)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 import itertools
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 from coterie.report import RunView, write_page
 from coterie.report.tree import Tree
 from coterie.rules.signatures import SignatureMemory
+from tests.conftest import PATIENCE
 from tests.report.pages import grouped, plain, remembered_tree
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -31,7 +31,6 @@ CHROMIUM = next(
 )
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 ARGUMENTS = [
     "--no-sandbox",
@@ -155,7 +154,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with playwright.sync_playwright() as play:
-        chromium = play.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        wait = 1000 * PATIENCE
+        chromium = play.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS, timeout=wait)
         yield chromium
         chromium.close()
 
@@ -174,10 +174,14 @@ class Opened:
         self.page.on("pageerror", lambda error: self.messages.append(str(error)))
         self.page.on("dialog", lambda dialog: (self.messages.append("a dialog"), dialog.dismiss()))
         self.page.on("request", lambda request: self.asked.append(request.url))
-        begun = time.monotonic()
+        self.page.set_default_timeout(1000 * PATIENCE)
+        counted = self.context.new_cdp_session(self.page)
+        counted.send("Performance.enable", {"timeDomain": "threadTicks"})
         self.page.goto(path.as_uri())
         self.page.wait_for_selector(".chart[data-drawn]")
-        self.seconds = time.monotonic() - begun
+        found = counted.send("Performance.getMetrics")["metrics"]
+        # Of the processor, in the page's own thread: the machine may be busy.
+        (self.seconds,) = [one["value"] for one in found if one["name"] == "TaskDuration"]
 
     def __enter__(self) -> Opened:
         return self
@@ -194,19 +198,25 @@ class Opened:
         return ids
 
     def tooltip(self, id: str, mark: str) -> str:
-        """The tooltip of the first mark of a chart that has one."""
-        self.page.locator(f"#{id}").scroll_into_view_if_needed()
-        for at in range(3):
-            box = self.page.locator(f"#{id} {mark}").nth(at).bounding_box()
-            self.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-            try:
-                self.page.wait_for_selector("#vg-tooltip-element.visible", timeout=2000)
-            except playwright.TimeoutError:
-                continue
-            return str(self.page.locator("#vg-tooltip-element").inner_text())
-        return ""
+        """The tooltip of the largest mark of a chart that nothing covers."""
+        self.page.mouse.move(0, 0)
+        shown = "#vg-tooltip-element.visible"
+        self.page.wait_for_selector(shown, state="detached")
+        self.page.mouse.move(*self.page.evaluate(UNCOVERED, f"#{id} {mark}"))
+        return str(self.page.wait_for_selector(shown).inner_text())
 
 
+# The middle of the largest mark, in the window. A mark may be covered by others, or have no area.
+UNCOVERED = """(marks) => {
+  const all = [...document.querySelectorAll(marks)];
+  all[0].closest(".chart").scrollIntoView({behavior: "instant", block: "center"});
+  const area = (one) => one.getBoundingClientRect().width * one.getBoundingClientRect().height;
+  for (const mark of all.sort((a, b) => area(b) - area(a))) {
+    const box = mark.getBoundingClientRect();
+    const at = [box.x + box.width / 2, box.y + box.height / 2];
+    if (document.elementFromPoint(...at) === mark) return at;
+  }
+}"""
 OUTLINE = """() => {
   const walk = (node) => node.nodeName + "[" + node.getAttributeNames().sort().join() + "]("
     + [...node.children].map(walk).join("") + ")";
@@ -251,6 +261,7 @@ def test_charts_are_drawn_without_scrolling(browser, pages):
 def test_a_small_page_is_drawn_when_it_is_loaded(browser, tmp_path):
     path = write_page(tmp_path / "page.html", [plain(), grouped()])
     page = browser.new_page()
+    page.set_default_timeout(1000 * PATIENCE)
     # The second that the page allows itself is never over, however busy the machine is.
     page.add_init_script("performance.now = () => 0")
     page.goto(path.as_uri(), wait_until="load")
@@ -349,11 +360,8 @@ def test_hostile_names_change_nothing_in_the_structure(browser, opened, pages):
 
 def test_a_page_of_a_thousand_clients_is_small_and_opens_at_once(browser, pages):
     assert pages[0].stat().st_size <= 3_000_000
-    seconds = []
-    while len(seconds) < 3 and min(seconds, default=9) > 3:  # the machine may be busy
-        with Opened(browser, pages[0]) as opened:
-            seconds.append(opened.seconds)
-    assert min(seconds) <= 3
+    with Opened(browser, pages[0]) as opened:
+        assert 0.01 < opened.seconds <= 3
 
 
 def test_a_dark_phone_shows_it_without_scrolling_sideways(browser, pages):

@@ -15,12 +15,12 @@ pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 from coterie.flower.watch import page as page_module
 from coterie.flower.watch.page import StatusServer
 from coterie.flower.watch.status import FederationStatus
+from tests.conftest import PATIENCE
 from tests.flower.watch.test_status import ASKING, row, status_of
 from tests.report.test_browser import ARGUMENTS, CHROMIUM, HOSTILE, playwright
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None or shutil.which(CHROMIUM) is None, reason="no chromium"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
 
@@ -49,8 +49,11 @@ def test_hostile_names_of_200_clients_do_nothing_in_a_browser(address: str) -> N
     messages: list[str] = []
     asked: list[str] = []
     with playwright.sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        browser = play.chromium.launch(
+            executable_path=CHROMIUM, args=ARGUMENTS, timeout=1000 * PATIENCE
+        )
         page = browser.new_page()
+        page.set_default_timeout(1000 * PATIENCE)
         page.on("console", lambda message: messages.append(message.text))
         page.on("pageerror", lambda error: messages.append(str(error)))
         page.on("dialog", lambda dialog: (messages.append("a dialog"), dialog.dismiss()))
