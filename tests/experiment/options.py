@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from coterie.config import registry
+from coterie.config.schema import table_of
 
 Schema = Mapping[str, Any]
 
@@ -16,9 +17,20 @@ Schema = Mapping[str, Any]
 def other_values(kind: str, name: str) -> dict[str, Any]:
     """Option -> a value that is not its default, for each option of a choice."""
     model = registry.table_model(kind, registry.find(kind, name))
+    defaults = {option: one[1] for option, one in registry.options(kind, name).items()}
+    return _other_values(model, defaults)
+
+
+def other_values_of_record(record: Any) -> dict[str, Any]:
+    """The same for each key of a record's table."""
+    model = table_of(record)
+    return _other_values(model, {key: one.default for key, one in model.model_fields.items()})
+
+
+def _other_values(model: type[BaseModel], defaults: Mapping[str, Any]) -> dict[str, Any]:
     schema = model.model_json_schema()
     found = {}
-    for option, (_, default) in registry.options(kind, name).items():
+    for option, default in defaults.items():
         values = _values(schema["properties"][option], schema.get("$defs", {}))
         fitting = (value for value in values if _fits(model, option, value))
         found[option] = next(value for value in fitting if value != _plain(default))

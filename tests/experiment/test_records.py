@@ -21,7 +21,7 @@ from coterie.experiment import check
 from coterie.experiment.experiment import CHOICES, Experiment, record_types, table_names
 from coterie.experiment.records import PersonalLayers
 from coterie.experiment.reference import keys_of_tables
-from tests.experiment.options import other_values
+from tests.experiment.options import other_values, other_values_of_record
 from tests.refusals import refuses
 
 BASE: dict[str, Any] = {
@@ -30,7 +30,8 @@ BASE: dict[str, Any] = {
     "train": {"rounds": 3, "clients_per_round": 4},
     "algorithm": {"name": "fedgroup", "groups": 2},
 }
-# A value other than the default for each key, by table; further keys are those that it needs.
+# Values other than the defaults, by table, of keys that need each other. A key that is not among them
+# has a case of its own, with a value of its type.
 COSINE = {"kind": "cosine", "warmup": 1, "over": 9, "floor": 0.1}
 STEP = {"kind": "step", "warmup": 0, "every": 2, "gamma": 0.5}
 VALUES: dict[str, list[dict[str, Any]]] = {
@@ -77,7 +78,6 @@ VALUES: dict[str, list[dict[str, Any]]] = {
 }
 # What the options of a choice need.
 ALONG_WITH = {("engine", "ray"): {"each": "vmap"}}
-CASES = [(table, values) for table, cases in VALUES.items() for values in cases]
 
 
 def flat(table: str, values: dict[str, Any]) -> dict[str, Any]:
@@ -90,6 +90,19 @@ def flat(table: str, values: dict[str, Any]) -> dict[str, Any]:
             found |= flat(path, inner)
         found[path] = value
     return found
+
+
+def all_cases() -> list[tuple[str, dict[str, Any]]]:
+    found = [(table, values) for table, cases in VALUES.items() for values in cases]
+    tried = {path for table, values in found for path in flat(table, values)}
+    for table, record in record_types().items():
+        for key, value in other_values_of_record(record).items():
+            if f"{table}.{key}" not in tried:
+                found.append((table, {key: value}))
+    return found
+
+
+CASES = all_cases()
 
 
 def tables_with(table: str, values: dict[str, Any]) -> dict[str, Any]:
