@@ -148,7 +148,7 @@ def exchanges(factories: Factories, pages: Mapping[str, Sent]) -> str:
 
 def migrating(factories: Factories, pages: Mapping[str, Sent]) -> str:
     """The methods that can follow a shift, as a sentence."""
-    from coterie.runs.compose import can_migrate
+    from coterie.runs.fitting import can_migrate
 
     names = [f"`{name}`" for name in factories if can_migrate(name)]
     return textwrap.fill(f"{', '.join(names[:-1])} and {names[-1]}.", 100)
