@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -24,10 +25,16 @@ SHAPES = {
 }
 
 
-def check_written(network: nn.Module, shape: tuple[int, ...], folder: Path) -> None:
-    """The network of the file takes the weights, and any number of inputs."""
+def check_written(
+    network: nn.Module, shape: tuple[int, ...], folder: Path, counts: Sequence[int] = (1, 3)
+) -> None:
+    """The network of the file takes the weights, and any number of inputs.
+
+    Args:
+        counts: of the inputs with which it is written.
+    """
     x = torch.randn(5, *shape, generator=Key(1).torch())
-    for count in (1, 3):  # with which it is written
+    for count in counts:
         assert write_network(folder / "network.pt2", network, x[:count]) is None
         again = torch.export.load(folder / "network.pt2").module()
         again.load_state_dict(network.state_dict())
@@ -38,8 +45,9 @@ def check_written(network: nn.Module, shape: tuple[int, ...], folder: Path) -> N
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_network_is_written(name: str, tmp_path: Path) -> None:
+    """With one input, which torch.export would take for the only number of them."""
     shape = SHAPES.get(name, (1, 28, 28))
-    check_written(build_model(name, shape, 2, Key(0)), shape, tmp_path)
+    check_written(build_model(name, shape, 2, Key(0)), shape, tmp_path, counts=[1])
 
 
 @pytest.mark.parametrize("operator", ["conv", "multi", "single"])
