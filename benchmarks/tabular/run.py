@@ -17,7 +17,7 @@ from coterie.core.task import Sums, Task
 from coterie.data import Partition, Population
 from coterie.errors import QuorumError
 from coterie.experiment import Experiment, check
-from coterie.experiment.reading import fit_to_clients
+from coterie.experiment.experiment import fit_to_clients
 from coterie.runs.compose import Composed, HeldData, compose_on
 from coterie.runs.data import load_data
 from coterie.runs.run import Run

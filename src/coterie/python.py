@@ -23,7 +23,7 @@ from coterie.data.shifts import Shift
 from coterie.data.tabular.tables import ALL
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment, Training, check
-from coterie.experiment.experiment import CHOICES
+from coterie.experiment.tables import CHOICES
 from coterie.export.joining import reopen_with
 from coterie.measures.scoring import Evaluate
 from coterie.methods.algorithm import Algorithm

@@ -29,8 +29,8 @@ from coterie.data.population import Population
 from coterie.data.sources.saved import POPULATION, partition_of_population, population_bytes
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment
+from coterie.experiment.experiment import fit_to_clients
 from coterie.experiment.naming import has_origin, named
-from coterie.experiment.reading import fit_to_clients
 from coterie.headline import ACCURACY, Headline
 from coterie.measures.scoring import Evaluate
 from coterie.notebook import result_html

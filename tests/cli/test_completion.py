@@ -15,8 +15,8 @@ from coterie.cli.completion import complete_algorithms, complete_run, complete_s
 from coterie.cli.declarations import keys_in_tables, options_in, registered
 from coterie.config import registry
 from coterie.config.kinds import KINDS
-from coterie.experiment.experiment import CHOICES
 from coterie.experiment.reference import keys_of_tables
+from coterie.experiment.tables import CHOICES
 from coterie.listed import LISTED
 from coterie.studies.reproduce import PAPERS
 

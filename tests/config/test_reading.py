@@ -14,7 +14,7 @@ from coterie.config import registry
 from coterie.config.schema import table_of
 from coterie.core.solver import Solver
 from coterie.experiment import check, load_config
-from coterie.experiment.reading import fit_to_clients
+from coterie.experiment.experiment import fit_to_clients
 from tests.config.complete import COMPLETE
 from tests.conftest import config_errors
 

@@ -17,10 +17,10 @@ from coterie.config import registry
 from coterie.config.kinds import KINDS
 from coterie.config.schema import table_of
 from coterie.errors import ConfigError
-from coterie.experiment import check
-from coterie.experiment.experiment import CHOICES, Experiment, record_types, table_names
+from coterie.experiment import Experiment, check
 from coterie.experiment.records import PersonalLayers
 from coterie.experiment.reference import keys_of_tables
+from coterie.experiment.tables import CHOICES, record_types, table_names
 from tests.experiment.options import other_values, other_values_of_record
 from tests.refusals import refuses
 

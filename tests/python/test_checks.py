@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import coterie as ct
-from coterie.experiment.experiment import CHOICES, record_types
+from coterie.experiment.tables import CHOICES, record_types
 from tests.conftest import blobs, small_net
 from tests.refusals import refuses
 

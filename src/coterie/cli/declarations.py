@@ -16,7 +16,7 @@ from coterie.config.kinds import KINDS, Kind
 
 # Key of a configuration -> the kind of what it names.
 REGISTRIES = {kind.path: kind for kind in KINDS.values() if kind.place}
-EXPERIMENT = ("coterie.experiment.experiment", "Experiment")
+EXPERIMENT = ("coterie.experiment.tables", "Tables")
 DATA = ("coterie.config.choice_tables", "DataTable")
 
 

@@ -1,7 +1,6 @@
 """An experiment: all that a run follows from, read from TOML or made in Python, and checked."""
 
-from coterie.experiment.experiment import Experiment
-from coterie.experiment.reading import check, load_config
+from coterie.experiment.experiment import Experiment, check, load_config
 from coterie.experiment.records import (
     Checkpoints,
     Log,

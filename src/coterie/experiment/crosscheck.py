@@ -16,8 +16,8 @@ from coterie.config.problems import default_at
 from coterie.config.schema import LARGEST, to_plain
 from coterie.errors import Problem, shown
 from coterie.experiment.exclusions import exclusions
-from coterie.experiment.experiment import record_types
 from coterie.experiment.records import CLIENTS_PER_ROUND
+from coterie.experiment.tables import record_types
 from coterie.privacy.private import NO_BUDGET
 
 # Options that every engine is passed; those that have no use for one leave it out.

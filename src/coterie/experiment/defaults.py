@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from coterie.config.choice_tables import NamedTable
-from coterie.experiment.experiment import Experiment
+from coterie.experiment.tables import Tables
+
+Run = TypeVar("Run", bound=Tables)
 
 
-def fit_to_privacy(experiment: Experiment) -> Experiment:
+def fit_to_privacy(experiment: Run) -> Run:
     """The experiment with the defaults that ``[privacy]`` has: cohorts are drawn client by client,
     and there are no bounds. With ``[secure]`` there are none either.
 
     Example:
+        >>> from coterie.experiment import Experiment
         >>> tables = {"data": {"source": "digits", "partition": {"kind": "iid"}}, "model": {"name": "mclr"},
         ...           "train": {"rounds": 3}, "algorithm": {"name": "fedavg"}, "privacy": {"epsilon": 8.0}}
         >>> experiment = Experiment.from_tables(tables)
@@ -29,13 +32,14 @@ def fit_to_privacy(experiment: Experiment) -> Experiment:
     return experiment
 
 
-def fit_defaults(experiment: Experiment, clients: int) -> Experiment:
+def fit_defaults(experiment: Run, clients: int) -> Run:
     """The experiment with defaults that so many clients allow; explicit values stay as they are.
 
     ``train.clients_per_round`` becomes at most all clients. ``algorithm.alpha`` becomes at most
     ``clients // groups``, so that a cold start asks all clients where it would ask for more.
 
     Example:
+        >>> from coterie.experiment import Experiment
         >>> tables = {"data": {"source": "digits", "partition": {"kind": "natural", "column": "c"}},
         ...           "model": {"name": "mclr"}, "train": {"rounds": 3}, "algorithm": {"name": "fedgroup"}}
         >>> fitted = fit_defaults(Experiment.from_tables(tables), 12)
@@ -45,7 +49,7 @@ def fit_defaults(experiment: Experiment, clients: int) -> Experiment:
     return _fit_cold_start(fit_cohort(experiment, clients), clients)
 
 
-def fit_cohort(experiment: Experiment, clients: int) -> Experiment:
+def fit_cohort(experiment: Run, clients: int) -> Run:
     """The experiment with ``train.clients_per_round`` at most all clients, if it is the default."""
     given = "train.clients_per_round" in experiment.given
     if given or experiment.train.clients_per_round <= clients:
@@ -53,7 +57,7 @@ def fit_cohort(experiment: Experiment, clients: int) -> Experiment:
     return experiment.with_table("train", clients_per_round=clients)
 
 
-def _fit_cold_start(experiment: Experiment, clients: int) -> Experiment:
+def _fit_cold_start(experiment: Run, clients: int) -> Run:
     algorithm = experiment.algorithm
     options = experiment.options("algorithm")
     alpha = options.get("alpha")
@@ -71,7 +75,7 @@ def _fit_cold_start(experiment: Experiment, clients: int) -> Experiment:
     return replace(experiment, algorithm=lowered)
 
 
-def lowered_cold_start(experiment: Experiment) -> str | None:
+def lowered_cold_start(experiment: Tables) -> str | None:
     """The line that tells a user of a lower ``algorithm.alpha``; ``None`` where it is the default,
     or as the file sets it."""
     algorithm = experiment.algorithm

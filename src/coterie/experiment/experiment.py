@@ -1,59 +1,30 @@
-"""All that a run follows from, as one record of records."""
+"""An experiment, read from a TOML file with overrides of single keys, or made in Python, and checked."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from functools import cache
-from typing import Any, get_args, get_type_hints
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-import tomli_w
-from torch import nn
+from pydantic import ValidationError
 
-from coterie.clients.bounds import Bounds
-from coterie.clients.cohort import Quorum
-from coterie.config.choice_tables import (
-    ChoiceTable,
-    DataTable,
-    EngineTable,
-    KindTable,
-    NamedTable,
-)
+from coterie.config import custom, registry
+from coterie.config.choice_tables import DataTable
 from coterie.config.kinds import KINDS
-from coterie.config.schema import to_plain
-from coterie.core import Objective, OwnModel, Solver, Task
-from coterie.core.availability import Availability
-from coterie.core.reply_times import ReplyTimes
-from coterie.data.population import Population
-from coterie.data.shifts import Shift
-from coterie.engines import Attack
+from coterie.config.problems import problems
+from coterie.config.schema import RecordTable, Table, table_of, without_objects
+from coterie.config.toml_text import printable_name, put, put_at, read
 from coterie.errors import ConfigError, Problem
-from coterie.experiment.records import (
-    Checkpoints,
-    Log,
-    PersonalLayers,
-    Training,
-)
-from coterie.measures.scoring import Evaluate
-from coterie.methods.algorithm import Algorithm
-from coterie.methods.buffered import Buffering
-from coterie.methods.method import Method
-from coterie.models import Network
-from coterie.privacy.private import Privacy
-from coterie.privacy.secure_sums import SecureSums
-from coterie.rules.migration import Migration
-from coterie.rules.server_step import Server
-from coterie.rules.weighing import Weigh
-
-# Fields that are choices, with the kind of what they choose: a name with options, or an object.
-CHOICES: Mapping[str, str] = {
-    kind.place[0]: name for name, kind in KINDS.items() if len(kind.place) == 1
-}
+from coterie.experiment.crosscheck import as_tables, cross_check
+from coterie.experiment.defaults import fit_defaults, fit_to_privacy
+from coterie.experiment.model import experiment_model
+from coterie.experiment.objects import object_problems
+from coterie.experiment.tables import Tables, record_types, table_names
 
 
-@dataclass(frozen=True, kw_only=True)
-class Experiment:
+class Experiment(Tables):
     """All that a run follows from. Each field is a table of a configuration.
 
     A choice is a name with its options, or an object of Python. Only what has a name can be written
@@ -95,37 +66,6 @@ class Experiment:
         file: where it was read from, for error lines.
     """
 
-    seed: int = 0
-    data: DataTable | Population
-    model: NamedTable | nn.Module | Network
-    local: Solver = Solver()
-    train: Training
-    evaluate: Evaluate = Evaluate()
-    algorithm: NamedTable | Method | Algorithm
-    engine: EngineTable
-    quorum: Quorum = Quorum()
-    bounds: Bounds = Bounds()
-    checkpoint: Checkpoints = Checkpoints()
-    # Made later: which trackers there are is known once the packages above are imported.
-    log: Log = field(default_factory=Log)
-    shift: KindTable | tuple[KindTable, ...] | Shift | None = None
-    server: NamedTable | Server | None = None
-    weigh: NamedTable | Weigh | None = None
-    objective: NamedTable | Objective | None = None
-    own_model: NamedTable | OwnModel | None = None
-    attack: KindTable | Attack | None = None
-    task: KindTable | Task | None = None
-    migration: Migration | None = None
-    privacy: Privacy | None = None
-    personal: PersonalLayers | None = None
-    secure: SecureSums | None = None
-    availability: Availability | None = None
-    reply_times: ReplyTimes | None = None
-    asynchronous: Buffering | None = None
-    folder: str | None = None
-    given: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
-    file: str = field(default="configuration", repr=False, compare=False)
-
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str]) -> Experiment:
         """Read and check a configuration.
@@ -133,8 +73,6 @@ class Experiment:
         Raises:
             ConfigError: with all that is wrong, one line each.
         """
-        from coterie.experiment.reading import load_config
-
         return load_config(os.fspath(path))
 
     @classmethod
@@ -151,107 +89,181 @@ class Experiment:
             >>> experiment.train.rounds, experiment.options("algorithm")["groups"]
             (3, 2)
         """
-        from coterie.experiment.reading import check
-
         return check(tables)
 
-    @property
-    def solver(self) -> Solver:
-        """Local training in a run of so many rounds."""
-        return self.local.over_rounds(self.train.rounds)
 
-    def choice(self, kind: str) -> Any:
-        """What a choice holds: a table, an object of Python, or ``None``."""
-        found: Any = self
-        for part in KINDS[kind].place:
-            found = getattr(found, part)
-        return found
+def load_config(
+    path: Path | str, overrides: Sequence[str] = (), values: Mapping[str, Any] = {}
+) -> Experiment:
+    """Read and check a configuration.
 
-    def name(self, kind: str) -> str:
-        """The name of a choice; of an object the name of its type, but for methods that a factory of
-        `coterie.algorithms` made."""
-        value = self.choice(kind)
-        if isinstance(value, ChoiceTable):
-            return str(getattr(value, KINDS[kind].selector))
-        if isinstance(value, Method) and value.made_by is not None:
-            return str(value.made_by["name"])
-        return type(value).__name__
+    Args:
+        path: a TOML file.
+        overrides: ``key.path=value``, each value as TOML writes it, or plain text.
+        values: key path -> value, set after the overrides; ``None`` sets nothing.
 
-    def options(self, kind: str) -> dict[str, Any]:
-        """The options of a choice by the names of its factory's parameters, without the choice
-        itself; none for an object of Python.
-
-        ``options("source")`` leaves out ``root``, which is a place on this machine.
-        """
-        table = self.choice(kind)
-        if isinstance(table, ChoiceTable):
-            return table.options
-        return {}
-
-    def shifts(self) -> list[dict[str, Any]]:
-        """The tables of ``[shift]`` or ``[[shift]]``, each with its ``kind``.
-
-        Example:
-            >>> tables = {"data": {"source": "digits", "partition": {"kind": "iid"}}, "model": {"name": "mclr"},
-            ...           "train": {"rounds": 3, "clients_per_round": 4}, "algorithm": {"name": "fedavg"}}
-            >>> Experiment.from_tables(tables | {"shift": {"kind": "swap_all"}}).shifts()[0]["p"]
-            0.05
-        """
-        tables = self.shift if isinstance(self.shift, tuple) else (self.shift,)
-        return [
-            {"kind": table.kind, **table.options}
-            for table in tables
-            if isinstance(table, KindTable)
-        ]
-
-    def unnamed(self) -> list[Problem]:
-        """The fields that no file can hold."""
-        found = []
-        for name in table_names():
-            value = getattr(self, name)
-            if name in CHOICES and not isinstance(value, ChoiceTable | tuple | None):
-                expected = "a name, or a table of a name and options"
-                what = "nothing that a file can name"
-                found.append(
-                    Problem("cannot-be-written", name, what, f"a {type(value).__name__}", expected)
-                )
-        return found
-
-    def resolved(self) -> dict[str, Any]:
-        """The tables with every default filled in, as TOML can hold them (what is ``None`` is left
-        out).
-
-        Raises:
-            ConfigError: for an object of Python, naming the field.
-        """
-        found = self.unnamed()
-        if found:
-            raise ConfigError.of(found)
-        return to_plain({name: getattr(self, name) for name in table_names()})
-
-    def toml(self) -> str:
-        """The same as TOML."""
-        return tomli_w.dumps(self.resolved())
-
-    def with_table(self, name: str, **values: Any) -> Experiment:
-        """The same with other values in the record of a table."""
-        return replace(self, **{name: replace(getattr(self, name), **values)})
+    Raises:
+        ConfigError: with all that is wrong, one line each.
+    """
+    tables = read(path)
+    for override in overrides:
+        put(tables, override)
+    for key, value in values.items():
+        if value is not None:
+            put_at(tables, key.split("."), value)
+    return check(tables, printable_name(path))
 
 
-@cache
-def table_names() -> tuple[str, ...]:
-    """The fields of an experiment that a file may set, in their order."""
-    return tuple(one.name for one in fields(Experiment) if one.compare)
+def check(tables: Mapping[str, Any], file: str = "configuration") -> Experiment:
+    """Check tables that were read from ``file``, or made in Python.
+
+    A choice may be an object of Python, and so may the record of a table.
+
+    Args:
+        tables: of the experiment.
+        file: that they were read from; empty for tables that were made in Python.
+
+    Raises:
+        ConfigError: with all that is wrong, one line each.
+    """
+    try:
+        # Paths first: a factory of the user's own is looked for in the folder that they name.
+        experiment, found = _check(_anchored(tables), file)
+    except ConfigError as error:
+        raise error.located(file) from None
+    except RecursionError:
+        deep = ConfigError(
+            "cannot-be-read",
+            "configuration",
+            "nested too deeply",
+            found=f"{len(tables)} tables",
+            allowed="tables of values",
+        )
+        raise deep.located(file) from None
+    if experiment is None or found:
+        raise ConfigError.of(found).located(file)
+    _check_shifts(experiment)
+    experiment = fit_to_privacy(experiment)
+    clients = None
+    if isinstance(experiment.data, DataTable):
+        clients = experiment.data.partition.options.get("clients")
+    if isinstance(clients, int):
+        return fit_defaults(experiment, clients)
+    return experiment
 
 
-@cache
-def record_types() -> Mapping[str, type[Any]]:
-    """The record of each table that is no choice."""
-    kinds = get_type_hints(Experiment, include_extras=True)
+def _check(tables: Mapping[str, Any], file: str) -> tuple[Experiment | None, list[Problem]]:
+    """The experiment, if its tables can be read as one, and all that is wrong."""
+    values, objects = _without_objects(tables)
+    model, all_found = experiment_model(values)
+    refused = {problem.path for problem in all_found}
+    validated = None
+    found = object_problems(values)
+    try:
+        validated = model.model_validate(values)
+    except ValidationError as error:
+        found += problems(error, values, model)
+    # On the unvalidated tables, so that these problems are listed beside those of single keys.
+    found += cross_check(as_tables(values), model)
+    for problem in found:
+        # One line for each key: what follows from a factory that is not there is no news.
+        if problem.path not in refused:
+            refused.add(problem.path)
+            all_found.append(problem)
+    if validated is None or all_found:
+        return None, all_found
+    return _made(validated, objects, file), all_found
+
+
+def _without_objects(
+    tables: Mapping[str, Any],
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The tables without the functions in those of records, and these functions by table."""
+    values = dict(tables)
     found = {}
+    for name, record in record_types().items():
+        if isinstance(values.get(name), Mapping):
+            values[name], objects = without_objects(record, values[name])
+            if objects:
+                found[name] = objects
+    return values, found
+
+
+def _made(validated: Table, objects: Mapping[str, Mapping[str, Any]], file: str) -> Experiment:
+    """The experiment of tables that are validated."""
+    values: dict[str, Any] = {}
+    given = set()
     for name in table_names():
-        parts = [kinds[name], *get_args(kinds[name])]
-        records = [part for part in parts if hasattr(part, "__dataclass_fields__")]
-        if name not in CHOICES and records:
-            found[name] = records[0]
+        value = getattr(validated, name)
+        if isinstance(value, RecordTable):
+            given |= {f"{name}.{key}" for key in value.model_fields_set}
+            value = value.made()
+        elif name in record_types() and value is not None:
+            given |= {f"{name}.{key}" for key in table_of(type(value)).model_fields}
+        if name in objects:
+            given |= {f"{name}.{key}" for key in objects[name]}
+            value = replace(value, **objects[name])
+        values[name] = value
+    return Experiment(**values, given=frozenset(given), file=file)
+
+
+def fit_to_clients(experiment: Experiment, clients: int) -> Experiment:
+    """The experiment for so many clients, once the data are there: defaults that they do not allow
+    are lowered.
+
+    Raises:
+        ConfigError: if more groups, cold-start clients or clients per round are asked for than
+            there are clients.
+    """
+    experiment = fit_defaults(experiment, clients)
+    tables = as_tables({name: getattr(experiment, name) for name in table_names()})
+    model, _ = experiment_model(tables)
+    found = cross_check(tables, model, clients)
+    if found:
+        raise ConfigError.of(found).located(experiment.file)
+    return experiment
+
+
+def _anchored(tables: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same tables with paths spelled from the root, so that a run can be resumed from any
+    folder."""
+    out = dict(tables)
+    data = tables.get("data")
+    if isinstance(data, Mapping):
+        out["data"] = {**data, **_absolute_paths(data)}
+    if any(_names_custom(tables, kind) for kind, where in KINDS.items() if where.custom):
+        out.setdefault("folder", os.getcwd())
+        # Only then: a folder that is searched can also stand in for a package that is not there.
+        if isinstance(out["folder"], str):
+            custom.search_in(out["folder"])
+    return out
+
+
+def _absolute_paths(data: Mapping[str, Any]) -> dict[str, str]:
+    found = {}
+    for key in ("path", "root"):
+        if isinstance(data.get(key), str):
+            path = os.path.expanduser(data[key])
+            # A path that is not there may be relative to the folder of the datasets.
+            if key == "root" or os.path.exists(path):
+                found[key] = os.path.abspath(path)
     return found
+
+
+def _names_custom(tables: Mapping[str, Any], kind: str) -> bool:
+    """Whether a table names ``module:factory``."""
+    table: Any = tables
+    for part in KINDS[kind].place:
+        table = table.get(part) if isinstance(table, Mapping) else None
+    name = table.get(KINDS[kind].selector) if isinstance(table, Mapping) else None
+    return isinstance(name, str) and ":" in name
+
+
+def _check_shifts(experiment: Experiment) -> None:
+    """Make the shifts once: their factories know which parameters go together."""
+    try:
+        # What is made is thrown away: data are not there yet, and the run makes its own.
+        for table in experiment.shifts():
+            registry.build("shift", table)
+    except ConfigError as error:
+        raise error.located(experiment.file) from None

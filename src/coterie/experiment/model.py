@@ -19,7 +19,7 @@ from coterie.config.choice_tables import ChoiceTable, DataTable, EngineTable
 from coterie.config.kinds import KINDS
 from coterie.config.schema import Factory, Table, table_of
 from coterie.errors import ConfigError, Problem
-from coterie.experiment.experiment import CHOICES, Experiment, record_types
+from coterie.experiment.tables import CHOICES, Tables, record_types
 from coterie.rules.migration import Migration
 
 # Up to the largest integer of TOML; other numbers end at `schema.LARGEST`.
@@ -140,7 +140,7 @@ def _model(
     chosen = dict(choices)
     engine = _engine_model(plugin_engine)
     found: dict[str, Any] = {"seed": (Seed, 0)}
-    for field in fields(Experiment):
+    for field in fields(Tables):
         if not field.compare or field.name in found:
             continue
         default = field.default

@@ -13,8 +13,8 @@ from coterie.config.schema import to_plain, without_objects
 from coterie.data.population import Population
 from coterie.data.sources.saved import population_digest
 from coterie.errors import ConfigError
-from coterie.experiment.experiment import CHOICES, Experiment, table_names
-from coterie.experiment.reading import check
+from coterie.experiment.experiment import Experiment, check
+from coterie.experiment.tables import CHOICES, table_names
 from coterie.methods.method import Method
 from coterie.rules.migration import Migration
 

@@ -15,8 +15,8 @@ from coterie.core import Objective, OwnModel, Task
 from coterie.data.population import Population
 from coterie.engines import Attack
 from coterie.errors import ConfigError, Problem, shown
-from coterie.experiment.experiment import CHOICES, Experiment, record_types
 from coterie.experiment.model import is_object
+from coterie.experiment.tables import CHOICES, Tables, record_types
 from coterie.methods.method import Method
 from coterie.rules.weighing import Aggregate
 
@@ -97,7 +97,7 @@ def object_problems(tables: Mapping[str, Any]) -> list[Problem]:
     return found
 
 
-def make_choice(experiment: Experiment, kind: str) -> Any:
+def make_choice(experiment: Tables, kind: str) -> Any:
     """What a choice of an experiment is: the object itself, or what the factory of its name makes;
     ``None`` where there is none.
 

@@ -9,7 +9,7 @@ from pydantic_core import PydanticUndefined
 
 from coterie.config.schema import RecordTable, field_help, table_of
 from coterie.config.wording import describe_type
-from coterie.experiment.experiment import record_types
+from coterie.experiment.tables import record_types
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ from coterie.data import Partition, Population
 from coterie.data.shifts import Shift, make_shift
 from coterie.engines import Attack
 from coterie.experiment import Experiment
+from coterie.experiment.experiment import fit_to_clients
 from coterie.experiment.objects import make_choice
-from coterie.experiment.reading import fit_to_clients
 from coterie.headline import Headline
 from coterie.measures.optional import Measure, make_measures
 from coterie.measures.scoring import Evaluation

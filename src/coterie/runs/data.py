@@ -32,8 +32,8 @@ from coterie.data.samples import Targets
 from coterie.data.tabular.encoder import Encoder
 from coterie.errors import CheckpointError, DataError
 from coterie.experiment import Experiment, check
+from coterie.experiment.experiment import fit_to_clients
 from coterie.experiment.objects import make_choice
-from coterie.experiment.reading import fit_to_clients
 from coterie.files import MALFORMED
 from coterie.runs.folder.digests import COLUMNS, NEWCOMERS
 

@@ -14,7 +14,7 @@ from scipy.special import stdtrit
 
 from coterie.config.wording import describe_type, nearest
 from coterie.errors import ConfigError
-from coterie.experiment.reading import check
+from coterie.experiment.experiment import check
 from coterie.headline import ACCURACY, Headline
 from coterie.runs.compose import task_headline
 from coterie.runs.scores import ClientScores, deviation_of_known, mean_of_known, mean_scores

@@ -20,7 +20,7 @@ from coterie.data.lazy import Ranges, is_lazy
 from coterie.data.partitions import Partition
 from coterie.errors import ConfigError, Problem
 from coterie.experiment import Experiment
-from coterie.experiment.reading import fit_to_clients
+from coterie.experiment.experiment import fit_to_clients
 from coterie.runs.data import read_samples, split_samples
 
 

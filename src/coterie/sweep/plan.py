@@ -19,7 +19,7 @@ from coterie.config.toml_text import put, read
 from coterie.core.process import cores
 from coterie.errors import ConfigError, Problem
 from coterie.experiment import Experiment, check
-from coterie.experiment.reading import fit_to_clients
+from coterie.experiment.experiment import fit_to_clients
 from coterie.methods.override import check_kept_optimizer
 from coterie.runs.columns import assume_task
 from coterie.runs.fitting import check_scores, make_method

@@ -10,7 +10,7 @@ from pathlib import Path
 from coterie.data import Population
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment
-from coterie.experiment.reading import fit_to_clients
+from coterie.experiment.experiment import fit_to_clients
 from coterie.files import refuse_unwritable_output
 from coterie.runs.columns import A_REGRESSION, assume_task, warn_of_columns
 from coterie.runs.data import load_data

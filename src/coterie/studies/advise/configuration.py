@@ -30,7 +30,7 @@ from coterie.data.rows import (
 )
 from coterie.errors import ConfigError, DataError
 from coterie.experiment import Experiment, check, load_config
-from coterie.experiment.experiment import record_types, table_names
+from coterie.experiment.tables import record_types, table_names
 from coterie.runs.columns import WIDE
 from coterie.terminal import say
 
