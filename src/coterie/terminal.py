@@ -7,6 +7,7 @@ Names of runs and clients come from files: brackets in them are never taken for 
 
 from __future__ import annotations
 
+import codecs
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +24,8 @@ Output = TypeVar("Output", bound=IO[str])
 
 PLAIN_WIDTH = 110  # characters of a line, where there is no terminal
 MOST_LAYERS = 8  # that are named
+# In a terminal that lacks them: bars and curves, each level darker or higher than the one before.
+STAND_INS = dict(zip("░▒▓█▁▂▃▄▅▆▇", ".:*#_.,-~=*", strict=True)) | {"±": "+-", "…": "..."}
 # What the seconds of a run are split into, as its summary names them.
 PARTS = ("training", "grouping", "aggregation", "evaluation")
 
@@ -47,13 +50,28 @@ def say(line: str, file: IO[str] | None = None) -> None:
 
 
 def with_escapes(stream: Output) -> Output:
-    """A stream that writes letters which its encoding lacks as their escapes.
+    """A stream that writes letters which its encoding lacks as their escapes, and bars as ASCII.
 
     A terminal that knows no umlaut would otherwise end a run by the name of a client.
     """
     if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
-        stream.reconfigure(errors="backslashreplace")
+        stream.reconfigure(errors="coterie")
     return stream
+
+
+def _stand_in(error: UnicodeError) -> tuple[str | bytes, int]:
+    """The letter in the place of the first that an encoding lacks."""
+    assert isinstance(error, UnicodeEncodeError), "streams for output are encoded alone"
+    letter = error.object[error.start]
+    if letter in STAND_INS:
+        return STAND_INS[letter], error.start + 1
+    one = UnicodeEncodeError(
+        error.encoding, error.object, error.start, error.start + 1, error.reason
+    )
+    return codecs.backslashreplace_errors(one)
+
+
+codecs.register_error("coterie", _stand_in)
 
 
 def warn(line: str) -> None:

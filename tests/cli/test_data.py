@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from coterie.cli.main import invoke
@@ -109,3 +110,19 @@ name = "fedavg"
     (line,) = [line for line in said.splitlines() if line.startswith("ward = (other) stands for")]
     assert "rare categories together" in line
     assert "attic" in line or "barn" in line
+
+
+def test_inspect_reads_each_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = "".join(f"{at % 7}.5,{'ab'[at % 2]},{'xy'[at % 3 // 2]}\n" for at in range(60))
+    (tmp_path / "t.csv").write_text(f"age,client,y\n{rows}")
+    file = tmp_path / "c.toml"
+    file.write_text(
+        f"[data]\nsource = 'file'\npath = '{tmp_path}/t.csv'\nfeatures = '*'\n"
+        "[data.partition]\nkind = 'natural'\n[model]\nname = 'mclr'\n"
+        "[train]\nrounds = 1\n[algorithm]\nname = 'fedavg'\n"
+    )
+    read = []
+    pandas = pd.read_csv
+    monkeypatch.setattr(pd, "read_csv", lambda *a, **k: read.append(a) or pandas(*a, **k))
+    assert invoke(["data", "inspect", str(file)]) == 0
+    assert len(read) == 1

@@ -16,7 +16,6 @@ from coterie.listed import LISTED
 
 if TYPE_CHECKING:
     from coterie.data import Population
-    from coterie.experiment import Experiment
 
 SHOWN_CLIENTS = 24
 NAME_WIDTH = 16
@@ -109,12 +108,16 @@ def inspect_command(
     from coterie.cli.data_tables import sizes_table
     from coterie.experiment import load_config
     from coterie.runs.columns import warn_of_values
-    from coterie.runs.data import load_data
-    from coterie.terminal import console, printable
+    from coterie.runs.data import load_data, read_file_rows
+    from coterie.terminal import console, counted, printable
 
     validated = load_config(config, assignments or (), data_root_value(data_root))
     # As for a run but without a network: what is shown is what a run would train on.
-    samples, _, population = load_data(validated)
+    table = read_file_rows(validated)
+    samples = None
+    if table is not None:
+        samples = table.samples(validated.options("source")["shape"])
+    samples, _, population = load_data(validated, samples=samples)
     source = f"{validated.name('source')}, {validated.name('partition')}"
     out = console()
     targets = f"{population.classes} classes"
@@ -125,10 +128,14 @@ def inspect_command(
     train = population.sizes("train").tolist()
     test = population.sizes("test").tolist()
     out.print(sizes_table([("train", train), ("test", test)]))
-    _print_columns(validated, population)
+    if table is not None:
+        for name, kind, why in table.described("classes" if population.classes else "numbers"):
+            out.print(f"column {printable(name)}: {kind} ({printable(why)})", soft_wrap=True)
     if population.table is not None:
         features = population.table.encoder.features
-        out.print(f"{len(features)} features: {printable(', '.join(features))}", soft_wrap=True)
+        out.print(
+            f"{counted(len(features), 'feature')}: {printable(', '.join(features))}", soft_wrap=True
+        )
         encoder = population.table.encoder
         for note in (*encoder.notes, *encoder.rare_notes):
             out.print(printable(note), soft_wrap=True)
@@ -141,25 +148,6 @@ def inspect_command(
     if not labels:
         labels = [str(label) for label in range(population.classes)]
     _print_labels(population, labels)
-
-
-def _print_columns(config: Experiment, population: Population) -> None:
-    """The kind of each column of a file, and why."""
-    from pathlib import Path
-
-    from coterie.data.sources.files import inspected_columns
-    from coterie.terminal import printable
-
-    if config.name("source") != "file":
-        return
-    root = getattr(config.data, "root", None)
-    columns = inspected_columns(
-        Path(root) if root else None,
-        config.options("source"),
-        "classes" if population.classes else "numbers",
-    )
-    for name, kind, why in columns:
-        print(f"column {printable(name)}: {kind} ({printable(why)})", file=sys.stdout)
 
 
 def _print_numbers(population: Population) -> None:

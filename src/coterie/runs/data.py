@@ -29,6 +29,7 @@ from coterie.data import (
 )
 from coterie.data.npz import read_npz
 from coterie.data.samples import Targets
+from coterie.data.sources.files import FileRows, read_file
 from coterie.data.tabular.encoder import Encoder
 from coterie.errors import CheckpointError, DataError
 from coterie.experiment import Experiment, check
@@ -39,10 +40,13 @@ from coterie.runs.folder.digests import COLUMNS, NEWCOMERS
 
 
 def load_data(
-    config: Experiment, saved: Path | None = None
+    config: Experiment, saved: Path | None = None, samples: Samples | None = None
 ) -> tuple[Samples, Partition, Population]:
     """The samples, who holds them (read from ``saved`` where that is there), and both as a
     population.
+
+    Args:
+        samples: those of the configuration, where they have been read.
     """
     key = Key(config.seed).of("data")
     if saved is not None and saved.exists():
@@ -52,7 +56,7 @@ def load_data(
         partition = load_partition(saved)
         population = _with_joined(samples, partition, saved.parent, key, record)
     else:
-        samples = read_samples(config)
+        samples = read_samples(config) if samples is None else samples
         partition = split_samples(config, samples)
         population = populate(samples, partition, key)
     # For its errors alone: too few clients are better named before a network is built.
@@ -115,14 +119,7 @@ def read_record(folder: Path) -> dict[str, Any] | None:
 
 def read_samples(config: Experiment, record: Mapping[str, Any] | None = None) -> Samples:
     """The samples of a configuration; those of a run that began by the kinds of its record."""
-    root = None
-    if isinstance(config.data, DataTable) and config.data.root:
-        root = Path(config.data.root)
-    # Not fitted: the samples are not there yet, and only the kind of its targets matters here.
-    task = make_choice(config, "task")
-    targets: Targets = "auto"
-    if task is not None:
-        targets = "classes" if task.class_labels else "numbers"
+    root, targets = _root_and_targets(config)
     source = {"source": config.name("source"), **config.options("source")}
     if record is not None and "columns" in source:
         roles = (*record["labels"], record["client"])
@@ -131,6 +128,26 @@ def read_samples(config: Experiment, record: Mapping[str, Any] | None = None) ->
         }
         source["columns"] = {**kinds, **(source["columns"] or {})}
     return load_samples(source, root=root, targets=targets)
+
+
+def read_file_rows(config: Experiment) -> FileRows | None:
+    """The rows of the source ``file``; ``None`` for another source."""
+    if config.name("source") != "file":
+        return None
+    root, targets = _root_and_targets(config)
+    return read_file(root, config.options("source"), targets)
+
+
+def _root_and_targets(config: Experiment) -> tuple[Path | None, Targets]:
+    """The folder of the data, and how labels are read."""
+    root = None
+    if isinstance(config.data, DataTable) and config.data.root:
+        root = Path(config.data.root)
+    # Not fitted: the samples are not there yet, and only the kind of its targets matters here.
+    task = make_choice(config, "task")
+    if task is None:
+        return root, "auto"
+    return root, "classes" if task.class_labels else "numbers"
 
 
 def split_samples(config: Experiment, samples: Samples) -> Partition:

@@ -18,7 +18,7 @@ from coterie.data.images.cache import cached_images
 from coterie.data.images.decoding import decode
 from coterie.data.images.pixels import Pixels, unit
 from coterie.data.npz import read_npz
-from coterie.data.rows import ARRAY, CATEGORY, SUFFIXES, Rows, missing_column
+from coterie.data.rows import ARRAY, CATEGORY, NUMBER, SUFFIXES, Rows, missing_column
 from coterie.data.samples import Samples, Targets
 from coterie.data.sources.folders import find_file, find_folder
 from coterie.data.tabular.arrow import image_bytes, is_images
@@ -87,15 +87,68 @@ def file(
             look like.
         frame: of pandas, or a table of pyarrow or Polars, in place of the file.
     """
-    roles = Roles(features, label, client, split)
-    if frame is not None:
-        if window is not None or (encode is not None and encode.noise is not None):
-            what = "series, and reports with noise, are read from files"
-            allowed = "frame.to_parquet(...) and its path"
-            raise DataError("in-conflict", "data", what, found="a frame", allowed=allowed)
-        places = [frame]
-    else:
-        places = _places(path, root)
+    options = {
+        "path": path,
+        "features": features,
+        "label": label,
+        "client": client,
+        "split": split,
+        "columns": columns,
+        "encode": encode,
+        "window": window,
+    }
+    found = read_file(root, options, targets, frame)
+    return found.samples(shape)
+
+
+@dataclass(frozen=True, slots=True)
+class FileRows:
+    """The rows of `file`, and the kinds of its columns."""
+
+    rows: Rows
+    kinds: Mapping[str, str]
+    roles: Roles
+    encode: Encode | None
+    window: Window | None
+    targets: Targets
+
+    def samples(self, shape: list[int] | None = None) -> Samples:
+        """Its samples."""
+        if self.encode is not None or self.window is not None:
+            encode = self.encode or Encode()
+            return table_samples(
+                self.rows, self.kinds, self.roles, encode, self.window, self.targets
+            )
+        samples = _samples_of_rows(self.rows, self.kinds, self.roles, shape, self.targets)
+        return replace(samples, scaling="pixels are divided by 255, numbers are as in the file.")
+
+    def described(self, targets: Targets) -> list[tuple[str, str, str]]:
+        """Each column, its kind and why; none of arrays, whose columns have no kinds."""
+        if Path(self.rows.where).suffix.lower() == ".npz":
+            return []
+        said = dict.fromkeys(self.roles.labels, "the label") | {self.roles.split: "train or test"}
+        said |= {self.roles.client: "the client"}
+        if self.window is not None:
+            said[self.window.time] = "the time"
+        kinds = dict(self.kinds)
+        if targets == "numbers":
+            kinds |= dict.fromkeys(self.roles.labels, NUMBER)
+        return described_columns(self.rows, kinds, said)
+
+
+def read_file(
+    root: Path | None, options: Mapping[str, Any], targets: Targets, frame: Any = None
+) -> FileRows:
+    """The rows of `file` with its options."""
+    roles = Roles(*(options[name] for name in ("features", "label", "client", "split")))
+    columns = options["columns"] or {}
+    encode = options["encode"]
+    window = options["window"]
+    places = [frame] if frame is not None else _places(options["path"], root)
+    if frame is not None and (window is not None or (encode is not None and encode.noise)):
+        what = "series, and reports with noise, are read from files"
+        allowed = "frame.to_parquet(...) and its path"
+        raise DataError("in-conflict", "data", what, found="a frame", allowed=allowed)
     if frame is None and places[0].suffix.lower() == ".npz":
         if encode is not None or window is not None:
             raise DataError(
@@ -103,47 +156,15 @@ def file(
                 f"{places[0].name}; expected a .parquet or .csv file"
             )
         rows = _rows_of_arrays(places[0], roles)
-        return _samples_of_rows(rows, roles.kinds(targets), roles, shape, targets)
-    known = _known_kinds(roles, columns, encode, window, targets)
-    rows, kinds = read_training_rows(places, known, window.time if window else None)
-    for name in columns or {}:
-        rows.column(name, "columns")
-    if encode is not None or window is not None:
-        return table_samples(rows, kinds, roles, encode or Encode(), window, targets)
-    samples = _samples_of_rows(rows, kinds, roles, shape, targets)
-    return replace(samples, scaling="pixels are divided by 255, numbers are as in the file.")
-
-
-def _known_kinds(
-    roles: Roles,
-    columns: Mapping[str, str] | None,
-    encode: Encode | None,
-    window: Window | None,
-    targets: Targets,
-) -> dict[str, str]:
-    """The kinds of columns that are said, or that follow from what they are for."""
-    # What is forecast is a number.
-    found = roles.kinds("numbers" if window is not None else targets)
-    found |= dict.fromkeys((encode or Encode()).categories, CATEGORY)
-    return found | dict(columns or {})
-
-
-def inspected_columns(
-    root: Path | None, options: Mapping[str, Any], targets: Targets
-) -> list[tuple[str, str, str]]:
-    """Each column of the files of `file`, its kind and why; none for arrays."""
-    places = _places(options["path"], root)
-    if places[0].suffix.lower() == ".npz":
-        return []
-    roles = Roles(options["features"], options["label"], options["client"], options["split"])
-    window = options["window"]
-    known = _known_kinds(roles, options["columns"], options["encode"], window, targets)
-    rows, kinds = read_training_rows(places, known, window.time if window else None)
-    said = dict.fromkeys(roles.labels, "the label") | {roles.split: "train or test"}
-    said |= {roles.client: "the client"}
-    if window is not None:
-        said[window.time] = "the time"
-    return described_columns(rows, kinds, said)
+        kinds = roles.kinds(targets)
+    else:
+        # What is forecast is a number.
+        known = roles.kinds("numbers" if window is not None else targets)
+        known |= dict.fromkeys((encode or Encode()).categories, CATEGORY) | dict(columns)
+        rows, kinds = read_training_rows(places, known, window.time if window else None)
+        for name in columns:
+            rows.column(name, "columns")
+    return FileRows(rows, kinds, roles, encode, window, targets)
 
 
 def _places(path: str | list[str], root: Path | None) -> list[Path]:

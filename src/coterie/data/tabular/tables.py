@@ -23,6 +23,7 @@ from coterie.data.rows import (
     missing_column,
 )
 from coterie.data.samples import Samples, Targets
+from coterie.data.tabular.new_rows import STEP_TOLERANCE
 from coterie.data.tabular.raw import Column, ColumnKind, Encode, Origin, RawTable, Window
 from coterie.data.tabular.roles import (
     Roles,
@@ -36,9 +37,6 @@ from coterie.errors import DataError
 from coterie.terminal import warn
 
 ALL = "*"  # as features: all columns without another meaning
-
-# Two steps of a series differ by less than this share, where clocks are exact.
-_STEP_TOLERANCE = 0.01
 
 
 def is_mixed(rows: Rows, features: str | list[str]) -> bool:
@@ -190,7 +188,7 @@ def _usable(moments: FloatArray, target: FloatArray, past: int, reach: int) -> N
     steps = np.diff(moments)
     usual = np.median(steps)
     # The number of gaps before each row: equal at both ends where there is none in between.
-    gaps = np.concatenate([[0], np.cumsum(np.abs(steps - usual) > _STEP_TOLERANCE * usual)])
+    gaps = np.concatenate([[0], np.cumsum(np.abs(steps - usual) > STEP_TOLERANCE * usual)])
     known = ~np.isnan(target)
     seen = np.concatenate([[0], np.cumsum(known)])
     starts = np.arange(rows - reach)

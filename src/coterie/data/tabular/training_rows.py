@@ -31,6 +31,7 @@ from coterie.data.rows import (
     is_text,
     read_rows,
 )
+from coterie.terminal import counted
 
 FILE_NAME = "(file)"  # as the column of clients: the name of the file that a row is in
 # Text with more different numbers than this is no code.
@@ -218,12 +219,15 @@ def _why(rows: Rows, name: str, kind: str, role: str) -> str:
         return role or rows.type_of(name)
     present = rows.present(name, kind)
     parts = [role] if role else []
-    different = f"{column[present].nunique():,} different"
+    different = int(column[present].nunique())
+    values = counted(different, "different value")
     natural = rows.kind(name)
-    if role or natural == kind:
-        parts.append(f"{different} values" if kind in AS_TEXT else f"{different} {kind}s")
+    if not role and natural != kind:
+        parts.append(f"said to be one; {values}, which look like {natural}")
+    elif kind in AS_TEXT:
+        parts.append(values)
     else:
-        parts.append(f"said to be one; its {different} values look like {natural}")
+        parts.append(counted(different, f"different {kind}"))
     if not present.all():
         parts.append(f"{int((~present).sum()):,} of {len(rows):,} missing")
     if kind in (CATEGORY, IDENTIFIER):
