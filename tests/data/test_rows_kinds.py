@@ -153,7 +153,7 @@ def test_the_index_of_pandas_is_no_input(
     made = population(str(path))
     assert made.table is not None
     assert made.table.encoder.features == ("age",)
-    assert "an index of pandas, left out" in capsys.readouterr().err
+    assert "an index of pandas or without a name, left out" in capsys.readouterr().err
     # An index with a name is a column that somebody named.
     frame.set_index("age").to_parquet(tmp_path / "named.parquet")
     assert "age" in read_rows(tmp_path / "named.parquet").names
@@ -383,7 +383,7 @@ def test_inspect_says_each_columns_kind_and_why(
     ):
         assert line in printed.out.replace("\n ", " "), line
     for line in (
-        "column Unnamed: 0: an index of pandas, left out",
+        "column Unnamed: 0: an index of pandas or without a name, left out",
         "1 row without site, left out",
         "column dose: 'n/a' taken for missing values",
         "column town: 'BERN' and 'Bern' differ by their spelling alone",

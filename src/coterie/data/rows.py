@@ -64,6 +64,7 @@ SECONDS_A_DAY = 86_400.0
 # Up to pandas 3.0 a number was not always read as the nearest one of float64.
 _NEAREST = {} if pd.__version__ >= "3.1" else {"float_precision": "round_trip"}
 _WHOLE = re.compile(r"(-?[1-9][0-9]*|0)\.0+")
+_MIDNIGHT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[ T]00:00:00")
 # As text, since pandas matches whole columns by them.
 CODE_PATTERN = "0[0-9]+"  # digits with zeros before them, such as 007
 NUMBER_PATTERN = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
@@ -77,6 +78,8 @@ _TRUE = ("true", "1", "1.0")
 _FALSE = ("false", "0", "0.0")
 # What pandas calls an index that has no name, and what it makes of it when it reads it again.
 _INDEX = re.compile(r"__index_level_[0-9]+__|Unnamed: [0-9]+|")
+# The first line of a file that Excel is to open says its separator.
+_FOR_EXCEL = re.compile(rb"(?:\xef\xbb\xbf)?\"?sep=(.)\"?\r?\n")
 _LONGEST_HEAD = 2**20  # bytes of a head line that are looked at
 _BLOCK = 2**20  # bytes of a file that are looked at together
 
@@ -304,18 +307,22 @@ def plain_numbers(column: pd.Series) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """A value as text: a whole number that passed through a fraction as the whole number.
+    """A value as text: a whole number that passed through a fraction as the whole number, and a date
+    that has a time of day in files of another type as the date.
 
     Example:
         >>> [text_of(value) for value in (1, 1.0, "1.0", "01", "true", True, 1.5)]
         ['1', '1', '1', '01', 'true', 'True', '1.5']
+        >>> text_of(pd.Timestamp("2024-02-28")), text_of("2024-02-28 05:00:00")
+        ('2024-02-28', '2024-02-28 05:00:00')
     """
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     text = str(value)
     if _WHOLE.fullmatch(text):
         return text.partition(".")[0]
-    return text
+    date = _MIDNIGHT.fullmatch(text)
+    return date[1] if date else text
 
 
 def _boolean(value: Any) -> float:
@@ -497,16 +504,12 @@ def read_rows(source: Any, texts: Collection[str] = ()) -> Rows:
 def _without_index(rows: Rows) -> Rows:
     """The rows without the columns that pandas made of an index."""
     names = [str(name) for name in rows.frame.columns]
-    for name in names:
-        if names.count(name) > 1:
-            raise DataError(
-                f"{rows.where}: column {name}, got it {names.count(name)} times; expected once"
-            )
+    _refuse_twice(names, rows.where)
     index = [name for name in names if _INDEX.fullmatch(name)]
     if not index:
         return rows
     shown = ", ".join(name or "without a name" for name in index)
-    line = f"{Path(rows.where).name}: column {shown}: an index of pandas, left out"
+    line = f"{rows.name}: column {shown}: an index of pandas or without a name, left out"
     return replace(rows, frame=rows.frame.drop(columns=index), lines=(*rows.lines, line))
 
 
@@ -593,7 +596,7 @@ class _Csv:
     """A CSV file.
 
     Args:
-        utf8: what is read in its place, where the file itself is in UTF-16.
+        utf8: what is read in its place, where the file is in UTF-16 or begins with a line for Excel.
     """
 
     path: Path
@@ -604,6 +607,11 @@ class _Csv:
         if self.utf8 is None:
             return self.path.open("rb")
         return io.BytesIO(self.utf8)
+
+    def begin(self) -> bytes:
+        """The first bytes, with the head line."""
+        with self.open() as opened:
+            return opened.read(_LONGEST_HEAD)
 
     def frame(self, options: Mapping[str, Any]) -> pd.DataFrame:
         """The file as pandas reads it: by several threads where it is a path."""
@@ -620,19 +628,33 @@ def _read_csv(path: Path, texts: Collection[str]) -> Rows:
     """A CSV file with a head line."""
     try:
         file = _Csv(path)
-        with file.open() as opened:
-            begin = opened.read(_LONGEST_HEAD)
+        begin = file.begin()
         if begin[:2] in (b"\xff\xfe", b"\xfe\xff"):
             file = _Csv(path, path.read_bytes().decode("utf-16").encode())
-            begin = file.open().read(_LONGEST_HEAD)
+            begin = file.begin()
+        separator = _separator(begin)
+        said = _FOR_EXCEL.match(begin)
+        if said:
+            separator = said[1].decode()
+            with file.open() as opened:
+                file = _Csv(path, opened.read()[said.end() :])
     except (OSError, UnicodeError) as error:
         raise _unreadable(path, "CSV", error) from None
-    separator = _separator(begin)
+    if b"\0" in begin:
+        raise DataError(
+            f"{path}: cannot be read as CSV, got zero bytes; expected UTF-8, or UTF-16 with a byte "
+            "order mark"
+        )
     names = _head(file, separator)
     options = {"sep": separator, "encoding": "utf-8-sig", "index_col": False}
     frame = _csv_frame(file, [name for name in texts if name in names], options)
     _refuse_short_rows(file, separator, len(names), len(frame))
-    return Rows(frame, str(path), typed=False, separator=separator)
+    padded = [name for name in frame.columns if name != name.strip()]
+    lines = []
+    if padded:
+        shown = ", ".join(map(repr, padded))
+        lines.append(f"{path.name}: column {shown}: the name begins or ends with a space")
+    return Rows(frame, str(path), typed=False, separator=separator, lines=tuple(lines))
 
 
 def _csv_frame(file: _Csv, texts: Collection[str], options: Mapping[str, Any]) -> pd.DataFrame:
@@ -676,10 +698,10 @@ def _other_encoding(file: _Csv, options: Mapping[str, Any]) -> DataError:
 
 
 def _separator(begin: bytes) -> str:
-    """What stands between the names of the head line: commas, or else semicolons or tabs."""
-    head = begin.splitlines()[:1]
-    for separator in (b";", b"\t"):
-        if head and separator in head[0] and b"," not in head[0]:
+    """What stands between the names of the head line: commas, or else semicolons, tabs or bars."""
+    head = next(filter(None, begin.splitlines()), b"")
+    for separator in (b",", b";", b"\t", b"|"):
+        if separator in head:
             return separator.decode()
     return ","
 

@@ -36,6 +36,19 @@ from coterie.terminal import counted
 FILE_NAME = "(file)"  # as the column of clients: the name of the file that a row is in
 # Text with more different numbers than this is no code.
 CODES = 20
+# Texts that a person reads as numbers or times, where most of more than a few values are such.
+FEW = 5
+MOST_OF = 0.8
+OTHER_FORMS = {
+    "numbers with signs between or around their digits": (
+        r"[-+\u2212]?\s*[$\u20ac\u00a3\u00a5]?\s*[-+\u2212]?"
+        r"[0-9]{1,3}([,.' \u00a0\u202f_]?[0-9]{3})*([.,][0-9]+)?"
+        r"\s*[%$\u20ac\u00a3\u00a5]?"
+    ),
+    "dates in another form than 2013-03-01": (
+        r"[0-9]{1,4}[./-][0-9]{1,2}[./-][0-9]{1,4}([ T][0-9:.]+)?( ?(?i:[ap]m))?"
+    ),
+}
 _STEP = 2**20  # bytes of a file that are looked at together
 SHOWN = 5  # values, words or names in a line
 
@@ -250,6 +263,13 @@ def _missing_words(column: pd.Series, name: str) -> list[str]:
 def _numbers_as_text(rows: Rows, names: Sequence[str], column: str) -> list[str]:
     """A line for a column of text that was meant as numbers: it has many of them."""
     known = pd.Series(names, dtype=TEXTS)
+    form = _other_form(known)
+    if form:
+        odd = known[~known.str.fullmatch(NUMBER_PATTERN)].iloc[0]
+        return [
+            f"column {column}: taken for categories, since values such as {odd!r} are {form}; "
+            "where they are codes, name it in data.encode.categories"
+        ]
     numbers = known[known.str.fullmatch(NUMBER_PATTERN)]
     # A few numbers as text are codes.
     if len(numbers) <= CODES or numbers.str.fullmatch(CODE_PATTERN).any():
@@ -265,6 +285,17 @@ def _numbers_as_text(rows: Rows, names: Sequence[str], column: str) -> list[str]
         f"column {column}: its numbers are taken for categories, since {why}; where they are codes, "
         "name it in data.encode.categories"
     ]
+
+
+def _other_form(names: pd.Series) -> str:
+    """What a person reads in texts that are neither numbers nor times here; empty where it is nothing."""
+    plain = names.str.fullmatch(NUMBER_PATTERN)
+    if (~plain).sum() <= FEW:
+        return ""
+    for form, pattern in OTHER_FORMS.items():
+        if (plain | names.str.fullmatch(pattern)).mean() > MOST_OF:
+            return form
+    return ""
 
 
 def _near_equal(names: Sequence[str], column: str) -> list[str]:

@@ -1,0 +1,174 @@
+"""Files as strangers have them, from spreadsheets and other programs: read right, or one line."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import coterie as ct
+from coterie.data.rows import read_rows
+from coterie.errors import DataError
+
+ROWS = 40
+COLUMNS = {
+    "age": [f"{20 + at % 17}.5" for at in range(ROWS)],
+    "ward": ["ab"[at % 2] for at in range(ROWS)],
+    "client": [("north", "south")[at % 2] for at in range(ROWS)],
+    "y": [str(at // 2 % 2) for at in range(ROWS)],
+}
+
+
+def text(separator: str = ",", line_end: str = "\n", head: str = "", **columns: list[str]) -> str:
+    table = {**COLUMNS, **columns}
+    lines = [separator.join(row) for row in zip(*table.values(), strict=True)]
+    return line_end.join([head or separator.join(table), *lines]) + line_end
+
+
+def load(path: Path) -> ct.Population:
+    source = {"source": "file", "path": str(path)}
+    return ct.load(source, features="*", partition={"kind": "natural"})
+
+
+PLAIN = {
+    "excel": "sep=;\r\n" + text(";", "\r\n"),
+    "excel, quoted": '\ufeff"sep=;"\r\n' + text(";", "\r\n"),
+    "bars": text("|"),
+    "tabs": text("\t"),
+    "blank lines first": "\n\n" + text(";"),
+    "blank lines between": text().replace("\n", "\n\n"),
+    "old Macintosh": text(line_end="\r"),
+    "mixed line ends": text().replace("\n", "\r\n", 7),
+    "quoted head after a mark": "\ufeff" + text(head='"age","ward","client","y"'),
+    "labels with fractions": text(y=[f"{one}.0" for one in COLUMNS["y"]]),
+    "decimal commas": text(";", age=[one.replace(".", ",") for one in COLUMNS["age"]]),
+}
+
+
+@pytest.mark.parametrize("content", PLAIN.values(), ids=PLAIN)
+def test_files_of_other_programs_are_read_as_the_plain_one(content: str, tmp_path: Path) -> None:
+    (tmp_path / "plain.csv").write_text(text())
+    (tmp_path / "odd.csv").write_bytes(content.encode())
+    expected = load(tmp_path / "plain.csv")
+    found = load(tmp_path / "odd.csv")
+    assert found.names == expected.names == ("north", "south")
+    assert found.x.equal(expected.x)
+    assert found.y.equal(expected.y)
+
+
+OTHER_FORMS = {
+    "thousands": [f'"1,{200 + at}.5"' for at in range(ROWS)],
+    "percent": [f"{at} %" for at in range(ROWS)],
+    "money": [f"${at}.50" for at in range(ROWS)],
+    "no-break space": [f"1\u00a0{200 + at}" for at in range(ROWS)],
+    "underscores": [f"1_{200 + at}" for at in range(ROWS)],
+    "minus sign": [f"\u2212{at}" if at % 2 else str(at) for at in range(ROWS)],
+    "day first": [f"{at % 28 + 1:02d}/01/2024" for at in range(ROWS)],
+    "dots": [f"{at % 28 + 1}.1.2024" for at in range(ROWS)],
+    "afternoon": [f"2024-01-{at % 28 + 1:02d} 05:00 PM" for at in range(ROWS)],
+}
+
+
+@pytest.mark.parametrize("values", OTHER_FORMS.values(), ids=OTHER_FORMS)
+def test_numbers_and_dates_in_other_forms_are_said_to_be_categories(
+    values: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "t.csv").write_text(text(age=values), encoding="utf-8")
+    load(tmp_path / "t.csv")
+    assert "column age: taken for categories" in capsys.readouterr().err
+
+
+CODES = {
+    "leading zeros": [f"{at:03d}" for at in range(ROWS)],
+    "letters": [f"A{at}" for at in range(ROWS)],
+    "few": [("1.2.3", "4.5.6")[at % 2] for at in range(ROWS)],
+    "times of day": [f"08:{at:02d}" for at in range(ROWS)],
+    "hexadecimal": [hex(at) for at in range(ROWS)],
+}
+
+
+@pytest.mark.parametrize("values", CODES.values(), ids=CODES)
+def test_codes_are_no_numbers_in_another_form(
+    values: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "t.csv").write_text(text(age=values))
+    load(tmp_path / "t.csv")
+    assert "taken for categories" not in capsys.readouterr().err
+
+
+REFUSED = {
+    "UTF-16 without a mark": text().encode("utf-16-le"),
+    "zero bytes": text().encode().replace(b"22.5", b"22\x00.5", 1),
+    "a comment first": b"# by a program, on a day\n" + text().encode(),
+    "one more separator in each row": text().replace("\n", ",\n").encode().replace(b"y,", b"y", 1),
+    "a quote that does not end": text().replace(",a,", ',"a,', 1).encode(),
+    "a short last row": text().encode() + b"1\n",
+    "no rows": b"age,ward,client,y\n",
+    "nothing": b"",
+    "a name twice": text(head="age,age,client,y").encode(),
+    "infinity": text(age=["inf"] * ROWS).encode(),
+    "Latin-1": text(ward=["Zürich"] * ROWS).encode("latin-1"),
+}
+
+
+@pytest.mark.parametrize("content", REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_read_is_one_line(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        load(tmp_path / "t.csv")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_names_with_spaces_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "t.csv").write_text(text(head="age ,ward, client,y"))
+    with pytest.raises(DataError):
+        load(tmp_path / "t.csv")
+    rows = read_rows(tmp_path / "t.csv")
+    assert rows.lines == ("t.csv: column 'age ', ' client': the name begins or ends with a space",)
+
+
+def test_empty_columns_at_the_end_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "t.csv").write_text(text().replace("\n", ",,\n"))
+    assert load(tmp_path / "t.csv").shape == (3,)
+    assert "Unnamed: 4, Unnamed: 5: an index of pandas or without a name" in capsys.readouterr().err
+
+
+def test_a_date_is_one_client_in_files_with_and_without_types(tmp_path: Path) -> None:
+    days = [dt.date(2024, 2, 28), dt.date(2024, 2, 29)] * 4
+    pq.write_table(pa.table({"day": days}), tmp_path / "dates.parquet")
+    times = pd.DataFrame({"day": pd.to_datetime(days)})
+    times.to_parquet(tmp_path / "times.parquet")
+    times.to_csv(tmp_path / "t.csv", index=False)
+    expected: tuple[Any, ...] = ("2024-02-28", "2024-02-29")
+    for name in ("dates.parquet", "times.parquet", "t.csv"):
+        assert read_rows(tmp_path / name, ["day"]).factor("day")[1] == expected, name
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([dt.time(at % 24) for at in range(ROWS)]),
+        pa.array([dt.timedelta(hours=at) for at in range(ROWS)]),
+        pa.array([[1.0, float(at)] for at in range(ROWS)]),
+        pa.array([b"ab"] * ROWS),
+        pa.array([{"a": at} for at in range(ROWS)]),
+        pa.array([[("a", at)] for at in range(ROWS)], pa.map_(pa.string(), pa.int64())),
+        pa.array([2**64 - 1 - at for at in range(ROWS)], pa.uint64()),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_types_without_numbers_are_one_line(values: pa.Array, tmp_path: Path) -> None:
+    labels = [int(one) for one in COLUMNS["y"]]
+    table = pa.table({"age": values, "client": COLUMNS["client"], "y": labels})
+    pq.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(DataError) as caught:
+        load(tmp_path / "t.parquet")
+    assert "column age, got" in str(caught.value) or "column age: only" in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
