@@ -474,11 +474,14 @@ def decide_kinds(files: Sequence[Rows], names: Sequence[str]) -> dict[str, str]:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def read_rows(source: Any, texts: Collection[str] = ()) -> Rows:
+def read_rows(
+    source: Any, texts: Collection[str] = (), columns: Collection[str] | None = None
+) -> Rows:
     """The rows of a file, a pandas or pyarrow table, or of dictionaries, one a row.
 
     Args:
         texts: columns that are read as text from the first byte on.
+        columns: of a parquet file, those that are read; ``None``: all.
     """
     if isinstance(source, pd.DataFrame):
         return _without_index(Rows(_named(source)))
@@ -493,7 +496,7 @@ def read_rows(source: Any, texts: Collection[str] = ()) -> Rows:
     if not path.is_file():
         raise DataError(f"{path}: cannot be read, got no such file; expected .parquet or .csv")
     if suffix == ".parquet":
-        return _without_index(Rows(_read_parquet(path), str(path)))
+        return _without_index(Rows(_read_parquet(path, columns), str(path)))
     if suffix == ".csv":
         return _without_index(_read_csv(path, texts))
     raise DataError(
@@ -571,15 +574,17 @@ def frame_of_arrow(table: Any) -> pd.DataFrame:
     return table.to_pandas(types_mapper=mapped, ignore_metadata=True, date_as_object=False)
 
 
-def _read_parquet(path: Path) -> pd.DataFrame:
+def _read_parquet(path: Path, columns: Collection[str] | None) -> pd.DataFrame:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         # Checksums of pages, where the file has them: a bit that flipped would be another value.
         with pq.ParquetFile(path, page_checksum_verification=True) as reader:
-            _refuse_twice(reader.schema_arrow.names, str(path))
-            return frame_of_arrow(reader.read())
+            names = reader.schema_arrow.names
+            _refuse_twice(names, str(path))
+            wanted = [name for name in names if columns is None or name in columns]
+            return frame_of_arrow(reader.read(wanted))
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, DataError):
             raise

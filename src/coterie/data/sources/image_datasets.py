@@ -28,9 +28,10 @@ from coterie.core.arrays import IntArray
 from coterie.data.images.cache import cached_images
 from coterie.data.images.decoding import decode
 from coterie.data.images.pixels import Pixels, Values, alike, standardise, unit
+from coterie.data.rows import read_rows
 from coterie.data.samples import Samples
 from coterie.data.sources.folders import dataset_folder
-from coterie.data.tabular.arrow import bytes_of, column_of, open_parquet
+from coterie.data.tabular.arrow import column_of, image_bytes
 from coterie.errors import DataError, first_line, install_command
 
 PixelScale = Literal["unit", "inverted", "standardised"]
@@ -310,16 +311,15 @@ def _advice(dataset: ImageDataset, stems: tuple[str, ...]) -> str:
 
 
 def _read_split(path: Path, columns: tuple[str, ...]) -> ImageSplit:
-    table = open_parquet(path, wanted=lambda name: name == "label" or name in columns)
-    labels = column_of(table, "label", path)
+    rows = read_rows(path, columns=("label", *columns))
+    labels = column_of(rows, "label")
     if labels.dtype.kind not in "iu":
         raise DataError(f"{path}: column label, got {labels.dtype}; expected whole numbers")
-    extra = {name: column_of(table, name, path) for name in columns if name in table.column_names}
+    extra = {name: column_of(rows, name) for name in columns if name in rows.names}
 
     # The image column is the bulk of the file, and is read only where the cache has no copy.
     def make() -> Pixels:
-        table = open_parquet(path, wanted=lambda name: name == "image")
-        return decode(bytes_of(table, "image", path), str(path))
+        return decode(image_bytes(read_rows(path, columns=["image"]), "image"), str(path))
 
     pixels = cached_images(path, "image", len(labels), make)
     return ImageSplit(pixels, labels.astype(np.int64), extra)

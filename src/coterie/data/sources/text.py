@@ -15,10 +15,11 @@ from pydantic import Field
 from torch import Tensor
 
 from coterie.core.arrays import IntArray
+from coterie.data.rows import Rows, read_rows
 from coterie.data.samples import Samples
 from coterie.data.sources.folders import dataset_folder, find_file
 from coterie.data.sources.word_vectors import Vectors, learn, read_glove
-from coterie.data.tabular.arrow import column_of, open_parquet
+from coterie.data.tabular.arrow import column_of
 from coterie.errors import DataError
 
 Count = Annotated[int, Field(ge=1)]
@@ -108,10 +109,9 @@ def sent140_tokens(
 def _tweets_by_user(root: Path | None) -> tuple[list[list[str]], IntArray, NDArray[Any]]:
     """The words, the label and the user of each tweet of ``users.parquet``."""
     users = _tweets_file(root, "users")
-    table = open_parquet(users, wanted=lambda name: name in ("text", "label", "user"))
-    texts = _texts(table, users)
-    y = _binary_labels(column_of(table, "label", users), users)
-    return texts, y, column_of(table, "user", users)
+    rows = read_rows(users, columns=("text", "label", "user"))
+    y = _binary_labels(column_of(rows, "label"), users)
+    return _texts(rows), y, column_of(rows, "user")
 
 
 def _sentiments(x: Tensor, y: IntArray, names: NDArray[Any], scaling: str) -> Samples:
@@ -122,8 +122,7 @@ def _sentiments(x: Tensor, y: IntArray, names: NDArray[Any], scaling: str) -> Sa
 
 def _other_texts(root: Path | None) -> list[list[str]]:
     """The words of ``others.parquet``: of no client, since a federation could not pool theirs."""
-    others = _tweets_file(root, "others")
-    return _texts(open_parquet(others, wanted=lambda name: name == "text"), others)
+    return _texts(read_rows(_tweets_file(root, "others"), columns=["text"]))
 
 
 def frequent_words(texts: Sequence[Sequence[str]], count: int) -> list[str]:
@@ -177,10 +176,10 @@ def _numbers(
     return ids
 
 
-def _texts(table: Any, path: Path) -> list[list[str]]:
-    texts = column_of(table, "text", path)
+def _texts(rows: Rows) -> list[list[str]]:
+    texts = column_of(rows, "text")
     if texts.dtype.kind != "U":
-        raise DataError(f"{path}: column text, got {texts.dtype}; expected text")
+        raise DataError(f"{rows.where}: column text, got {texts.dtype}; expected text")
     return [tokenise(text) for text in texts.tolist()]
 
 

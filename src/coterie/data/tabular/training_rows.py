@@ -265,9 +265,9 @@ def _numbers_as_text(rows: Rows, names: Sequence[str], column: str) -> list[str]
     known = pd.Series(names, dtype=TEXTS)
     form = _other_form(known)
     if form:
-        odd = known[~known.str.fullmatch(NUMBER_PATTERN)].iloc[0]
+        first = known[~known.str.fullmatch(NUMBER_PATTERN)].iloc[0]
         return [
-            f"column {column}: taken for categories, since values such as {odd!r} are {form}; "
+            f"column {column}: taken for categories, since values such as {first!r} are {form}; "
             "where they are codes, name it in data.encode.categories"
         ]
     numbers = known[known.str.fullmatch(NUMBER_PATTERN)]
