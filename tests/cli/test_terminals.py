@@ -134,15 +134,13 @@ def test_no_process_ends_by_a_letter(folder: Path, words: tuple[str, ...]) -> No
     (done.stdout + done.stderr).decode("ascii")
 
 
-def test_bars_and_curves_have_letters_of_ascii(folder: Path) -> None:
+def test_bars_have_letters_of_ascii(folder: Path) -> None:
     with terminal(folder, "ascii") as printed:
         with_escapes(sys.stdout)
         assert invoke(INSPECT) == 0
-        assert invoke(["watch", RUN]) == 0
-    inspected, _, watched = printed.getvalue().decode("ascii").partition("label mix")
-    assert "#" * 30 in inspected
-    assert "a column per class (. little, # nearly all)" in watched
-    assert "#" * 20 in watched
+    bars, _, mix = printed.getvalue().decode("ascii").partition("label mix")
+    assert "#" * 30 in bars
+    assert "a column per class (. little, # nearly all)" in mix
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "cp850"])
