@@ -1,7 +1,10 @@
-"""Images by Pillow's own rules: the same pixels from a folder, a column of bytes and a node."""
+"""Images by Pillow's own rules: the same pixels from a folder, a column, in predictions and at a node."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from io import BytesIO
@@ -18,8 +21,11 @@ from PIL import Image
 from coterie.data import load_samples
 from coterie.data.images import cache, decoding
 from coterie.data.images.decoding import decode
+from coterie.data.tabular.raw import Origin
 from coterie.errors import DataError
+from coterie.export.table_files import read_rows_for_run, write_readers
 from coterie.flower.node.node_source import read_node_data
+from coterie.runs.stored import make_record
 
 # A stored image: how its file is called, and its bytes.
 Stored = tuple[str, bytes]
@@ -58,7 +64,7 @@ def turned(kind: str = "a.jpg") -> Stored:
     return stored(picture, kind, exif=exif)
 
 
-# --- three ways to read the same images ---------------------------------------------------------------
+# --- five ways to read the same images ---------------------------------------------------------------
 
 
 def from_folder(images: Sequence[Stored], place: Path) -> Pixels:
@@ -95,7 +101,13 @@ def from_labelled_node(images: Sequence[Stored], place: Path) -> Pixels:
     return np.concatenate([inputs, test[0]])
 
 
-READERS = (from_folder, from_column, from_node, from_labelled_node)
+def from_prediction(images: Sequence[Stored], place: Path) -> Pixels:
+    shape = from_column(images, place).shape[1:]
+    record = make_record(None, Origin(), ("0",), shape) | {"features": "x"}
+    return read_rows_for_run(place / "images.parquet", record, "file").x.numpy()
+
+
+READERS = (from_prediction, from_folder, from_column, from_node, from_labelled_node)
 Reader = Callable[[Sequence[Stored], Path], Pixels]
 WHITE = (1.0, 1.0, 1.0)
 
@@ -141,6 +153,16 @@ def test_every_mode_is_read_as_it_is_right_by_every_reader(
     assert x.dtype == np.float32
     assert x.shape[2:] == (3, 4)
     np.testing.assert_allclose(x[:, :, 0, 0], np.array(expected), rtol=1e-6)
+
+
+def test_an_export_refuses_images_in_one_line(tmp_path: Path) -> None:
+    from_column([stored(grey())], tmp_path)
+    write_readers(tmp_path)
+    record = make_record(None, Origin(), ("0",), (1, 3, 4)) | {"features": "x"}
+    (tmp_path / "columns.json").write_text(json.dumps(record))
+    call = [sys.executable, "-c", "import inputs; inputs.inputs('images.parquet')"]
+    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "DataError: images.parquet: column x, got" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("read", READERS)

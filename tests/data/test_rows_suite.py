@@ -148,6 +148,12 @@ def csv_files() -> Iterator[tuple[str, bytes]]:
         kind = f"{ord(separator)}-{comma}-{words.index(word)}-{encoding}"
         for writer in (by_csv, by_pandas):
             yield f"{kind}-{writer.__name__}.{suffix}", writer(shuffled, separator, encoding)
+    # Forms that a program writes once in a while.
+    plain = by_csv(texts("", False, "T"), ";", "utf-8")
+    yield "big-endian.csv", "\ufeff".encode("utf-16-be") + plain.decode().encode("utf-16-be")
+    yield "bars.csv", by_csv(texts("", False, "T"), "|", "utf-8")
+    yield "for-excel.csv", b"sep=;\r\n" + plain
+    yield "blank-lines.csv", b"\r\n\r\n" + plain
 
 
 TYPES: dict[str, dict[str, pa.DataType]] = {
