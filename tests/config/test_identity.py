@@ -73,6 +73,18 @@ def test_a_factory_is_found_from_another_folder(
     assert differing(resolved, {**resolved, "folder": "elsewhere"}) == []
 
 
+def test_what_is_off_in_a_record_is_as_what_is_not_set(tables: dict[str, Any]) -> None:
+    """So an option that is added, and is off, leaves the identity of runs as it was."""
+    resolved = check(tables).resolved()
+    later = {**resolved, "local": {**resolved["local"], "added_later": False}}
+    assert config_hash(later) == config_hash(resolved)
+    later["local"]["added_later"] = True
+    assert differing(later, resolved) == ["local.added_later"]
+    for table, key in (("train", "evaluate_loss"), ("evaluate", "unseen_labels")):
+        off = {**resolved, table: {key: False}}
+        assert differing(off, {**resolved, table: {}}) == sorted([table, f"{table}.{key}"])
+
+
 def test_a_default_written_out_is_the_same_configuration(tables: dict[str, Any]) -> None:
     one = config_hash(check(tables).resolved())
     tables["algorithm"]["eta_g"] = 0

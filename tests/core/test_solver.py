@@ -16,6 +16,7 @@ from coterie.core.keys import Key, keyed_torch
 from coterie.core.solver import TAKEN_BY_ALL
 from coterie.errors import ConfigError
 from coterie.local.training.compiled import compiles
+from tests.experiment.options import other_values_of_record
 from tests.refusals import refuses
 
 HALVED = ct.LrSchedule("step", every=1, gamma=0.5)
@@ -40,7 +41,14 @@ CHANGES: dict[str, dict[str, Any]] = {
     "optimizer_options": {"optimizer": "adam", "optimizer_options": {"eps": 0.1}},
     "augment": {"augment": (torch.neg,)},
 }
-REFUSED_BY_VMAP = ("augment",)
+# A key that is not among them has a value of its type, and may be one that vmap does not take.
+FURTHER = {
+    key: {key: value}
+    for key, value in other_values_of_record(ct.Solver).items()
+    if key not in CHANGES
+}
+CHANGES |= FURTHER
+REFUSED_BY_VMAP = ("augment", *FURTHER)
 
 
 # A solver with an option that no code knows yet. Annotations are read where the solver stands.

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from coterie.config.kinds import KINDS
 from coterie.config.wording import spelled
 
 # Key paths that cannot change results, so they are not part of a run's identity: a run may be
@@ -29,17 +30,18 @@ IRRELEVANT = (
 )
 # With vmap these can, in the last digits: clients that train together are summed in another order.
 RELEVANT_WHEN_BATCHED = (("engine", "name"), ("engine", "each"), ("engine", "precision"))
-# Options that came later, with the value that leaves a run as it was before them. A run that writes
+# A key of a record that is false is as one that is not set. So a new option that is off by default
+# needs no line here: runs that are done stay done. These two counted before that was so.
+FALSE_COUNTS = (("train", "evaluate_loss"), ("evaluate", "unseen_labels"))
+CHOICES = frozenset(kind.place[0] for kind in KINDS.values() if kind.place)
+# Other options that came later, with the value that leaves a run as it was before them. A run that writes
 # this value is the same run as one that says nothing, so runs that are done stay done.
 ADDED: Mapping[tuple[str, ...], Any] = {
     ("engine", "threads"): 1,
-    ("evaluate", "local"): False,
     ("evaluate", "rounds"): "evaluated",
-    ("evaluate", "training"): False,
     ("local", "optimizer"): "sgd",
     ("local", "label_smoothing"): 0.0,
     ("local", "precision"): "float32",
-    ("local", "keep_state"): False,
     ("train", "over_selection"): 1.0,
 }
 
@@ -74,9 +76,15 @@ def relevant(resolved: Mapping[str, Any]) -> dict[str, Any]:
         # An entry of IRRELEVANT may be a whole table, such as `[log]`, or a single key.
         beginnings = {path[:length] for length in range(1, len(path) + 1)}
         as_before = path in ADDED and ADDED[path] == value
-        if not beginnings & irrelevant and not as_before:
+        if not beginnings & irrelevant and not as_before and not _is_off(path, value):
             found[spelled(path)] = value
     return found
+
+
+def _is_off(path: tuple[str, ...], value: Any) -> bool:
+    """Whether a key of a record is false, which leaves a run as it is without the key."""
+    of_record = len(path) == 2 and path[0] not in CHOICES
+    return value is False and of_record and path not in FALSE_COUNTS
 
 
 def batched(engine: Mapping[str, Any]) -> bool:
