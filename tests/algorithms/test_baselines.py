@@ -131,7 +131,7 @@ def test_a_budget_of_steps_is_kept() -> None:
 
 def test_lazy_data_cannot_be_pooled() -> None:
     with refuses(ConfigError, "does-not-fit", "algorithm.name"):
-        pool_if_asked(as_algorithm(algorithms.pooled()), federation(lazy=True), SOLVER, per_round=4)
+        run(algorithms.pooled(), federation(lazy=True), rounds=1)
 
 
 @pytest.mark.parametrize("name", ["local", "pooled"])

@@ -34,17 +34,15 @@ from coterie.local import LocalRunner
 from coterie.local.scoring.by_loss import responsibilities
 from coterie.measures.own_models import Adaptation
 from coterie.methods.algorithm import as_algorithm
-from coterie.methods.fit_to_model import check_task
+from coterie.methods.fit_to_model import check_records
 from coterie.methods.override import override
 from coterie.objectives import mmd, proximal
-from coterie.privacy.private import check_private
-from coterie.privacy.secure_sums import SecureSums, make_secure
 from coterie.rules.soft_groups import ShareMemory
 from coterie.runs.loop import RoundResult, simulate
 from coterie.runs.schedule import Schedule
-from coterie.tasks import CLASSIFICATION, regression
+from coterie.tasks import regression
 from tests.conftest import assert_near, blobs, small_net
-from tests.refusals import refuses
+from tests.refusals import check_together, refuses
 from tests.simulations import play
 
 RATE = 0.5
@@ -256,18 +254,18 @@ def test_shares_that_are_none_are_refused(shares: list[float]) -> None:
 def test_what_it_cannot_do_is_refused_in_one_line(tmp_path: Path) -> None:
     method = ct.fedem(groups=2)
     with refuses(ConfigError, "does-not-fit", "task.kind"):
-        check_task(method, regression())
+        check_together(method, task=regression())
     with refuses(ConfigError, "does-not-fit", "local.objective"):
-        check_task(override(method, objective=mmd(0.5)), CLASSIFICATION)
-    check_task(override(method, objective=proximal(0.5)), CLASSIFICATION)
+        check_records(override(method, objective=mmd(0.5)))
+    check_records(override(method, objective=proximal(0.5)))
     with refuses(ConfigError, "does-not-fit", "personal.layers"):
         override(method, personal=["head"])
     with refuses(ConfigError, "does-not-fit", "algorithm.name"):
-        check_private(method, "fedem")
+        check_together(method, privacy=ct.Privacy(noise=1.0))
     with refuses(ConfigError, "does-not-fit", "privacy"):
-        check_private(replace(method, needs=()), "fedem")
+        check_together(replace(method, needs=()), privacy=ct.Privacy(noise=1.0))
     with refuses(ConfigError, "does-not-fit", "algorithm.name"):
-        make_secure(method, SecureSums(), "fedem")
+        check_together(method, secure=ct.SecureSums())
     data = ct.load("digits", partition={"kind": "planted_mixture", "clients": 12})
     result = ct.run(
         method,

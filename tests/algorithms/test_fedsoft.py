@@ -20,12 +20,11 @@ from coterie.core.work import Score, Train
 from coterie.engines import KeepingEngine, PoolEngine, SerialEngine, VmapEngine
 from coterie.local import LocalRunner
 from coterie.methods.algorithm import as_algorithm
-from coterie.privacy.secure_sums import SecureSums, make_secure
 from coterie.rules.soft_groups import ShareMemory
 from coterie.runs.loop import simulate
 from coterie.runs.schedule import Schedule
 from tests.conftest import assert_near, blobs
-from tests.refusals import refuses
+from tests.refusals import check_together, refuses
 from tests.simulations import RecordingEngine, play
 
 RATE = 0.5
@@ -186,4 +185,4 @@ def test_a_drifted_client_is_asked_again() -> None:
 
 def test_sums_of_each_group_alone_are_refused() -> None:
     with refuses(ct.ConfigError, "does-not-fit", "algorithm.name"):
-        make_secure(ct.fedsoft(groups=2), SecureSums(), "fedsoft")
+        check_together(ct.fedsoft(groups=2), secure=ct.SecureSums())

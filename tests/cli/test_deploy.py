@@ -72,7 +72,7 @@ def options_of(name: str) -> dict[str, set[str]]:
     [
         ((), 6, "privacy.epsilon: "),
         (("train.sampler=uniform",), 2, "train.sampler: cohorts of a fixed size depend on who is"),
-        (("algorithm.name=pooled",), 2, "algorithm.name: brings all training data to one place"),
+        (("algorithm.name=pooled",), 2, "algorithm.name: with these options its server needs"),
     ],
 )
 def test_a_run_that_the_server_would_refuse_is_not_submitted(

@@ -16,11 +16,10 @@ from coterie.data.shifts import rotate_labels, swap_all, swap_part
 from coterie.engines.attacks import label_flip, sign_flip
 from coterie.measures.optional import make_measures
 from coterie.methods.algorithm import method_of
-from coterie.methods.fit_to_model import check_task
 from coterie.rules.migration import Migrating
 from coterie.tasks import TASKS, fit_task
 from tests.contract.cases import Make, contract_cases
-from tests.refusals import refuses
+from tests.refusals import check_together, refuses
 
 # Methods that migrate by default, or in their case: without it they train every task.
 WITHOUT_MIGRATION: dict[str, Make] = {
@@ -169,8 +168,8 @@ def test_what_needs_classes_is_refused() -> None:
     with refuses(ct.ConfigError, "does-not-fit", "train.measures"):
         make_measures(("balance",), SOLVER, ct.fedavg(), task)
     with refuses(ct.ConfigError, "does-not-fit", "task.kind"):
-        check_task(ct.flexcfl(), task)
-    check_task(ct.flexcfl(migration="none"), task)
+        check_together(ct.flexcfl(), task=task)
+    check_together(ct.flexcfl(migration="none"), task=task)
 
 
 def test_what_needs_no_classes_is_allowed() -> None:

@@ -249,7 +249,7 @@ def test_attacks_that_change_data_do_not_go_with_a_shift() -> None:
     from coterie.data.shifts import swap_all
 
     for attack in (label_flip(), collusion(), backdoor()):
-        with refuses(ConfigError, "in-conflict", "attack.kind"):
+        with refuses(ConfigError, "in-conflict", "shift"):
             ct.run(ct.fedavg(), attack=attack, shift=swap_all(p=0.5), **settings(engine="serial"))
     shifted = settings(engine="serial", shift=swap_all(p=0.5))
     assert len(ct.run(ct.fedavg(), attack="sign_flip", **shifted).rows) == 3

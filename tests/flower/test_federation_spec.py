@@ -36,7 +36,7 @@ class OwnStep:
 def test_what_nodes_cannot_do_is_refused_before_any_is_asked(factory: str, words: str) -> None:
     tables = tomllib.loads(CONFIG)
     tables["algorithm"]["name"] = f"{__name__}:{factory}"
-    with pytest.raises(ConfigError, match=f"^algorithm.name: {words}") as caught:
+    with pytest.raises(ConfigError, match=f"algorithm.name: {words}") as caught:
         FederationSpec.of(check(tables), DataForm((1, 8, 8), LABELS), 3)
     assert len(str(caught.value).splitlines()) == 1
 
@@ -45,7 +45,7 @@ def test_pooled_training_is_no_federation() -> None:
     tables = tomllib.loads(CONFIG)
     tables["algorithm"] = {"name": "pooled"}
     words = "brings all training data to one place.*a federated method"
-    with pytest.raises(ConfigError, match=f"^algorithm.name: {words}"):
+    with pytest.raises(ConfigError, match=f"algorithm.name: {words}"):
         FederationSpec.of(check(tables), DataForm((1, 8, 8), LABELS), 3)
 
 

@@ -15,8 +15,9 @@ from torch.nn import functional as F
 import coterie as ct
 from coterie.algorithms.local import local
 from coterie.cli.main import invoke
+from coterie.data.sources.files import DataForm
 from coterie.experiment import check
-from coterie.flower.federation_spec import check_real
+from coterie.flower.federation_spec import FederationSpec
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
 from tests.measures.small_runs import digits, measured
@@ -154,7 +155,7 @@ def test_a_run_that_says_no_is_that_of_before() -> None:
 
 
 def test_what_cannot_be_scored_so_is_refused() -> None:
-    with refuses(ct.ConfigError, "in-conflict", "evaluate.order"):
+    with refuses(ct.ConfigError, "in-conflict", "evaluate.training"):
         measured(ct.fedavg(), evaluate={"training": True, "order": "before"})
     with refuses(ct.ConfigError, "in-conflict", "evaluate.training"):
-        check_real(check(tables()))
+        FederationSpec.of(check(tables()), DataForm((1, 8, 8), tuple("0123456789")), 12)

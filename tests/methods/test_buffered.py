@@ -31,6 +31,7 @@ from coterie.methods.buffered import Buffering, InFlight
 from coterie.methods.override import with_buffer
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
+from tests.refusals import check_together
 
 EQUAL_TIMES = {"spread": 0.0, "noise": 0.0}
 OPTIONS: dict[str, dict[str, Any]] = {"fedgroup": {"groups": 2, "alpha": 2}, "ifca": {"groups": 2}}
@@ -172,7 +173,7 @@ def test_methods_that_need_a_round_together_say_so() -> None:
     able = []
     for name, factory in ALGORITHMS.items():
         with suppress(ConfigError):
-            with_buffer(as_algorithm(factory()), Buffering(), name)
+            check_together(factory(), asynchronous=Buffering())
             able.append(name)
     assert {"fedavg", "fedgroup", "flexcfl", "ifca", "fedclust", "pacfl", "ditto"} <= set(able)
     assert not {"cfl", "fesem", "fedem", "rfedavg", "fedgsp", "scaffold", "pooled"} & set(able)

@@ -112,7 +112,10 @@ def test_a_round_without_clients_has_noise_and_is_spent():
         ({"bounds": {"enabled": True}}, "bounds.enabled: compares clients"),
         ({"weigh": "trimmed_mean"}, "weigh.name: no sum in which all"),
         ({"attack": "sign_flip"}, "attack: attackers send"),
-        ({"train": {"sampler": "cover_then_uniform"}}, "train.sampler: .* drawn at random"),
+        (
+            {"train": {"sampler": "cover_then_uniform"}},
+            "train.sampler: .* drawn at random, got 'cover",
+        ),
         (
             {"train": {"sampler": lambda number: np.arange(6)}},
             "train.sampler: .* got a function",
@@ -263,7 +266,7 @@ def test_descriptions_that_cannot_be_paid_or_counted_are_refused(tmp_path):
         compose(check(table_config(tmp_path, 2.0, randomness="system")))
     uniform = table_config(tmp_path, 2.0)
     uniform["train"]["sampler"] = "uniform"
-    with refuses(ConfigError, "in-conflict", "train.sampler"):
+    with refuses(ConfigError, "in-conflict", "data.encode.noise"):
         compose(check(uniform))
     unpaid = table_config(tmp_path, 2.0)
     del unpaid["privacy"]

@@ -111,5 +111,5 @@ def test_options_that_need_single_updates_are_refused(method, line):
 
 def test_cohorts_of_a_fixed_size_are_refused_with_a_cold_start():
     privacy = ct.Privacy(noise=1.0, accountant="rdp")
-    with refuses(ConfigError, "in-conflict", "train.sampler"):
+    with refuses(ConfigError, "does-not-fit", "train.sampler"):
         run(privacy=privacy, train={"sampler": "uniform"})

@@ -126,7 +126,7 @@ def test_spans_are_of_a_run_in_memory_alone(tmp_path: Path) -> None:
         ({"train": {"over_selection": 0.5}}, "^train.over_selection: "),
         (
             {"method": ct.fedgsp(), "train": {"over_selection": 2.0}},
-            "^train.over_selection: 'fedgsp' samples",
+            "^train.over_selection: the method samples",
         ),
         (
             {"train": {"over_selection": 2.0, "sampler": "poisson"}},

@@ -68,5 +68,5 @@ def test_a_round_has_the_figures_that_the_round_before_left(name: str, digits: P
 
 
 def test_other_scores_are_of_what_a_round_left(digits: Population) -> None:
-    with refuses(ConfigError, "in-conflict", "evaluate.order"):
+    with refuses(ConfigError, "in-conflict", "evaluate.local"):
         rows_of("fedavg", digits, evaluate={"order": "before", "local": True})

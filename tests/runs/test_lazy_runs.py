@@ -87,7 +87,7 @@ def test_a_lazy_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
 
 def test_a_shift_of_a_lazy_run_and_theory_are_refused_in_one_line(tmp_path: Path) -> None:
     moved = tables() | {"shift": {"kind": "swap_all"}}
-    with refuses(ConfigError, "does-not-fit", "shift.kind") as caught:
+    with refuses(ConfigError, "in-conflict", "shift") as caught:
         run_config(check(moved), tmp_path / "shift")
     assert "\n" not in str(caught.value)
     with refuses(ConfigError, "does-not-fit", "train.measures"):

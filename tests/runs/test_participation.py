@@ -277,5 +277,5 @@ def test_what_does_not_go_together_is_refused(changes: dict[str, Any], line: str
 
 def test_a_method_that_draws_its_clients_takes_no_more_than_it_draws(tmp_path: Path) -> None:
     config = tables("fedgsp", train={"over_selection": 1.5})
-    with refuses(ConfigError, "does-not-fit", "train.over_selection"):
+    with refuses(ConfigError, "in-conflict", "train.over_selection"):
         run_config(check(config), tmp_path / "run")

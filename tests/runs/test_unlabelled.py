@@ -88,10 +88,14 @@ def test_a_method_without_a_rule_leaves_them_without_a_group(turned: Population)
 
 
 @pytest.mark.parametrize(
-    "evaluate", [{}, {"unseen": UNLABELLED, "adapt": ct.Adaptation()}], ids=["none", "adapted"]
+    ("evaluate", "path"),
+    [({}, "unseen_labels"), ({"unseen": UNLABELLED, "adapt": ct.Adaptation()}, "adapt")],
+    ids=["none", "adapted"],
 )
-def test_what_needs_labels_is_refused(turned: Population, evaluate: dict[str, Any]) -> None:
-    with refuses(ConfigError, "in-conflict", "evaluate.unseen_labels"):
+def test_what_needs_labels_is_refused(
+    turned: Population, evaluate: dict[str, Any], path: str
+) -> None:
+    with refuses(ConfigError, "in-conflict", f"evaluate.{path}"):
         ct.run(
             ct.fedavg(),
             data=turned,

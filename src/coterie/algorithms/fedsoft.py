@@ -12,8 +12,9 @@ from pydantic import Field
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.core import FloatArray, Groups, IntArray, Plan, Score, Train
+from coterie.core.traits import Need
 from coterie.methods.first_models import FirstModels
-from coterie.methods.method import Method, Need
+from coterie.methods.method import Method
 from coterie.objectives import proximal
 from coterie.rules.assigning import PlacesClients, everyone
 from coterie.rules.soft_groups import (

@@ -12,8 +12,9 @@ from pydantic import Field
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.core import FloatArray, Groups, Plan, Score, Updates
+from coterie.core.traits import Need
 from coterie.math.similarity import Matrix
-from coterie.methods.method import Method, Need
+from coterie.methods.method import Method
 from coterie.rules.assigning import Assign, everyone
 from coterie.rules.weighing import shares
 

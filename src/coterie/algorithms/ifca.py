@@ -11,10 +11,11 @@ from pydantic import Field
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.core import Groups, Plan, Score, Train
+from coterie.core.traits import Need
 from coterie.errors import ConfigError
 from coterie.math.group_count import GroupCount, Most
 from coterie.methods.first_models import FirstModels
-from coterie.methods.method import Method, Need
+from coterie.methods.method import Method
 from coterie.rules.assigning import Assign, PlacesClients
 from coterie.rules.cold_start import GroupColdStart, Outliers
 from coterie.rules.migration import Detector, DriftMemory, Migration, migrating, previous_group

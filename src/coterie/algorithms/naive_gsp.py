@@ -17,8 +17,9 @@ from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.core import NO_GROUP, Groups, IntArray, Plan
 from coterie.core.describe import Epsilon
+from coterie.core.traits import Need
 from coterie.math.balanced import groups_sampled, inter_cluster, random_equal_groups
-from coterie.methods.method import Method, Need
+from coterie.methods.method import Method
 from coterie.rules.chains import Histograms, Privacy, empty_plan, plan_of_chains
 from coterie.rules.weighing import evenly
 

@@ -14,10 +14,13 @@ from coterie.config.identity import batched
 from coterie.config.local_problems import optimizer_problems, schedule_problems
 from coterie.config.problems import default_at
 from coterie.config.schema import LARGEST, to_plain
+from coterie.core.traits import conflicts
+from coterie.data.population import Population
 from coterie.errors import Problem, shown
-from coterie.experiment.exclusions import exclusions
+from coterie.experiment.exclusions import FEATURES
 from coterie.experiment.records import CLIENTS_PER_ROUND
 from coterie.experiment.tables import record_types
+from coterie.methods.buffered import Buffered
 from coterie.privacy.private import NO_BUDGET
 
 # Options that every engine is passed; those that have no use for one leave it out.
@@ -73,6 +76,12 @@ def as_tables(values: Mapping[str, Any]) -> dict[str, Any]:
             found[name] = to_plain(value)
         elif value is not None:
             found[name] = value
+    # A method of asynchronous rounds, and a table's noise, are as if their tables said so.
+    if isinstance(values.get("algorithm"), Buffered):
+        found.setdefault("asynchronous", {})
+    data = values.get("data")
+    if isinstance(data, Population) and data.table is not None:
+        found["data"] = {"encode": to_plain(data.table.raw.encode)}
     spans = getattr(values.get("availability"), "spans", None)
     # In Python the spans may be given in place of the file that has them.
     if spans:
@@ -97,8 +106,7 @@ def cross_check(
         source = " (data.partition.clients)"
     found = _check_quorum(values, clients) + _check_bounds(values) + check_engine(tables)
     found += _check_local(tables) + _check_privacy(tables)
-    found += _check_availability(tables) + _check_reply_times(tables)
-    found += exclusions(tables)
+    found += _check_availability(tables) + conflicts(FEATURES, tables, {})
     if clients is not None:
         found += _check_cohort(values, clients, source) + _check_groups(values, clients, source)
     return found
@@ -255,20 +263,6 @@ def _check_availability(tables: Mapping[str, Any]) -> list[Problem]:
             )
         )
     return found
-
-
-def _check_reply_times(tables: Mapping[str, Any]) -> list[Problem]:
-    table = tables.get("reply_times")
-    if not isinstance(table, Mapping):
-        return []
-    train = tables.get("train")
-    over = isinstance(train, Mapping) and train.get("over_selection", 1) != 1
-    if table.get("deadline") is not None or tables.get("asynchronous") is not None or over:
-        return []
-    expected = "a deadline, train.over_selection or [asynchronous]"
-    return [
-        Problem("in-conflict", "reply_times", "nothing depends on them", shown(table), expected)
-    ]
 
 
 def _check_privacy(tables: Mapping[str, Any]) -> list[Problem]:

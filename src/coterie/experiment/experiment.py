@@ -164,7 +164,7 @@ def _check(tables: Mapping[str, Any], file: str) -> tuple[Experiment | None, lis
     except ValidationError as error:
         found += problems(error, values, model)
     # On the unvalidated tables, so that these problems are listed beside those of single keys.
-    found += cross_check(as_tables(values), model)
+    found += cross_check(as_tables(tables), model)
     for problem in found:
         # One line for each key: what follows from a factory that is not there is no news.
         if problem.path not in refused:

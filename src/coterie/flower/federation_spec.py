@@ -11,73 +11,83 @@ from coterie.config.toml_text import parse_toml
 from coterie.core.keep import Keep
 from coterie.core.solver import Solver
 from coterie.core.task import Task
+from coterie.core.traits import Excluded, Feature, of_traits
 from coterie.core.vectors import Layout
 from coterie.core.work import Train
 from coterie.data.sources.files import DataForm
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment, check
-from coterie.experiment.exclusions import Excluded, excluded_from
+from coterie.experiment.traits import refuse_conflicts
 from coterie.flower.kept import Parts
 from coterie.methods.method import Clustered, Method
-from coterie.methods.traits import Feature, traits_of
 from coterie.models import Network, zeros_for
 from coterie.rules.migration import Migrating, Migration
 from coterie.runs.compose import compose_stand_in
+from coterie.runs.fitting import make_method
 from coterie.runs.schedule import Participation
 from coterie.runs.spec import RunSpec
 from coterie.tasks import check_network
 
 _ALL_ROWS = "nodes train on all their rows"
-# Tables and keys that real clients have no use for.
-ONLY_SIMULATED = (
-    Excluded("shift", "real data move by themselves", "no [shift]"),
-    Excluded("availability", "real clients come and go by themselves", "no [availability]"),
-    Excluded(
-        "reply_times",
-        "real clients take the time that they take",
-        "none (deploy.toml: reply_wait)",
+# What real clients have no use for, and what they cannot do.
+DEPLOYMENT = Feature(
+    "in a deployment",
+    {},
+    (
+        Excluded("shift", "real data move by themselves", "no [shift]"),
+        Excluded("availability", "real clients come and go by themselves", "no [availability]"),
+        Excluded(
+            "reply_times",
+            "real clients take the time that they take",
+            "none (deploy.toml: reply_wait)",
+        ),
+        Excluded(
+            "asynchronous",
+            "rounds of real clients wait for their replies so far",
+            "no [asynchronous]",
+        ),
+        Excluded(
+            "secure",
+            "only simulated, as Flower's secure aggregation hides no updates",
+            "no [secure]",
+        ),
+        Excluded("attack", "only a simulation makes clients attack", "no [attack]"),
+        Excluded(
+            "evaluate.local",
+            "nodes do not remember the networks that they trained",
+            "false",
+            (False,),
+        ),
+        Excluded("evaluate.training", "nodes score their test samples alone", "false", (False,)),
+        Excluded("evaluate.adapt", "nodes adapt no models before they score them yet"),
+        Excluded("evaluate.unseen", "only a simulation knows clients that never train"),
+        Excluded("evaluate.validation", _ALL_ROWS),
+        Excluded("train.hold_out", _ALL_ROWS),
+        Excluded("train.measures", "what no client sends", "none", ([],)),
+        *of_traits(
+            "algorithm.name",
+            "a federated method: a method made of slots",
+            {
+                # A node has to know what clients do; of a step of its own nothing is known.
+                "own_step": "has a step of its own",
+                "data": "brings all training data to one place",
+            },
+        ),
     ),
-    Excluded(
-        "asynchronous",
-        "rounds of real clients wait for their replies so far",
-        "no [asynchronous]",
-    ),
-    Excluded(
-        "secure", "only simulated, as Flower's secure aggregation hides no updates", "no [secure]"
-    ),
-    Excluded("attack", "only a simulation makes clients attack", "no [attack]"),
-    Excluded(
-        "evaluate.local",
-        "nodes do not remember the networks that they trained",
-        "false",
-        (False,),
-    ),
-    Excluded("evaluate.training", "nodes score their test samples alone", "false", (False,)),
-    Excluded("evaluate.adapt", "nodes adapt no models before they score them yet"),
-    Excluded("evaluate.unseen", "only a simulation knows clients that never train"),
-    Excluded("evaluate.validation", _ALL_ROWS),
-    Excluded("train.hold_out", _ALL_ROWS),
-    Excluded("train.measures", "what no client sends", "none", ([],)),
 )
-
-
-def check_real(config: Experiment) -> None:
-    """Refuse what only a simulation can do, all of it at once."""
-    found = excluded_from(config.resolved(), ONLY_SIMULATED, "in a deployment")
-    if found:
-        raise ConfigError.of(found)
-
-
-# --- what is trained ------------------------------------------------------------------------------
-
-_REAL_CLIENTS = Feature(
-    "algorithm.name",
-    "a federated method: a method made of slots",
-    {
-        # A node has to know what clients do; of a step of its own nothing is known.
-        "own_step": "has a step of its own",
-        "data": "brings all training data to one place",
-    },
+PRIVATE_DEPLOYMENT = Feature(
+    "with [privacy] in a deployment",
+    {"privacy": ()},
+    (
+        # A fixed number of those who happen to be connected is a larger share of them than of all
+        # clients, and one client more makes room for another one less.
+        Excluded(
+            "train.sampler",
+            "cohorts of a fixed size depend on who is connected",
+            "'poisson'",
+            ("poisson",),
+        ),
+    ),
 )
 
 
@@ -96,7 +106,8 @@ class FederationSpec:
     @classmethod
     def of(cls, config: Experiment, form: DataForm, clients: int) -> FederationSpec:
         """The run for so many clients at most."""
-        check_real(config)
+        features = (DEPLOYMENT, PRIVATE_DEPLOYMENT)
+        refuse_conflicts(config, make_method(config), more=features)
         # Scored as they are sent for training, which takes no exchange more.
         experiment = config.with_table("evaluate", order=config.evaluate.order or "before")
         experiment = replace(experiment, privacy=None)
@@ -105,7 +116,6 @@ class FederationSpec:
         run = compose_stand_in(experiment, names, *data).spec
         module = run.network.module
         check_network(run.task, module, zeros_for(module, 1, form.shape), form.targets(1))
-        _REAL_CLIENTS.check(traits_of(run.algorithm), config.name("algorithm"))
         # Real clients come and go, and take their time, by themselves.
         schedule = replace(run.schedule, participation=Participation())
         return cls(config, form, replace(run, schedule=schedule))

@@ -111,15 +111,6 @@ def load_deployment(
     return fit_cohort(check(tables, str(run_file)), settings.clients), settings
 
 
-def require_cohort(config: Experiment, clients: int) -> None:
-    """Refuse to ask more clients in a round than there are."""
-    per_round = config.train.clients_per_round
-    if per_round > clients:
-        what = f"more than there are clients, got {per_round}"
-        expected = f"at most {clients} (deploy.toml: clients)"
-        raise ConfigError(f"train.clients_per_round: {what}; expected {expected}")
-
-
 def form_of(config: Experiment) -> DataForm:
     """What the samples of a configuration have in common."""
     if config.name("source") == NODES_SOURCE:

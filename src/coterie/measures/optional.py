@@ -21,13 +21,14 @@ from coterie.core.keys import Key
 from coterie.core.plan import Plan
 from coterie.core.solver import Solver
 from coterie.core.task import Task
+from coterie.core.traits import of_traits, refuse_traits
 from coterie.data.population import Population
 from coterie.math.similarity import Matrix
 from coterie.measures.groups import common_gamma, cpd_label, cpd_vector, divergence, median, totals
 from coterie.measures.theory import Constants, bound, gradient_divergence
 from coterie.methods.algorithm import Algorithm, method_of
 from coterie.methods.method import Method
-from coterie.methods.traits import Feature, traits_of_task
+from coterie.methods.traits import traits_of_task
 from coterie.rules.cluster_queries import ClusterMemory
 from coterie.rules.inter_group import InterGroup, InterGroupStep
 from coterie.tasks import CLASSIFICATION
@@ -198,7 +199,7 @@ def cpd(solver: Solver, method: Method | Algorithm) -> Measure:
 
 MEASURES: Mapping[str, MeasureFactory] = {"balance": balance, "cpd": cpd, "theory": theory}
 COUNT_CLASSES = ("balance", "cpd")
-_OF_CLASSES = Feature(
+_OF_CLASSES = of_traits(
     "train.measures", "no such measure", {"no_classes": "counts classes, and the targets are none"}
 )
 
@@ -212,6 +213,6 @@ def make_measures(
     """The measures of these names of `MEASURES`."""
     for name in names:
         if name in COUNT_CLASSES:
-            _OF_CLASSES.check(traits_of_task(task), name)
+            refuse_traits(_OF_CLASSES, traits_of_task(task), name)
     given = {"solver": solver, "method": method}
     return tuple(registry.build("measure", {"name": name}, **given) for name in names)

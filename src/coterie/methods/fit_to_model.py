@@ -8,12 +8,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from coterie.core import Groups, KeepLayers, Key, Layout, Phases, Solver, Task, Train, is_classes
+from coterie.core import Groups, KeepLayers, Key, Layout, Phases, Solver, Train
 from coterie.core.objective import Reshaping
 from coterie.errors import ConfigError
 from coterie.methods.algorithm import Algorithm, method_of, with_method
 from coterie.methods.method import Method
-from coterie.methods.traits import Feature, traits_of
 from coterie.objectives.weighted import weighted
 from coterie.rules.server_step import Server, sgd
 
@@ -136,50 +135,6 @@ def _with_coordinates(local: Train, module: nn.Module) -> Train:
     return replace(local, how=Phases(tuple(phases)))
 
 
-_NO_CLASSES = Feature(
-    "task.kind",
-    "classification or binary, another algorithm, or migration.detector 'none'",
-    {
-        "class_labels": "the method counts the classes of its clients' samples",
-        "migrates": "migration compares the classes of its clients' samples",
-    },
-)
-
-
-def check_task(made: Method | Algorithm, task: Task) -> None:
-    """Refuse a method that reads classes where targets are none.
-
-    Raises:
-        ConfigError: naming what reads them.
-
-    Example:
-        >>> from coterie.algorithms import fedgroup
-        >>> from coterie.tasks import regression
-        >>> check_task(fedgroup(), regression())
-    """
-    method = method_of(made)
-    if method is None:
-        return
-    if method.local.mixture:
-        _check_mixture(method, task)
-    if not task.class_labels:
-        _NO_CLASSES.check(traits_of(method), task.name)
-
-
-def _check_mixture(method: Method, task: Task) -> None:
-    """Refuse what clients that weigh their samples cannot do."""
-    if not is_classes(task):
-        raise ConfigError(
-            "does-not-fit",
-            "task.kind",
-            "the method mixes probabilities of classes",
-            got=task.name,
-            allowed="'classification'",
-        )
-    # The task's own loss is put into the objective later.
-    weighted(method.local.objective)
-
-
 def check_records(made: Method | Algorithm) -> None:
     """Refuse an objective, or a rule for models of the clients' own, that lacks a part.
 
@@ -198,6 +153,9 @@ def check_records(made: Method | Algorithm) -> None:
     if method is None:
         return
     _check_has("objective", method.local.objective, ("mu", "loss"))
+    if method.local.mixture:
+        # The task's own loss is put into the objective later.
+        weighted(method.local.objective)
     rule = method.local.own_model
     if rule is not None:
         _check_has("own_model", rule, ("plain_sgd", "lengths", "first", "train"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ import torch
 from coterie.clients.round import Round
 from coterie.core import NO_GROUP, Groups, Keep, Plan, Served, Train, one_torch_thread
 from coterie.core.own_model import serves_as_sent
+from coterie.core.traits import Need
 from coterie.core.updates import Updates, mean_discrepancy
 from coterie.methods.first_models import FirstModels, InitialModels
 from coterie.rules.assigning import Assign, Serve, by_group
@@ -21,11 +22,6 @@ from coterie.rules.server_step import Server, sgd
 from coterie.rules.soft_groups import with_answers
 from coterie.rules.weighing import Aggregate, Weigh, by_size, mean, side_by_side
 
-# What a method needs of single clients, apart from the sums of their updates: updates of a training
-# that an assign rule asks for, before the first groups or of newcomers; that models pass from client
-# to client; what clients say of their data; all of their data; targets that are classes, since some
-# rule counts them; or that all clients can be asked in each round, of which the rule takes a sample.
-Need = Literal["start", "newcomers", "chains", "statistics", "data", "class_labels", "all_clients"]
 Recluster = Callable[[Groups, Updates, Round], tuple[Groups, Updates]]
 
 

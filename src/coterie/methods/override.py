@@ -12,12 +12,13 @@ from torch import Tensor, nn
 
 from coterie.core import KeepLayers, Layout, Objective, Solver
 from coterie.core.own_model import LocalTraining, Own, OwnModel, OwnTrained
+from coterie.core.traits import Excluded, Feature, of_traits, refuse_traits
 from coterie.errors import ConfigError
 from coterie.local.training.optimizers import memory_size
 from coterie.methods.algorithm import Algorithm, method_of, with_method
 from coterie.methods.buffered import Buffered, Buffering
 from coterie.methods.method import Method
-from coterie.methods.traits import Feature, traits_of
+from coterie.methods.traits import traits_of
 from coterie.rules.migration import Migration, migrating
 from coterie.rules.server_step import Server
 from coterie.rules.weighing import Aggregate, Weigh, mean
@@ -98,7 +99,7 @@ def override(
     return with_method(made, method)
 
 
-_PERSONAL = Feature(
+_PERSONAL = of_traits(
     "personal.layers",
     "another algorithm, or no [personal]",
     {
@@ -110,7 +111,7 @@ _PERSONAL = Feature(
         "full_gradient": "clients send a gradient and train nothing that they could keep",
     },
 )
-_OWN_MODEL = Feature(
+_OWN_MODEL = of_traits(
     "own_model",
     "another algorithm, or no [own_model]",
     {
@@ -122,29 +123,41 @@ _OWN_MODEL = Feature(
         "phases": "its clients train in phases",
     },
 )
-_KEPT_OPTIMIZER = Feature(
-    "local.keep_state",
-    "false, or another algorithm",
-    {
-        "own_step": "the algorithm has a step of its own, in which nothing is known of optimisers",
-        "mixture": "clients train several models, each of which needs an optimiser of its own",
-        "own_model": "clients train by a rule of their own, which starts each optimiser afresh",
-        "phases": "clients train in phases, each of which moves other layers",
-        "full_gradient": "clients send a gradient and take no step",
-    },
+KEPT_OPTIMIZER = Feature(
+    "with local.keep_state",
+    {"local.keep_state": (True,)},
+    of_traits(
+        "local.keep_state",
+        "false, or another algorithm",
+        {
+            "own_step": "the algorithm has a step of its own, in which nothing is known of optimisers",
+            "mixture": "clients train several models, each of which needs an optimiser of its own",
+            "own_model": "clients train by a rule of their own, which starts each optimiser afresh",
+            "phases": "clients train in phases, each of which moves other layers",
+            "full_gradient": "clients send a gradient and take no step",
+        },
+    ),
 )
-_ASYNCHRONOUS = Feature(
-    "algorithm.name",
-    "one that does without, as fedavg, fedgroup or ifca, or no [asynchronous]",
-    {
-        "own_step": "has a step of its own",
-        "regroups": "regroups the replies of a round",
-        "mixture": "its clients train several models",
-        "moves_beside": "moves a vector beside the model by the replies of a round",
-        "all_clients": "samples its clients itself",
-        "data": "all data are in one place",
-        "sums_of_a_round": "its server sees sums of a round alone",
-    },
+ASYNCHRONOUS = Feature(
+    "with [asynchronous]",
+    {"asynchronous": ()},
+    (
+        Excluded("train.over_selection", "asynchronous rounds need none", "1", (1,)),
+        Excluded("reply_times.deadline", "asynchronous rounds have none"),
+        *of_traits(
+            "algorithm.name",
+            "one that does without, as fedavg, fedgroup or ifca, or no [asynchronous]",
+            {
+                "own_step": "has a step of its own",
+                "regroups": "regroups the replies of a round",
+                "mixture": "its clients train several models",
+                "moves_beside": "moves a vector beside the model by the replies of a round",
+                "all_clients": "samples its clients itself",
+                "data": "all data are in one place",
+                "sums_of_a_round": "its server sees sums of a round alone",
+            },
+        ),
+    ),
 )
 
 
@@ -162,7 +175,7 @@ def with_personal_layers(method: Method, names: tuple[str, ...], name: str = "me
         >>> with_personal_layers(fedgroup(), ("head",)).local.keep.names
         ('head',)
     """
-    _PERSONAL.check(traits_of(method), name)
+    refuse_traits(_PERSONAL, traits_of(method), name)
     keep = KeepLayers(names, "personal.layers")
     return replace(method, local=replace(method.local, keep=keep))
 
@@ -180,22 +193,18 @@ def with_own_model(method: Method, rule: OwnModel, name: str = "method") -> Meth
         >>> with_own_model(ifca(), Ditto(lam=0.5)).local.own_model
         Ditto(lam=0.5)
     """
-    _OWN_MODEL.check(traits_of(method), name)
+    refuse_traits(_OWN_MODEL, traits_of(method), name)
     return replace(method, local=method.local.by_rule(rule))
 
 
-def with_buffer(made: Method | Algorithm, rule: Buffering, name: str = "method") -> Buffered:
-    """The method, called ``name`` in an error, with asynchronous rounds.
-
-    Raises:
-        ConfigError: for a method whose rules need all replies of a round together.
+def with_buffer(made: Method | Algorithm, rule: Buffering) -> Buffered:
+    """The method with asynchronous rounds, see `ASYNCHRONOUS`.
 
     Example:
         >>> from coterie.algorithms import fedgroup
         >>> with_buffer(fedgroup(), Buffering(buffer=5)).rule.buffer
         5
     """
-    _ASYNCHRONOUS.check(traits_of(made), name)
     method = method_of(made)
     assert method is not None
     return Buffered(method, rule)
@@ -231,10 +240,8 @@ class KeptOptimizer:
 def with_kept_optimizer(
     made: Method | Algorithm, solver: Solver, module: nn.Module
 ) -> Method | Algorithm:
-    """The method whose clients keep what their optimiser remembers, where the solver says so.
-
-    Raises:
-        ConfigError: for a method with which that cannot be.
+    """The method whose clients keep what their optimiser remembers, where the solver says so; see
+    `KEPT_OPTIMIZER`.
 
     Example:
         >>> from coterie.algorithms import fedavg
@@ -242,20 +249,9 @@ def with_kept_optimizer(
         >>> with_kept_optimizer(fedavg(), adam, nn.Linear(3, 2)).local.own_model
         KeptOptimizer(size=19)
     """
-    check_kept_optimizer(made, solver)
     method = method_of(made)
     if not solver.keep_state or method is None:
         return made
     layout = Layout.of(module)
     rule = KeptOptimizer(memory_size(solver, layout.shapes[: layout.trainable]))
     return with_method(made, replace(method, local=method.local.by_rule(rule)))
-
-
-def check_kept_optimizer(made: Method | Algorithm, solver: Solver) -> None:
-    """Refuse optimisers that keep their state in a method that cannot have any.
-
-    Raises:
-        ConfigError: for such a method.
-    """
-    if solver.keep_state:
-        _KEPT_OPTIMIZER.check(traits_of(made), True)

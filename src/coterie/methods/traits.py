@@ -1,52 +1,19 @@
-"""What a method and a task are and need, as traits, and features of a run that do not work with some
-of them.
-
-A feature declares which traits it forbids, with the words for the user. What is refused, and when,
-is this one loop.
-"""
+"""What a method and a task are and need, as traits."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Mapping
 
 from coterie.core.own_model import SendsBeside
-from coterie.core.task import Task
+from coterie.core.task import Task, is_classes
 from coterie.core.training import FullGradient, Phases
-from coterie.errors import ConfigError
+from coterie.core.traits import Need, Occasion, Trait
 from coterie.methods.algorithm import Algorithm, method_of
-from coterie.methods.buffered import Buffered
-from coterie.methods.method import Method, Need
+from coterie.methods.method import Method
+from coterie.rules.assigning import StartsPrivately
 from coterie.rules.migration import Migrating
 from coterie.rules.soft_groups import ByShare
 from coterie.rules.weighing import WeighsAlone, by_size, evenly, mean
-
-# When the server needs the updates of single clients, and not only the sum of each group's.
-Occasion = Literal[
-    "start", "newcomers", "chains", "data", "grouping", "beside", "weights", "shares"
-]
-Trait = (
-    Need
-    | Occasion
-    | Literal[
-        "own_step",  # nothing is known of what it does
-        "asynchronous",
-        "migrates",
-        "regroups",  # by the updates of a round
-        "moves_beside",  # a second vector, by the updates of a round
-        "reads_clients",  # more than sums of their updates
-        "weighs_unevenly",  # or combines replies in its own way
-        "sums_of_a_round",  # with noise, or as secure aggregation computes them
-        "mixture",
-        "full_gradient",
-        "phases",
-        "own_model",
-        "keeps_layers",
-        "uploads_a_part",
-        "no_classes",  # of a task: its targets are none
-    ]
-)
 
 # What needs no single client's updates or data.
 NOT_OF_CLIENTS: frozenset[Need] = frozenset({"class_labels", "all_clients"})
@@ -78,16 +45,22 @@ def traits_of(made: Method | Algorithm) -> frozenset[Trait]:
     """
     method = method_of(made)
     if method is None:
+        if isinstance(made, Algorithm) and made.samples_cohort:
+            return frozenset({"own_step", "all_clients"})
         return frozenset({"own_step"})
     local = method.local
     needs = _needs(method)
+    assign = method.assign
+    if isinstance(assign, Migrating):
+        assign = assign.assign
+    private = isinstance(assign, StartsPrivately)
     sums = method.aggregate.sums
     found: dict[Trait, bool] = {
-        "asynchronous": isinstance(made, Buffered),
         "migrates": isinstance(method.assign, Migrating),
         "regroups": method.recluster is not None,
         "moves_beside": isinstance(local.own_model, SendsBeside),
-        "reads_clients": bool(needs - NOT_OF_CLIENTS),
+        "starts_privately": private,
+        "reads_clients": bool(needs - NOT_OF_CLIENTS) and not private,
         "weighs_unevenly": method.weigh not in (by_size, evenly) or not sums,
         "sums_of_a_round": sums and method.aggregate != mean(),
         "mixture": local.mixture is not None,
@@ -104,9 +77,11 @@ def traits_of(made: Method | Algorithm) -> frozenset[Trait]:
 
 def traits_of_task(task: Task) -> frozenset[Trait]:
     """What a task is that some features do not work with."""
-    if task.class_labels:
-        return frozenset()
-    return frozenset({"no_classes"})
+    found: dict[Trait, bool] = {
+        "no_classes": not task.class_labels,
+        "no_probabilities": not is_classes(task),
+    }
+    return frozenset(trait for trait, holds in found.items() if holds)
 
 
 def _needs(method: Method) -> frozenset[Need]:
@@ -146,28 +121,3 @@ def single_updates(method: Method) -> tuple[Occasion, ...]:
     elif not (isinstance(method.weigh, WeighsAlone) and method.aggregate.sums):
         found.add("weights")
     return tuple(occasion for occasion in WORDS if occasion in found)
-
-
-@dataclass(frozen=True, slots=True)
-class Feature:
-    """Something that a run can have, and the methods and tasks that it does not work with.
-
-    Args:
-        path: the key of its error lines.
-        instead: what is expected in its place, in words.
-        forbids: the traits that it does not work with, and why, in the order in which they are named.
-    """
-
-    path: str
-    instead: str
-    forbids: Mapping[Trait, str]
-
-    def check(self, traits: Collection[Trait], got: Any) -> None:
-        """Refuse a method or a task that the feature does not work with.
-
-        Raises:
-            ConfigError: naming the first reason.
-        """
-        for trait, why in self.forbids.items():
-            if trait in traits:
-                raise ConfigError("does-not-fit", self.path, why, got=got, allowed=self.instead)

@@ -12,18 +12,13 @@ from pydantic import Field
 from coterie.clients.cohort import Sampler
 from coterie.config.arguments import check_fields
 from coterie.core.keys import Key
+from coterie.core.traits import Excluded, Feature, of_traits
 from coterie.errors import ConfigError, PrivacyError, Problem
-from coterie.methods.algorithm import Algorithm, method_of
 from coterie.methods.method import Method
-from coterie.methods.traits import Feature, traits_of
 from coterie.privacy.accounting import Accountant, Budget, Release, epsilon_of, least_noise
 from coterie.privacy.noise import PrivateSums, Rebalanced, noised
-from coterie.privacy.start import StartsPrivately
-from coterie.rules.migration import Migrating
+from coterie.rules.assigning import StartsPrivately
 from coterie.rules.weighing import evenly
-
-# Said of tables, and of a method made in Python.
-NOT_PRIVATE = "updates move models in later rounds than their clients are drawn for"
 
 Above = Annotated[float, Field(gt=0)]
 Probability = Annotated[float, Field(gt=0, lt=1)]
@@ -32,45 +27,121 @@ _ROUNDING = 1e-6
 
 _SINGLE = "with these options its server needs single updates or statistics of clients"
 _PART = "clips whole updates, not parts of them"
-_FEATURES = (
-    Feature(
-        "algorithm.name",
-        "a method that needs only sums, such as fedavg, fedprox or ifca, or no [privacy]",
-        {"own_step": _SINGLE, "reads_clients": _SINGLE},
+PRIVACY = Feature(
+    "with [privacy]",
+    {"privacy": ()},
+    (
+        *of_traits(
+            "algorithm.name",
+            "a method that needs only sums, such as fedavg, fedprox or ifca, or no [privacy]",
+            {"own_step": _SINGLE, "reads_clients": _SINGLE},
+        ),
+        # One client must not change what another one counts, or how many are counted: so nothing
+        # may compare clients.
+        Excluded("attack", "attackers send what they know of others' updates"),
+        Excluded("shift", "moves data between clients"),
+        # Who begins depends on who trains already, and an update is used rounds after its client
+        # was drawn: neither is what the budget counts.
+        Excluded(
+            "asynchronous",
+            "updates move models in later rounds than their clients are drawn for",
+        ),
+        Excluded(
+            "bounds.enabled",
+            "compares clients with each other",
+            "false, or no [bounds],",
+            (False,),
+        ),
+        # A client reports its drift to the server without noise, and may change its group by that.
+        Excluded(
+            "migration.detector",
+            "what drift reveals of a client is not counted",
+            "'none'",
+            ("none",),
+            "migrates",
+        ),
+        *of_traits(
+            "privacy",
+            "a method whose clients send one whole update each, or no [privacy]",
+            {
+                # What stays with a client is added to its model after the sums, and would not be
+                # clipped.
+                "uploads_a_part": _PART,
+                "keeps_layers": _PART,
+                "mixture": "clips one update of each client, not those of several models",
+                # SCAFFOLD's server takes the number of steps of each client from its update.
+                "moves_beside": "sees the noised sum of updates alone, and the method's server also "
+                "moves a vector next to the model, by the single update and the number of steps of "
+                "each client",
+            },
+        ),
+        # A rule of weights by samples is replaced: a client could claim as many as it likes. Also
+        # `by_size`, though it is the default without privacy: all clients would count the same.
+        Excluded(
+            "weigh.name",
+            "no sum in which all clients count the same",
+            "'evenly', or no [weigh],",
+            ("evenly",),
+            "weighs_unevenly",
+        ),
+        *of_traits(
+            "privacy",
+            "a method that needs only sums, or no [privacy]",
+            {"regroups": "sees no single update, by which the method groups clients"},
+        ),
+        # A temperature of the exported models comes from these sums.
+        Excluded(
+            "train.hold_out", "calibration sums up what clients count, without noise", "no value"
+        ),
+        Excluded(
+            "quorum.min_replies",
+            "a round that does not count tells how many clients replied",
+            "1",
+            (1,),
+        ),
+        Excluded(
+            "train.over_selection",
+            "who is fast decides who is counted, and the budget is of who is drawn",
+            "1",
+            (1,),
+        ),
+        # A function of the user's own may draw as it likes, and the first rounds of the default
+        # sampler are no draw at all: in both an accountant would count an amplification that is not
+        # there.
+        Excluded(
+            "train.sampler",
+            "the budget is of cohorts that are drawn at random",
+            "'poisson' or 'uniform'",
+            ("poisson", "uniform"),
+        ),
     ),
-    # A client reports its drift to the server without noise, and may change its group by that.
-    Feature(
-        "migration.detector",
-        "'none' with [privacy]",
-        {"migrates": "what drift reveals of a client is not counted"},
+)
+UNIFORM_COHORTS = Feature(
+    "with cohorts of a fixed size and [privacy]",
+    {"privacy": (), "train.sampler": ("uniform",)},
+    (
+        Excluded("privacy.accountant", "knows no sampling without replacement", "'rdp'", ("rdp",)),
+        # A client that can be reached is drawn more often than the `n` of `N` that is counted.
+        Excluded("availability", "cohorts are drawn from fewer clients than are counted"),
+        Excluded("data.encode.noise", "cannot be counted together with them", "no noise"),
+        Excluded(
+            "train.sampler",
+            "a private cold start draws clients one by one, and cannot be counted together with "
+            "other cohorts",
+            "'poisson'",
+            None,
+            "starts_privately",
+        ),
     ),
-    # Who begins depends on who trains already, and an update is used rounds after its client was
-    # drawn: neither is what the budget counts.
-    Feature("asynchronous", "none with [privacy]", {"asynchronous": NOT_PRIVATE}),
-    Feature(
-        "privacy",
-        "a method whose clients send one whole update each, or no [privacy]",
-        {
-            # What stays with a client is added to its model after the sums, and would not be clipped.
-            "uploads_a_part": _PART,
-            "keeps_layers": _PART,
-            "mixture": "clips one update of each client, not those of several models",
-            # SCAFFOLD's server takes the number of steps of each client from its update.
-            "moves_beside": "sees the noised sum of updates alone, and the method's server also moves a "
-            "vector next to the model, by the single update and the number of steps of each client",
-        },
-    ),
-    # A rule of weights by samples is replaced: a client could claim as many as it likes.
-    Feature(
-        "weigh",
-        "none with [privacy]",
-        {"weighs_unevenly": "no sum in which all clients count the same"},
-    ),
-    Feature(
-        "privacy",
-        "a method that needs only sums, or no [privacy]",
-        {"regroups": "sees no single update, by which the method groups clients"},
-    ),
+)
+NOISED_COLUMNS = Feature(
+    "with data.encode.noise",
+    {"data.encode.noise": ()},
+    # A resumed run, and a prediction, describe the columns again, and must find the same.
+    (Excluded("privacy.randomness", "the noise has to be drawn again", "'seed'", ("seed",)),),
+    needs={"privacy": ()},
+    why="is counted by a budget, and without [privacy] there is none",
+    instead="[privacy], or no noise",
 )
 
 
@@ -139,23 +210,6 @@ class Repeats:
         return None
 
 
-def check_private(made: Method | Algorithm, name: str = "method") -> Method:
-    """The method, called ``name`` in an error, if it needs only sums of updates."""
-    method = method_of(made)
-    traits = set(traits_of(made))
-    if method is not None:
-        assign = method.assign
-        if isinstance(assign, Migrating):
-            assign = assign.assign
-        # Its cold start has a form that reads noised sums.
-        if isinstance(assign, StartsPrivately):
-            traits.discard("reads_clients")
-    for feature in _FEATURES:
-        feature.check(traits, name)
-    assert method is not None
-    return method
-
-
 def make_private(
     method: Method,
     privacy: Privacy,
@@ -210,60 +264,9 @@ def make_private(
 # --- cohorts --------------------------------------------------------------------------------------
 
 
-def random_cohorts(sampler: object, privacy: Privacy) -> Sampler:
-    """The sampler of cohorts, if it is one that the accountant knows."""
-    # A function of the user's own may draw as it likes, and the first rounds of the default sampler
-    # are no draw at all: in both an accountant would count an amplification that is not there.
-    if not isinstance(sampler, Sampler) or sampler.kind == "cover_then_uniform":
-        got = "a function"
-        if isinstance(sampler, Sampler):
-            got = repr(sampler.kind)
-        raise ConfigError(
-            "in-conflict",
-            "train.sampler",
-            "[privacy] needs cohorts that are drawn at random",
-            found=got,
-            allowed="'poisson' or 'uniform'",
-        )
-    if sampler.kind == "uniform" and privacy.accountant == "pld":
-        what = "knows no sampling without replacement"
-        raise ConfigError(
-            "in-conflict",
-            "privacy.accountant",
-            what,
-            got="pld",
-            allowed="'rdp', or train.sampler 'poisson'",
-        )
-    return sampler
-
-
 def _start_rate(assign: StartsPrivately, sampler: Sampler) -> float:
     """The probability with which a client takes part in a cold start."""
-    size = assign.start_size()
-    if sampler.kind != "poisson":
-        what = (
-            "a private cold start draws clients one by one, and cannot be counted together with "
-            "other cohorts"
-        )
-        raise ConfigError(
-            "in-conflict", "train.sampler", what, got=sampler.kind, allowed="'poisson'"
-        )
-    return min(1.0, size / len(sampler.clients))
-
-
-def check_columns(columns: Release, sampler: Sampler, privacy: Privacy) -> None:
-    """Refuse what does not work with a noised description of a table's columns."""
-    if sampler.kind != "poisson":
-        what = (
-            "noised descriptions of columns cannot be counted together with cohorts of a fixed size"
-        )
-        raise ConfigError(
-            "in-conflict", "train.sampler", what, got=sampler.kind, allowed="'poisson'"
-        )
-    # A resumed run, and a prediction, describe the columns again, and must find the same.
-    if privacy.randomness == "system":
-        what = "the noise of data.encode.noise has to be drawn again"
-        raise ConfigError("in-conflict", "privacy.randomness", what, got="system", allowed="'seed'")
+    return min(1.0, assign.start_size() / len(sampler.clients))
 
 
 # --- what rounds spend ----------------------------------------------------------------------------

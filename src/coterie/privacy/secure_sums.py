@@ -21,14 +21,10 @@ from torch import Tensor
 from coterie.clients.round import Round
 from coterie.config.arguments import check_fields
 from coterie.core import BoolArray, FloatArray, Groups, IntArray, Key, Plan, Updates
+from coterie.core.traits import Excluded, Feature, of_traits
 from coterie.math.similarity import Matrix
-from coterie.methods.algorithm import Algorithm, method_of
 from coterie.methods.method import Method
-from coterie.methods.traits import Feature, traits_of
 from coterie.rules.weighing import Aggregate, Aggregated, WeighsAlone
-
-# Said of tables, and of a method made in Python.
-NOT_SECURE = "updates move models in later rounds, and sums are of one round"
 
 # Bytes of a public key and of a share of a secret, 256 bits each (Bonawitz et al., sec. 7).
 KEY_BYTES = 32
@@ -37,26 +33,32 @@ SHARE_BYTES = 32
 _SINGLE = "its server needs single updates in every round"
 _PART = "its clients keep a part of the model"
 # What is asked of single clients before the first groups, and of newcomers, stays as it is.
-_FEATURES = (
-    Feature(
-        "algorithm.name",
-        "a method that needs only sums of whole updates, such as fedavg or ifca, or no [secure]",
-        {
-            # SCAFFOLD's server takes the number of steps of each client from its update.
-            "beside": "its server also moves a vector next to the model, by the single update and "
-            "the number of steps of each client",
-            "own_step": _SINGLE,
-            "chains": _SINGLE,
-            "data": _SINGLE,
-            "grouping": _SINGLE,
-            "weights": _SINGLE,
-            "shares": _SINGLE,
-            "mixture": "its clients train several models",
-            "uploads_a_part": _PART,
-            "keeps_layers": _PART,
-        },
+SECURE = Feature(
+    "with [secure]",
+    {"secure": ()},
+    (
+        *of_traits(
+            "algorithm.name",
+            "a method that needs only sums of whole updates, such as fedavg or ifca, or no [secure]",
+            {
+                # SCAFFOLD's server takes the number of steps of each client from its update.
+                "beside": "its server also moves a vector next to the model, by the single update and "
+                "the number of steps of each client",
+                "own_step": _SINGLE,
+                "chains": _SINGLE,
+                "data": _SINGLE,
+                "grouping": _SINGLE,
+                "weights": _SINGLE,
+                "shares": _SINGLE,
+                "mixture": "its clients train several models",
+                "uploads_a_part": _PART,
+                "keeps_layers": _PART,
+            },
+        ),
+        Excluded("bounds.enabled", "compares single updates", "false, or no [bounds],", (False,)),
+        Excluded("asynchronous", "updates move models in later rounds, and sums are of one round"),
+        Excluded("privacy", "adds noise to sums of updates that are not rounded"),
     ),
-    Feature("asynchronous", "none with [secure]", {"asynchronous": NOT_SECURE}),
 )
 
 
@@ -217,13 +219,8 @@ def secure_sum(sums: SecureSums, weigh: WeighsAlone) -> Aggregate:
     return Aggregate(combine, sums=True)
 
 
-def make_secure(made: Method | Algorithm, sums: SecureSums, name: str = "method") -> Method:
-    """The method, called ``name`` in an error, with sums as secure aggregation computes them."""
-    traits = traits_of(made)
-    for feature in _FEATURES:
-        feature.check(traits, name)
-    method = method_of(made)
-    assert method is not None
+def make_secure(method: Method, sums: SecureSums) -> Method:
+    """The method with sums as secure aggregation computes them, see `SECURE`."""
     assert isinstance(method.weigh, WeighsAlone)
     return replace(method, aggregate=secure_sum(sums, method.weigh))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,7 +19,6 @@ from coterie.clients.round import Round
 from coterie.core import Groups, IntArray, Key, one_torch_thread
 from coterie.errors import ConfigError
 from coterie.privacy.noise import clipped_sums, gaussian, lengths_of
-from coterie.rules.assigning import Assign
 from coterie.rules.cold_start import DirectionMemory, GroupColdStart, Pretraining, has_direction
 from coterie.rules.newcomers import least_loss_groups
 
@@ -30,23 +29,6 @@ DIMENSIONS = 64
 STEPS = 4
 # Noised sums of a cold start: the mean, and those of every step.
 RELEASES = STEPS + 1
-
-
-@runtime_checkable
-class StartsPrivately(Protocol):
-    """An assign rule whose first groups can be made of noised sums."""
-
-    def start_size(self) -> int:
-        """Clients of the cold start, on average; a ConfigError for an option that needs single
-        updates."""
-        ...
-
-    def with_private_start(
-        self, noise: float, rate: float, clients: int, secret: Key | None
-    ) -> Assign:
-        """The rule with such groups, formed of ``clients`` with this noise multiplier of all sums
-        together. ``secret``: the stream of noise and sample, by default the run's own."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
 
 from coterie.clients.round import Round
-from coterie.core import Groups, Plan, Served
+from coterie.core import Groups, Key, Plan, Served
 
 Assign = Callable[[Groups, Round], tuple[Groups, Plan]]
 Serve = Callable[[Groups], Served]
@@ -47,3 +48,20 @@ def by_group(groups: Groups) -> Served:
         row = np.where(groups.has_group, row, groups.k)
     models = torch.cat([groups.models, groups.auxiliary(filled=True)[None]])
     return Served(models, row)
+
+
+@runtime_checkable
+class StartsPrivately(Protocol):
+    """An assign rule whose first groups can be made of noised sums."""
+
+    def start_size(self) -> int:
+        """Clients of the cold start, on average; a ConfigError for an option that needs single
+        updates."""
+        ...
+
+    def with_private_start(
+        self, noise: float, rate: float, clients: int, secret: Key | None
+    ) -> Assign:
+        """The rule with such groups, formed of ``clients`` with this noise multiplier of all sums
+        together. ``secret``: the stream of noise and sample, by default the run's own."""
+        ...

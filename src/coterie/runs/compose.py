@@ -27,6 +27,7 @@ from coterie.engines import Attack
 from coterie.experiment import Experiment
 from coterie.experiment.experiment import fit_to_clients
 from coterie.experiment.objects import make_choice
+from coterie.experiment.traits import refuse_conflicts
 from coterie.headline import Headline
 from coterie.measures.optional import Measure, make_measures
 from coterie.measures.scoring import Evaluation
@@ -34,13 +35,13 @@ from coterie.methods.algorithm import Algorithm
 from coterie.methods.buffered import Buffering
 from coterie.runs.columns import A_REGRESSION, assume_task, warn_of_columns
 from coterie.runs.data import load_data, read_inputs
-from coterie.runs.features import asynchronous_spec, check_over_selection, private_spec, secure_spec
+from coterie.runs.features import asynchronous_spec, private_spec, secure_spec
 from coterie.runs.fitting import (
     Fitted,
     adaptation_work,
     check_samples,
-    check_scores,
     fit_together,
+    make_method,
     unseen_ids,
 )
 from coterie.runs.folder.digests import AVAILABILITY
@@ -139,20 +140,20 @@ def compose_on(experiment: Experiment, data: HeldData, saved: Path | None = None
     experiment = fit_to_clients(experiment, data.population.clients)
     if data.at_hand:
         warn_of_columns(experiment, data.population)
+    method = make_method(experiment)
+    refuse_conflicts(experiment, method, data.population)
     key = Key(experiment.seed)
     population = without_held_out(data.population, experiment.train.hold_out, key)
     population = on_validation(population, experiment.evaluate.validation, key)
-    fitted = fit_together(experiment, population)
+    fitted = fit_together(experiment, method, population)
     if data.at_hand:
         check_samples(fitted)
     spans_text = _spans_text(experiment.availability, saved)
     spec = _spec(experiment, fitted, spans_text)
-    name = experiment.name("algorithm")
-    check_over_selection(fitted.algorithm, experiment.train.over_selection, name)
-    spec = asynchronous_spec(spec, _buffering(experiment), name)
+    spec = asynchronous_spec(spec, _buffering(experiment))
     # With sums, noised or rounded, in place of what the server computes of single updates.
-    spec = private_spec(spec, experiment.privacy, name)
-    spec = secure_spec(spec, experiment.secure, name)
+    spec = private_spec(spec, experiment.privacy)
+    spec = secure_spec(spec, experiment.secure)
     return Composed(experiment, spec, data, spans_text)
 
 
@@ -180,7 +181,6 @@ def compose_stand_in(
 
 def _spec(experiment: Experiment, fitted: Fitted, spans_text: str | None) -> RunSpec:
     """The run of an experiment whose parts are fitted to each other."""
-    check_scores(fitted.algorithm, experiment)
     # The data as the method trains on them, which may be pooled.
     population = fitted.population
     key = Key(experiment.seed)

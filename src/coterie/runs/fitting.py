@@ -3,9 +3,7 @@ clients are scored in addition to the usual way."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -25,10 +23,10 @@ from coterie.experiment.objects import make_choice
 from coterie.measures.own_models import Adaptation
 from coterie.measures.unseen import Unseen, unseen_clients
 from coterie.methods.algorithm import Algorithm, as_algorithm, method_of
-from coterie.methods.fit_to_model import check_records, check_solver, check_task, fit_to_model
+from coterie.methods.fit_to_model import check_records, check_solver, fit_to_model
 from coterie.methods.method import Method
 from coterie.methods.override import override, with_kept_optimizer
-from coterie.methods.traits import Feature, Trait, traits_of
+from coterie.methods.traits import traits_of
 from coterie.models import Network
 from coterie.objectives import plain
 from coterie.rules.migration import Migration
@@ -93,13 +91,13 @@ def make_network(experiment: Experiment, shape: tuple[int, ...], outputs: int) -
     return Network.of(model, shape, outputs, experiment.seed, experiment.local.l2, options)
 
 
-def fit_together(experiment: Experiment, population: Population) -> Fitted:
+def fit_together(
+    experiment: Experiment, made: Method | Algorithm, population: Population
+) -> Fitted:
     """The method, the task and the network of an experiment, fitted to each other and to the
     data."""
-    made = make_method(experiment)
     # The task first: it says how many outputs the network has.
     task = fit_task(make_choice(experiment, "task"), population)
-    check_task(made, task)
     check_records(made)
     network = make_network(experiment, population.shape, task.outputs)
     # The network's own stream: what an objective adds follows from the seed, and w_0 stays.
@@ -133,14 +131,6 @@ def pool_if_asked(
     round that ``per_round`` clients take on average. Test data stay with their clients."""
     if "data" not in traits_of(algorithm):
         return population, local
-    if population.lazy:
-        raise ConfigError(
-            "does-not-fit",
-            "algorithm.name",
-            "pooled needs all samples at once",
-            found="a federation that is made client by client",
-            allowed="lazy = false in [data]",
-        )
     sizes = population.sizes("train")
     sizes = sizes[sizes > 0]
     steps = sum(local.count(int(size)) for size in sizes)
@@ -164,23 +154,6 @@ def unseen_ids(unseen: Unseen | None, fitted: Fitted, seed: int) -> tuple[int, .
     if unseen is None:
         return ()
     return tuple(unseen_clients(unseen, fitted.population, Key(seed)).tolist())
-
-
-_ONE_MODEL: Mapping[Trait, str] = {"mixture": "clients predict with several models"}
-_OWN_DATA: Mapping[Trait, str] = {"data": "the method has all data in one place", **_ONE_MODEL}
-_SCORES = (
-    # The one client that has all data is scored by its last network as any other is.
-    Feature("evaluate.local", "another algorithm, or false", _ONE_MODEL),
-    Feature("evaluate.adapt", "another algorithm, or none", _OWN_DATA),
-    Feature("evaluate.unseen", "another algorithm, or none", _OWN_DATA),
-)
-
-
-def check_scores(made: Method | Algorithm, experiment: Experiment) -> None:
-    """Refuse ways of scoring, as an experiment asks for them, that its method's clients do not have."""
-    for feature in _SCORES:
-        if attrgetter(feature.path)(experiment):
-            feature.check(traits_of(made), experiment.name("algorithm"))
 
 
 def _objective(fitted: Fitted) -> Objective:

@@ -11,7 +11,6 @@ from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.data import Population
 from coterie.data.tabular.inputs import TableInputs
-from coterie.errors import DataError
 
 
 def held_out_samples(train: Sequence[IntArray], share: float, key: Key) -> tuple[IntArray, ...]:
@@ -36,14 +35,6 @@ def without_held_out(population: Population, share: float | None, key: Key) -> P
     """The population without the training samples that ``train.hold_out`` keeps from training."""
     if share is None:
         return population
-    if population.lazy:
-        raise DataError(
-            "does-not-fit",
-            "train.hold_out",
-            "needs all samples at once",
-            found=f"{share:g} for a federation that is made client by client",
-            allowed="lazy = false in [data]",
-        )
     held = held_out_samples(population.train, share, key)
     # A set and no sort: the order of training samples is that of their batches.
     left = []
@@ -63,14 +54,6 @@ def on_validation(population: Population, share: float | None, key: Key) -> Popu
     """
     if share is None:
         return population
-    if population.lazy:
-        raise DataError(
-            "does-not-fit",
-            "evaluate.validation",
-            "needs all samples at once",
-            found=f"{share:g} for a federation that is made client by client",
-            allowed="lazy = false in [data]",
-        )
     # A stream of its own, so that neither batches nor the partition change with it.
     stream = key.of("held_out")
     train = []

@@ -180,7 +180,6 @@ def simulate(
     """Run the rounds that are left and yield after each. ``population`` is that before any shift;
     ``initial_models``: ``j -> [d]``, or one vector ``w_0`` for all."""
     start = start or StartingPoint()
-    schedule.check(population)
     evaluation = RoundEvaluation.of(schedule, population.clients)
     groups = start.state or algorithm.init(_by_number(initial_models), population.clients)
     groups = _without_unlabelled(groups, schedule)

@@ -17,7 +17,6 @@ from coterie.core.keys import Key
 from coterie.core.reply_times import ReplyTimes
 from coterie.data.population import Population
 from coterie.data.shifts import FederationSnapshot, Shift
-from coterie.errors import ConfigError
 from coterie.experiment.records import Training
 from coterie.measures.scoring import Evaluation
 from coterie.privacy.accounting import Budget
@@ -151,36 +150,3 @@ class Schedule:
         if reachable is None:
             return trainable
         return trainable & reachable
-
-    def check(self, population: Population) -> None:
-        """Refuse a shift of a lazy population, and other ways of scoring where models are scored
-        before the round."""
-        evaluate = self.evaluation.evaluate
-        unseen = self.evaluation.unseen
-        # These look at what clients did in a round.
-        others = bool(evaluate.local or evaluate.adapt or unseen or evaluate.training)
-        if evaluate.order == "before" and others:
-            raise ConfigError(
-                "in-conflict",
-                "evaluate.order",
-                "models are scored before the round, and adapted, unseen, local and training scores are of what it left",
-                found="'before'",
-                allowed="'after', or none of these",
-            )
-        if evaluate.unseen_labels is False and (evaluate.adapt or not unseen):
-            raise ConfigError(
-                "in-conflict",
-                "evaluate.unseen_labels",
-                "clients without labels never train, and adapt no model",
-                found="false",
-                allowed="unseen clients and no adapt, or true",
-            )
-        # A shift exchanges samples between clients, so it would have to make and keep those of all.
-        if self.shift is not None and population.lazy:
-            raise ConfigError(
-                "does-not-fit",
-                "shift.kind",
-                "the data of a federation that is made client by client do not move",
-                found="a shift",
-                allowed="none, or lazy = false in [data]",
-            )

@@ -26,18 +26,12 @@ from coterie.core.vectors import Layout, state_dict
 from coterie.data.population import Population
 from coterie.engines import Attack, AttackingEngine, make_clients, poisoned
 from coterie.methods.algorithm import Algorithm
-from coterie.methods.traits import Feature, traits_of_task
 from coterie.models import Network
 from coterie.runs.schedule import Schedule
 
 CohortSampler = Callable[..., IntArray]
 # Samples computed at once: all outputs of a convolutional network may not fit in memory.
 CHUNK = 1024
-
-
-_POISON = Feature(
-    "attack.kind", "an attack on updates", {"no_classes": "changes labels of classes"}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +66,6 @@ class RunSpec:
         attackers = np.array(self.schedule.attackers, np.int64)
         population = self.population
         if self.attack is not None:
-            if self.attack.poison is not None:
-                _POISON.check(traits_of_task(self.task), self.task.name)
             population = poisoned(population, self.attack, attackers)
         # What attackers have made of their samples is in no file that another machine could read.
         if population is not self.population:

@@ -20,9 +20,9 @@ from coterie.core.process import cores
 from coterie.errors import ConfigError, Problem
 from coterie.experiment import Experiment, check
 from coterie.experiment.experiment import fit_to_clients
-from coterie.methods.override import check_kept_optimizer
+from coterie.experiment.traits import refuse_conflicts
 from coterie.runs.columns import assume_task
-from coterie.runs.fitting import check_scores, make_method
+from coterie.runs.fitting import make_method
 from coterie.sweep.data_hash import availability_digest, data_key, hash_data
 from coterie.sweep.grid import read_grid
 from coterie.sweep.options import (
@@ -253,13 +253,12 @@ def _refused(configs: Mapping[Cell, Experiment]) -> dict[str, str]:
         if name in found or not (keeps or scored):
             continue
         try:
-            method = make_method(config)
-            check_kept_optimizer(method, config.solver)
-            check_scores(method, config)
+            refuse_conflicts(config, make_method(config))
         except ConfigError as error:
             # What else is wrong with a factory ends its runs, and is said then.
-            if str(error).startswith(("personal.layers", "local.keep_state", "evaluate.")):
-                found[name] = error.problems[0]
+            for problem in error.problems:
+                if problem.path.startswith(("personal.layers", "local.keep_state", "evaluate.")):
+                    found.setdefault(name, replace(problem, file=""))
     if found and len(found) == len({name for name, _, _ in configs}):
         raise ConfigError.of(found.values())
     return {name: str(problem) for name, problem in found.items()}

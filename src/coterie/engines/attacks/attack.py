@@ -139,20 +139,7 @@ class AttackingEngine:
         return reply.with_fields(delta=delta.reshape(shape))
 
     def set_population(self, population: Population) -> None:
-        """See ``coterie.core.engine.Engine``.
-
-        Raises:
-            ConfigError: where attackers train on other data than they hold.
-        """
-        # What a client holds may belong to an honest one in the next round.
-        if self.attack.changes_data:
-            raise ConfigError(
-                "in-conflict",
-                "attack.kind",
-                "attackers change their data once, before the first round",
-                found="a shift of the data",
-                allowed="an attack on updates, or no [shift]",
-            )
+        """See ``coterie.core.engine.Engine``."""
         self.engine.set_population(population)
 
     def close(self) -> None:
@@ -172,21 +159,9 @@ def _joined(replies: Sequence[Reply]) -> Reply:
 
 def poisoned(population: Population, attack: Attack, attackers: IntArray) -> Population:
     """The population with the data that attackers train on; test samples stay. Samples are copied
-    before they are changed, so honest clients that share them are not affected.
-
-    Raises:
-        ConfigError: for a federation whose data are lazy.
-    """
+    before they are changed, so honest clients that share them are not affected."""
     if not attack.changes_data or not len(attackers):
         return population
-    if population.lazy:
-        raise ConfigError(
-            "does-not-fit",
-            "attack.kind",
-            "attackers change their data",
-            found="a federation that is made client by client",
-            allowed="an attack on updates, or lazy = false in [data]",
-        )
     train = list(population.train)
     if attack.colludes:
         able = np.flatnonzero(population.sizes("train") > 0)

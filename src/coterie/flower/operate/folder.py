@@ -16,9 +16,10 @@ from coterie.config.toml_text import read
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment, check
 from coterie.experiment.defaults import fit_cohort
+from coterie.experiment.experiment import fit_to_clients
 from coterie.flower.keys import make_server_keys
 from coterie.flower.operate.proxy import CONTROL_PORT, NGINX, NODE_PORT, nginx_text
-from coterie.flower.settings import NODES_SOURCE, form_of, require_cohort
+from coterie.flower.settings import NODES_SOURCE, form_of
 from coterie.flower.templates import render_template
 
 LICENSE = "All rights reserved. This folder holds no code but client.py.\n"
@@ -77,7 +78,7 @@ def _texts(folder: Path, config: Experiment, clients: int | None) -> dict[str, s
         least = max(2, fit_cohort(config, 2).train.clients_per_round)
         clients = config.options("partition").get("clients", least)
     config = fit_cohort(config, clients)
-    require_cohort(config, clients)
+    fit_to_clients(config, clients)
     resolved = config.resolved()
     values: dict[str, Any] = {
         "name": _app_name(folder),

@@ -15,11 +15,11 @@ from typing import Any
 from coterie.clients.round import Round
 from coterie.core.groups import Groups
 from coterie.core.served import Served
-from coterie.errors import CheckpointError, ConfigError
+from coterie.errors import CheckpointError
 from coterie.experiment import Experiment
 from coterie.files import MALFORMED
 from coterie.flower.federation_spec import FederationSpec, parse_config
-from coterie.flower.settings import DeploymentSettings, check_encoding, require_cohort
+from coterie.flower.settings import DeploymentSettings, check_encoding
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.first_models import InitialModels
 from coterie.privacy.private import Repeats
@@ -44,7 +44,6 @@ class ServerInput:
         ``resume``."""
         config = parse_config(str(values["config"]))
         settings = DeploymentSettings.loads(str(values["settings"]))
-        require_cohort(config, settings.clients)
         return cls(config, settings, Path(str(values["out"])), bool(values["resume"]))
 
 
@@ -132,29 +131,15 @@ class Releasing:
         return self.algorithm.serve(state)
 
 
-def check_private_deployment(spec: RunSpec, config: Experiment) -> None:
-    """Refuse noised sums that real clients cannot give, or that cost more than the run may spend."""
-    privacy = config.privacy
-    if privacy is None:
-        return
-    kind = config.train.sampler
-    # A fixed number of those who happen to be connected is a larger share of them than of all clients,
-    # and one client more makes room for another one less.
-    if kind != "poisson":
-        what = f"cohorts of a fixed size depend on who is connected, got {kind!r}"
-        raise ConfigError(f"train.sampler: {what}; expected 'poisson' with [privacy]")
-    private_spec(spec, privacy, config.name("algorithm"))
-
-
 def private_deployment(spec: RunSpec, config: Experiment, folder: RunFolder, done: int) -> RunSpec:
     """A run of real clients with noised sums, where ``[privacy]`` asks for them."""
     privacy = config.privacy
     if privacy is None:
         return spec
     # Once without repeats, so that what is refused leaves no trace in the folder.
-    check_private_deployment(spec, config)
+    private_spec(spec, privacy)
     releases = Releases.of(folder)
-    spec = private_spec(spec, privacy, config.name("algorithm"), releases.begin(done))
+    spec = private_spec(spec, privacy, releases.begin(done))
     return replace(spec, algorithm=Releasing(spec.algorithm, releases))
 
 
@@ -163,10 +148,9 @@ def private_deployment(spec: RunSpec, config: Experiment, folder: RunFolder, don
 
 def check_before_submitting(config: Experiment, settings: DeploymentSettings) -> None:
     """Refuse a run that the server would refuse, before anything is sent to it."""
-    require_cohort(config, settings.clients)
     form = settings.form
     if form.columns:
         check_encoding(config)
         # How many inputs there will be is known when clients have reported of their columns.
         form = replace(form, shape=(len(form.columns),))
-    check_private_deployment(FederationSpec.of(config, form, settings.clients).run, config)
+    private_spec(FederationSpec.of(config, form, settings.clients).run, config.privacy)
