@@ -225,6 +225,9 @@ class Clients:
             return reply
         reply, clipped = self.bounds.scored(reply)
         self.ledger.clipped += clipped
+        # A simulation asks for the scores of single clients at its end, and may have millions.
+        if self.simulated is None:
+            self.ledger.scores = reply
         return reply
 
     def _validate(self, request: _Request, replies: Sequence[Reply]) -> tuple[Reply, Counter[str]]:

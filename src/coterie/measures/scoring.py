@@ -175,11 +175,7 @@ def post_scores(
     read = clients.post(work, ids, models, which, key=key, counts=False)
 
     def figures() -> dict[str, Any]:
-        reply = read()
-        # A simulation asks for the scores of single clients at its end, and may have millions.
-        if clients.simulated is None:
-            clients.ledger.scores = reply
-        return _served_figures(reply, testable, groups, evaluation)
+        return _served_figures(read(), testable, groups, evaluation)
 
     return figures
 
