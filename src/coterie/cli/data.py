@@ -16,6 +16,7 @@ from coterie.listed import LISTED
 
 if TYPE_CHECKING:
     from coterie.data import Population
+    from coterie.data.sources.files import FileRows
 
 SHOWN_CLIENTS = 24
 NAME_WIDTH = 16
@@ -109,7 +110,7 @@ def inspect_command(
     from coterie.experiment import load_config
     from coterie.runs.columns import warn_of_values
     from coterie.runs.data import load_data, read_file_rows
-    from coterie.terminal import console, counted, printable
+    from coterie.terminal import console, printable
 
     validated = load_config(config, assignments or (), data_root_value(data_root))
     # As for a run but without a network: what is shown is what a run would train on.
@@ -128,17 +129,7 @@ def inspect_command(
     train = population.sizes("train").tolist()
     test = population.sizes("test").tolist()
     out.print(sizes_table([("train", train), ("test", test)]))
-    if table is not None:
-        for name, kind, why in table.described("classes" if population.classes else "numbers"):
-            out.print(f"column {printable(name)}: {kind} ({printable(why)})", soft_wrap=True)
-    if population.table is not None:
-        features = population.table.encoder.features
-        out.print(
-            f"{counted(len(features), 'feature')}: {printable(', '.join(features))}", soft_wrap=True
-        )
-        encoder = population.table.encoder
-        for note in (*encoder.notes, *encoder.rare_notes):
-            out.print(printable(note), soft_wrap=True)
+    _print_columns(table, population)
     warn_of_values(validated, population)
     if not population.classes:
         _print_numbers(population)
@@ -148,6 +139,23 @@ def inspect_command(
     if not labels:
         labels = [str(label) for label in range(population.classes)]
     _print_labels(population, labels)
+
+
+def _print_columns(rows: FileRows | None, population: Population) -> None:
+    """The kind of each column of a file, and what the inputs are."""
+    from coterie.terminal import console, counted, printable
+
+    out = console()
+    if rows is not None:
+        for name, kind, why in rows.described("classes" if population.classes else "numbers"):
+            out.print(f"column {printable(name)}: {kind} ({printable(why)})", soft_wrap=True)
+    if population.table is None:
+        return
+    encoder = population.table.encoder
+    names = printable(", ".join(encoder.features))
+    out.print(f"{counted(len(encoder.features), 'feature')}: {names}", soft_wrap=True)
+    for note in (*encoder.notes, *encoder.rare_notes):
+        out.print(printable(note), soft_wrap=True)
 
 
 def _print_numbers(population: Population) -> None:

@@ -30,6 +30,28 @@ from coterie.runs.stored import compose_recorded
 from coterie.terminal import warn
 
 
+def _newest_checkpoint(folder: RunFolder, older: bool) -> Checkpoint:
+    # Not `models/`, which is written at the end: a run that is not done is exported, too.
+    checkpoint = folder.checkpoints.latest()
+    if checkpoint is None:
+        raise ConfigError(
+            "not-found",
+            folder.path,
+            "no model yet",
+            found="no checkpoint",
+            allowed="a run that has saved one",
+        )
+    if checkpoint.warnings and not older:
+        raise CheckpointError(
+            "damaged",
+            folder.path,
+            "the newest checkpoint is damaged",
+            found=f"one of round {checkpoint.round}",
+            allowed="a whole one, or --older-checkpoint to export that one",
+        )
+    return checkpoint
+
+
 @dataclass(frozen=True, slots=True)
 class ExportSource:
     """The run that is exported.
@@ -62,24 +84,7 @@ class ExportSource:
         have changed or are gone."""
         folder = RunFolder.open(run)
         check_folder(folder)
-        # Not `models/`, which is written at the end: a run that is not done is exported, too.
-        checkpoint = folder.checkpoints.latest()
-        if checkpoint is None:
-            raise ConfigError(
-                "not-found",
-                folder.path,
-                "no model yet",
-                found="no checkpoint",
-                allowed="a run that has saved one",
-            )
-        if checkpoint.warnings and not older:
-            raise CheckpointError(
-                "damaged",
-                folder.path,
-                "the newest checkpoint is damaged",
-                found=f"one of round {checkpoint.round}",
-                allowed="a whole one, or --older-checkpoint to export that one",
-            )
+        checkpoint = _newest_checkpoint(folder, older)
         config = folder.config({"data.root": root}, trust=trust)
         record = read_record(folder.path)
         nodes = folder.file(NODES)
