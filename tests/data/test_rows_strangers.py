@@ -172,3 +172,27 @@ def test_types_without_numbers_are_one_line(values: pa.Array, tmp_path: Path) ->
         load(tmp_path / "t.parquet")
     assert "column age, got" in str(caught.value) or "column age: only" in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64(), pa.string()], ids=str)
+def test_whole_numbers_that_would_be_rounded_are_one_line(
+    kind: pa.DataType, tmp_path: Path
+) -> None:
+    numbers = pa.array([2**62 + at for at in range(ROWS)]).cast(kind)
+    csv = kind == pa.string()
+    table = pa.table({**COLUMNS, "age": numbers})
+    path = tmp_path / ("t.csv" if csv else "t.parquet")
+    if csv:
+        table.to_pandas().to_csv(path, index=False)
+    else:
+        pq.write_table(table, path)
+    with pytest.raises(DataError) as caught:
+        load(path)
+    assert "column age" in str(caught.value)
+    assert str(2**62) in str(caught.value)
+
+
+def test_the_largest_whole_number_that_is_exact_is_read(tmp_path: Path) -> None:
+    numbers = [2**53 - at for at in range(ROWS)]
+    pq.write_table(pa.table({"age": pa.array(numbers)}), tmp_path / "t.parquet")
+    assert read_rows(tmp_path / "t.parquet").numbers("age").tolist() == numbers

@@ -193,6 +193,7 @@ class Rows:
         ):
             values = self._parsed(name, NUMBER, self._number)
         elif pd.api.types.is_numeric_dtype(column.dtype) and column.dtype.kind != "c":
+            _refuse_rounded(column, name, self.where)
             values = np.array(column.to_numpy(np.float64, na_value=np.nan), np.float64)
         else:
             raise _wrong(self.where, name, NUMBER, str(column.dtype))
@@ -359,6 +360,18 @@ def _is_array(column: pd.Series) -> bool:
         return False
     first = column.first_valid_index()
     return first is not None and isinstance(column[first], (list, tuple, dict, bytes, np.ndarray))
+
+
+def _refuse_rounded(column: pd.Series, name: str, where: str) -> None:
+    """Float64 would make different whole numbers of this size one; they are mostly identifiers."""
+    if not pd.api.types.is_integer_dtype(column.dtype):
+        return
+    for value in (column.min(), column.max()):
+        if not pd.isna(value) and abs(int(value)) > EXACT:
+            raise DataError(
+                f"{where}: column {name}, got the whole number {value}; expected at most 2^53, or "
+                "text"
+            )
 
 
 def _refuse_inexact(values: Any, name: str, where: str) -> None:
