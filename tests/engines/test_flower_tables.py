@@ -268,8 +268,10 @@ def test_what_nodes_cannot_do_with_tables(tmp_path: Path) -> None:
     write_table(tmp_path)
     config = tables(tmp_path)
     config["data"]["encode"] = {"noise": 1.0}
+    private = {"epsilon": 1.0, "clip": 1.0}
+    sampler = {"train": {**config["train"], "sampler": "poisson"}}
     with pytest.raises(ConfigError, match=r"data\.encode\.noise: nodes describe columns without"):
-        form_of(check(config))
+        form_of(check(config | {"privacy": private} | sampler))
     window = {"time": "since", "past": 2, "stride": 1}
     config["data"] |= {"window": window, "label": "age", "encode": {}}
     with pytest.raises(ConfigError, match=r"data\.window: nodes make no series"):

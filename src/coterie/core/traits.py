@@ -108,7 +108,11 @@ class Feature:
                 found.append(Problem("in-conflict", one.path, one.why, shown(value), instead))
             elif one.trait is not None and one.trait in traits and not named:
                 named = True
-                found.append(_by_trait(one, traits[one.trait], self.where))
+                got = traits[one.trait]
+                # A line that names a key of the feature shows its value; of a table there is none.
+                if one.path in self.keys and isinstance(value, bool | int | float | str):
+                    got = value
+                found.append(_by_trait(one, got, self.where))
         if self.needs is not None and not _any_set(tables, self.needs):
             path = next(iter(self.keys))
             got = shown(value_at(tables, path))
