@@ -272,17 +272,17 @@ def test_the_reference_page_has_every_key_and_every_option() -> None:
     folder = Path(__file__).parents[2] / "docs"
     page = (folder / "configuration.md").read_text(encoding="utf-8").splitlines()
     assert {".. records::", ".. options::"} <= set(page)
-    spec = importlib.util.spec_from_file_location("records", folder / "_ext" / "records.py")
+    spec = importlib.util.spec_from_file_location("record_tables", folder / "record_tables.py")
     assert spec is not None
     assert spec.loader is not None
-    extension = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(extension)
+    tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tables)
     for table, keys in keys_of_tables().items():
-        lines = extension.record_lines(table)
+        lines = tables.record_lines(table)
         assert [key.name for key in keys if f"   * - ``{key.name}``" not in lines] == []
     for kind in KINDS:
         if KINDS[kind].place:
-            lines = extension.option_lines(kind)
+            lines = tables.option_lines(kind)
             options = {
                 option for name in registry.builtin(kind) for option in registry.options(kind, name)
             }
