@@ -119,18 +119,11 @@ class Result:
     @classmethod
     def of(cls, composed: Composed, run: RunFolder) -> Result:
         """The result of a run folder whose data and network are at hand."""
-        checkpoint = run.checkpoints.latest()
-        if checkpoint is None:
-            raise ConfigError(
-                "not-found",
-                run.path,
-                "no model yet",
-                found="no checkpoint",
-                allowed="a run that has saved one",
-            )
         # Of clients that joined after it was saved it has no places yet.
         clients = composed.population.clients
-        checkpoint = with_places(checkpoint, clients, composed.experiment.name("algorithm"))
+        checkpoint = with_places(
+            run.checkpoints.saved(), clients, composed.experiment.name("algorithm")
+        )
         return cls(
             tuple(run.rows()[: checkpoint.round]),
             checkpoint.groups,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,16 @@ def printable_name(path: Path | str) -> str:
     if str(path).isprintable():
         return str(path)
     return repr(str(path))
+
+
+def put_all(tables: dict[str, Any], overrides: Sequence[str], values: Mapping[str, Any]) -> None:
+    """Set ``key.path=value`` lines, and after them values by their key paths, in place; ``None`` sets
+    nothing."""
+    for override in overrides:
+        put(tables, override)
+    for key, value in values.items():
+        if value is not None:
+            put_at(tables, key.split("."), value)
 
 
 def put(tables: dict[str, Any], override: str) -> None:

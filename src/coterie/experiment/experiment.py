@@ -15,7 +15,7 @@ from coterie.config.choice_tables import DataTable
 from coterie.config.kinds import KINDS
 from coterie.config.problems import problems
 from coterie.config.schema import RecordTable, Table, table_of, without_objects
-from coterie.config.toml_text import printable_name, put, put_at, read
+from coterie.config.toml_text import printable_name, put_all, read
 from coterie.errors import ConfigError, Problem
 from coterie.experiment.crosscheck import as_tables, cross_check
 from coterie.experiment.defaults import fit_defaults, fit_to_privacy
@@ -106,11 +106,7 @@ def load_config(
         ConfigError: with all that is wrong, one line each.
     """
     tables = read(path)
-    for override in overrides:
-        put(tables, override)
-    for key, value in values.items():
-        if value is not None:
-            put_at(tables, key.split("."), value)
+    put_all(tables, overrides, values)
     return check(tables, printable_name(path))
 
 

@@ -31,7 +31,7 @@ from coterie.export.onnx import require_onnx, write_onnx
 from coterie.export.placing import newcomer_vector
 from coterie.export.source import ExportSource
 from coterie.export.table_files import can_predict, write_columns, write_predictor
-from coterie.files import csv_text
+from coterie.files import csv_text, refuse_unwritable_output
 from coterie.runs.folder.checkpoints import Checkpoint
 from coterie.runs.folder.store import RunFolder
 
@@ -122,18 +122,11 @@ def export_run(
     whole = target.absolute()  # "." has no name
     hidden = whole.with_name(f".{whole.name}.tmp-{os.getpid()}")
     try:
-        # Whole before it is shown: somebody may be copying the earlier export.
-        hidden.mkdir(parents=True)
-        card, difference = _fill(hidden, source, onnx, own)
-        _put_in_place(hidden, target)
-    except OSError as error:
-        raise ConfigError(
-            "cannot-be-written",
-            "out",
-            f"cannot be written ({error.strerror})",
-            found=target,
-            allowed="a folder that can be made",
-        ) from None
+        with refuse_unwritable_output("out", target):
+            # Whole before it is shown: somebody may be copying the earlier export.
+            hidden.mkdir(parents=True)
+            card, difference = _fill(hidden, source, onnx, own)
+            _put_in_place(hidden, target)
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
     return Exported(target, card, difference, own)

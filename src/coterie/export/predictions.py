@@ -18,7 +18,7 @@ from coterie.export.placing import Placed, place_clients, rows_of_clients
 from coterie.export.source import ExportSource
 from coterie.export.table_files import read_rows_for_run, task_record
 from coterie.export.table_outputs import TaskRecord, calibrated, columns_of, logits_of
-from coterie.files import csv_text
+from coterie.files import csv_text, refuse_unwritable_output
 from coterie.runs.spec import ModelOutputs
 
 if TYPE_CHECKING:
@@ -142,13 +142,5 @@ def _table(
 def _write(out: Path, table: Mapping[str, Sequence[Any]]) -> None:
     """Write the predictions as CSV, a line a row."""
     lines = zip(*table.values(), strict=True)
-    try:
+    with refuse_unwritable_output("--out", out):
         out.write_bytes(csv_text(list(table), lines).encode("utf-8", "backslashreplace"))
-    except OSError as error:
-        raise ConfigError(
-            "cannot-be-written",
-            "--out",
-            f"cannot be written ({error.strerror})",
-            found=out,
-            allowed="a file that can be made",
-        ) from None

@@ -16,7 +16,7 @@ from coterie.core.keep import Keep
 from coterie.core.vectors import Layout
 from coterie.data import Population
 from coterie.data.shifts import FederationSnapshot
-from coterie.errors import CheckpointError, ConfigError, DataError
+from coterie.errors import CheckpointError, DataError
 from coterie.experiment import Experiment
 from coterie.methods.algorithm import method_of
 from coterie.runs.compose import Composed, compose, compose_stand_in
@@ -32,15 +32,7 @@ from coterie.terminal import warn
 
 def _newest_checkpoint(folder: RunFolder, older: bool) -> Checkpoint:
     # Not `models/`, which is written at the end: a run that is not done is exported, too.
-    checkpoint = folder.checkpoints.latest()
-    if checkpoint is None:
-        raise ConfigError(
-            "not-found",
-            folder.path,
-            "no model yet",
-            found="no checkpoint",
-            allowed="a run that has saved one",
-        )
+    checkpoint = folder.checkpoints.saved()
     if checkpoint.warnings and not older:
         raise CheckpointError(
             "damaged",

@@ -21,7 +21,7 @@ from torch import Tensor, from_numpy
 from coterie.config.identity import differing
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups, Memory
-from coterie.errors import CheckpointError
+from coterie.errors import CheckpointError, ConfigError
 from coterie.runs.folder.digests import (
     Digests,
     changed_settings,
@@ -170,6 +170,23 @@ class CheckpointFiles:
         self._check_config(resolved or read_config(self.folder))
         for line in found.warnings:
             warn(line)
+        return found
+
+    def saved(self) -> Checkpoint:
+        """The `latest` one of a run that has to have one.
+
+        Raises:
+            ConfigError: if none was ever written.
+        """
+        found = self.latest()
+        if found is None:
+            raise ConfigError(
+                "not-found",
+                self.folder,
+                "no model yet",
+                found="no checkpoint",
+                allowed="a run that has saved one",
+            )
         return found
 
     def _latest(self) -> Checkpoint | None:

@@ -23,6 +23,7 @@ from coterie.files import (
     plain,
     refuse_malformed,
     refuse_unwritable,
+    refuse_unwritable_output,
     write_synced,
 )
 from coterie.headline import ACCURACY, Headline
@@ -70,19 +71,13 @@ class RunFolder:
         # folder for a run.
         hidden = target.parent / f".{target.name}.tmp-{os.getpid()}"
         try:
-            (hidden / "checkpoints").mkdir(parents=True)
-            write_synced(hidden / CONFIG, tomli_w.dumps(resolved).encode())
-            record.new_digests(hidden, resolved, files)
-            hidden.rename(target)
-        except OSError as error:
+            with refuse_unwritable_output("out", target):
+                (hidden / "checkpoints").mkdir(parents=True)
+                write_synced(hidden / CONFIG, tomli_w.dumps(resolved).encode())
+                record.new_digests(hidden, resolved, files)
+                hidden.rename(target)
+        finally:
             shutil.rmtree(hidden, ignore_errors=True)
-            raise ConfigError(
-                "cannot-be-written",
-                "out",
-                f"cannot be written ({error.strerror})",
-                found=target,
-                allowed="a folder that can be made",
-            ) from None
         return cls(target)
 
     @staticmethod

@@ -14,7 +14,7 @@ import tomli_w
 from pydantic import BaseModel
 
 from coterie.config.schema import table_of, to_plain
-from coterie.config.toml_text import put, put_at
+from coterie.config.toml_text import put_all
 from coterie.data.npz import read_npz
 from coterie.data.rows import (
     ARRAY,
@@ -63,11 +63,7 @@ def configuration(
         )
     # Assignments come last: the user may choose another model or cohort.
     tables = _tables(path, columns)
-    for assignment in assignments:
-        put(tables, assignment)
-    for key, value in values.items():
-        if value is not None:
-            put_at(tables, key.split("."), value)
+    put_all(tables, assignments, values)
     return check(tables, str(path))
 
 
