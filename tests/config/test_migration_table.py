@@ -11,6 +11,7 @@ from coterie.config import registry
 from coterie.config.identity import config_hash, differing
 from coterie.errors import ConfigError
 from coterie.experiment import check
+from coterie.experiment.traits import refuse_conflicts
 from coterie.rules import migration
 from coterie.runs.fitting import can_migrate, make_method
 from coterie.runs.folder.store import RunFolder
@@ -99,7 +100,7 @@ def test_mistakes_are_one_line(given: dict[str, Any], line: str) -> None:
 def test_a_method_of_one_group_takes_none() -> None:
     config = check(tables("fedavg", migration={"detector": "counts"}))
     with refuses(ConfigError, "does-not-fit", "migration.detector"):
-        make_method(config)
+        refuse_conflicts(config, make_method(config))
 
 
 def test_every_grouped_method_takes_the_table() -> None:

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 import coterie as ct
 from coterie.data.shifts import rotate_labels, swap_all, swap_part
 from coterie.engines.attacks import label_flip, sign_flip
-from coterie.measures.optional import make_measures
 from coterie.methods.algorithm import method_of
 from coterie.rules.migration import Migrating
 from coterie.tasks import TASKS, fit_task
@@ -165,8 +164,9 @@ def test_what_needs_classes_is_refused() -> None:
     assert "swap_part changes the labels of classes" in line(shift=swap_part(1.0, pool="all"))
     assert "attack.kind: changes labels of classes" in line(attack=label_flip(share=0.2))
     task = fit_task(TASKS["regression"](), data_of("regression"))
+    task = fit_task(TASKS["regression"](), data_of("regression"))
     with refuses(ct.ConfigError, "does-not-fit", "train.measures"):
-        make_measures(("balance",), SOLVER, ct.fedavg(), task)
+        check_together(ct.fedavg(), task=task, train={"rounds": 1, "measures": ["cpd", "balance"]})
     with refuses(ct.ConfigError, "does-not-fit", "task.kind"):
         check_together(ct.flexcfl(), task=task)
     check_together(ct.flexcfl(migration="none"), task=task)

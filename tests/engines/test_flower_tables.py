@@ -26,6 +26,7 @@ from coterie.data.tabular.raw import Column, Encode
 from coterie.errors import ConfigError, DataError
 from coterie.experiment import check
 from coterie.export import export_run
+from coterie.flower.federation_spec import FederationSpec
 from coterie.flower.node.client_table import loaded_table, read_client_table
 from coterie.flower.node.data_sources import trial_share
 from coterie.flower.server.agreement import usual_reports
@@ -36,6 +37,7 @@ from coterie.runs.run import run_config
 from tests.conftest import assert_near
 from tests.engines.fake_grid import FakeGrid, as_deployed, parts_of
 from tests.engines.test_flower import SETTINGS, deploy, models, note_of
+from tests.refusals import refuses
 
 CLIENTS = 4
 
@@ -270,12 +272,13 @@ def test_what_nodes_cannot_do_with_tables(tmp_path: Path) -> None:
     config["data"]["encode"] = {"noise": 1.0}
     private = {"epsilon": 1.0, "clip": 1.0}
     sampler = {"train": {**config["train"], "sampler": "poisson"}}
-    with pytest.raises(ConfigError, match=r"data\.encode\.noise: nodes describe columns without"):
-        form_of(check(config | {"privacy": private} | sampler))
+    form = form_of(check(tables(tmp_path)))
+    with refuses(ConfigError, "in-conflict", "data.encode.noise"):
+        FederationSpec.of(check(config | {"privacy": private} | sampler), form, 4)
     window = {"time": "since", "past": 2, "stride": 1}
     config["data"] |= {"window": window, "label": "age", "encode": {}}
-    with pytest.raises(ConfigError, match=r"data\.window: nodes make no series"):
-        form_of(check(config | {"task": {"kind": "regression"}}))
+    with refuses(ConfigError, "in-conflict", "data.window"):
+        FederationSpec.of(check(config | {"task": {"kind": "regression"}}), form, 4)
     both = {**SETTINGS, "columns": {"age": "number"}}
     with pytest.raises(ConfigError, match=r"deploy\.toml: shape: inputs have a shape or columns"):
         DeploymentSettings.of({name: value for name, value in both.items() if name != "reply"})

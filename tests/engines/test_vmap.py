@@ -565,9 +565,9 @@ def test_a_whole_run_has_the_models_of_serial() -> None:
 
 
 def test_recordings_of_running_statistics_are_refused() -> None:
-    runner = LocalRunner(blobs(), normalised(), NINES)
-    with refuses(ct.ConfigError, "does-not-fit", "engine.graphs"):
-        VmapEngine(runner, device="cpu", graphs=True)
+    engine = {"name": "vmap", "device": "cpu", "graphs": True}
+    with refuses(ct.ConfigError, "in-conflict", "engine.graphs"):
+        ct.run(ct.fedavg(), data=blobs(), model=normalised(), local=NINES, rounds=1, engine=engine)
 
 
 def test_streams_are_an_option_of_vmap_alone() -> None:

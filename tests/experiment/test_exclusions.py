@@ -33,7 +33,6 @@ FILE = {
     "features": "*",
     "label": "y",
     "partition": {"kind": "natural"},
-    "encode": {"noise": 2.0},
 }
 # A value of each key with which it is set, and does not work where it is excluded.
 SET: dict[str, Any] = {
@@ -41,7 +40,8 @@ SET: dict[str, Any] = {
     "attack": {"kind": "sign_flip"},
     "availability": {"kind": "random"},
     "bounds.enabled": True,
-    "data.encode.noise": FILE,
+    "data.encode.noise": FILE | {"encode": {"noise": 2.0}},
+    "data.window": FILE | {"window": {"time": "t", "past": 2}},
     "evaluate.adapt": {},
     "evaluate.local": True,
     "evaluate.training": True,
@@ -49,9 +49,11 @@ SET: dict[str, Any] = {
     "evaluate.unseen_labels": False,
     "evaluate.validation": 0.2,
     "local.keep_state": True,
+    "local.label_smoothing": 0.1,
     "migration.detector": "per_label",
     "privacy": {"noise": 1.0, "accountant": "rdp"},
     "privacy.accountant": "pld",
+    "privacy.least_group": 2.0,
     "privacy.randomness": "system",
     "quorum.min_replies": 2,
     "reply_times": {"median": 2.0},
@@ -89,7 +91,7 @@ def name_of(value: Any) -> str | None:
 
 def put(tables: dict[str, Any], path: str, value: Any) -> None:
     table, _, key = path.partition(".")
-    if path == "data.encode.noise":
+    if table == "data":
         tables["data"] = value
     elif key:
         tables[table] = {**tables.get(table, {}), key: value}
@@ -102,7 +104,9 @@ def tables_of(feature: Feature) -> dict[str, Any]:
     tables = dict(BASE)
     for path, values in feature.keys.items():
         put(tables, path, values[0] if values else SET[path])
-    if "local" in tables:
+    if "train.measures" in feature.keys:
+        put(tables, "train.measures", list(feature.keys["train.measures"]))
+    if "local.keep_state" in feature.keys:
         put(tables, "local.momentum", 0.5)
     return tables
 

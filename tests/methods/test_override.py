@@ -24,7 +24,7 @@ from coterie.objectives import proximal
 from coterie.rules.migration import Migrating, Migration
 from coterie.rules.server import yogi
 from tests.conftest import blobs, config_errors, round_of, small_net
-from tests.refusals import refuses
+from tests.refusals import check_together, refuses
 from tests.simulations import RecordingEngine
 
 LOCAL = ct.Solver(epochs=1, lr=0.1)
@@ -108,7 +108,7 @@ def test_migration_replaces_the_methods_own() -> None:
     assert isinstance(still, ct.Method)
     assert still.assign == method.assign.assign
     with refuses(ct.ConfigError, "does-not-fit", "migration.detector"):
-        override(ct.fedavg(), migration=Migration("counts"))
+        check_together(override(ct.fedavg(), migration=Migration("counts")))
 
 
 def test_without_a_table_nothing_changes() -> None:

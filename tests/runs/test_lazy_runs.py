@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 import coterie as ct
 from coterie.errors import ConfigError, CoterieError
 from coterie.experiment import check
+from coterie.measures.theory import Constants
 from coterie.runs.compose import compose
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import execute, make_folder, run_config
@@ -85,12 +87,22 @@ def test_a_lazy_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
     assert row["accuracy_error"] > 0
 
 
-def test_a_shift_of_a_lazy_run_and_theory_are_refused_in_one_line(tmp_path: Path) -> None:
+def test_the_bounds_of_a_lazy_run_are_those_of_the_same_samples_at_once() -> None:
+    population = compose(check(tables())).population
+    assert population.lazy
+    everything = torch.arange(len(population.y))
+    held = replace(population, x=population.x[everything], y=population.y[everything])
+    assert not held.lazy
+    assert Constants.of(population) == Constants.of(held)
+
+
+def test_what_needs_all_samples_is_refused_in_one_line(tmp_path: Path) -> None:
     moved = tables() | {"shift": {"kind": "swap_all"}}
     with refuses(ConfigError, "in-conflict", "shift") as caught:
         run_config(check(moved), tmp_path / "shift")
     assert "\n" not in str(caught.value)
-    with refuses(ConfigError, "does-not-fit", "train.measures"):
-        run_config(check(tables(measures=["theory"])), tmp_path / "theory")
+    path = tables() | {"engine": {"name": "ray", "samples": "path"}}
+    with refuses(ConfigError, "in-conflict", "engine.samples"):
+        run_config(check(path), tmp_path / "path")
     with refuses(ConfigError, "out-of-range", "train.evaluate_clients"):
         check(tables(evaluate_clients=0))

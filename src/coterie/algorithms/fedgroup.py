@@ -16,11 +16,12 @@ from pydantic import Field
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.core import Groups, IntArray, Key, Plan, Train
+from coterie.core.traits import Trait, holding
 from coterie.math.group_count import GroupCount, Most, estimate_notes
 from coterie.methods.first_models import FirstModels
 from coterie.methods.method import Method
 from coterie.objectives import proximal
-from coterie.privacy.start import PrivateColdStart, PrivateNewcomers, private_start_size
+from coterie.privacy.start import PrivateColdStart, PrivateNewcomers
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.cold_start import (
     DirectionMemory,
@@ -106,7 +107,22 @@ class ByDirection(PlacesClients):
 
     def start_size(self) -> int:
         """See `StartsPrivately`."""
-        return private_start_size(self.cold_start, self.newcomers)
+        assert isinstance(self.cold_start, GroupColdStart), "the cold start is private already"
+        return self.cold_start.alpha * self.cold_start.first_models
+
+    def start_traits(self) -> frozenset[Trait]:
+        """See `StartsPrivately`."""
+        start = self.cold_start
+        if isinstance(start, PrivateColdStart):
+            return frozenset()
+        return holding(
+            {
+                "counts_groups": start.groups == "auto",
+                "compares_pairs": start.measure == "madc",
+                "draws_centres": start.random_centres,
+                "leaves_out": start.outliers == "leave_out",
+            }
+        )
 
     def with_private_start(
         self, noise: float, rate: float, clients: int, secret: Key | None

@@ -214,3 +214,7 @@ def _frozen(option: str, value: Any) -> Any:
         expected = "a number, true or false, or a list of numbers"
         raise ConfigError("wrong-type", f"optimizer_options.{option}", got=value, allowed=expected)
     return value
+
+
+# What no option of plain SGD may be but this; ``None``: it may not be set.
+PLAIN_SGD = dict(_others(Solver, _PLAIN_SGD)) | {"momentum": 0.0, "weight_decay": 0.0}

@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from coterie.core.arrays import BoolArray, FloatArray
+from coterie.core.traits import Excluded, Feature
 from coterie.errors import ConfigError
 from coterie.headline import Headline
 
@@ -205,19 +206,23 @@ class Smoothable(Task, Protocol):
         ...
 
 
+SMOOTHED = Feature(
+    "with local.label_smoothing",
+    {"local.label_smoothing": ()},
+    (
+        Excluded("local.label_smoothing", "the task has no labels", "0", None, "no_smoothing"),
+        Excluded("local.label_smoothing", "the objective is a whole loss", "0", None, "whole_loss"),
+    ),
+)
+
+
 def with_smoothing(task: Task, share: float) -> Task:
     """The task that is trained: with smoothed labels where a share is asked for."""
     if not share:
         return task
-    if isinstance(task, Smoothable):
-        return task.smoothed(share)
-    raise ConfigError(
-        "does-not-fit",
-        "local.label_smoothing",
-        f"the task {task.name} has none",
-        found=share,
-        allowed="0",
-    )
+    if not isinstance(task, Smoothable):
+        raise SMOOTHED.refusal("no_smoothing", task.name)
+    return task.smoothed(share)
 
 
 def close_to(first: FloatArray, second: FloatArray) -> BoolArray:

@@ -27,13 +27,21 @@ Trait = (
     | Literal[
         "own_step",  # nothing is known of what it does
         "migrates",
+        "places_nobody",  # in groups
         "regroups",  # by the updates of a round
         "moves_beside",  # a second vector, by the updates of a round
         "reads_clients",  # more than sums of their updates, of which no noised form is known
         "starts_privately",  # its first groups can be made of noised sums
+        "counts_groups",  # by the clients of its cold start
+        "compares_pairs",  # of clients in its cold start
+        "draws_centres",  # of groups, among the clients of its cold start
+        "leaves_out",  # of its cold start, whom others are unlike
         "weighs_unevenly",  # or combines replies in its own way
         "sums_of_a_round",  # with noise, or as secure aggregation computes them
         "mixture",
+        "groups_late",  # no client has a group of several before it trains
+        "plain_steps",  # clients take steps that are written for plain SGD
+        "whole_loss",  # its objective is no addition to the loss of the task
         "full_gradient",
         "phases",
         "own_model",
@@ -41,9 +49,12 @@ Trait = (
         "uploads_a_part",
         "no_classes",  # of a task: its targets are none
         "no_probabilities",  # of a task: it predicts none of classes
+        "no_smoothing",  # of a task: it has no labels to smooth
         "poisons",  # of an attack: changes samples
         "changes_data",  # of an attack: attackers train on other data than they hold
         "lazy",  # of data: made client by client
+        "running_statistics",  # of a network: a forward pass changes them
+        "moving_buffers",  # of a network: sent and averaged, and not trained
     ]
 )
 
@@ -81,7 +92,8 @@ class Feature:
 
     Args:
         where: what it is, in words: "with [privacy]".
-        keys: that a run with the feature sets, and the values that count; without any all do.
+        keys: that a run with the feature sets, and the values that count, which may be in a list;
+            without any all do but false and 0.
         excludes: of several traits the first one is named.
         traits: that parts of a run with the feature have.
         needs: keys of which one has to be set, and the values that do not count.
@@ -109,8 +121,8 @@ class Feature:
             elif one.trait is not None and one.trait in traits and not named:
                 named = True
                 got = traits[one.trait]
-                # A line that names a key of the feature shows its value; of a table there is none.
-                if one.path in self.keys and isinstance(value, bool | int | float | str):
+                # A line that names a key shows its value; of a table there is none.
+                if isinstance(value, bool | int | float | str | list):
                     got = value
                 found.append(_by_trait(one, got, self.where))
         if self.needs is not None and not _any_set(tables, self.needs):
@@ -119,13 +131,22 @@ class Feature:
             found.append(Problem("in-conflict", path, self.why, got, self.instead))
         return found
 
+    def refusal(self, trait: Trait, name: str) -> ConfigError:
+        """The refusal of what is called ``name`` for a trait that is excluded."""
+        one = next(one for one in self.excludes if one.trait == trait)
+        return ConfigError.of([_by_trait(one, name, self.where)])
+
     def is_on(self, tables: Mapping[str, Any], traits: Collection[Trait]) -> bool:
         """Whether a run has the feature."""
         for path, values in self.keys.items():
-            value = value_at(tables, path)
-            if value is None or (values and value not in values):
+            if not _counts(value_at(tables, path), values):
                 return False
         return all(trait in traits for trait in self.traits)
+
+
+def holding(found: Mapping[Trait, bool]) -> frozenset[Trait]:
+    """The traits of which it is said that they hold."""
+    return frozenset(trait for trait, holds in found.items() if holds)
 
 
 def conflicts(
@@ -164,6 +185,15 @@ def value_at(tables: Mapping[str, Any], path: str) -> Any:
             return None
         value = value.get(part)
     return value
+
+
+def _counts(value: Any, values: tuple[Any, ...]) -> bool:
+    """Whether a value of a key is one of those that count."""
+    if not values:
+        return value is not None and value is not False and value != 0
+    if isinstance(value, list):
+        return any(one in values for one in value)
+    return value in values
 
 
 def _by_trait(one: Excluded, name: Any, where: str) -> Problem:

@@ -173,18 +173,10 @@ def make_blocks(
     module: nn.Module, solver: Solver, decay: tuple[str, ...], device: Device, memory: float | None
 ) -> Blocks | None:
     """Blocks of clients; ``None`` for a network with running statistics, whose clients train one
-    after another. Refuses graphs where there are no blocks."""
-    if not has_running_statistics(module):
-        return Blocks(module, solver, decay, device, memory)
-    if device.graphs:
-        raise ConfigError(
-            "does-not-fit",
-            "engine.graphs",
-            "clients of a network with running statistics train one by one",
-            found="true",
-            allowed="false",
-        )
-    return None
+    after another."""
+    if has_running_statistics(module):
+        return None
+    return Blocks(module, solver, decay, device, memory)
 
 
 def _clients(keys: Sequence[Key]) -> str:

@@ -6,11 +6,15 @@ Features that have a module of their own are declared there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+from coterie.core.solver import PLAIN_SGD
+from coterie.core.task import SMOOTHED
 from coterie.core.traits import Excluded, Feature, Trait, of_traits
+from coterie.errors import shown
+from coterie.measures.optional import COUNT_CLASSES
 from coterie.methods.override import ASYNCHRONOUS, KEPT_OPTIMIZER
-from coterie.privacy.private import NOISED_COLUMNS, PRIVACY, UNIFORM_COHORTS
+from coterie.privacy.private import NOISED_COLUMNS, PRIVACY, SMALL_GROUPS, UNIFORM_COHORTS
 from coterie.privacy.secure_sums import SECURE
 
 _UNSEEN = "clients that never train, in a federation whose data move"
@@ -20,10 +24,27 @@ _UNLABELLED = "clients without labels never train, and adapt no model"
 _ONE_MODEL: Mapping[Trait, str] = {"mixture": "clients predict with several models"}
 _OWN_DATA: Mapping[Trait, str] = {"data": "the method has all data in one place", **_ONE_MODEL}
 _CLASSES = "classification or binary, another algorithm, or migration.detector 'none'"
+_HELD = "the classes of its clients' samples"
+_GROUPING = ("the algorithm places no clients", "one that groups clients, or no migration")
+_STATISTICS = "the steps of the clients' own models leave out its running statistics"
+_MIXED = "the method mixes probabilities of classes"
 _ON_UPDATES = "an attack on updates"
+_UNCHANGED = f"{_ON_UPDATES}, or lazy = false in [data]"
+_AT_ONCE = ("needs all samples at once", "lazy = false in [data]")
+
+
+def _beyond_plain_sgd() -> Iterator[Excluded]:
+    why = "the steps of the clients' own models are written for plain SGD"
+    for option, value in PLAIN_SGD.items():
+        if value is None:
+            yield Excluded(f"local.{option}", why)
+        else:
+            yield Excluded(f"local.{option}", why, shown(value), (value,))
+
 
 FEATURES: tuple[Feature, ...] = (
     PRIVACY,
+    SMALL_GROUPS,
     UNIFORM_COHORTS,
     NOISED_COLUMNS,
     SECURE,
@@ -92,38 +113,51 @@ FEATURES: tuple[Feature, ...] = (
     Feature(
         "with a method that counts classes",
         {},
-        of_traits(
-            "task.kind",
-            _CLASSES,
-            {"no_classes": "the method counts the classes of its clients' samples"},
-        ),
+        (Excluded("task.kind", f"the method counts {_HELD}", _CLASSES, None, "no_classes"),),
         traits=("class_labels",),
     ),
     Feature(
         "with migration",
         {},
-        of_traits(
-            "task.kind",
-            _CLASSES,
-            {"no_classes": "migration compares the classes of its clients' samples"},
+        (
+            Excluded("task.kind", f"migration compares {_HELD}", _CLASSES, None, "no_classes"),
+            Excluded("migration.detector", *_GROUPING, None, "places_nobody"),
         ),
         traits=("migrates",),
     ),
     Feature(
         "with a method that mixes models",
         {},
-        of_traits(
-            "task.kind",
-            "'classification'",
-            {"no_probabilities": "the method mixes probabilities of classes"},
-        ),
+        (Excluded("task.kind", _MIXED, "'classification'", None, "no_probabilities"),),
         traits=("mixture",),
+    ),
+    Feature(
+        "with measures that count classes",
+        {"train.measures": COUNT_CLASSES},
+        (Excluded("train.measures", "the targets are no classes", "none", None, "no_classes"),),
+    ),
+    # --- local training
+    SMOOTHED,
+    Feature(
+        "with this method",
+        {},
+        (
+            *_beyond_plain_sgd(),
+            Excluded("model.name", _STATISTICS, "a network without them", None, "moving_buffers"),
+        ),
+        traits=("plain_steps",),
+    ),
+    Feature(
+        "with a network that has running statistics",
+        {},
+        (Excluded("engine.graphs", "its clients train one by one", "false", (False,)),),
+        traits=("running_statistics",),
     ),
     # --- attackers that change their samples
     Feature(
         "with changed labels",
         {},
-        of_traits("attack.kind", _ON_UPDATES, {"no_classes": "changes labels of classes"}),
+        (Excluded("attack.kind", "changes labels of classes", _ON_UPDATES, None, "no_classes"),),
         traits=("poisons",),
     ),
     Feature(
@@ -132,11 +166,7 @@ FEATURES: tuple[Feature, ...] = (
         (
             # What a client holds may belong to an honest one in the next round.
             Excluded("shift", "attackers change their data once, before the first round"),
-            *of_traits(
-                "attack.kind",
-                f"{_ON_UPDATES}, or lazy = false in [data]",
-                {"lazy": "attackers change their data"},
-            ),
+            Excluded("attack.kind", "attackers change their data", _UNCHANGED, None, "lazy"),
         ),
         traits=("changes_data",),
     ),
@@ -145,15 +175,12 @@ FEATURES: tuple[Feature, ...] = (
         "with lazy data",
         {},
         (
-            Excluded("train.hold_out", "needs all samples at once", "lazy = false in [data]"),
-            Excluded("evaluate.validation", "needs all samples at once", "lazy = false in [data]"),
+            Excluded("train.hold_out", *_AT_ONCE),
+            Excluded("evaluate.validation", *_AT_ONCE),
+            Excluded("engine.samples", "no process holds all samples", "'shard'", ("shard",)),
             # It exchanges samples between clients, so it would have to make and keep those of all.
-            Excluded("shift", "needs all samples at once", "lazy = false in [data]"),
-            *of_traits(
-                "algorithm.name",
-                "lazy = false in [data]",
-                {"data": "needs all samples at once"},
-            ),
+            Excluded("shift", *_AT_ONCE),
+            Excluded("algorithm.name", *_AT_ONCE, None, "data"),
         ),
         traits=("lazy",),
     ),

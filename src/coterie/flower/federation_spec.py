@@ -64,6 +64,8 @@ DEPLOYMENT = Feature(
         Excluded("evaluate.validation", _ALL_ROWS),
         Excluded("train.hold_out", _ALL_ROWS),
         Excluded("train.measures", "what no client sends", "none", ([],)),
+        Excluded("data.window", "nodes make no series of tables so far"),
+        Excluded("data.encode.noise", "nodes describe columns without noise so far"),
         *of_traits(
             "algorithm.name",
             "a federated method: a method made of slots",
@@ -91,6 +93,11 @@ PRIVATE_DEPLOYMENT = Feature(
 )
 
 
+def refuse_in_deployment(config: Experiment) -> None:
+    """Refuse what does not work together, or not in a deployment."""
+    refuse_conflicts(config, make_method(config), more=(DEPLOYMENT, PRIVATE_DEPLOYMENT))
+
+
 @dataclass(frozen=True)
 class FederationSpec:
     """The run of a federation whose data are with its clients.
@@ -106,8 +113,7 @@ class FederationSpec:
     @classmethod
     def of(cls, config: Experiment, form: DataForm, clients: int) -> FederationSpec:
         """The run for so many clients at most."""
-        features = (DEPLOYMENT, PRIVATE_DEPLOYMENT)
-        refuse_conflicts(config, make_method(config), more=features)
+        refuse_in_deployment(config)
         # Scored as they are sent for training, which takes no exchange more.
         experiment = config.with_table("evaluate", order=config.evaluate.order or "before")
         experiment = replace(experiment, privacy=None)

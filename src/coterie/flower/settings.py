@@ -117,7 +117,7 @@ def form_of(config: Experiment) -> DataForm:
         options = config.options("source")
         return DataForm(**{one.name: options[one.name] for one in fields(DataForm)})
     # The shape of samples is in no configuration, so the data are read.
-    encode = check_encoding(config)
+    encode = encoding_of(config)
     samples = read_samples(config)
     shape = tuple(samples.x.shape[1:])
     columns: dict[str, ColumnOption] = {}
@@ -161,14 +161,7 @@ def _named_inputs(config: Experiment, shape: tuple[int, ...]) -> tuple[str, ...]
     return ()
 
 
-def check_encoding(config: Experiment) -> Encode:
+def encoding_of(config: Experiment) -> Encode:
     """How the columns of a table become numbers."""
-    options = config.options("source")
-    if options.get("window") is not None:
-        what = "nodes make no series of tables so far, got a window"
-        raise ConfigError(f"data.window: {what}; expected none")
-    encode: Encode = options.get("encode") or Encode()
-    if encode.noise is not None:
-        what = f"nodes describe columns without noise so far, got {encode.noise:g}"
-        raise ConfigError(f"data.encode.noise: {what}; expected none")
+    encode: Encode = config.options("source").get("encode") or Encode()
     return encode

@@ -20,18 +20,14 @@ from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.keys import Key
 from coterie.core.plan import Plan
 from coterie.core.solver import Solver
-from coterie.core.task import Task
-from coterie.core.traits import of_traits, refuse_traits
 from coterie.data.population import Population
 from coterie.math.similarity import Matrix
 from coterie.measures.groups import common_gamma, cpd_label, cpd_vector, divergence, median, totals
 from coterie.measures.theory import Constants, bound, gradient_divergence
 from coterie.methods.algorithm import Algorithm, method_of
 from coterie.methods.method import Method
-from coterie.methods.traits import traits_of_task
 from coterie.rules.cluster_queries import ClusterMemory
 from coterie.rules.inter_group import InterGroup, InterGroupStep
-from coterie.tasks import CLASSIFICATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,20 +195,11 @@ def cpd(solver: Solver, method: Method | Algorithm) -> Measure:
 
 MEASURES: Mapping[str, MeasureFactory] = {"balance": balance, "cpd": cpd, "theory": theory}
 COUNT_CLASSES = ("balance", "cpd")
-_OF_CLASSES = of_traits(
-    "train.measures", "no such measure", {"no_classes": "counts classes, and the targets are none"}
-)
 
 
 def make_measures(
-    names: tuple[str, ...],
-    solver: Solver,
-    method: Method | Algorithm,
-    task: Task = CLASSIFICATION,
+    names: tuple[str, ...], solver: Solver, method: Method | Algorithm
 ) -> tuple[Measure, ...]:
     """The measures of these names of `MEASURES`."""
-    for name in names:
-        if name in COUNT_CLASSES:
-            refuse_traits(_OF_CLASSES, traits_of_task(task), name)
     given = {"solver": solver, "method": method}
     return tuple(registry.build("measure", {"name": name}, **given) for name in names)

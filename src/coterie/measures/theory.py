@@ -17,7 +17,6 @@ from coterie.core.solver import Solver
 from coterie.core.training import FullGradient
 from coterie.core.work import Train
 from coterie.data.population import Population
-from coterie.errors import ConfigError
 
 
 def gradient_divergence(
@@ -77,14 +76,6 @@ class Constants:
             >>> round(Constants.of(p).smoothness, 3)
             6.741
         """
-        if population.lazy:
-            raise ConfigError(
-                "does-not-fit",
-                "train.measures",
-                "theory needs all samples at once",
-                found="a federation that is made client by client",
-                allowed="lazy = false in [data]",
-            )
         held = torch.from_numpy(np.concatenate(population.train))
         x = with_bias(population.x[held])
         largest = float(torch.linalg.eigvalsh(x.T @ x / len(x))[-1])

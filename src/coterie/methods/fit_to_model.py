@@ -1,4 +1,4 @@
-"""A method fitted to its network, and refused where solver, network or task do not go with it."""
+"""A method fitted to its network, and refused where one of its records lacks a part."""
 
 from __future__ import annotations
 
@@ -8,47 +8,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from coterie.core import Groups, KeepLayers, Key, Layout, Phases, Solver, Train
+from coterie.core import Groups, KeepLayers, Key, Layout, Phases, Train
 from coterie.core.objective import Reshaping
 from coterie.errors import ConfigError
 from coterie.methods.algorithm import Algorithm, method_of, with_method
 from coterie.methods.method import Method
 from coterie.objectives.weighted import weighted
 from coterie.rules.server_step import Server, sgd
-
-
-def check_solver(made: Method | Algorithm, solver: Solver, module: nn.Module) -> None:
-    """Refuse local training with which a model of the clients' own cannot be trained.
-
-    Raises:
-        ConfigError: naming the option.
-    """
-    method = method_of(made)
-    if method is None or method.local.own_model is None or not method.local.own_model.plain_sgd:
-        return
-    rule = type(method.local.own_model).__name__
-    expected = f"plain SGD, as the steps of {rule} are written for it"
-    if not solver.is_plain_sgd:
-        raise ConfigError(
-            "wrong-type",
-            "local.optimizer",
-            "not plain SGD",
-            found=f"optimizer {solver.optimizer!r} or an option beside it",
-            allowed=expected,
-        )
-    if solver.momentum:
-        raise ConfigError(
-            "in-conflict", "local.momentum", found=f"{solver.momentum:g}", allowed=f"0: {expected}"
-        )
-    layout = Layout.of(module)
-    if layout.trainable < len(layout.names):
-        raise ConfigError(
-            "does-not-fit",
-            "model.name",
-            "the network has running statistics",
-            got=layout.names[-1],
-            allowed=f"a network without them, as the steps of {rule} move parameters alone",
-        )
 
 
 def fit_to_model(

@@ -55,9 +55,8 @@ def override(
             ``coterie.algorithms.ditto.Ditto``.
 
     Raises:
-        ConfigError: if something is to be replaced in what is no ``Method``, for migration in a
-            method of one group, and for layers or own models in a method that cannot leave any with
-            its clients.
+        ConfigError: if something is to be replaced in what is no ``Method``, and for layers or own
+            models in a method that cannot leave any with its clients.
 
     Example:
         >>> from coterie.algorithms import fedgroup

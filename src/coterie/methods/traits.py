@@ -1,16 +1,21 @@
-"""What a method and a task are and need, as traits."""
+"""What a method, a task and a network are and need, as traits."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from torch import nn
+
+from coterie.core.objective import AddsToTask
 from coterie.core.own_model import SendsBeside
-from coterie.core.task import Task, is_classes
+from coterie.core.task import Smoothable, Task, is_classes
 from coterie.core.training import FullGradient, Phases
-from coterie.core.traits import Need, Occasion, Trait
+from coterie.core.traits import Need, Occasion, Trait, holding
+from coterie.core.vectors import Layout
+from coterie.local.training.probe import has_running_statistics
 from coterie.methods.algorithm import Algorithm, method_of
 from coterie.methods.method import Method
-from coterie.rules.assigning import StartsPrivately
+from coterie.rules.assigning import PlacesClients, StartsPrivately
 from coterie.rules.migration import Migrating
 from coterie.rules.soft_groups import ByShare
 from coterie.rules.weighing import WeighsAlone, by_size, evenly, mean
@@ -41,7 +46,7 @@ def traits_of(made: Method | Algorithm) -> frozenset[Trait]:
     Example:
         >>> from coterie.algorithms import fedem
         >>> sorted(traits_of(fedem(groups=2)))
-        ['mixture', 'reads_clients', 'statistics']
+        ['mixture', 'places_nobody', 'reads_clients', 'statistics']
     """
     method = method_of(made)
     if method is None:
@@ -53,10 +58,15 @@ def traits_of(made: Method | Algorithm) -> frozenset[Trait]:
     assign = method.assign
     if isinstance(assign, Migrating):
         assign = assign.assign
+    start: frozenset[Trait] = frozenset()
     private = isinstance(assign, StartsPrivately)
+    if isinstance(assign, StartsPrivately):
+        start = assign.start_traits()
     sums = method.aggregate.sums
     found: dict[Trait, bool] = {
         "migrates": isinstance(method.assign, Migrating),
+        "places_nobody": not isinstance(assign, PlacesClients),
+        "groups_late": method.groups < 2 or local.choose is not None,
         "regroups": method.recluster is not None,
         "moves_beside": isinstance(local.own_model, SendsBeside),
         "starts_privately": private,
@@ -67,21 +77,34 @@ def traits_of(made: Method | Algorithm) -> frozenset[Trait]:
         "full_gradient": isinstance(local.how, FullGradient),
         "phases": isinstance(local.how, Phases),
         "own_model": local.own_model is not None,
+        "plain_steps": local.own_model is not None and local.own_model.plain_sgd,
+        "whole_loss": not isinstance(local.objective, AddsToTask),
         "keeps_layers": local.keep is not None,
         "uploads_a_part": local.upload is not None,
     }
-    return frozenset(
-        {*needs, *single_updates(method), *(trait for trait, holds in found.items() if holds)}
-    )
+    return frozenset({*needs, *single_updates(method), *start, *holding(found)})
 
 
 def traits_of_task(task: Task) -> frozenset[Trait]:
     """What a task is that some features do not work with."""
-    found: dict[Trait, bool] = {
-        "no_classes": not task.class_labels,
-        "no_probabilities": not is_classes(task),
-    }
-    return frozenset(trait for trait, holds in found.items() if holds)
+    return holding(
+        {
+            "no_classes": not task.class_labels,
+            "no_probabilities": not is_classes(task),
+            "no_smoothing": not isinstance(task, Smoothable),
+        }
+    )
+
+
+def traits_of_network(module: nn.Module) -> frozenset[Trait]:
+    """What a network is that some features do not work with."""
+    layout = Layout.of(module)
+    return holding(
+        {
+            "running_statistics": has_running_statistics(module),
+            "moving_buffers": layout.trainable < len(layout.names),
+        }
+    )
 
 
 def _needs(method: Method) -> frozenset[Need]:

@@ -26,6 +26,9 @@ Probability = Annotated[float, Field(gt=0, lt=1)]
 _ROUNDING = 1e-6
 
 _SINGLE = "with these options its server needs single updates or statistics of clients"
+_KNOWN_GROUPS = "needs groups that are known before clients train"
+_UPDATES = "needs single updates of clients"
+_REGROUPS = "sees no single update, by which the method groups clients"
 _PART = "clips whole updates, not parts of them"
 PRIVACY = Feature(
     "with [privacy]",
@@ -40,6 +43,11 @@ PRIVACY = Feature(
         # may compare clients.
         Excluded("attack", "attackers send what they know of others' updates"),
         Excluded("shift", "moves data between clients"),
+        Excluded("algorithm.groups", _UPDATES, "a number, or no [privacy]", None, "counts_groups"),
+        Excluded("algorithm.measure", _UPDATES, "'edc', or no [privacy]", None, "compares_pairs"),
+        Excluded("algorithm.ablation", _UPDATES, "'none', or no [privacy]", None, "draws_centres"),
+        Excluded("algorithm.outliers", _UPDATES, "'keep', or no [privacy]", None, "leaves_out"),
+        Excluded("algorithm.newcomer", _UPDATES, "'w0_frozen', or no [privacy]", None, "newcomers"),
         # Who begins depends on who trains already, and an update is used rounds after its client
         # was drawn: neither is what the budget counts.
         Excluded(
@@ -84,10 +92,8 @@ PRIVACY = Feature(
             ("evenly",),
             "weighs_unevenly",
         ),
-        *of_traits(
-            "privacy",
-            "a method that needs only sums, or no [privacy]",
-            {"regroups": "sees no single update, by which the method groups clients"},
+        Excluded(
+            "privacy", _REGROUPS, "a method that needs only sums, or no [privacy]", None, "regroups"
         ),
         # A temperature of the exported models comes from these sums.
         Excluded(
@@ -133,6 +139,11 @@ UNIFORM_COHORTS = Feature(
             "starts_privately",
         ),
     ),
+)
+SMALL_GROUPS = Feature(
+    "with privacy.least_group",
+    {"privacy": (), "privacy.least_group": ()},
+    (Excluded("privacy.least_group", _KNOWN_GROUPS, "none, or fedgroup", None, "groups_late"),),
 )
 NOISED_COLUMNS = Feature(
     "with data.encode.noise",
@@ -221,12 +232,10 @@ def make_private(
 ) -> tuple[Method, Sampler, Budget]:
     """The method with noised sums in place of its weighted means, its cohorts, and what they spend.
 
-    All clients of a group count the same, whatever the method's own weighing. `check_private` must
-    allow the method. ``repeats``: of real clients, where the run was stopped.
+    All clients of a group count the same, whatever the method's own weighing. `PRIVACY` and
+    `SMALL_GROUPS` must allow the method. ``repeats``: of real clients, where the run was stopped.
 
     Raises:
-        ConfigError: for cohorts that cannot be counted, and for groups that no client can move to
-            before they train.
         PrivacyError: if the rounds would spend more than allowed.
     """
     # Cohorts from the same stream: whoever knew them would undo what sampling gains.
@@ -247,15 +256,6 @@ def make_private(
         noise_of_start = noise * privacy.start_noise
         assign = assign.with_private_start(noise_of_start, rate, len(sampler.clients), secret)
     if privacy.least_group is not None:
-        if method.groups < 2 or method.local.choose is not None:
-            what = "needs groups that are known before clients train"
-            raise ConfigError(
-                "does-not-fit",
-                "privacy.least_group",
-                what,
-                got=privacy.least_group,
-                allowed="none, or fedgroup",
-            )
         assign = Rebalanced(assign, privacy.least_group, secret)
     method = replace(method, assign=assign, aggregate=noised(sums), weigh=evenly)
     return method, sampler, budget

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -17,9 +17,8 @@ from torch.nn.functional import normalize
 
 from coterie.clients.round import Round
 from coterie.core import Groups, IntArray, Key, one_torch_thread
-from coterie.errors import ConfigError
 from coterie.privacy.noise import clipped_sums, gaussian, lengths_of
-from coterie.rules.cold_start import DirectionMemory, GroupColdStart, Pretraining, has_direction
+from coterie.rules.cold_start import DirectionMemory, Pretraining, has_direction
 from coterie.rules.newcomers import least_loss_groups
 
 # Enough to keep angles apart, and few enough that noise is shorter than the sums of some hundred
@@ -156,28 +155,6 @@ def chosen_centre(directions: Tensor, memory: CentreMemory) -> IntArray:
     products = (directions - memory.mean) @ memory.centres.T
     chosen: IntArray = products.argmax(dim=1).numpy()
     return chosen
-
-
-def private_start_size(cold_start: GroupColdStart | PrivateColdStart, newcomers: Any) -> int:
-    """Clients of a cold start of noised sums, on average."""
-    assert isinstance(cold_start, GroupColdStart), "the cold start is private already"
-    found = {
-        "groups": (cold_start.groups, cold_start.groups == "auto", "a number"),
-        "measure": (cold_start.measure, cold_start.measure == "madc", "'edc'"),
-        "ablation": ("rcc", cold_start.random_centres, "'none'"),
-        "outliers": (cold_start.outliers, cold_start.outliers == "leave_out", "'keep'"),
-        "newcomer": ("aux_latest", not newcomers.frozen, "'w0_frozen'"),
-    }
-    for option, (got, needs_updates, allowed) in found.items():
-        if needs_updates:
-            raise ConfigError(
-                "does-not-fit",
-                f"algorithm.{option}",
-                "needs single updates of clients",
-                got=got,
-                allowed=f"{allowed} with [privacy]",
-            )
-    return cold_start.alpha * cold_start.first_models
 
 
 @dataclass(frozen=True)

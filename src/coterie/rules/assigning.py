@@ -12,6 +12,7 @@ import torch
 
 from coterie.clients.round import Round
 from coterie.core import Groups, Key, Plan, Served
+from coterie.core.traits import Trait
 
 Assign = Callable[[Groups, Round], tuple[Groups, Plan]]
 Serve = Callable[[Groups], Served]
@@ -55,8 +56,11 @@ class StartsPrivately(Protocol):
     """An assign rule whose first groups can be made of noised sums."""
 
     def start_size(self) -> int:
-        """Clients of the cold start, on average; a ConfigError for an option that needs single
-        updates."""
+        """Clients of the cold start, on average."""
+        ...
+
+    def start_traits(self) -> frozenset[Trait]:
+        """What the cold start, as it is now, needs single updates for."""
         ...
 
     def with_private_start(

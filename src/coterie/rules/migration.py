@@ -19,7 +19,6 @@ from coterie.clients.round import Round
 from coterie.config.arguments import check_fields
 from coterie.core import NO_GROUP, BoolArray, Describe, FloatArray, Groups, IntArray, Plan
 from coterie.core.groups import GrowingRecord
-from coterie.errors import ConfigError
 from coterie.rules.assigning import Assign, PlacesClients
 
 Detector = Literal["none", "per_label", "counts", "ordinal"]
@@ -251,12 +250,4 @@ def migrating(assign: Assign, migration: Detector | Migration) -> Assign:
         inner = assign.assign
     if migration.detector == "none":
         return inner
-    if not isinstance(inner, PlacesClients):
-        raise ConfigError(
-            "does-not-fit",
-            "migration.detector",
-            "the algorithm places no clients",
-            got=migration.detector,
-            allowed="an algorithm that groups clients, or no migration",
-        )
     return Migrating(inner, migration)

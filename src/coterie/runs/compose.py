@@ -146,6 +146,7 @@ def compose_on(experiment: Experiment, data: HeldData, saved: Path | None = None
     population = without_held_out(data.population, experiment.train.hold_out, key)
     population = on_validation(population, experiment.evaluate.validation, key)
     fitted = fit_together(experiment, method, population)
+    refuse_conflicts(experiment, method, data.population, fitted.network.module)
     if data.at_hand:
         check_samples(fitted)
     spans_text = _spans_text(experiment.availability, saved)
@@ -262,7 +263,7 @@ def _measures(measures: tuple[str | Measure, ...], fitted: Fitted) -> tuple[Meas
     found: list[Measure] = []
     for one in measures:
         if isinstance(one, str):
-            found += make_measures((one,), fitted.local, fitted.algorithm, fitted.task)
+            found += make_measures((one,), fitted.local, fitted.algorithm)
         else:
             found.append(one)
     return tuple(found)

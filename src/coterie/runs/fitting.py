@@ -17,19 +17,17 @@ from coterie.core.solver import Solver
 from coterie.core.task import Task
 from coterie.core.work import Train
 from coterie.data.population import Population
-from coterie.errors import ConfigError
 from coterie.experiment import Experiment
 from coterie.experiment.objects import make_choice
 from coterie.measures.own_models import Adaptation
 from coterie.measures.unseen import Unseen, unseen_clients
 from coterie.methods.algorithm import Algorithm, as_algorithm, method_of
-from coterie.methods.fit_to_model import check_records, check_solver, fit_to_model
+from coterie.methods.fit_to_model import check_records, fit_to_model
 from coterie.methods.method import Method
 from coterie.methods.override import override, with_kept_optimizer
 from coterie.methods.traits import traits_of
 from coterie.models import Network
 from coterie.objectives import plain
-from coterie.rules.migration import Migration
 from coterie.tasks import check_network, check_tokens, fit_task
 
 
@@ -56,7 +54,7 @@ def make_method(experiment: Experiment) -> Method | Algorithm:
     personal: tuple[str, ...] = ()
     if experiment.personal is not None:
         personal = experiment.personal.layers
-    return override(
+    made = override(
         make_choice(experiment, "algorithm"),
         experiment.name("algorithm"),
         server=make_choice(experiment, "server"),
@@ -66,16 +64,15 @@ def make_method(experiment: Experiment) -> Method | Algorithm:
         personal=personal,
         own_model=make_choice(experiment, "own_model"),
     )
+    check_records(made)
+    return made
 
 
 def can_migrate(algorithm: str) -> bool:
     """Whether an algorithm takes ``[migration]``: whether it places clients in groups."""
-    try:
-        # Tried, not listed: so it also holds for algorithms of plugins and of the user's own.
-        override(registry.build("algorithm", {"name": algorithm}), migration=Migration())
-    except ConfigError:
-        return False
-    return True
+    # Built, not listed: so it also holds for algorithms of plugins and of the user's own.
+    traits = traits_of(registry.build("algorithm", {"name": algorithm}))
+    return traits.isdisjoint(("own_step", "places_nobody"))
 
 
 def make_network(experiment: Experiment, shape: tuple[int, ...], outputs: int) -> Network:
@@ -98,14 +95,12 @@ def fit_together(
     data."""
     # The task first: it says how many outputs the network has.
     task = fit_task(make_choice(experiment, "task"), population)
-    check_records(made)
     network = make_network(experiment, population.shape, task.outputs)
     # The network's own stream: what an objective adds follows from the seed, and w_0 stays.
     stream = Key(experiment.seed).of("model")
     method, module = fit_to_model(made, network.module, stream)
     local = experiment.solver
     algorithm = as_algorithm(with_kept_optimizer(method, local, module))
-    check_solver(made, local, module)
     per_round = experiment.train.clients_per_round
     population, local = pool_if_asked(algorithm, population, local, per_round)
     return Fitted(algorithm, task, Network(module, network.decay), population, local)

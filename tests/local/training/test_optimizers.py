@@ -216,5 +216,5 @@ def test_what_has_no_labels_to_smooth_is_refused() -> None:
         def loss(self, module: nn.Module, x: Tensor, y: Tensor, received: Any) -> Tensor:
             return F.cross_entropy(module(x), y)
 
-    with refuses(ct.ConfigError, "in-conflict", "local.label_smoothing"):
+    with refuses(ct.ConfigError, "does-not-fit", "local.label_smoothing"):
         Trainers(network(), ()).of(Custom(), ct.Solver(label_smoothing=0.1))

@@ -32,7 +32,7 @@ from coterie.engines.ray.members import Member, Members
 from coterie.engines.ray.scoring import ActorScoring
 from coterie.engines.ray.shards import ShardStore
 from coterie.engines.simulation import CohortUpdates, SimulationEngine
-from coterie.errors import ConfigError, RemoteError
+from coterie.errors import RemoteError
 from coterie.local import LocalRunner
 
 _SHORT = 0.2  # seconds of work for an actor, below which a round is cut into one call for each
@@ -146,14 +146,6 @@ class RayEngine(SimulationEngine):
         self.actors = actors or ActorOptions()
         super().__init__(runner, round_timeout, self.actors.threads)
         self.cluster = cluster or Cluster()
-        if self.actors.load is not None and runner.population.lazy:
-            raise ConfigError(
-                "does-not-fit",
-                "engine.samples",
-                "no process holds all samples of a federation made client by client",
-                found="'path'",
-                allowed="'shard'",
-            )
         self.store = ShardStore(runner.population)
         self.members = Members(runner, self.cluster, self.actors, spare, self.store)
         self.scoring = ActorScoring(runner, self.members)

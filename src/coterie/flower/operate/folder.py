@@ -17,6 +17,7 @@ from coterie.errors import ConfigError
 from coterie.experiment import Experiment, check
 from coterie.experiment.defaults import fit_cohort
 from coterie.experiment.experiment import fit_to_clients
+from coterie.flower.federation_spec import refuse_in_deployment
 from coterie.flower.keys import make_server_keys
 from coterie.flower.operate.proxy import CONTROL_PORT, NGINX, NODE_PORT, nginx_text
 from coterie.flower.settings import NODES_SOURCE, form_of
@@ -72,6 +73,7 @@ def refuse_unfilled(folder: Path) -> None:
 
 
 def _texts(folder: Path, config: Experiment, clients: int | None) -> dict[str, str]:
+    refuse_in_deployment(config)
     form = form_of(config)
     if clients is None:
         # Two sites, or as many as a round asks by the configuration.

@@ -19,7 +19,7 @@ from coterie.errors import CheckpointError
 from coterie.experiment import Experiment
 from coterie.files import MALFORMED
 from coterie.flower.federation_spec import FederationSpec, parse_config
-from coterie.flower.settings import DeploymentSettings, check_encoding
+from coterie.flower.settings import DeploymentSettings
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.first_models import InitialModels
 from coterie.privacy.private import Repeats
@@ -150,7 +150,6 @@ def check_before_submitting(config: Experiment, settings: DeploymentSettings) ->
     """Refuse a run that the server would refuse, before anything is sent to it."""
     form = settings.form
     if form.columns:
-        check_encoding(config)
         # How many inputs there will be is known when clients have reported of their columns.
         form = replace(form, shape=(len(form.columns),))
     private_spec(FederationSpec.of(config, form, settings.clients).run, config.privacy)

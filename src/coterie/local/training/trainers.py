@@ -9,8 +9,8 @@ from torch import nn
 
 from coterie.core import Keep, Solver
 from coterie.core.objective import AddsToTask, Objective, is_cross_entropy, is_squared_error
+from coterie.core.task import SMOOTHED
 from coterie.core.vectors import Layout, copy_module
-from coterie.errors import ConfigError
 from coterie.local.device import Device
 from coterie.local.training.batches import convolves
 from coterie.local.training.compiled import CompiledTrainer, compiles
@@ -89,10 +89,4 @@ class Trainers:
 def _check_smoothing(objective: Objective, solver: Solver) -> None:
     """Refuse smoothed labels in an objective that is a whole loss by itself."""
     if solver.label_smoothing and not isinstance(objective, AddsToTask):
-        raise ConfigError(
-            "in-conflict",
-            "local.label_smoothing",
-            "the objective is a loss of its own",
-            found=solver.label_smoothing,
-            allowed="0",
-        )
+        raise SMOOTHED.refusal("whole_loss", type(objective).__name__)
