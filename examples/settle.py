@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from coterie import FirstModels, Groups, Method, Plan, Round, Score
+from coterie.config.arguments import validated
 from coterie.core.arrays import IntArray
 from coterie.rules.weighing import evenly
 
@@ -53,6 +54,7 @@ class Settling:
         return groups, Plan(ids, groups.member[ids], notes=notes)
 
 
+@validated
 def settle(
     groups: Annotated[int, Field(ge=1)] = 3, times: Annotated[int, Field(ge=1)] = 2
 ) -> Method:

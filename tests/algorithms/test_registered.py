@@ -36,6 +36,7 @@ SHORT = (
     *("known_groups", "lcfed", "sr_fca", "stocfl"),
 )
 REGISTRY = "src/coterie/algorithms/__init__.py"
+SECTIONS = ("Algorithm", "What is sent", "Parameters", "Cost", "Deviations", "Results")
 
 
 def missing(name: str, factory: Factory) -> list[str]:
@@ -63,6 +64,16 @@ def missing_in_code(name: str, factory: Factory) -> Iterator[str]:
         )
     if not said.paper:
         yield "names no paper; add 'Source: Authors, Title (Year).' to the docstring of its factory"
+    if not all(is_checked(factory, option) for option in inspect.signature(factory).parameters):
+        yield "takes any value in Python; put @validated before its factory, or annotate its options"
+
+
+def is_checked(factory: Factory, option: str) -> bool:
+    try:
+        factory(**{option: object()})
+    except ct.ConfigError:
+        return True
+    return False
 
 
 def missing_on_page(name: str, factory: Factory) -> Iterator[str]:
@@ -75,13 +86,31 @@ def missing_on_page(name: str, factory: Factory) -> Iterator[str]:
         return
     page = f"docs/algorithms/{sent.page}.md"
     text = (ROOT / page).read_text(encoding="utf-8")
+    if tuple(re.findall(r"^## (.+)$", text, re.MULTILINE)) != SECTIONS:
+        yield f"has other sections; {page} needs these in this order: ## {', ## '.join(SECTIONS)}"
+    yield from missing_before_sections(page, text)
     rows = parameters_on(text, name)
     for option, parameter in inspect.signature(factory).parameters.items():
         if rows.get(option) != default_of(parameter):
             yield (
-                f"has an option that its page does not show; {page} needs the row "
+                f"has an option whose default its page does not show; {page} needs the row "
                 f"| `{option}` | {default_of(parameter)} | meaning | in the section 'Parameters'"
             )
+
+
+def missing_before_sections(page: str, text: str) -> Iterator[str]:
+    """What a page lacks of its beginning: what the method does, its paper, and perhaps a picture."""
+    _, first, *rest = [*text.split("\n## ")[0].split("\n\n"), ""]
+    sentences = len(re.findall(r"[.:?](?:\s|$)", first))
+    if "$" in first or not 2 <= sentences <= 7:
+        yield (
+            f"does not say what it does; {page} begins with two to seven plain sentences without "
+            "formulas"
+        )
+    kinds = [re.match(r"Paper|!\[", part) for part in rest]
+    order = [kind[0] for kind in kinds if kind]
+    if order[:1] != ["Paper"]:
+        yield f"names no paper on its page; {page} needs a line 'Paper: ...' before its picture"
 
 
 def parameters_on(text: str, name: str) -> dict[str, str]:
@@ -170,6 +199,7 @@ def test_all_that_a_method_lacks_is_named() -> None:
         "has no description; begin the docstring of its factory with 'Name: what it does.'",
         "does not say how many models it trains; add 'Models: one.' or",
         "names no paper; add 'Source: Authors, Title (Year).'",
+        "takes any value in Python; put @validated before its factory",
         "has no page; a page in docs/algorithms needs a row for it in the section 'What is sent'",
         "has no case in the contract suite, because its defaults fail (made_up() missing",
     ]
@@ -187,10 +217,11 @@ def test_only_what_a_method_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         "fedprox: is described by 'Solves ``min F(w)`` (eq. 3).'",
         "fedprox: does not say how many models it trains",
         "fedprox: names no paper",
-        "fedprox: has an option that its page does not show",
-        "fedprox: has an option that its page does not show",
+        "fedprox: takes any value in Python",
+        "fedprox: has an option whose default its page does not show",
+        "fedprox: has an option whose default its page does not show",
     ]
-    assert "| `strength` | 0.5 | meaning |" in found[3]
+    assert "| `strength` | 0.5 | meaning |" in found[4]
 
 
 # --- a method is its file, its page and one line --------------------------------------------------
@@ -200,7 +231,11 @@ STEPS = GUIDE.split("## Add it to Coterie")[1]
 LINE = re.findall(r"^ +(from coterie\.algorithms\.\S+ import .+)$", STEPS, re.MULTILINE)
 PAGE = """# Settle
 
+Settle is IFCA whose clients keep a model. They keep one that they chose several times in a row.
+
 Paper: none.
+
+## Algorithm
 
 ## What is sent
 
@@ -212,14 +247,24 @@ Paper: none.
 |---|---|---|
 | `groups` | 3 | number of models |
 | `times` | 2 | how often a client must choose the same model |
+
+## Cost
+
+## Deviations
+
+## Results
 """
 LISTED = """
+import pytest
+
 import coterie as ct
 from coterie.cli.completion import complete_algorithms
 from coterie.config import registry
 
 def test_settle_is_listed():
     assert ct.settle(groups=4).groups == 4
+    with pytest.raises(ct.ConfigError, match="groups"):
+        ct.settle(groups=0)
     assert "settle" in ct.__all__
     assert complete_algorithms("sett") == ["settle"]
     assert registry.build("algorithm", {"name": "settle", "times": 3}).assign.times == 3

@@ -104,28 +104,6 @@ def test_every_page_is_in_the_table_of_contents():
 
 
 KINDS = (".md", ".ipynb")
-SECTIONS = ["Algorithm", "What is sent", "Parameters", "Cost", "Deviations", "Results"]
-ALGORITHM_PAGES = sorted(
-    path for path in (ROOT / "docs" / "algorithms").glob("*.md") if path.stem != "index"
-)
-
-
-@pytest.mark.parametrize("page", ALGORITHM_PAGES, ids=lambda path: path.stem)
-def test_every_algorithm_page_has_every_section_in_order(page):
-    text = page.read_text(encoding="utf-8")
-    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == SECTIONS
-
-
-@pytest.mark.parametrize("page", ALGORITHM_PAGES, ids=lambda path: path.stem)
-def test_every_algorithm_page_begins_with_what_the_method_does(page):
-    """A few plain sentences without formulas come before the paper and the picture."""
-    text = page.read_text(encoding="utf-8")
-    first = text.split("\n\n")[1]
-    assert "$" not in first
-    assert 2 <= len(re.findall(r"[.:?](?:\s|$)", first)) <= 7
-    assert text.index(first) < text.index("\nPaper") < text.index("## Algorithm")
-    if "![" in text:
-        assert text.index("\nPaper") < text.index("![") < text.index("## Algorithm")
 
 
 @pytest.mark.slow
