@@ -22,6 +22,7 @@ from coterie.files import csv_text, safe_cell
 from coterie.runs.folder.store import RunFolder
 from tests.cli.conftest import errors
 from tests.conftest import PATIENCE
+from tests.refusals import refuses
 
 
 def limited(size: int, *words: str) -> subprocess.CompletedProcess[str]:
@@ -110,13 +111,13 @@ def parquet(path: Path, columns: dict[str, Any], **options: Any) -> str:
 def test_parquet_with_columns_twice_or_without_features_is_one_line(tmp_path: Path) -> None:
     twice = pa.table([[1.0, 2.0], [3.0, 4.0], [0, 1]], names=["x", "x", "y"])
     pq.write_table(twice, tmp_path / "twice.parquet")
-    with pytest.raises(DataError, match="column x, got it 2 times; expected once"):
+    with refuses(DataError, "in-conflict", "twice.parquet"):
         file(None, path=str(tmp_path / "twice.parquet"))
     np.savez(tmp_path / "none.npz", x=np.empty((3, 0)), y=np.arange(3))
-    with pytest.raises(DataError, match="no feature has a value in 3 rows"):
+    with refuses(DataError, "missing", "none.npz"):
         file(None, path=str(tmp_path / "none.npz"))
     one = parquet(tmp_path / "one.parquet", {"x": [1.0, 2.0], "y": [0, 1]})
-    with pytest.raises(DataError, match=r"data.features: got no column of one.parquet"):
+    with refuses(DataError, "missing", "data.features"):
         file(None, path=one, features=[])
 
 
@@ -128,13 +129,13 @@ def test_a_flipped_bit_of_parquet_is_found_by_its_page_checksum(tmp_path: Path) 
     data = bytearray(path.read_bytes())
     data[data.index(values[100].tobytes()) + 2] ^= 1
     path.write_bytes(data)
-    with pytest.raises(DataError, match=r"f.parquet: cannot be read as parquet .*[Cc][Rr][Cc]"):
+    with refuses(DataError, "cannot-be-read", "f.parquet"):
         file(None, path=str(path))
 
 
 def test_labels_that_are_not_exact_are_refused(tmp_path: Path) -> None:
     path = parquet(tmp_path / "f.parquet", {"x": [1.0, 2.0, 3.0], "y": [1e300, 2e300, 0.0]})
-    with pytest.raises(DataError, match=r"column y, got 2e\+300 as a floating-point number"):
+    with refuses(DataError, "out-of-range", "f.parquet"):
         file(None, path=path)
     path = parquet(tmp_path / "g.parquet", {"x": [1.0, 2.0], "y": [float(2**53), 0.0]})
     assert file(None, path=path).label_names == ("0", str(2**53))
@@ -148,7 +149,7 @@ def test_a_huge_image_is_refused_by_its_header() -> None:
     blob = BytesIO()
     Image.new("1", (10_000, 10_000)).save(blob, "PNG")
     assert len(blob.getvalue()) < 50_000
-    with pytest.raises(DataError, match=r"row 0 is too large, got 10000 x 10000 pixels \(100 mil"):
+    with refuses(DataError, "out-of-range", "data"):
         decode([blob.getvalue()])
 
 

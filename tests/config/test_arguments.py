@@ -15,80 +15,82 @@ from coterie.algorithms import ALGORITHMS
 from coterie.core import Describe
 from coterie.data.population import Population
 from coterie.data.shifts import SHIFTS
+from coterie.errors import Code
 from coterie.measures.own_models import Adaptation
 from coterie.methods.buffered import Buffering
+from tests.refusals import refuses
 
 
 @pytest.mark.parametrize(
-    ("call", "line"),
+    ("call", "refusal"),
     [
         (
             lambda: ct.fedgroup(measure="edk"),
-            "measure: unknown choice, got 'edk'; expected one of 'edc', 'madc'",
+            ("unknown-choice", "measure"),
         ),
         (
             lambda: ct.fedgroup(ablation="RCC"),
-            "ablation: unknown choice, got 'RCC'; .*did you mean 'rcc'",
+            ("unknown-choice", "ablation"),
         ),
-        (lambda: ct.fedgrouprox(mu=-1), "mu: out of range, got -1; expected a number >= 0"),
-        (lambda: ct.flexcfl(0), "groups: out of range, got 0; expected an integer >= 1"),
-        (lambda: ct.ifca(groups=2.5), "groups: wrong type, got 2.5; expected an integer >= 1"),
-        (lambda: ct.fesem(groups=True), "groups: wrong type, got true"),
-        (lambda: ct.fedprox(mu=float("nan")), "mu: not finite"),
+        (lambda: ct.fedgrouprox(mu=-1), ("out-of-range", "mu")),
+        (lambda: ct.flexcfl(0), ("out-of-range", "groups")),
+        (lambda: ct.ifca(groups=2.5), ("wrong-type", "groups")),
+        (lambda: ct.fesem(groups=True), ("wrong-type", "groups")),
+        (lambda: ct.fedprox(mu=float("nan")), ("not-finite", "mu")),
         (
             lambda: SHIFTS["swap_all"](p=1.5),
-            "p: out of range, got 1.5; expected a number >= 0 and <= 1",
+            ("out-of-range", "p"),
         ),
         (
             lambda: SHIFTS["swap_part"](pool="cold"),
-            "pool: unknown choice, got 'cold'; expected one of 'warm', 'all'",
+            ("unknown-choice", "pool"),
         ),
-        (lambda: SHIFTS["incremental"](share=0), "share: out of range, got 0; expected a number"),
-        (lambda: SHIFTS["arrivals"](count=2.5), "count: wrong type, got 2.5"),
+        (lambda: SHIFTS["incremental"](share=0), ("out-of-range", "share")),
+        (lambda: SHIFTS["arrivals"](count=2.5), ("wrong-type", "count")),
         (
             lambda: SHIFTS["departures"](round=-1),
-            "round: out of range, got -1; expected an integer >= 0",
+            ("out-of-range", "round"),
         ),
-        (lambda: SHIFTS["rotate_labels"](fraction="x"), "fraction: wrong type, got 'x'"),
+        (lambda: SHIFTS["rotate_labels"](fraction="x"), ("wrong-type", "fraction")),
         (
             lambda: ct.Solver(batch_size=0),
-            "batch_size: out of range, got 0; expected an integer >= 1",
+            ("out-of-range", "batch_size"),
         ),
-        (lambda: ct.Solver(lr="fast"), "lr: wrong type, got 'fast'; expected a number > 0"),
+        (lambda: ct.Solver(lr="fast"), ("wrong-type", "lr")),
         # Every field of a record, and not only those that it has in a list.
-        (lambda: Describe(labelled="no"), "labelled: wrong type, got 'no'; expected true or false"),
-        (lambda: Adaptation(layers="head"), "layers: wrong type, got 'head'"),
-        (lambda: Buffering(exponent=-1), "exponent: out of range, got -1"),
+        (lambda: Describe(labelled="no"), ("wrong-type", "labelled")),
+        (lambda: Adaptation(layers="head"), ("wrong-type", "layers")),
+        (lambda: Buffering(exponent=-1), ("out-of-range", "exponent")),
     ],
 )
-def test_a_wrong_argument_is_named(call: Callable[[], Any], line: str) -> None:
-    with pytest.raises(ct.ConfigError, match=f"^{line}") as caught:
+def test_a_wrong_argument_is_named(call: Callable[[], Any], refusal: tuple[Code, str]) -> None:
+    with refuses(ct.ConfigError, *refusal) as caught:
         call()
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("argument", "value", "line"),
+    ("argument", "value", "refusal"),
     [
         (
             "train",
             {"sampler": "cover"},
-            "train.sampler: unknown choice, got 'cover'; expected one of 'cover_then_uniform'",
+            ("unknown-choice", "train.sampler"),
         ),
         (
             "engine",
             "sreial",
-            "engine.name: unknown choice, got 'sreial'; expected one of 'pool', 'serial'",
+            ("unknown-choice", "engine.name"),
         ),
-        ("rounds", 0, "train.rounds: out of range, got 0; expected an integer >= 1"),
-        ("engine", {"name": "pool", "workers": 0}, "engine.workers: out of range, got 0"),
-        ("local", ct.Solver(epochs=0), "local.epochs: out of range, got 0"),
+        ("rounds", 0, ("out-of-range", "train.rounds")),
+        ("engine", {"name": "pool", "workers": 0}, ("out-of-range", "engine.workers")),
+        ("local", ct.Solver(epochs=0), ("out-of-range", "local.epochs")),
     ],
 )
 def test_a_wrong_argument_of_run_is_named(
-    population: Population, net: nn.Module, argument: str, value: Any, line: str
+    population: Population, net: nn.Module, argument: str, value: Any, refusal: tuple[Code, str]
 ) -> None:
-    with pytest.raises(ct.ConfigError, match=f"^{line}"):
+    with refuses(ct.ConfigError, *refusal):
         ct.run(ct.fedavg(), data=population, model=net, **{argument: value})
 
 

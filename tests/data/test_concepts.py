@@ -17,8 +17,9 @@ from coterie.data.partitions import PARTITIONS
 from coterie.data.population import Population
 from coterie.data.shifts import SHIFTS, FederationSnapshot, Shift
 from coterie.data.sources import SOURCES
-from coterie.errors import DataError
+from coterie.errors import Code, DataError
 from tests.conftest import blobs
+from tests.refusals import refuses
 from tests.simulations import play_covering
 
 MATRIX = ((0, 0, 0), (0, 1, 0), (0, 1, 1))
@@ -113,12 +114,10 @@ def test_resuming_in_the_middle_is_the_same() -> None:
 
 def test_what_cannot_be_is_said_before_the_first_round() -> None:
     shift = SHIFTS["concepts"](matrix=MATRIX)
-    with pytest.raises(DataError, match="got a federation without copies; expected the partition"):
+    with refuses(DataError, "does-not-fit", "shift.matrix"):
         list(steps(shift, blobs(), 1))
     shift = SHIFTS["concepts"](matrix=[[0, 2]])
-    with pytest.raises(
-        DataError, match="concept 2, got a federation of 2 groups; expected concepts"
-    ):
+    with refuses(DataError, "out-of-range", "shift.matrix"):
         list(steps(shift, stream(), 1))
 
 
@@ -160,12 +159,13 @@ def test_feddrift_follows_a_stream_that_turns(kind: str) -> None:
 
 def test_columns_that_are_no_labels_are_refused() -> None:
     source = SOURCES["drift_stream"](None, samples=100)
-    for columns, words in (
-        (("concept_0", "concept_9"), "got 'concept_9'; expected of concept_0, concept_1"),
-        (("concept_0", "far"), "'far' has no classes, got values like 7; expected whole numbers"),
-    ):
+    cases: list[tuple[tuple[str, str], Code]] = [
+        (("concept_0", "concept_9"), "unknown-choice"),
+        (("concept_0", "far"), "does-not-fit"),
+    ]
+    for columns, code in cases:
         wrong = replace(source, columns={**source.columns, "far": np.full(100, 7)})
-        with pytest.raises(DataError, match=words):
+        with refuses(DataError, code, "data.partition.columns"):
             PARTITIONS["planted"](
                 wrong, Key(0), clients=4, groups=2, how="columns", columns=columns
             )

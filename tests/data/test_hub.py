@@ -14,7 +14,8 @@ import pytest
 
 from coterie.core.keys import Key
 from coterie.data import load_population, load_samples
-from coterie.errors import DataError
+from coterie.errors import Code, DataError
+from tests.refusals import refuses
 
 
 def people(rows: int) -> pa.Table:
@@ -89,28 +90,30 @@ def test_tables_and_datasets_of_one_split(library: dict[str, Any]) -> None:
 
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "refusal"),
     [
-        ({"id": "nobody/none"}, r"nobody/none cannot be loaded \(no such\)"),
-        ({"features": "vectors"}, "vectors.*did you mean 'vector'"),
-        ({"client": "whom"}, "whom"),
+        ({"id": "nobody/none"}, ("cannot-be-read", "data.id")),
+        ({"features": "vectors"}, ("not-found", "data.features")),
+        ({"client": "whom"}, ("not-found", "data.client")),
     ],
 )
-def test_what_cannot_be_read_is_one_line(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(DataError, match=words) as caught:
+def test_what_cannot_be_read_is_one_line(
+    options: dict[str, Any], refusal: tuple[Code, str]
+) -> None:
+    with refuses(DataError, *refusal) as caught:
         load_samples({**GIVEN, "features": "vector", **options})
     assert "\n" not in str(caught.value)
 
 
 def test_splits_without_a_training_split_are_named(library: dict[str, Any]) -> None:
     library["validation"] = library.pop("train")
-    with pytest.raises(DataError, match="has no split 'train', got test, validation"):
+    with refuses(DataError, "missing", "data.id"):
         load_samples({**GIVEN, "features": "vector"})
 
 
 def test_the_package_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(DataError, match="needs the package 'datasets'"):
+    with refuses(DataError, "not-installed", "data.source"):
         load_samples({**GIVEN, "features": "vector"})
 
 

@@ -11,6 +11,7 @@ from coterie.core.keys import Key
 from coterie.data import make_partition, populate
 from coterie.data.samples import Samples
 from tests.conftest import real_labels
+from tests.refusals import refuses
 
 
 def samples(per_class: int = 200, test: int = 35) -> Samples:
@@ -49,7 +50,7 @@ def test_a_class_that_runs_out_is_read_again() -> None:
     assert (
         (spread.max(axis=1) - spread.min(axis=1)) <= 1
     ).all()  # nobody's second time before everybody's first
-    with pytest.raises(ct.DataError, match="expected at most 90"):
+    with refuses(ct.DataError, "out-of-range", "data.partition.largest"):
         make_partition(samples(per_class=90), {"kind": "rfedavg"}, Key(4))
 
 

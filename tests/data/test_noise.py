@@ -19,6 +19,7 @@ from coterie.data import (
 from coterie.errors import DataError
 from coterie.sweep.data_hash import hash_partition
 from tests.data.partition_files import write_partition
+from tests.refusals import refuses
 
 TABLE = {"kind": "feature_noise", "clients": 5, "noise": 0.8}
 
@@ -45,7 +46,7 @@ def test_noise_grows_from_client_to_client_and_is_drawn_once(tmp_path: Path) -> 
 def test_tokens_have_no_noise() -> None:
     words = torch.zeros(40, 5, dtype=torch.int64)
     tokens = Samples(words, torch.arange(4).repeat_interleave(10), 4, 32)
-    with pytest.raises(DataError, match="adds to numbers, got inputs that are tokens"):
+    with refuses(DataError, "does-not-fit", "data.partition.kind"):
         populate(tokens, make_partition(tokens, TABLE, Key(0)))
 
 

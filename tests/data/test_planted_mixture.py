@@ -18,6 +18,7 @@ from coterie.data import Samples, load_partition, make_partition, populate
 from coterie.errors import DataError
 from coterie.measures.groups import share_error
 from tests.data.partition_files import write_partition
+from tests.refusals import refuses
 
 
 def some_samples(x: torch.Tensor | None = None) -> Samples:
@@ -71,13 +72,13 @@ def test_a_mixture_is_stored(tmp_path: Path) -> None:
     with np.load(tmp_path / "partition.npz") as archive:
         damaged = {**archive, "concept": -np.ones(600, np.int64)}
     np.savez(tmp_path / "partition.npz", **damaged)
-    with pytest.raises(DataError, match="concepts of samples out of range"):
+    with refuses(DataError, "cannot-be-read", "partition.npz"):
         load_partition(tmp_path / "partition.npz")
 
 
 def test_too_many_concepts_are_said_in_one_line() -> None:
     table = {"kind": "planted_mixture", "groups": 5, "how": "rotate"}
-    with pytest.raises(DataError, match=r"data.partition.groups: .*expected 1 to 4"):
+    with refuses(DataError, "out-of-range", "data.partition.groups"):
         make_partition(some_samples(), table, Key(0))
 
 

@@ -12,7 +12,8 @@ from coterie.data.tabular.encoder import CategoryRule, NumberRule
 from coterie.data.tabular.inputs import encode_inputs
 from coterie.data.tabular.raw import Column, Encode, RawTable
 from coterie.data.tabular.reports import bounded_reports
-from coterie.errors import ConfigError
+from coterie.errors import Code, ConfigError
+from tests.refusals import refuses
 
 CLIENTS = 400
 ROWS = 5
@@ -75,18 +76,18 @@ def test_the_noise_is_that_of_the_seed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "refusal"),
     [
-        ({"ranges": {}}, "data.encode.ranges: missing for the column 'age', got none"),
-        ({"values": {}}, "data.encode.values: missing for the column 'ward', got none"),
-        ({"noise": None}, "data.encode.ranges: only reports with noise need it"),
-        ({"noise": None, "ranges": {}}, "data.encode.values: only reports with noise need it"),
+        ({"ranges": {}}, ("missing", "data.encode.ranges")),
+        ({"values": {}}, ("missing", "data.encode.values")),
+        ({"noise": None}, ("in-conflict", "data.encode.ranges")),
+        ({"noise": None, "ranges": {}}, ("in-conflict", "data.encode.values")),
     ],
 )
 def test_what_has_to_be_known_without_looking_is_refused_in_one_line(
-    options: dict[str, Any], said: str
+    options: dict[str, Any], refusal: tuple[Code, str]
 ) -> None:
-    with pytest.raises(ConfigError, match=said) as error:
+    with refuses(ConfigError, *refusal) as error:
         rules_of(table_of(**options))
     assert "\n" not in str(error.value)
 

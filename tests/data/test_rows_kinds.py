@@ -26,6 +26,7 @@ from coterie.runs.data import read_record
 from coterie.runs.run import run_config
 from tests.data.test_series import table as series_table
 from tests.data.test_tables import write
+from tests.refusals import refuses
 
 EACH = 30
 
@@ -131,7 +132,7 @@ def test_a_client_that_passed_through_a_fraction_does_not_join_again(tmp_path: P
     new = text(tmp_path, "site,code,age,y\n3.0,A,50,0\n3.0,A,60,1\n3,A,60,1\n", "new.csv")
     assert read_joining(new, composed, record).names == ("3",)
     nobody = text(tmp_path, "site,code,age,y\n3,A,50,0\n,A,60,1\n", "new.csv")
-    with pytest.raises(DataError, match="rows without a client, got 1"):
+    with refuses(DataError, "missing", "--data"):
         read_joining(nobody, composed, record)
 
 
@@ -179,7 +180,7 @@ def test_numbers_in_a_column_of_times_and_gaps_are_said(
     predict(tmp_path / "run", write(tmp_path, gap, "gap.parquet"), None)
     assert "1 of 1 inputs have a gap in time" in capsys.readouterr().err
     whole = {**new, "time": np.arange(9)}
-    with pytest.raises(DataError, match="column time, expected a date in each row") as caught:
+    with refuses(DataError, "wrong-type", "whole.csv") as caught:
         predict(tmp_path / "run", write(tmp_path, whole, "whole.csv"), None)
     assert "\n" not in str(caught.value)
 
@@ -238,7 +239,7 @@ def test_nested_columns_are_one_line_or_left_out(tmp_path: Path, kind: str) -> N
     columns = {"age": np.arange(80.0), "n": nested, "y": np.arange(80) % 2, "client": ["a"] * 80}
     path = str(tmp_path / "t.parquet")
     pq.write_table(pa.table(columns), path)
-    with pytest.raises(DataError, match=r"column n, got .*; expected numbers") as caught:
+    with refuses(DataError, "wrong-type", "t.parquet") as caught:
         population(path)
     assert "\n" not in str(caught.value)
     assert population(path, encode={"leave_out": ["n"]}).x.shape == (80, 1)
@@ -308,7 +309,7 @@ def test_files_of_one_federation_each_in_its_own_form(tmp_path: Path) -> None:
         assert np.allclose(
             made.table.raw.values[:, 1], [50.5, 60, np.nan, 70.25, 80], equal_nan=True
         )
-    with pytest.raises(DataError, match="no such file"):
+    with refuses(DataError, "not-found", "data.path"):
         population([str(tmp_path / "north.csv"), "none.csv"])
 
 
@@ -398,7 +399,7 @@ def test_kinds_that_the_user_sets(tmp_path: Path) -> None:
     made = population(path, client="site", columns=kinds)
     assert made.table is not None
     assert made.table.encoder.features == ("code = 1", "code = 2")
-    with pytest.raises(DataError, match=r"data\.columns: .*no column 'cod'; .*did you mean 'code'"):
+    with refuses(DataError, "not-found", "data.columns"):
         population(path, client="site", columns={"cod": "category"})
 
 

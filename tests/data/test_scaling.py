@@ -20,6 +20,7 @@ from coterie.data import SOURCES, Population, load_samples, make_partition, popu
 from coterie.data.sources.image_datasets import IMAGE_DATASETS
 from coterie.data.sources.saved import POPULATION, population_bytes, population_digest
 from coterie.errors import DataError
+from tests.refusals import refuses
 
 Table = dict[str, Any]
 
@@ -148,5 +149,5 @@ def test_a_population_has_the_words_of_its_source() -> None:
 
 
 def test_nodes_have_no_samples() -> None:
-    with pytest.raises(DataError, match="the data stay on their nodes"):
+    with refuses(DataError, "does-not-fit", "data.source"):
         load_samples({"source": "nodes", "shape": (1,), "classes": ("a", "b")})

@@ -10,11 +10,12 @@ from coterie.errors import DataError
 from coterie.experiment import load_config
 from tests.conftest import real_data
 from tests.docs.pages import ROOT
+from tests.refusals import refuses
 
 
 @pytest.mark.parametrize("name", ["heart_disease", "parkinsons", "beijing_air"])
 def test_a_missing_file_is_one_line(name: str, tmp_path) -> None:
-    with pytest.raises(DataError, match=f"no such file.*{name}"):
+    with refuses(DataError, "not-found", "data.source"):
         load_samples({"source": name}, root=tmp_path)
 
 

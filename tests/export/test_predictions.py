@@ -18,6 +18,7 @@ from coterie.export.calibration import Calibrator
 from coterie.runs.compose import compose
 from coterie.runs.run import run_config
 from tests.data.test_tables import write
+from tests.refusals import refuses
 
 CLIENTS = 8
 EACH = 60
@@ -135,16 +136,14 @@ def test_numbers_beyond_float32_are_one_line(
 
 def test_a_number_that_is_beyond_float32_once_it_is_scaled_is_one_line() -> None:
     rule = {"name": "age", "fill": 0.0, "center": 1.0, "scale": 1e-3, "flag": False}
-    with pytest.raises(
-        DataError, match=r"column age, got 3e\+38 in row 1; expected .* nearer to 1,"
-    ):
+    with refuses(DataError, "out-of-range", "data"):
         encoded([rule], {"age": np.array([1.0, 3e38])}, 2)
 
 
 def test_training_on_numbers_beyond_float32_is_one_line(tmp_path: Path) -> None:
     table = hospitals()
     table["value"][3:5] = [1e308, -1e308]
-    with pytest.raises(DataError, match=r"column value, got 1e\+308 in row 3; expected numbers up"):
+    with refuses(DataError, "out-of-range", "t.parquet"):
         run_config(check(tables(write(tmp_path, table))), tmp_path / "run")
 
 
@@ -359,7 +358,7 @@ def test_a_column_of_another_name_and_categories_of_another_spelling_are_named(
     ("new", "line"),
     [
         ({"other": [1.0]}, "no column of the run's inputs, got other; expected value, ward"),
-        ({"value": ["high"]}, "column value, expected a number in each row"),
+        ({"value": ["high"]}, "column value, got 'high'; expected a number in each row"),
         ({"value": [1.0], "y": ["dead"]}, "got the label 'dead'; expected one of ill, well"),
     ],
 )

@@ -18,7 +18,7 @@ from coterie.config.schema import table_of, to_plain
 from coterie.config.trust import named_code
 from coterie.core.augment import Augment, augmented, check_augment
 from coterie.core.keys import Key, keyed_torch
-from coterie.errors import ConfigError
+from coterie.errors import Code, ConfigError
 from coterie.local.training.compiled import compiles
 from tests.refusals import refuses
 
@@ -121,19 +121,19 @@ def test_compiled_code_and_vmap_leave_augmented_training_to_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "refusal"),
     [
-        ("RandomCrop", "the package torchvision is not installed, got 'RandomCrop'"),
-        ("nowhere:make", "cannot be made .*No module named 'nowhere'"),
-        ("tests.local.test_augment:fails", r"fails on a sample of shape \(6,\)"),
-        ("tests.local.test_augment:longer", r"of shape \(12,\); expected .* of shape \(6,\)"),
+        ("RandomCrop", ("not-installed", "local.augment")),
+        ("nowhere:make", ("failed", "local.augment")),
+        ("tests.local.test_augment:fails", ("failed", "local.augment")),
+        ("tests.local.test_augment:longer", ("wrong-shape", "local.augment")),
     ],
 )
 def test_what_cannot_change_the_samples_is_refused_in_one_line(
-    name: str, words: str, monkeypatch: pytest.MonkeyPatch
+    name: str, refusal: tuple[Code, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "torchvision.transforms.v2", None)
-    with pytest.raises(ConfigError, match=words) as caught:
+    with refuses(ConfigError, *refusal) as caught:
         run(Augment(name))
     assert str(caught.value).startswith("local.augment: ")
     assert "\n" not in str(caught.value)

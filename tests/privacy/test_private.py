@@ -12,7 +12,7 @@ import torch
 
 import coterie as ct
 from coterie.core.availability import Availability
-from coterie.errors import ConfigError, PrivacyError
+from coterie.errors import Code, ConfigError, PrivacyError
 from coterie.experiment import check
 from coterie.methods.buffered import Buffering
 from coterie.methods.override import with_buffer
@@ -107,59 +107,56 @@ def test_a_round_without_clients_has_noise_and_is_spent():
 
 
 @pytest.mark.parametrize(
-    ("changed", "line"),
+    ("changed", "refusal"),
     [
-        ({"bounds": {"enabled": True}}, "bounds.enabled: compares clients"),
-        ({"weigh": "trimmed_mean"}, "weigh.name: no sum in which all"),
-        ({"attack": "sign_flip"}, "attack: attackers send"),
-        (
-            {"train": {"sampler": "cover_then_uniform"}},
-            "train.sampler: .* drawn at random, got 'cover",
-        ),
+        ({"bounds": {"enabled": True}}, ("in-conflict", "bounds.enabled")),
+        ({"weigh": "trimmed_mean"}, ("in-conflict", "weigh.name")),
+        ({"attack": "sign_flip"}, ("in-conflict", "attack")),
+        ({"train": {"sampler": "cover_then_uniform"}}, ("in-conflict", "train.sampler")),
         (
             {"train": {"sampler": lambda number: np.arange(6)}},
-            "train.sampler: .* got a function",
+            ("in-conflict", "train.sampler"),
         ),
         (
             {"train": {"sampler": "uniform"}, "privacy": ct.Privacy(noise=1.0)},
-            "privacy.accountant: knows no",
+            ("in-conflict", "privacy.accountant"),
         ),
         (
             {"train": {"sampler": "uniform"}, "availability": Availability("random", share=0.3)},
-            "availability: .* drawn from fewer clients",
+            ("in-conflict", "availability"),
         ),
         (
             {"method": with_buffer(ct.fedavg(), Buffering(buffer=3))},
-            "asynchronous: updates move models in later rounds",
+            ("in-conflict", "asynchronous"),
         ),
-        ({"method": ct.fedgsp()}, "algorithm.name: .*single updates"),
-        ({"method": ct.fedclust()}, "algorithm.name: .*single updates"),
-        ({"method": ct.ifca(groups=2, restarts=2)}, "algorithm.name: .*single updates"),
-        ({"method": ct.pooled()}, "algorithm.name: .*single updates"),
+        ({"method": ct.fedgsp()}, ("does-not-fit", "algorithm.name")),
+        ({"method": ct.fedclust()}, ("does-not-fit", "algorithm.name")),
+        ({"method": ct.ifca(groups=2, restarts=2)}, ("does-not-fit", "algorithm.name")),
+        ({"method": ct.pooled()}, ("does-not-fit", "algorithm.name")),
     ],
 )
-def test_what_compares_clients_is_refused_in_one_line(changed, line):
+def test_what_compares_clients_is_refused_in_one_line(changed, refusal: tuple[Code, str]):
     settings = {"privacy": ct.Privacy(noise=1.0, accountant="rdp"), **changed}
-    with pytest.raises(ConfigError, match=line) as error:
+    with refuses(ConfigError, *refusal) as error:
         run(**settings)
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("changed", "line"),
+    ("changed", "refusal"),
     [
-        ({"bounds": {"enabled": True}}, "bounds.enabled: compares"),
-        ({"weigh": {"name": "krum"}}, "weigh.name: no sum"),
-        ({"attack": {"kind": "alie"}}, "attack: attackers send"),
-        ({"shift": {"kind": "swap_all"}}, "shift: moves data"),
-        ({"asynchronous": {"buffer": 3}}, "asynchronous: updates move models in later rounds"),
-        ({"quorum": {"min_replies": 3}}, "quorum.min_replies: a round that does not count"),
-        ({"privacy": {"delta": 1e-6}}, "privacy.epsilon: missing"),
-        ({"privacy": {"epsilon": -1.0}}, "privacy.epsilon: out of range"),
+        ({"bounds": {"enabled": True}}, ("in-conflict", "bounds.enabled")),
+        ({"weigh": {"name": "krum"}}, ("in-conflict", "weigh.name")),
+        ({"attack": {"kind": "alie"}}, ("in-conflict", "attack")),
+        ({"shift": {"kind": "swap_all"}}, ("in-conflict", "shift")),
+        ({"asynchronous": {"buffer": 3}}, ("in-conflict", "asynchronous")),
+        ({"quorum": {"min_replies": 3}}, ("in-conflict", "quorum.min_replies")),
+        ({"privacy": {"delta": 1e-6}}, ("missing", "privacy.epsilon")),
+        ({"privacy": {"epsilon": -1.0}}, ("out-of-range", "privacy.epsilon")),
     ],
 )
-def test_what_goes_not_with_it_is_refused_in_the_configuration(changed, line):
-    with pytest.raises(ConfigError, match=line):
+def test_what_goes_not_with_it_is_refused_in_the_configuration(changed, refusal: tuple[Code, str]):
+    with refuses(ConfigError, *refusal):
         check({**TABLES, **changed})
 
 

@@ -17,6 +17,7 @@ import coterie as ct
 from coterie.cli.main import invoke
 from coterie.core.availability import Availability
 from coterie.core.reply_times import ReplyTimes
+from coterie.errors import Code
 from coterie.experiment import check
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
@@ -120,24 +121,26 @@ def test_spans_are_of_a_run_in_memory_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "line"),
+    ("more", "refusal"),
     [
-        ({"reply_times": ReplyTimes()}, "^reply_times: nothing depends on them"),
-        ({"train": {"over_selection": 0.5}}, "^train.over_selection: "),
+        ({"reply_times": ReplyTimes()}, ("in-conflict", "reply_times")),
+        ({"train": {"over_selection": 0.5}}, ("out-of-range", "train.over_selection")),
         (
             {"method": ct.fedgsp(), "train": {"over_selection": 2.0}},
-            "^train.over_selection: the method samples",
+            ("in-conflict", "train.over_selection"),
         ),
         (
             {"train": {"over_selection": 2.0, "sampler": "poisson"}},
-            "^train.over_selection: the size of",
+            ("in-conflict", "train.over_selection"),
         ),
-        ({"availability": Availability(period=0)}, "^availability.period: a day of no rounds"),
-        ({"availability": "random"}, "^availability: wrong type, got 'random'"),
+        ({"availability": Availability(period=0)}, ("out-of-range", "availability.period")),
+        ({"availability": "random"}, ("wrong-type", "availability")),
     ],
 )
-def test_what_does_not_go_with_slow_clients_is_one_line(more: dict[str, Any], line: str) -> None:
-    with pytest.raises(ct.ConfigError, match=line):
+def test_what_does_not_go_with_slow_clients_is_one_line(
+    more: dict[str, Any], refusal: tuple[Code, str]
+) -> None:
+    with refuses(ct.ConfigError, *refusal):
         called(**more)
 
 
@@ -172,26 +175,26 @@ def test_a_damaged_population_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "line"),
+    ("more", "refusal"),
     [
-        ({"model": small_net()}, r"^model: nothing that a run folder can name, got a Sequential"),
+        ({"model": small_net()}, ("cannot-be-written", "model")),
         (
             {"method": replace(ct.fedavg(), first=ct.fedavg().first)},
-            r"^method: no method that a run folder",
+            ("cannot-be-written", "method"),
         ),
         (
             {"train": {"sampler": lambda round: np.arange(3)}},
-            r"^train\.sampler: is in no configuration",
+            ("cannot-be-written", "train.sampler"),
         ),
-        ({"local": ct.Solver(steps=3)}, r"^local\.steps: is in no configuration, got 3"),
-        ({"server": "nobody"}, r"server\.name: unknown choice, got 'nobody'"),
+        ({"local": ct.Solver(steps=3)}, ("cannot-be-written", "local.steps")),
+        ({"server": "nobody"}, ("unknown-choice", "server.name")),
     ],
 )
 def test_what_no_folder_can_name_is_one_line(
-    more: dict[str, Any], line: str, tmp_path: Path
+    more: dict[str, Any], refusal: tuple[Code, str], tmp_path: Path
 ) -> None:
     call = {"method": ct.fedavg(), "data": blobs(), "model": "mclr", "rounds": 1, **more}
-    with pytest.raises(ct.ConfigError, match=line):
+    with refuses(ct.ConfigError, *refusal):
         ct.run(**call, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -266,7 +269,7 @@ def test_a_source_may_be_the_users_own(mine: str, tmp_path: Path) -> None:
     assert isinstance(
         ct.load(f"{mine}:samples", partition={"kind": "iid", "clients": 2}).x, torch.Tensor
     )
-    with pytest.raises(ct.ConfigError, match=r"made a int; expected a coterie\.Population"):
+    with refuses(ct.ConfigError, "wrong-type", "data.source"):
         ct.load(f"{mine}:nothing", partition={"kind": "given"})
 
 

@@ -13,6 +13,7 @@ import torch
 
 import coterie as ct
 from coterie.errors import ConfigError, DataError
+from tests.refusals import refuses
 
 ROWS = 120
 LOCAL = {"epochs": 2, "lr": 0.2}
@@ -128,9 +129,9 @@ def test_frames_that_cannot_be_read_are_one_line(change: Any) -> None:
 
 
 def test_what_is_no_frame_and_series_of_a_frame_are_refused() -> None:
-    with pytest.raises(ConfigError, match="expected a name, a table of options, or a frame"):
+    with refuses(ConfigError, "wrong-type", "source"):
         load(3)
-    with pytest.raises(DataError, match="series, and reports with noise, are read from files"):
+    with refuses(DataError, "in-conflict", "data"):
         load(frame(), window={"time": "seen"}, targets="numbers")
 
 

@@ -15,7 +15,7 @@ from coterie.config.identity import config_hash
 from coterie.core.availability import Availability, read_spans
 from coterie.core.keys import Key
 from coterie.core.reply_times import ReplyTimes
-from coterie.errors import ConfigError, DataError
+from coterie.errors import Code, ConfigError, DataError
 from coterie.experiment import check
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
@@ -238,40 +238,44 @@ def test_a_method_that_asks_everybody_asks_who_can_be_reached(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
+    ("text", "refusal"),
     [
-        ("client,from\n0,1\n", "other columns, got client, from"),
-        ("client,from,until\n0,1,x\n", "line 2: no rounds, got 1 and x"),
-        ("client,from,until\n0,1,2\n0,3,3\n", "line 3: no span, got 3 to 3"),
+        ("client,from\n0,1\n", ("differs", "spans.csv")),
+        ("client,from,until\n0,1,x\n", ("wrong-type", "spans.csv")),
+        ("client,from,until\n0,1,2\n0,3,3\n", ("wrong-type", "spans.csv")),
     ],
 )
-def test_a_file_that_says_no_rounds_is_refused(text: str, line: str, tmp_path: Path) -> None:
+def test_a_file_that_says_no_rounds_is_refused(
+    text: str, refusal: tuple[Code, str], tmp_path: Path
+) -> None:
     (tmp_path / "spans.csv").write_text(text)
-    with pytest.raises(DataError, match=line):
+    with refuses(DataError, *refusal):
         read_spans(tmp_path / "spans.csv")
 
 
 @pytest.mark.parametrize(
-    ("changes", "line"),
+    ("changes", "refusal"),
     [
-        ({"reply_times": {}}, "reply_times: nothing depends on them"),
-        ({"train": {"over_selection": 0.5}}, "train.over_selection: out of range"),
+        ({"reply_times": {}}, ("in-conflict", "reply_times")),
+        ({"train": {"over_selection": 0.5}}, ("out-of-range", "train.over_selection")),
         (
             {"train": {"over_selection": 2.0, "sampler": "poisson"}},
-            "train.over_selection: the size of a cohort varies",
+            ("in-conflict", "train.over_selection"),
         ),
         (
             {"train": {"over_selection": 2.0}, "privacy": {"epsilon": 8.0}},
-            "train.over_selection: who is fast decides",
+            ("in-conflict", "train.over_selection"),
         ),
-        ({"availability": {"kind": "file"}}, "availability.file: missing"),
-        ({"availability": {"file": "a.csv"}}, "availability.file: of kind 'day_night'"),
-        ({"availability": {"period": 0}}, "availability.period: a day of no rounds"),
-        ({"availability": {"kind": "random", "zones": 2}}, "availability.zones: of kind 'random'"),
+        ({"availability": {"kind": "file"}}, ("missing", "availability.file")),
+        ({"availability": {"file": "a.csv"}}, ("in-conflict", "availability.file")),
+        ({"availability": {"period": 0}}, ("out-of-range", "availability.period")),
+        ({"availability": {"kind": "random", "zones": 2}}, ("in-conflict", "availability.zones")),
     ],
 )
-def test_what_does_not_go_together_is_refused(changes: dict[str, Any], line: str) -> None:
-    with pytest.raises(ConfigError, match=line):
+def test_what_does_not_go_together_is_refused(
+    changes: dict[str, Any], refusal: tuple[Code, str]
+) -> None:
+    with refuses(ConfigError, *refusal):
         check(tables(**changes))
 
 

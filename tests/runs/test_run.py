@@ -243,7 +243,7 @@ def test_what_the_data_do_not_hold_is_refused_before_a_folder_is_made(tmp_path: 
         tables()
         | {"data": {"source": "digits", "partition": {"kind": "natural", "column": "writer"}}}
     )
-    with pytest.raises(DataError, match="writer"):
+    with refuses(DataError, "does-not-fit", "data.partition.column"):
         run_config(natural, tmp_path / "run")
     synthetic = {
         "source": "synthetic",

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from coterie.cli.main import invoke
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, DataError
 from coterie.experiment import check
 from coterie.runs.folder.store import RunFolder
+from tests.refusals import refuses
 from tests.runs.calls import sweeps_here
 
 
@@ -136,11 +137,11 @@ def test_several_targets_are_columns(tmp_path: Path) -> None:
     assert composed.population.y.shape == (60, 2)
     assert composed.spec.task.outputs == 2
     tables["task"] = {"kind": "classification"}
-    with pytest.raises(Exception, match="a class has one column"):
+    with refuses(DataError, "does-not-fit", "data.label"):
         compose(check(tables))
     tables["task"] = {"kind": "regression"}
     tables["data"]["partition"] = {"kind": "dirichlet", "clients": 4, "beta": 0.5}  # type: ignore[index]
-    with pytest.raises(ConfigError, match="splits by classes, got 'dirichlet'"):
+    with refuses(ConfigError, "does-not-fit", "data.partition.kind"):
         compose(check(tables))
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import coterie as ct
 from coterie.core.task import Task
+from coterie.errors import Code
 from coterie.tasks import (
     baseline,
     binary,
@@ -337,20 +338,20 @@ def test_blocks_of_clients_train_on_tokens_as_single_clients_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "y", "classes", "line"),
+    ("task", "y", "classes", "refusal"),
     [
-        ("binary", torch.tensor([0, 1, 2]), 3, "binary task has the whole-number labels 0 and 1"),
-        ("binary", torch.tensor([0.0, 1.0, 0.5]), 0, "got 0 classes; expected 2"),
-        ("multilabel", torch.tensor([0.0, 1.0, 1.0]), 0, "rows of zeros and ones"),
-        ("multilabel", torch.tensor([[0.5], [1.0], [1.0]]), 0, "rows of zeros and ones"),
-        ("next_token", torch.tensor([0, 1, 1]), 2, "rows of whole-number tokens"),
-        ("next_token", torch.tensor([[0], [1], [7]]), 2, "tokens from 0 to 7; expected 0 to 1"),
-        ("classification", torch.tensor([[0], [1], [1]]), 2, "one whole-number label a sample"),
+        ("binary", torch.tensor([0, 1, 2]), 3, ("does-not-fit", "task.kind")),
+        ("binary", torch.tensor([0.0, 1.0, 0.5]), 0, ("does-not-fit", "task.kind")),
+        ("multilabel", torch.tensor([0.0, 1.0, 1.0]), 0, ("does-not-fit", "task.kind")),
+        ("multilabel", torch.tensor([[0.5], [1.0], [1.0]]), 0, ("does-not-fit", "task.kind")),
+        ("next_token", torch.tensor([0, 1, 1]), 2, ("does-not-fit", "task.kind")),
+        ("next_token", torch.tensor([[0], [1], [7]]), 2, ("out-of-range", "task.kind")),
+        ("classification", torch.tensor([[0], [1], [1]]), 2, ("does-not-fit", "task.kind")),
     ],
 )
 def test_targets_that_do_not_fit_are_one_line(
-    task: str, y: Tensor, classes: int, line: str
+    task: str, y: Tensor, classes: int, refusal: tuple[Code, str]
 ) -> None:
     data = ct.Population(torch.zeros(3, 2), y, ([0, 1],), ([2],), classes)
-    with pytest.raises(ct.DataError, match=line):
+    with refuses(ct.DataError, *refusal):
         ct.run(ct.fedavg(), data=data, model="mclr", rounds=1, task=task, engine="serial")

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from coterie.core.arrays import IntArray, finite_float32
 from coterie.data.lazy import Ranges, is_lazy
-from coterie.errors import DataError
+from coterie.errors import Code, DataError
 
 # Inputs that are known to be finite, so that a shift of who holds what does not read them again.
 _CHECKED: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
@@ -39,11 +39,12 @@ def checked_inputs(x: Any, name: str, on_disk: bool = False) -> Tensor:
     values = _array(x, name)
     if values.dtype == np.uint8:
         raise DataError(
-            f"{name}: got uint8, which may be pixels or numbers; expected float32, such as x / 255 "
-            "for pixels"
+            "wrong-type", name, found="uint8", allowed="float32, such as x / 255 where it is pixels"
         )
     if values.ndim == 0:
-        raise DataError(f"{name}: got a single number; expected a row for each sample, [S, ...]")
+        raise DataError(
+            "wrong-shape", name, found="a single number", allowed="a row for each sample, [S, ...]"
+        )
     if values.ndim == 1:
         values = values[:, None]
     if values.dtype.kind == "b":
@@ -63,7 +64,9 @@ def checked_targets(y: Any, name: str) -> Tensor:
         return y
     values = _array(y, name)
     if not values.ndim:
-        raise DataError(f"{name}: got a single number; expected one for each sample, [S]")
+        raise DataError(
+            "wrong-shape", name, found="a single number", allowed="one for each sample, [S]"
+        )
     if values.dtype.kind == "f":
         return _tensor(finite_float32(values, name), y)
     return _tensor(values.astype(np.int64, copy=False), y)
@@ -73,10 +76,8 @@ def check_targets(y: Tensor, classes: int, name: str) -> None:
     """Refuse labels that the number of classes does not allow."""
     if y.is_floating_point():
         if classes:
-            raise DataError(
-                f"{name}: numbers as labels, got {y.dtype} with {classes} classes; expected int64 "
-                "labels, or no classes"
-            )
+            got = f"{y.dtype} with {classes} classes"
+            raise DataError("does-not-fit", name, found=got, allowed="int64 labels, or no classes")
         return
     # Tokens and several labels a sample are checked by their task, which knows what they mean.
     if y.ndim > 1 or not len(y):
@@ -84,12 +85,12 @@ def check_targets(y: Tensor, classes: int, name: str) -> None:
     lowest = int(y.min())
     highest = int(y.max())
     if classes == 0:
-        raise DataError(
-            f"{name}: whole-number labels from {lowest} to {highest} and no classes; expected the "
-            "number of classes, or float labels for a regression"
-        )
+        what = f"whole-number labels from {lowest} to {highest} and no classes"
+        expected = "the number of classes, or float labels for a regression"
+        raise DataError("missing", name, what, allowed=expected)
     if lowest < 0 or highest >= classes:
-        raise DataError(f"{name}: labels from {lowest} to {highest}; expected 0 to {classes - 1}")
+        labels = f"labels from {lowest} to {highest}"
+        raise DataError("out-of-range", name, found=labels, allowed=f"0 to {classes - 1}")
 
 
 def _array(values: Any, name: str) -> NDArray[Any]:
@@ -97,7 +98,7 @@ def _array(values: Any, name: str) -> NDArray[Any]:
     if isinstance(values, Tensor):
         if values.layout != torch.strided or values.device.type != "cpu":
             got = f"a {values.layout} tensor on {values.device}"
-            raise DataError(f"{name}: got {got}; expected a dense one on the CPU")
+            raise DataError("wrong-type", name, found=got, allowed="a dense one on the CPU")
         if values.dtype == torch.bfloat16:
             values = values.float()
         return values.detach().numpy()
@@ -105,7 +106,7 @@ def _array(values: Any, name: str) -> NDArray[Any]:
         array = np.asarray(values)
     except (ValueError, TypeError, RuntimeError):
         raise DataError(
-            f"{name}: got rows of different lengths; expected an array of numbers"
+            "wrong-shape", name, found="rows of different lengths", allowed="an array of numbers"
         ) from None
     if array.dtype.kind not in "biuf":
         got = type(values).__name__
@@ -113,7 +114,7 @@ def _array(values: Any, name: str) -> NDArray[Any]:
             got = f"text such as {str(array.flat[0])!r}" if array.size else "text"
         elif array.dtype.kind == "c":
             got = "complex numbers"
-        raise DataError(f"{name}: got {got}; expected an array of numbers")
+        raise DataError("wrong-type", name, found=got, allowed="an array of numbers")
     return array
 
 
@@ -142,35 +143,39 @@ def parts_of(held: Any, name: str, samples: int | None = None) -> tuple[IntArray
         # It stands in for a tuple of arrays.
         return held  # type: ignore[return-value]
     if isinstance(held, str | dict) or not hasattr(held, "__iter__"):
-        raise DataError(
-            f"{name}: got {type(held).__name__}; expected rows for each client, such as "
-            "([0, 1], [2])"
-        )
-    return tuple(_rows(rows, f"{name}: client {i}", samples) for i, rows in enumerate(held))
+        got = type(held).__name__
+        expected = "rows for each client, such as ([0, 1], [2])"
+        raise DataError("wrong-type", name, found=got, allowed=expected)
+    return tuple(_rows(rows, name, client, samples) for client, rows in enumerate(held))
 
 
-def _rows(rows: Any, where: str, samples: int | None) -> IntArray:
+def _rows(rows: Any, name: str, client: int, samples: int | None) -> IntArray:
     # The identical array where nothing is to be done: engines see by it that nothing changed.
     if type(rows) is np.ndarray and rows.dtype == np.int64 and rows.ndim == 1:
         return rows
-    expected = "expected row numbers, such as [0, 1]"
     try:
         found = np.asarray(rows)
     except (ValueError, TypeError, RuntimeError):
-        raise DataError(f"{where}, got lists of different lengths; {expected}") from None
+        raise _rows_error("wrong-shape", name, client, "lists of different lengths") from None
     if found.ndim != 1:
         got = f"an array of shape {list(found.shape)}" if found.ndim else f"{rows!r}"
-        raise DataError(f"{where}, got {got}; {expected}")
+        raise _rows_error("wrong-shape", name, client, got)
     if not found.size:
         return np.empty(0, np.int64)
     if found.dtype.kind == "b":
         if len(found) != samples:
             of = "row numbers" if samples is None else f"one of all {samples} samples"
-            raise DataError(f"{where}, got a mask of {len(found)}; expected {of}")
+            raise _rows_error("wrong-shape", name, client, f"a mask of {len(found)}", of)
         return np.flatnonzero(found)
     if found.dtype.kind not in "iu":
-        raise DataError(f"{where}, got {found[0]!r} of {found.dtype}; {expected}")
+        raise _rows_error("wrong-type", name, client, f"{found[0]!r} of {found.dtype}")
     return found.astype(np.int64)
+
+
+def _rows_error(
+    code: Code, name: str, client: int, got: str, expected: str = "row numbers, such as [0, 1]"
+) -> DataError:
+    return DataError(code, name, f"client {client}", found=got, allowed=expected)
 
 
 def check_rows(parts: Sequence[IntArray], name: str, samples: int) -> None:
@@ -187,10 +192,7 @@ def check_rows(parts: Sequence[IntArray], name: str, samples: int) -> None:
         return
     wrong = low if low < 0 else high
     client = next(i for i, rows in enumerate(parts) if wrong in rows)
-    raise DataError(
-        f"{name}: client {client}, got the row {wrong}, which is out of range; "
-        f"expected 0 to {samples - 1}"
-    )
+    raise _rows_error("out-of-range", name, client, f"the row {wrong}", f"0 to {samples - 1}")
 
 
 # --- names and numbers ----------------------------------------------------------------------------
@@ -199,24 +201,24 @@ def check_rows(parts: Sequence[IntArray], name: str, samples: int) -> None:
 def names_of(names: Any, name: str) -> tuple[str, ...]:
     """Names of clients: texts, of which no two are equal but those that are empty, for none."""
     if isinstance(names, str) or not hasattr(names, "__iter__"):
-        raise DataError(f"{name}: got {names!r}; expected a text for each client")
+        raise DataError("wrong-type", name, got=names, allowed="a text for each client")
     found = tuple(names)
     for one in found:
         if not isinstance(one, str):
-            raise DataError(f"{name}: got {one!r}; expected texts")
+            raise DataError("wrong-type", name, got=one, allowed="texts")
     named = [one for one in found if one]
     if len(set(named)) < len(named):
         twice = next(one for one in named if named.count(one) > 1)
-        raise DataError(f"{name}: got {twice!r} twice; expected a name of its own for each client")
+        raise DataError("in-conflict", name, found=f"{twice!r} twice", allowed="different names")
     return found
 
 
 def whole_number(value: Any, name: str, least: int) -> int:
     """A whole number of at least so much."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-        raise DataError(f"{name}: got {value!r}; expected a whole number")
+        raise DataError("wrong-type", name, got=value, allowed="a whole number")
     if value < least:
-        raise DataError(f"{name}: got {value}; expected at least {least}")
+        raise DataError("out-of-range", name, found=value, allowed=f"at least {least}")
     return int(value)
 
 
@@ -227,10 +229,14 @@ def groups_of(values: Any, name: str, length: int) -> IntArray:
     else:
         found = _array(values, name)
         if found.dtype.kind not in "iu":
-            raise DataError(f"{name}: got {found.dtype}; expected whole numbers, those of groups")
+            raise DataError(
+                "wrong-type", name, found=found.dtype, allowed="whole numbers, those of groups"
+            )
         found = found.astype(np.int64)
     if found.shape != (length,):
-        raise DataError(f"{name}: got shape {list(found.shape)}; expected [{length}]")
+        raise DataError(
+            "wrong-shape", name, found=f"shape {list(found.shape)}", allowed=f"[{length}]"
+        )
     if found.min(initial=0) < 0:
-        raise DataError(f"{name}: got {found.min()}; expected groups from 0")
+        raise DataError("out-of-range", name, found=found.min(), allowed="groups from 0")
     return found

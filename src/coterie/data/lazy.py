@@ -14,7 +14,7 @@ from torch import Tensor
 
 from coterie.core.arrays import IntArray, finite_float32
 from coterie.core.process import one_library_thread
-from coterie.errors import DataError
+from coterie.errors import Code, DataError
 
 # Bytes of samples that each process keeps at hand.
 KEEP = 2**27
@@ -126,10 +126,8 @@ class LazyColumn:
 
     def numpy(self, *shape: int) -> NoReturn:
         """Refused, as are the methods of a tensor below: it would need all samples at once."""
-        raise DataError(
-            "data.source: this needs all samples at once, got a federation that is made client by "
-            "client; expected lazy = false"
-        )
+        what = "all samples are needed at once, and a lazy federation makes those of a client"
+        raise DataError("does-not-fit", "data.source", what, allowed="lazy = false in [data]")
 
     reshape = numpy
     contiguous = numpy
@@ -152,13 +150,14 @@ def lazy_columns(make: Maker, offsets: IntArray, shape: tuple[int, ...]) -> tupl
         shape: of one input.
     """
     if not callable(make):
-        raise DataError(f"make: got {make!r}; expected what makes the samples of a client")
+        expected = "what makes the samples of a client"
+        raise DataError("wrong-type", "make", got=make, allowed=expected)
     offsets = np.asarray(offsets)
     is_sound = offsets.dtype.kind in "iu" and offsets.ndim == 1 and len(offsets) > 1
     if not is_sound or offsets[0] != 0 or (np.diff(offsets) < 0).any():
-        raise DataError(
-            f"offsets: got {offsets.tolist()!r:.80}; expected whole numbers, ascending from 0"
-        )
+        got = f"{offsets.tolist()!r:.80}"
+        expected = "whole numbers, ascending from 0"
+        raise DataError("wrong-type", "offsets", found=got, allowed=expected)
     pool = _Pool(make, offsets.astype(np.int64, copy=False), tuple(shape))
     return cast(Tensor, LazyColumn(pool, 0, shape)), cast(Tensor, LazyColumn(pool, 1, ()))
 
@@ -201,15 +200,13 @@ class _Pool:
             x, y = self.make(client)
         expected = int(self.offsets[client + 1] - self.offsets[client])
         if len(x) != expected or len(y) != expected:
-            raise DataError(
-                f"data.source: client {client} was made with {len(x)} samples; expected {expected}"
-            )
+            raise _made_error("wrong-shape", client, f"{len(x)} samples", expected)
         if not np.issubdtype(np.asarray(y).dtype, np.integer):
-            got = f"labels of {np.asarray(y).dtype}; expected whole numbers"
-            raise DataError(f"data.source: client {client} was made with {got}")
+            kind = f"labels of {np.asarray(y).dtype}"
+            raise _made_error("wrong-type", client, kind, "whole numbers")
         if x.shape[1:] != self.inner:
-            got = f"inputs of shape {list(x.shape[1:])}; expected {list(self.inner)}"
-            raise DataError(f"data.source: client {client} was made with {got}")
+            shape = f"inputs of shape {list(x.shape[1:])}"
+            raise _made_error("wrong-shape", client, shape, list(self.inner))
         return x, y
 
     def _keep(self, span: Span, x: NDArray[Any], y: IntArray) -> None:
@@ -236,3 +233,8 @@ class _Pool:
 
 def _size(made: Made) -> int:
     return sum(column.nbytes for column in made)
+
+
+def _made_error(code: Code, client: int, made: str, expected: object) -> DataError:
+    what = f"client {client} was made with {made}"
+    return DataError(code, "data.source", what, allowed=expected)

@@ -67,10 +67,9 @@ def _as_samples(made: Any, source: Mapping[str, Any]) -> Samples:
         return Samples(
             made.x, made.y, made.classes, len(made.y), holders=holders, scaling=made.scaling
         )
-    raise ConfigError(
-        f"data.source: {source['source']!r} made a {type(made).__name__}; expected a "
-        "coterie.Population or coterie.data.Samples"
-    )
+    made_of = f"{source['source']!r} made a {type(made).__name__}"
+    expected = "a coterie.Population or coterie.data.Samples"
+    raise ConfigError("wrong-type", "data.source", made_of, allowed=expected)
 
 
 def make_partition(samples: Samples, partition: Mapping[str, Any], key: Key) -> Partition:
@@ -78,27 +77,29 @@ def make_partition(samples: Samples, partition: Mapping[str, Any], key: Key) -> 
     kind = str(partition.get("kind"))
     # Labels of a lazy source are unknown: only the source can say who holds which samples.
     if is_lazy(samples.y) and kind in PARTITIONS and kind not in KEEP_CLIENTS:
-        raise ConfigError(
-            "data.partition.kind: the federation is made client by client and cannot be split "
-            f"otherwise, got {kind!r}; expected 'given', or lazy = false in [data]"
-        )
+        what = "a lazy federation is split as it was made"
+        raise _other_kind(what, kind, "'given', or lazy = false in [data]")
     if not samples.classes and kind in PARTITIONS and kind not in READS_NO_LABELS:
-        raise ConfigError(
-            f"data.partition.kind: splits by classes, got {kind!r} for targets that are none; "
-            f"expected one of {', '.join(READS_NO_LABELS)}"
-        )
+        what = "splits by classes, which these targets are not"
+        raise _other_kind(what, kind, f"one of {', '.join(READS_NO_LABELS)}")
     if samples.table is not None and samples.table.past is not None:
         _refuse_mixed_times(partition, kind)
     return registry.build("partition", partition, samples=samples, key=key)
 
 
+def _other_kind(what: str, kind: str, expected: str) -> ConfigError:
+    return ConfigError("does-not-fit", "data.partition.kind", what, got=kind, allowed=expected)
+
+
+def _does_not_fit(option: str, found: str, expected: str) -> DataError:
+    return DataError("does-not-fit", f"data.partition.{option}", found=found, allowed=expected)
+
+
 def _refuse_mixed_times(partition: Mapping[str, Any], kind: str) -> None:
     """Refuse to split series otherwise than by time: inputs that overlap would be in both splits."""
     if kind != "natural" or partition.get("split") == "random":
-        raise ConfigError(
-            f"data.partition.kind: series are split by client and by time, got {kind!r}; "
-            "expected 'natural' without split = 'random'"
-        )
+        what = "series are split by client and by time"
+        raise _other_kind(what, kind, "'natural' without split = 'random'")
 
 
 def populate(samples: Samples, parts: Partition, key: Key | None = None) -> Population:
@@ -142,11 +143,9 @@ def populate(samples: Samples, parts: Partition, key: Key | None = None) -> Popu
 def _refuse_images(parts: Partition) -> None:
     """Refuse a partition of a table that changes images."""
     if parts.transform in ("rotate", "restyle"):
-        raise DataError(
-            "data.partition.transform: changes images, got a table; expected another transform"
-        )
+        raise _does_not_fit("transform", "a table", "images, or another transform")
     if parts.copies > 1:
-        raise DataError("data.partition.copies: got a table; expected images, or copies = false")
+        raise _does_not_fit("copies", "a table", "images, or copies = false")
 
 
 # --- what a partition changes of the samples: labels, images, and noise in inputs -----------------
@@ -159,9 +158,7 @@ def transform_samples(samples: Samples, parts: Partition) -> tuple[Tensor, Tenso
         Inputs and labels; what no transform changes is the identical tensor.
     """
     if is_lazy(samples.y):
-        raise DataError(
-            "partition: a planted shift of samples that are made client by client, got a transform"
-        )
+        raise _does_not_fit("transform", "a lazy federation", "lazy = false in [data]")
     x, y = samples.x, samples.y
     if parts.copies > 1:
         x = x.repeat(parts.copies, *[1] * (x.ndim - 1))
@@ -183,18 +180,20 @@ def _group_of_samples(parts: Partition, samples: int) -> IntArray:
     """The planted group of each sample, int64 ``[S]``; 0 for one that no client holds."""
     if parts.concept is not None:
         if len(parts.concept) != samples:
-            raise DataError(
-                f"partition: concepts of {len(parts.concept)} samples, expected {samples}"
-            )
+            found = f"concepts of {len(parts.concept)} samples"
+            raise DataError("wrong-shape", "data.partition", found=found, allowed=samples)
         return parts.concept
     if parts.planted is None:
-        raise DataError(f"partition: transform {parts.transform!r} without planted groups")
+        what = f"transform {parts.transform!r} without planted groups"
+        raise DataError("does-not-fit", "data.partition", what)
     group = np.zeros(samples, np.int64)
     for planted, train, test in zip(parts.planted, parts.train, parts.test, strict=True):
         rows = np.concatenate([train, test])
         # Checked here: a negative index would quietly mark another client's sample.
         if rows.size and (rows.min() < 0 or rows.max() >= samples):
-            raise DataError(f"partition: sample index out of range; expected 0 to {samples - 1}")
+            raise DataError(
+                "out-of-range", "data.partition", "rows of clients", allowed=f"0 to {samples - 1}"
+            )
         group[rows] = planted
     return group
 
@@ -202,15 +201,14 @@ def _group_of_samples(parts: Partition, samples: int) -> IntArray:
 def _restyled(x: Tensor, group: IntArray, styles: tuple[str, ...]) -> Tensor:
     """Images as each group sees them."""
     if x.ndim < 3:
-        raise DataError(f"data.partition.how: needs images, got shape {tuple(x.shape[1:])}")
+        raise _does_not_fit("how", f"shape {tuple(x.shape[1:])}", "images")
     if int(group.max()) >= len(styles):
-        raise DataError(f"partition: {len(styles)} styles for {int(group.max()) + 1} groups")
+        found = f"{len(styles)} for {int(group.max()) + 1} groups"
+        raise DataError("wrong-shape", "data.partition.styles", found=found)
     low, high = float(x.min()), float(x.max())
     if low < 0 and not all(map(moves_pixels_alone, styles)):
-        raise DataError(
-            f"data.partition.styles: needs pixels of one scale, got values from {low:.3g} to "
-            f"{high:.3g}; expected pixels = 'unit' in [data]"
-        )
+        values = f"pixels from {low:.3g} to {high:.3g}, of no common scale"
+        raise _does_not_fit("styles", values, "pixels = 'unit' in [data]")
     # A copy: the source may hand the same tensor to another partition.
     restyled = x.clone()
     for g in np.unique(group):
@@ -224,24 +222,24 @@ def _relabelled(y: Tensor, group: IntArray, relabel: IntArray | None, classes: i
     """Labels as each group's permutation has them."""
     groups = int(group.max()) + 1
     if relabel is None or len(relabel) < groups or relabel.shape[1] != classes:
-        raise DataError(f"partition: relabel does not fit {groups} groups of {classes} classes")
+        what = f"relabel does not fit {groups} groups of {classes} classes"
+        raise DataError("does-not-fit", "data.partition", what)
     return torch.from_numpy(relabel[group, y.numpy()])
 
 
 def _turned_labels(y: Tensor, turns: IntArray, classes: int) -> Tensor:
     """Labels with the wrong ones of a partition."""
     if y.ndim != 1 or len(turns) != len(y):
-        raise DataError(f"partition: turns of {len(turns)} labels, expected {len(y)}")
+        found = f"turns of {len(turns)} labels"
+        raise DataError("wrong-shape", "data.partition", found=found, allowed=len(y))
     return (y + torch.from_numpy(turns)) % classes
 
 
 def with_noise(x: Tensor, parts: Partition) -> Tensor:
     """Inputs with each client's noise."""
     if not isinstance(x, Tensor) or not x.is_floating_point():
-        raise DataError(
-            "data.partition.kind: 'feature_noise' adds to numbers, got inputs that are tokens or "
-            "made client by client; expected images or a table"
-        )
+        found = "'feature_noise' with tokens or a lazy federation"
+        raise _does_not_fit("kind", found, "inputs that are numbers: images or a table")
     assert parts.noise is not None
     # A copy: the source may hand the same tensor to another partition.
     noisy = x.clone()

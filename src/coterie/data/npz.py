@@ -40,4 +40,4 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
         line = first_line(error)
         if "pickle" in line or "Object arrays" in line:
             line = "it holds Python objects, which are never loaded, or no arrays"
-        raise DataError(f"{path}: cannot be read as npz ({line})") from None
+        raise DataError("cannot-be-read", path, f"cannot be read as npz ({line})") from None

@@ -143,9 +143,9 @@ def load_partition(path: Path) -> Partition:
     try:
         return partition_of(read_npz(path))
     except (ValueError, KeyError) as error:
-        raise DataError(
-            f"{path}: not a partition ({error}); expected a file written by coterie"
-        ) from None
+        what = f"not a partition ({error})"
+        expected = "a file written by coterie"
+        raise DataError("cannot-be-read", path, what, allowed=expected) from None
 
 
 def partition_of(arrays: Arrays) -> Partition:

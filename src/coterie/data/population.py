@@ -150,36 +150,35 @@ class Population:
     def _naive_tensors(self) -> dict[str, Tensor]:
         if not isinstance(self.naive, Mapping):
             got = type(self.naive).__name__
-            raise DataError(f"population.naive: got {got}; expected predictions by name")
+            raise DataError(
+                "wrong-type", "population.naive", found=got, allowed="predictions by name"
+            )
         name = "population.naive"
         return {of: checked_targets(values, f"{name}[{of!r}]") for of, values in self.naive.items()}
 
     def _check_lengths(self) -> None:
         if self.table is not None and not isinstance(self.table, TableInputs):
             got = type(self.table).__name__
-            raise DataError(
-                f"population.table: got {got}; expected what coterie.load made, or None"
-            )
+            expected = "what coterie.load made, or None"
+            raise DataError("wrong-type", "population.table", found=got, allowed=expected)
         samples = (len(self.x), len(self.y))
         if samples[0] != samples[1]:
-            raise DataError(
-                f"population.y: got {samples[1]} for {samples[0]} rows of x; expected as many"
-            )
+            got = f"{samples[1]} for {samples[0]} rows of x"
+            raise DataError("wrong-shape", "population.y", found=got, allowed="as many")
         clients = len(self.train)
         for name in ("test", "names"):
             if len(getattr(self, name)) != clients:
-                raise DataError(
-                    f"population.{name}: got {len(getattr(self, name))} for {clients} clients in "
-                    "train; expected as many"
-                )
+                got = f"{len(getattr(self, name))} for {clients} clients in train"
+                raise DataError("wrong-shape", f"population.{name}", found=got, allowed="as many")
         if not self.sizes("train").any():
-            raise DataError("population.train: no client has a training sample; expected one")
+            raise DataError(
+                "missing", "population.train", "no client has a training sample", allowed="one"
+            )
         for name, values in self.naive.items():
             if len(values) != len(self.y):
-                raise DataError(
-                    f"population.naive: got {len(values)} values of {name!r}; expected "
-                    f"{len(self.y)}, one for each sample"
-                )
+                got = f"{len(values)} values of {name!r}"
+                expected = f"{len(self.y)}, one for each sample"
+                raise DataError("wrong-shape", "population.naive", found=got, allowed=expected)
 
     # --- sizes and shapes ---
 

@@ -29,6 +29,16 @@ except ImportError:  # beside an export, which needs no Coterie
     class DataError(ValueError):  # type: ignore[no-redef]
         """What is wrong with a file, in one line."""
 
+        def __init__(self, code: str, path: object, what: str = "", **more: object) -> None:
+            line = f"{path}: {what or code.replace('-', ' ')}"
+            words = {
+                "found": ", got {}",
+                "allowed": "; expected {}",
+                "hint": "; did you mean '{}'?",
+            }
+            parts = [words[name].format(value) for name, value in more.items() if value is not None]
+            super().__init__(line + "".join(parts))
+
 
 IDENTIFIER = "identifier"
 CATEGORY = "category"
@@ -165,11 +175,14 @@ class Rows:
         places = [-1 if text is None else place[text] for text in texts]
         return np.array([*places, -1], np.int64)[codes], tuple(ordered)
 
+    def refused(self, code: Any, name: str, got: object, allowed: object) -> DataError:
+        """The error about the values of a column."""
+        return column_error(code, self.where, name, got, allowed)
+
     def _single(self, name: str) -> pd.Series:
         column = self.column(name)
         if _is_array(column):
-            got = self.type_of(name)
-            raise DataError(f"{self.where}: column {name}, got {got}; expected one value per row")
+            raise self.refused("wrong-shape", name, self.type_of(name), "one value per row")
         return column
 
     def texts(self, name: str, missing: str | None = None) -> Any:
@@ -202,10 +215,8 @@ class Rows:
         if large.any():
             row = int(large.argmax())
             got = "infinity" if np.isinf(values[row]) else f"{values[row]:g}"
-            raise DataError(
-                f"{self.where}: column {name}, got {got} in row {row}; expected numbers up to "
-                f"{FLOAT32_MAX:.1e}"
-            )
+            expected = f"numbers up to {FLOAT32_MAX:.1e}"
+            raise self.refused("out-of-range", name, f"{got} in row {row}", expected)
         return values
 
     def booleans(self, name: str) -> Any:
@@ -263,19 +274,33 @@ class Rows:
         return np.array([*found, np.nan], np.float64)[codes]
 
 
+def column_error(code: Any, where: object, name: str, got: object, allowed: object) -> DataError:
+    """The error about the values of a column."""
+    return DataError(code, where, f"column {name}", found=got, allowed=allowed)
+
+
+def missing_values(rows: Rows, name: str, count: int) -> DataError:
+    """The error for a column that lacks values."""
+    return rows.refused("missing", name, f"{count} missing values", "none")
+
+
 def missing_column(where: str, name: str, present: Collection[str], option: str = "") -> DataError:
     """The error for a column that a file does not have: it names those it has, and the nearest."""
     known = sorted(present)
     near = get_close_matches(name, known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    asked = f"data.{option}: " if option else ""
-    expected = ", ".join(known) or "(none)"
-    return DataError(f"{asked}{where}: no column {name!r}; expected one of {expected}{hint}")
+    hint = next(iter(near), None)
+    path = where
+    what = f"no column {name!r}"
+    if option:
+        path = f"data.{option}"
+        what = f"{where}: {what}"
+    expected = f"one of {', '.join(known) or '(none)'}"
+    return DataError("not-found", path, what, allowed=expected, hint=hint)
 
 
 def _wrong(where: str, name: str, kind: str, got: str) -> DataError:
     word = "date" if kind == TIME else kind
-    return DataError(f"{where}: column {name}, expected a {word} in each row (got {got})")
+    return column_error("wrong-type", where, name, got, f"a {word} in each row")
 
 
 def is_number(text: str) -> bool:
@@ -379,10 +404,8 @@ def _refuse_inexact(values: Any, name: str, where: str) -> None:
         return
     sizes = np.abs(np.asarray(values, np.float64))
     if (sizes > EXACT).any():
-        raise DataError(
-            f"{where}: column {name}, got {sizes.max():g} as a floating-point number; expected at "
-            "most 2^53, or text"
-        )
+        got = f"{sizes.max():g} as a floating-point number"
+        raise column_error("out-of-range", where, name, got, "at most 2^53, or text")
 
 
 # --- kinds ----------------------------------------------------------------------------------------
@@ -507,13 +530,13 @@ def read_rows(
     path = Path(source)
     suffix = path.suffix.lower()
     if not path.is_file():
-        raise DataError(f"{path}: cannot be read, got no such file; expected .parquet or .csv")
+        raise DataError("not-found", path, allowed="a .parquet or .csv file")
     if suffix == ".parquet":
         return _without_index(Rows(_read_parquet(path, columns), str(path)))
     if suffix == ".csv":
         return _without_index(_read_csv(path, texts))
     raise DataError(
-        f"data.path: unknown format, got {path.name}; expected a .parquet, .csv or .npz file"
+        "cannot-be-read", "data.path", found=path.name, allowed="a .parquet, .csv or .npz file"
     )
 
 
@@ -606,7 +629,7 @@ def _read_parquet(path: Path, columns: Collection[str] | None) -> pd.DataFrame:
 
 def _unreadable(path: Path, kind: str, error: Exception) -> DataError:
     line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return DataError(f"{path}: cannot be read as {kind} ({line})")
+    return DataError("cannot-be-read", path, f"cannot be read as {kind} ({line})")
 
 
 @dataclass(frozen=True)
@@ -659,10 +682,9 @@ def _read_csv(path: Path, texts: Collection[str]) -> Rows:
     except (OSError, UnicodeError) as error:
         raise _unreadable(path, "CSV", error) from None
     if b"\0" in begin:
-        raise DataError(
-            f"{path}: cannot be read as CSV, got zero bytes; expected UTF-8, or UTF-16 with a byte "
-            "order mark"
-        )
+        what = "cannot be read as CSV (it has zero bytes)"
+        expected = "UTF-8, or UTF-16 with a byte order mark"
+        raise DataError("cannot-be-read", path, what, allowed=expected)
     names = _head(file, separator)
     options = {"sep": separator, "encoding": "utf-8-sig", "index_col": False}
     frame = _csv_frame(file, [name for name in texts if name in names], options)
@@ -709,10 +731,8 @@ def _other_encoding(file: _Csv, options: Mapping[str, Any]) -> DataError:
         values = [str(name), *map(str, frame[name].unique())]
         if any("\udc80" <= letter <= "\udcff" for value in values for letter in value):
             break
-    return DataError(
-        f"{file.path}: column {name}, got text that is not UTF-8; expected UTF-8, which spreadsheet "
-        "programs call 'CSV UTF-8'"
-    )
+    expected = "UTF-8, which spreadsheet programs call 'CSV UTF-8'"
+    return column_error("cannot-be-read", str(file.path), name, "text that is not UTF-8", expected)
 
 
 def _separator(begin: bytes) -> str:
@@ -739,9 +759,8 @@ def _refuse_twice(names: Sequence[str], where: str) -> None:
     """Refuse two columns of one name: which is meant cannot be known."""
     for name in names:
         if names.count(name) > 1:
-            raise DataError(
-                f"{where}: column {name}, got it {names.count(name)} times; expected once"
-            )
+            got = f"{names.count(name)} columns of this name"
+            raise column_error("in-conflict", where, name, got, "one")
 
 
 def _refuse_short_rows(file: _Csv, separator: str, width: int, rows: int) -> None:
@@ -754,10 +773,9 @@ def _refuse_short_rows(file: _Csv, separator: str, width: int, rows: int) -> Non
             reader = csv.reader(lines, delimiter=separator)
             for row in reader:
                 if row and len(row) != width:
-                    raise DataError(
-                        f"{file.path}: cannot be read as CSV (line {reader.line_num} has "
-                        f"{len(row)} of {width} fields)"
-                    )
+                    fields = f"line {reader.line_num} has {len(row)} of {width} fields"
+                    what = f"cannot be read as CSV ({fields})"
+                    raise DataError("cannot-be-read", file.path, what)
     except csv.Error as error:
         raise _unreadable(file.path, "CSV", error) from None
     finally:
@@ -797,10 +815,9 @@ def float32_inputs(values: Any, where: str, names: str | Sequence[str]) -> Any:
         return values.astype(np.float32)
     at = np.argwhere(~(np.abs(values) <= LARGEST_INPUT))[0].tolist()
     name = names if isinstance(names, str) else names[at[1]]
-    raise DataError(
-        f"{where}: column {name}, got {values[tuple(at)]:g} in row {at[0]}; expected finite numbers "
-        f"up to {LARGEST_INPUT:.1e}, with which a network can compute"
-    )
+    got = f"{values[tuple(at)]:g} in row {at[0]}"
+    expected = f"finite numbers up to {LARGEST_INPUT:.1e}, with which a network can compute"
+    raise column_error("not-finite", where, name, got, expected)
 
 
 # --- lists ----------------------------------------------------------------------------------------
@@ -811,7 +828,7 @@ def lists_of(rows: Rows, name: str) -> Any:
     column = rows.column(name)
     lacking = int(column.isna().sum())
     if lacking:
-        raise DataError(f"{rows.where}: column {name}, got {lacking} missing values; expected none")
+        raise missing_values(rows, name, lacking)
     try:
         if isinstance(column.dtype, pd.ArrowDtype):
             values = _flattened(column)
@@ -819,10 +836,10 @@ def lists_of(rows: Rows, name: str) -> Any:
             values = np.array(column.tolist())
     except ValueError as error:
         what = f"lists of different or no length ({error})" if str(error) else "lists"
-        raise DataError(f"{rows.where}: column {name}, got {what}; expected one length") from None
+        raise rows.refused("wrong-shape", name, what, "one length") from None
     if values.dtype.kind not in "iufb" or values.ndim < 2:
         got = f"{values.dtype} of shape {values.shape}"
-        raise DataError(f"{rows.where}: column {name}, got {got}; expected lists of numbers")
+        raise rows.refused("wrong-type", name, got, "lists of numbers")
     return values
 
 

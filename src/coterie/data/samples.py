@@ -74,16 +74,13 @@ class Samples:
         for name, values in self.columns.items():
             self._check_length(name, len(values))
         if not 0 <= self.train_rows <= len(self.y):
-            raise DataError(
-                f"data.source: train_rows, got {self.train_rows}; expected 0 to {len(self.y)}"
-            )
+            expected = f"0 to {len(self.y)}"
+            raise DataError("out-of-range", "train_rows", found=self.train_rows, allowed=expected)
 
     def _check_length(self, name: str, length: int) -> None:
         if length != len(self.y):
-            raise DataError(
-                f"data.source: {length} values of {name}, {len(self.y)} labels; "
-                "expected as many of each"
-            )
+            what = f"{length} values of {name}, {len(self.y)} labels"
+            raise DataError("wrong-shape", "data.source", what, allowed="as many of each")
 
     @property
     def labels(self) -> IntArray:

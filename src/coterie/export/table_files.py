@@ -86,7 +86,9 @@ def _images(rows: reading.Rows, name: str) -> Any:
         return None
     blobs = image_bytes(rows, name)
     path = Path(rows.where)
-    return cached_images(path, name, len(blobs), lambda: decode(blobs, f"{path}: column {name}"))
+    return cached_images(
+        path, name, len(blobs), lambda: decode(blobs, (rows.where, f"column {name}"))
+    )
 
 
 def task_record(source: ExportSource) -> dict[str, Any]:

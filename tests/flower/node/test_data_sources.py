@@ -36,7 +36,7 @@ def test_parquet_files_of_a_node(tmp_path: Path) -> None:
     assert read_files(tmp_path / "own.parquet", {"label": "diagnosis"})[0][0].shape == (2, 2)
     for file, given, words in (
         ("own.parquet", {}, "no labels, got columns a, b, diagnosis"),
-        ("none", {}, "read"),
+        ("none", {}, "not found"),
     ):
         with pytest.raises(DataError, match=words):
             read_files(tmp_path / file, given)

@@ -195,7 +195,7 @@ def test_a_folder_of_images(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="a label that is no class, got 'ill'"):
         read_node_data({"data": str(tmp_path / "one")}, ("healthy", "sick"))
     (tmp_path / "one" / "ill" / "9.png").write_bytes(b"no image")
-    with pytest.raises(DataError, match="is not an image that Pillow reads"):
+    with pytest.raises(DataError, match="not an image that Pillow reads"):
         read_node_data({"data": str(tmp_path / "one")}, CLASSES)
 
 

@@ -158,7 +158,7 @@ def test_data_are_checked_against_what_the_server_expects(tmp_path: Path) -> Non
         (options, replace(form, features=()), "which the server does not say, got a, b"),
         (options, replace(form, features=("a", "c")), "no column 'c'; expected one of a, b, label"),
         (options, replace(form, classes=("a", "b")), "labels out of range, got 0 to 2"),
-        ({"data": str(tmp_path / "none")}, form, "none: cannot be read"),
+        ({"data": str(tmp_path / "none")}, form, "none: not found"),
         (options | {"classes": "a,b"}, None, "labels out of range, got 0 to 2"),
     )
     for given, known, words in wrong:
@@ -226,7 +226,7 @@ def test_all_that_is_wrong_is_said_at_once(
     both = str(found.value).splitlines()
     assert len(both) == 2
     assert "no connection" in both[0]
-    assert "/none: cannot be read" in both[1]
+    assert "/none: not found" in both[1]
 
 
 def test_a_long_class_list_is_left_out_and_other_text_is_no_card() -> None:

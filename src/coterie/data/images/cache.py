@@ -106,10 +106,9 @@ def mapped_images(files: Sequence[Path]) -> Tensor:
             _write_mapped(place, files)
             found = np.load(place, mmap_mode="c")
     except OSError as error:
-        raise DataError(
-            f"data.path: no room for {len(files)} decoded images in the cache folder "
-            f"({error.strerror}); expected XDG_CACHE_HOME to name a folder with room"
-        ) from None
+        what = f"no room for {len(files)} decoded images in the cache folder ({error.strerror})"
+        expected = "XDG_CACHE_HOME to name a folder with room"
+        raise DataError("cannot-be-written", "data.path", what, allowed=expected) from None
     return torch.from_numpy(found)
 
 

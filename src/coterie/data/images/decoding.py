@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coterie.data.images.pixels import Pixels, unit
-from coterie.errors import DataError, first_line
+from coterie.errors import Code, DataError, first_line
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -42,8 +42,10 @@ MOST_PIXELS = 4096 * 4096
 _LEFT_OUT = {"EPS", "BUFR", "GRIB", "HDF5", "MPEG", "WMF"}
 _GREY = ("1", "L", "LA", "La")
 _DEEPEST = 65535
+_UNREADABLE = "not an image that Pillow reads"
 
 Encoded = bytes | Path
+Source = tuple[str, str]  # of an error: a file, and what of it is wrong
 
 
 @cache
@@ -79,25 +81,23 @@ def _is_image(file: Path, folder: Path) -> bool:
         return True
     kind, _ = mimetypes.guess_type(file.name)
     if kind is not None and kind.startswith("image/"):
-        raise DataError(
-            f"{file}: an image that cannot be read, got {file.suffix}; expected .png, .jpg "
-            "or another format of Pillow"
-        )
+        expected = ".png, .jpg or another format of Pillow"
+        raise DataError("cannot-be-read", file, found=file.suffix, allowed=expected)
     return False
 
 
 # --- all images -----------------------------------------------------------------------------------
 
 
-def decode(images: Sequence[Encoded], what: str = "image") -> Pixels:
+def decode(images: Sequence[Encoded], source: Source = ("data", "image")) -> Pixels:
     """Images of one size as ``[S, channels, height, width]``: uint8, or float32 in 0 to 1 where one
     of them has 16 bits.
 
     Args:
         images: files, or their bytes.
-        what: they are, for error lines.
+        source: of bytes, for error lines: a file, and what of it they are.
     """
-    each = decode_each(images, what)
+    each = decode_each(images, source)
     first = next(each)
     out = np.empty((len(images), *first.shape), first.dtype)
     out[0] = first
@@ -106,18 +106,19 @@ def decode(images: Sequence[Encoded], what: str = "image") -> Pixels:
     return out
 
 
-def decode_each(images: Sequence[Encoded], what: str = "image") -> Iterator[Pixels]:
+def decode_each(images: Sequence[Encoded], source: Source = ("data", "image")) -> Iterator[Pixels]:
     """The same, one ``[channels, height, width]`` after another."""
-    form = _widest(images, what)
+    form = _widest(images, source)
     shape = None
     for row, image in enumerate(images):
-        where = _where(image, row, what)
+        where = _where(image, row, source)
         with _opened(image, where) as opened:
             pixels = form.pixels(opened, where)
         shape = shape or pixels.shape
         if pixels.shape != shape:
-            first = _where(images[0], 0, what)
-            raise DataError(f"{where} has shape {pixels.shape}; expected {shape} as {first}")
+            what = f"shape {pixels.shape}"
+            first = ": ".join(filter(None, _where(images[0], 0, source)))
+            raise _image_error("wrong-shape", where, what, f"{shape}, as {first}")
         yield pixels
 
 
@@ -132,7 +133,7 @@ class _Form:
     channels: int
     deep: bool
 
-    def pixels(self, image: Image, where: str) -> Pixels:
+    def pixels(self, image: Image, where: Source) -> Pixels:
         """An image as ``[channels, height, width]``."""
         from PIL import ImageOps
 
@@ -146,11 +147,11 @@ class _Form:
         return np.broadcast_to(pixels, (self.channels, *pixels.shape[1:]))
 
 
-def _widest(images: Sequence[Encoded], what: str) -> _Form:
+def _widest(images: Sequence[Encoded], source: Source) -> _Form:
     """By the headers of all images."""
     form = _Form(1, deep=False)
     for row, image in enumerate(images):
-        with _opened(image, _where(image, row, what)) as opened:
+        with _opened(image, _where(image, row, source)) as opened:
             deep = _is_deep(opened)
             grey = deep or opened.mode in _GREY
         form = _Form(form.channels if grey else 3, form.deep or deep)
@@ -160,14 +161,20 @@ def _widest(images: Sequence[Encoded], what: str) -> _Form:
 # --- one image ------------------------------------------------------------------------------------
 
 
-def _where(image: Encoded, row: int, what: str) -> str:
+def _where(image: Encoded, row: int, source: Source) -> Source:
     if isinstance(image, Path):
-        return str(image)
-    return f"{what}: row {row}"
+        return str(image), ""
+    path, what = source
+    return path, f"{what}: row {row}"
+
+
+def _image_error(code: Code, where: Source, what: str, expected: str = "") -> DataError:
+    path, place = where
+    return DataError(code, path, ": ".join(filter(None, (place, what))), allowed=expected)
 
 
 @contextmanager
-def _opened(image: Encoded, where: str) -> Iterator[Image]:
+def _opened(image: Encoded, where: Source) -> Iterator[Image]:
     """An image whose header was read; what fails with it is one line."""
     from PIL import Image, UnidentifiedImageError
 
@@ -182,27 +189,25 @@ def _opened(image: Encoded, where: str) -> Iterator[Image]:
                 yield opened
     except UnidentifiedImageError:
         # Its text has an address in memory.
-        raise DataError(f"{where} is not an image that Pillow reads") from None
+        raise _image_error("cannot-be-read", where, _UNREADABLE) from None
     except (
         *(OSError, ValueError, SyntaxError, TypeError, IndexError, KeyError, EOFError),
         *(struct.error, Image.DecompressionBombError),
     ) as error:
-        reason = first_line(error)
-        raise DataError(f"{where} is not an image that Pillow reads ({reason})") from None
+        what = f"{_UNREADABLE} ({first_line(error)})"
+        raise _image_error("cannot-be-read", where, what) from None
 
 
-def _check_header(image: Image, where: str) -> None:
+def _check_header(image: Image, where: Source) -> None:
     """Refuse an image that would fill the memory, before it is decoded, and one without a scale."""
     width, height = image.size
     if width * height > MOST_PIXELS:
         got = f"{width} x {height} pixels ({width * height / 1e6:.0f} million)"
         most = f"at most {MOST_PIXELS / 1e6:.0f} million, as 4096 x 4096"
-        raise DataError(f"{where} is too large, got {got}; expected {most}")
+        raise _image_error("out-of-range", where, f"too large, {got}", most)
     if image.mode == "F":
-        raise DataError(
-            f"{where} has floating-point pixels, of which no image says the scale; expected 8 or "
-            "16 bits"
-        )
+        what = "floating-point pixels, and no image says their scale"
+        raise _image_error("wrong-type", where, what, "8 or 16 bits")
 
 
 def _is_deep(image: Image) -> bool:
@@ -210,15 +215,14 @@ def _is_deep(image: Image) -> bool:
     return image.mode.startswith("I")
 
 
-def _deep_pixels(image: Image, where: str) -> Pixels:
+def _deep_pixels(image: Image, where: Source) -> Pixels:
     """An image with 16 bits, float32 ``[1, height, width]`` in 0 to 1."""
     values = np.asarray(image)
     low = int(values.min())
     high = int(values.max())
     if low < 0 or high > _DEEPEST:
-        raise DataError(
-            f"{where} has 32 bits, got pixels from {low} to {high}; expected 0 to {_DEEPEST}"
-        )
+        what = f"32 bits, with pixels from {low} to {high}"
+        raise _image_error("out-of-range", where, what, f"0 to {_DEEPEST}")
     pixels = values.astype(np.float32)
     pixels /= _DEEPEST
     transparent = image.info.get("transparency")

@@ -21,13 +21,14 @@ BLOCK = 256
 _EPSILON = np.float32(0.001)
 
 
-def alike(pieces: Sequence[Pixels], what: str) -> list[Pixels]:
+def alike(pieces: Sequence[Pixels], dataset: str) -> list[Pixels]:
     """Arrays of images with as many channels each: grey ones among coloured ones are grey in each
     colour.
     """
     sizes = {piece.shape[2:] for piece in pieces}
     if len(sizes) > 1:
-        raise DataError(f"{what}: images of different sizes, got {sorted(sizes)}; expected one")
+        what = f"images of different sizes in {dataset}"
+        raise DataError("wrong-shape", "data.source", what, found=sorted(sizes), allowed="one")
     shape = (max(piece.shape[1] for piece in pieces), *pieces[0].shape[2:])
     return [np.broadcast_to(piece, (len(piece), *shape)) for piece in pieces]
 

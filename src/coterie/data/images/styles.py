@@ -57,8 +57,9 @@ def restyle(images: Tensor, style: str, low: float, high: float) -> Tensor:
 
 def _rotate(images: Tensor, degrees: float, low: float) -> Tensor:
     if images.shape[-1] != images.shape[-2]:
+        got = f"shape {tuple(images.shape[1:])}"
         raise DataError(
-            f"data.partition.how: rotate needs square images, got shape {tuple(images.shape[1:])}"
+            "does-not-fit", "data.partition.how", found=got, allowed="square images to rotate"
         )
     quarters, rest = divmod(degrees, 90)
     # Quarter turns move pixels and change none.

@@ -18,6 +18,7 @@ from coterie.data.partitions.helpers import (
     cut_as,
     cut_pools,
     shuffled_pools,
+    too_large,
     too_many_clients,
     train_and_test_pools,
 )
@@ -60,10 +61,8 @@ def dirichlet(
     total = sizes.sum()
     # Said at once: ten thousand draws that cannot succeed would take minutes.
     if min_size * clients > total:
-        raise DataError(
-            f"data.partition.clients: {total} training samples cannot give {min_size} to each, "
-            f"got {clients}; expected at most {total // max(1, min_size)}"
-        )
+        what = f"{total} training samples cannot give {min_size} to each"
+        raise too_large("clients", what, clients, total // max(1, min_size))
     counts = _draw_counts(key.of("shares"), tuple(sizes.tolist()), clients, beta, min_size)
     # Clients get runs of a class; unshuffled these would follow the order of the source, which may
     # be that of its writers.
@@ -90,9 +89,11 @@ def _draw_counts(
             counts.flags.writeable = False
             return counts
     raise DataError(
-        f"data.partition: no Dirichlet split in {TRIES} draws gives every client min_size samples, "
-        f"got clients = {clients}, beta = {beta}, min_size = {min_size}; "
-        "expected fewer clients, a larger beta or a smaller min_size"
+        "failed",
+        "data.partition",
+        f"no Dirichlet split in {TRIES} draws gives every client min_size samples",
+        found=f"clients = {clients}, beta = {beta}, min_size = {min_size}",
+        allowed="fewer clients, a larger beta or a smaller min_size",
     )
 
 
@@ -157,15 +158,11 @@ def _sizes(sizes: tuple[int, ...] | None, clients: int, total: int) -> IntArray:
             raise too_many_clients(clients, total)
         return apportion(np.ones(clients), total)
     if len(sizes) != clients:
-        raise DataError(
-            f"data.partition.sizes: one for each of {clients} clients, got {len(sizes)}; "
-            f"expected {clients} sizes, or clients = {len(sizes)}"
-        )
+        expected = f"{clients}, one for each client, or clients = {len(sizes)}"
+        raise DataError("wrong-shape", "data.partition.sizes", found=len(sizes), allowed=expected)
     if sum(sizes) > total:
-        raise DataError(
-            f"data.partition.sizes: {total} training samples, got sizes that add up to "
-            f"{sum(sizes)}; expected at most {total}"
-        )
+        got = f"sizes that add up to {sum(sizes)}"
+        raise too_large("sizes", f"{total} training samples", got, total)
     return np.array(sizes, np.int64)
 
 

@@ -16,11 +16,11 @@ from coterie.data.partitions.helpers import (
     cut_as,
     shuffle_and_split,
     shuffled_pools,
+    too_large,
     too_many_clients,
     train_and_test_pools,
 )
 from coterie.data.samples import Samples
-from coterie.errors import DataError
 
 Truncation = Literal["rejection", "clip"]
 
@@ -90,10 +90,8 @@ def majority_classes(
     # Reading goes round, so a class may be used more than once, but not twice by one device.
     for c, pool in enumerate(train):
         if counts[:, c].max() > len(pool):
-            raise DataError(
-                f"data.partition.largest: class {c} has {len(pool)} training samples, "
-                f"got {largest}; expected at most {min(map(len, train))}"
-            )
+            what = f"class {c} has {len(pool)} training samples"
+            raise too_large("largest", what, largest, min(map(len, train)))
     pools = shuffled_pools(train, key)
     # Where each device begins to read a class: behind what the devices before it have read.
     start = np.cumsum(counts, axis=0) - counts

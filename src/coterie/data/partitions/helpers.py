@@ -75,9 +75,9 @@ def consecutive_classes(clients: int, classes: int, each: int) -> IntArray:
 def check_classes_per_client(each: int, classes: int) -> None:
     """Refuse more classes per client than there are."""
     if not 1 <= each <= classes:
+        expected = f"1 to {classes}, as the data have"
         raise DataError(
-            f"data.partition.classes_per_client: got {each}; "
-            f"expected 1 to {classes}, as the data have"
+            "out-of-range", "data.partition.classes_per_client", found=each, allowed=expected
         )
 
 
@@ -94,20 +94,23 @@ def check_pool_sizes(held: IntArray, pools: Sequence[IntArray], first: int) -> N
         raise too_many_clients(len(held), limit)
 
 
+def too_large(option: str, what: str, got: object, largest: int) -> DataError:
+    """The error for an option of a partition that the data do not allow to be so large."""
+    path = f"data.partition.{option}"
+    return DataError("out-of-range", path, what, found=got, allowed=f"at most {largest}")
+
+
 def too_many_clients(clients: int, limit: int) -> DataError:
     """The error for more clients than there are samples for."""
-    return DataError(
-        f"data.partition.clients: too few samples, got {clients}; expected at most {limit}"
-    )
+    return too_large("clients", "too few samples", clients, limit)
 
 
 def require_test_rows(samples: Samples, what: str) -> None:
     """Refuse a source that has no test split."""
     if samples.train_rows >= len(samples):
-        raise DataError(
-            f"data.partition: {what} needs test samples, and this source has no test split; "
-            "choose another source or another kind"
-        )
+        needed = f"{what} needs test samples, and this source has no test split"
+        advice = "choose another source or another kind"
+        raise DataError("does-not-fit", "data.partition.kind", needed, do=advice)
 
 
 # --- cutting pools into clients -------------------------------------------------------------------
@@ -178,10 +181,9 @@ def read_in_turn(
         runs = []
         for c, n in zip(classes, wanted, strict=True):
             if n > len(pools[c]):
-                raise DataError(
-                    f"data.partition: a client wants {n} samples of class {c}, "
-                    f"there are {len(pools[c])}; expected more clients or more samples"
-                )
+                what = f"a client wants {n} samples of class {c}, there are {len(pools[c])}"
+                expected = "more clients or more samples"
+                raise DataError("out-of-range", "data.partition", what, allowed=expected)
             if position[c] + n > len(pools[c]):
                 position[c] = 0
             runs.append(pools[c][position[c] : position[c] + n])

@@ -18,6 +18,7 @@ from coterie.data.partitions.helpers import (
     require_test_rows,
     rows_by_owner,
     split_train_test,
+    too_large,
 )
 from coterie.data.samples import Samples
 from coterie.errors import DataError
@@ -51,10 +52,8 @@ def natural(
     every = rows_by_owner(owner, len(names))
     kept = [i for i, rows in enumerate(every) if len(rows) >= min_size]
     if not kept:
-        raise DataError(
-            f"data.partition.min_size: no client has so many samples, got {min_size}; "
-            f"expected at most {max(map(len, every), default=0)}"
-        )
+        largest = max(map(len, every), default=0)
+        raise too_large("min_size", "no client has so many samples", min_size, largest)
     held = [every[i] for i in kept]
     client_names = tuple(str(names[i]) for i in kept)
     if split == "source":
@@ -71,20 +70,15 @@ def natural(
 
 
 def _no_such_column(column: str, columns: Mapping[str, NDArray[Any]]) -> DataError:
+    path = "data.partition.column"
     if not columns:
-        return DataError(
-            f"data.partition.column: the data say nothing of whose row is whose, got {column!r}; "
-            "expected a column of clients (of a file: data.client = 'NAME')"
-        )
+        what = "the data do not say which row is whose"
+        advice = "name the column of clients (of a file: data.client = 'NAME')"
+        return DataError("does-not-fit", path, what, got=column, do=advice)
     near = get_close_matches(column, list(columns), n=1)
-    hint = ""
-    if near:
-        hint = f"; did you mean {near[0]!r}?"
+    hint = next(iter(near), None)
     known = ", ".join(sorted(columns))
-    return DataError(
-        f"data.partition.column: the data have no such column, got {column!r}; "
-        f"expected one of {known}{hint}"
-    )
+    return DataError("not-found", path, got=column, allowed=f"one of {known}", hint=hint)
 
 
 def predefined(
@@ -107,9 +101,9 @@ def predefined(
         return samples.holders
     offsets = samples.offsets
     if offsets is None:
+        what = "the source does not say which client has which sample"
         raise DataError(
-            "data.partition.kind: the source does not say who holds what, got 'given'; "
-            "expected another"
+            "does-not-fit", "data.partition.kind", what, found="'given'", allowed="another kind"
         )
     sizes = np.diff(offsets)
     wanted = ((1 - test_fraction) * sizes).astype(np.int64)

@@ -18,6 +18,7 @@ from coterie.data.partitions.helpers import (
     Fraction,
     shuffle_and_split,
     split_train_test,
+    too_large,
     too_many_clients,
 )
 from coterie.data.partitions.planted_samples import (
@@ -93,10 +94,7 @@ def planted(
     lists = {"angles": angles, "styles": styles, "swaps": swaps, "columns": columns}
     _check_lists(how, groups, clients, lists)
     if copies and how == "labels":
-        raise DataError(
-            "data.partition.copies: all groups would have the same samples, got how = 'labels'; "
-            "expected another how, or copies = false"
-        )
+        raise _conflict("copies", "all groups would have the same samples", "labels")
     if not any(lists.values()):
         check_groups(groups, clients, how, samples.classes)
     if not copies and clients * LEAST > len(samples):
@@ -154,10 +152,14 @@ def check_groups(groups: int, clients: int, how: How, classes: int) -> None:
 
 def _check_count(groups: int, limit: int, clients: int, how: How) -> None:
     if groups > limit:
-        raise DataError(
-            f"data.partition.groups: too many for {clients} clients and how = {how!r}, "
-            f"got {groups}; expected 1 to {limit}"
-        )
+        what = f"too many for {clients} clients and how = {how!r}"
+        raise too_large("groups", what, groups, limit)
+
+
+def _conflict(option: str, what: str, how: How) -> DataError:
+    path = f"data.partition.{option}"
+    expected = f"another how, or no {option}"
+    return DataError("in-conflict", path, what, found=f"how = {how!r}", allowed=expected)
 
 
 def _check_lists(how: How, groups: int, clients: int, lists: Mapping[str, Sequence[Any]]) -> None:
@@ -165,25 +167,19 @@ def _check_lists(how: How, groups: int, clients: int, lists: Mapping[str, Sequen
     for name, values in lists.items():
         if values and LISTS.get(how) != name:
             other = next(h for h, option in LISTS.items() if option == name)
-            raise DataError(
-                f"data.partition.{name}: goes with how = {other!r}, got how = {how!r}; "
-                f"expected no {name}"
-            )
+            raise _conflict(name, f"goes with how = {other!r}", how)
         if values and len(values) != groups:
+            path = f"data.partition.{name}"
             raise DataError(
-                f"data.partition.{name}: one for each group, got {len(values)} for {groups}; "
-                f"expected {groups}"
+                "wrong-shape", path, found=len(values), allowed=f"one for each of {groups} groups"
             )
     if how in ("images", "columns") and not lists[LISTS[how]]:
-        raise DataError(
-            f"data.partition.{LISTS[how]}: missing; how = {how!r} needs one for each group"
-        )
+        path = f"data.partition.{LISTS[how]}"
+        raise DataError("missing", path, allowed=f"one for each group, with how = {how!r}")
     for style in lists["styles"]:
         if not is_style(style):
-            known = ", ".join(STYLES)
-            raise DataError(
-                f"data.partition.styles: got {style!r}; expected {known} or 'rotate DEGREES'"
-            )
+            expected = f"{', '.join(STYLES)} or 'rotate DEGREES'"
+            raise DataError("unknown-choice", "data.partition.styles", got=style, allowed=expected)
     _check_count(groups, clients, clients, how)
 
 

@@ -129,10 +129,9 @@ def swapped(swaps: Sequence[Sequence[Pair]], classes: int) -> IntArray:
     for g, pairs in enumerate(swaps):
         labels = [label for pair in pairs for label in pair]
         if len(set(labels)) < len(labels) or max(labels, default=0) >= classes:
-            raise DataError(
-                f"data.partition.swaps: each label once and below {classes}, got {labels} for group "
-                f"{g}; expected pairs of different labels"
-            )
+            got = f"{labels} for group {g}"
+            expected = f"pairs of different labels, each once and below {classes}"
+            raise DataError("does-not-fit", "data.partition.swaps", found=got, allowed=expected)
         for one, other in pairs:
             table[g, [one, other]] = other, one
     return table
@@ -160,14 +159,15 @@ def _classes_in_column(samples: Samples, name: str) -> IntArray:
     """The values of a column of the source, int64 ``[S]``."""
     if name not in samples.columns:
         known = ", ".join(samples.columns) or "no columns"
-        raise DataError(f"data.partition.columns: got {name!r}; expected of {known}")
+        raise DataError(
+            "unknown-choice", "data.partition.columns", got=name, allowed=f"one of {known}"
+        )
     values = np.asarray(samples.columns[name])
     whole = values.dtype.kind in "iu"
     if not whole or not ((values >= 0) & (values < samples.classes)).all():
-        raise DataError(
-            f"data.partition.columns: {name!r} has no classes, got values like "
-            f"{values[0].item()!r}; expected whole numbers from 0 to {samples.classes - 1}"
-        )
+        got = f"{name!r} with values such as {values[0].item()!r}"
+        expected = f"classes: whole numbers from 0 to {samples.classes - 1}"
+        raise DataError("does-not-fit", "data.partition.columns", found=got, allowed=expected)
     return values.astype(np.int64)
 
 

@@ -91,15 +91,12 @@ def concepts(
 def _check(initial: Population, matrix: tuple[Row, ...]) -> None:
     largest = max(max(row) for row in matrix)
     if initial.copies < 2 or initial.planted is None:
-        raise DataError(
-            "shift.matrix: needs all samples in every group, got a federation without copies; "
-            "expected the partition 'planted' with copies = true"
-        )
+        what = "needs all samples in every group"
+        expected = "the partition 'planted' with copies = true"
+        raise DataError("does-not-fit", "shift.matrix", what, allowed=expected)
     if largest >= initial.copies:
-        raise DataError(
-            f"shift.matrix: concept {largest}, got a federation of {initial.copies} groups; "
-            f"expected concepts from 0 to {initial.copies - 1}"
-        )
+        expected = f"concepts from 0 to {initial.copies - 1}, the groups of the federation"
+        raise DataError("out-of-range", "shift.matrix", found=largest, allowed=expected)
 
 
 def _seen(
@@ -182,10 +179,9 @@ def _refuse_shared_samples(initial: Population) -> None:
     ]
     shared = int((np.bincount(np.concatenate(held)) > 1).sum())
     if shared:
-        raise DataError(
-            "shift: rotate_labels needs samples that no two clients share, "
-            f"got {shared} shared samples; expected a partition without overlap"
-        )
+        what = f"rotate_labels needs samples that no two clients share, and {shared} are shared"
+        expected = "a partition without overlap"
+        raise DataError("does-not-fit", "shift.kind", what, allowed=expected)
 
 
 def _rows_of(now: Population, initial: Population, clients: IntArray) -> IntArray:

@@ -84,10 +84,9 @@ def _refuse_moved_data(now: Population, initial: Population, start: int) -> None
     # The first release replaces what a client has by a share of its first data. Samples that it
     # swapped in before would vanish from the federation.
     if not all(map(np.array_equal, now.train, initial.train)):
-        raise ConfigError(
-            "shift.start: another shift moved training data before the first release, "
-            f"got {start}; expected 0, or the others to start no earlier"
-        )
+        what = "another shift moved training data before the first release"
+        expected = "0, or the others to start no earlier"
+        raise ConfigError("in-conflict", "shift.start", what, found=start, allowed=expected)
 
 
 def _released(share: float, stage: int) -> float:

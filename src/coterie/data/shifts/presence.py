@@ -47,10 +47,7 @@ def arrivals(
         if round and not schedule.due(round):
             return snapshot.without_events()
         if size * waves >= initial.clients:
-            raise ConfigError(
-                f"shift.waves: {waves} of {size} clients leave no clients for the first round, "
-                f"got {initial.clients} clients; expected fewer or smaller waves"
-            )
+            raise _nobody_left(f"{waves} of {size} clients", initial.clients)
         # `BEFORE` gives the same key in every round, so who is late is always drawn the same. A
         # resumed run needs no memory of it.
         order = key.at(BEFORE).of("late").generator().permutation(initial.clients)
@@ -59,10 +56,7 @@ def arrivals(
         if round == 0:
             present[late] = False
             if not present.any():
-                raise ConfigError(
-                    "shift.waves: the arrivals of several tables leave no clients for the first "
-                    f"round, got {initial.clients} clients; expected fewer or smaller waves"
-                )
+                raise _nobody_left("the arrivals of several tables", initial.clients)
             return snapshot.with_present(present, clients_event("awaited", late))
         wave = schedule.wave(round)
         newcomers = late[wave * size : (wave + 1) * size]
@@ -106,3 +100,8 @@ def departures(
         return snapshot.with_present(present, clients_event("departures", gone))
 
     return shift
+
+
+def _nobody_left(what: str, clients: int) -> ConfigError:
+    left = f"{what} leave none of {clients} clients for the first round"
+    return ConfigError("out-of-range", "shift.waves", left, allowed="fewer or smaller waves")

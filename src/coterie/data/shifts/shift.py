@@ -55,10 +55,9 @@ class Shift(Protocol):
 def require_classes(name: str, population: Population) -> None:
     """Refuse a shift of labels where targets are no classes."""
     if not population.classes or population.y.ndim > 1:
-        raise DataError(
-            f"shift.kind: {name} changes the labels of classes, got targets that are none; "
-            "expected a classification, or another shift"
-        )
+        what = f"{name} changes the labels of classes, which these targets are not"
+        expected = "a classification, or another shift"
+        raise DataError("does-not-fit", "shift.kind", what, allowed=expected)
 
 
 def combined(shifts: Sequence[Shift]) -> Shift:
@@ -91,9 +90,8 @@ class RoundSchedule:
 
     def __post_init__(self) -> None:
         if self.stop is not None and self.stop <= self.start:
-            raise ConfigError(
-                f"shift.stop: not after the start, got {self.stop}; expected more than {self.start}"
-            )
+            expected = f"more than {self.start}, the start"
+            raise ConfigError("out-of-range", "shift.stop", found=self.stop, allowed=expected)
 
     def due(self, round: int) -> bool:
         """Whether something happens in this round."""
@@ -139,19 +137,16 @@ def wave_size(count: int | None, fraction: float | None, clients: int) -> int:
         share = _FRACTION if fraction is None else fraction
         size = max(1, round(clients * share))
     if size > clients:
-        raise ConfigError(
-            f"shift.count: more than there are clients, got {size}; expected at most {clients}"
-        )
+        expected = f"at most {clients}, the number of clients"
+        raise ConfigError("out-of-range", "shift.count", found=size, allowed=expected)
     return size
 
 
 def refuse_both(count: int | None, fraction: float | None) -> None:
     """Refuse a number of clients together with a share of them."""
     if count is not None and fraction is not None:
-        raise ConfigError(
-            f"shift.fraction: given together with shift.count, got {fraction}; "
-            "expected one of the two"
-        )
+        expected = "shift.count or shift.fraction, not both"
+        raise ConfigError("in-conflict", "shift.fraction", found=fraction, allowed=expected)
 
 
 def clients_event(shift: str, clients: IntArray) -> Event:

@@ -151,9 +151,9 @@ def read_file(
         raise DataError("in-conflict", "data", what, found="a frame", allowed=allowed)
     if frame is None and places[0].suffix.lower() == ".npz":
         if encode is not None or window is not None:
+            what = "[data.encode] and [data.window] are for tables"
             raise DataError(
-                f"data.path: [data.encode] and [data.window] are for tables, got "
-                f"{places[0].name}; expected a .parquet or .csv file"
+                "does-not-fit", "data.path", what, found=places[0].name, allowed=".parquet or .csv"
             )
         rows = _rows_of_arrays(places[0], roles)
         kinds = roles.kinds(targets)
@@ -175,17 +175,19 @@ def _places(path: str | list[str], root: Path | None) -> list[Path]:
         if folder is not None:
             inside = sorted(each for each in folder.iterdir() if each.suffix.lower() in SUFFIXES)
             if not inside:
-                raise DataError(f"data.path: {one}, got no .parquet or .csv file in it")
+                raise DataError(
+                    "not-found", "data.path", "no .parquet or .csv file in the folder", found=one
+                )
             found += inside
             continue
         place = find_file(one, root)
         if place is None:
             raise DataError(
-                f"data.path: no such file, got {one}; expected a .parquet, .csv or .npz file"
+                "not-found", "data.path", found=one, allowed="a .parquet, .csv or .npz file"
             )
         found.append(place)
     if not found:
-        raise DataError("data.path: got no file; expected at least one")
+        raise DataError("missing", "data.path", "no file", allowed="at least one")
     return found
 
 
@@ -203,7 +205,9 @@ def _samples_of_rows(
     for name in [features] if isinstance(features, str) else features:
         rows.column(name, "features")
     if not features:
-        raise DataError(f"data.features: got no column of {rows.name}; expected at least one")
+        raise DataError(
+            "missing", "data.features", f"no column of {rows.name}", allowed="at least one"
+        )
     kept = complete(rows, kinds, roles.required(rows))
     roled = [name for name in roles.kinds(targets) if name in rows.names]
     used = {name: kinds[name] for name in roled if rows.kind(name) != ARRAY}
@@ -228,7 +232,7 @@ def _inputs(rows: Rows, features: str | list[str]) -> NDArray[np.float32]:
         blobs = image_bytes(rows, features)
 
         def make() -> Pixels:
-            return decode(blobs, f"{rows.where}: column {features}")
+            return decode(blobs, (rows.where, f"column {features}"))
 
         # The rows of several files are in no file that a cache could know.
         if not Path(rows.where).is_file():
@@ -236,9 +240,8 @@ def _inputs(rows: Rows, features: str | list[str]) -> NDArray[np.float32]:
         return unit(cached_images(Path(rows.where), features, len(blobs), make))
     x = finite(plain_features(rows, features), rows.where, features)
     if x.size == 0:
-        raise DataError(
-            f"{rows.where}: no feature has a value in {len(x)} rows; expected at least one"
-        )
+        what = f"no feature has a value in {len(x)} rows"
+        raise DataError("missing", rows.where, what, allowed="at least one")
     return x
 
 
@@ -254,14 +257,15 @@ def _rows_of_arrays(path: Path, roles: Roles) -> Rows:
         if array.ndim and len(array) == len(labels):
             columns[name] = pd.Series(array if array.ndim == 1 else list(array))
         elif name == roles.features:
-            raise DataError(
-                f"{path}: {len(array)} rows of features, {len(labels)} labels; expected as many of each"
-            )
+            raise _wrong_length(path, "rows of features", array, labels)
         elif name in (roles.client, roles.split):
-            raise DataError(
-                f"{path}: {len(array)} values of {name}, {len(labels)} labels; expected as many of each"
-            )
+            raise _wrong_length(path, f"values of {name}", array, labels)
     return Rows(pd.DataFrame(columns), str(path))
+
+
+def _wrong_length(path: Path, values: str, array: Any, labels: Any) -> DataError:
+    what = f"{len(array)} {values}, {len(labels)} labels"
+    return DataError("wrong-shape", path, what, allowed="as many of each")
 
 
 def _shaped(x: NDArray[np.float32], shape: list[int] | None, where: str) -> NDArray[np.float32]:
@@ -269,9 +273,8 @@ def _shaped(x: NDArray[np.float32], shape: list[int] | None, where: str) -> NDAr
     if shape is None:
         return x
     if min(shape, default=0) < 1 or np.prod(shape) * len(x) != x.size:
-        raise DataError(
-            f"data.shape: got {shape}; expected {x.size // len(x)} values, as the file has"
-        )
+        expected = f"{x.size // len(x)} values, as the file has"
+        raise DataError("wrong-shape", "data.shape", found=shape, allowed=expected)
     return x.reshape(len(x), *shape)
 
 
@@ -320,19 +323,19 @@ def _load(place: str, id: str, subset: str | None) -> dict[str, Any]:
     try:
         import datasets
     except ImportError:
-        raise DataError(
-            "data.source: hub needs the package 'datasets', which is not installed; expected "
-            f"{install_command('hf')}"
-        ) from None
+        what = "hub needs the package 'datasets', which is not installed"
+        raise DataError("not-installed", "data.source", what, do=install_command("hf")) from None
     try:
         found = datasets.load_dataset(place, subset)
     except Exception as error:  # noqa: BLE001  the hub's client raises dozens of unrelated kinds
         line = first_line(error)
-        raise DataError(f"data.id: {id} cannot be loaded ({line}), got {place!r}") from None
+        raise DataError(
+            "cannot-be-read", "data.id", f"{id} cannot be loaded ({line})", got=place
+        ) from None
     known = list(found)
     # A dataset with one split has it under any name.
     if "train" not in known and len(known) > 1:
-        raise DataError(f"data.id: {id} has no split 'train', got {', '.join(known)}")
+        raise DataError("missing", "data.id", f"{id} has no split 'train'", found=", ".join(known))
     first = "train" if "train" in known else known[0]
     splits = {"train": found[first]}
     if "test" in known and first != "test":
@@ -425,7 +428,10 @@ def nodes(root: Path | None = None, *, encode: Encode | None = None, **form: Any
         form: of the samples, the fields of `DataForm`.
     """
     known = DataForm(**form)
+    got = f"inputs of shape {list(known.shape)} in {len(known.classes)} classes"
     raise DataError(
-        f"data.source: the data stay on their nodes, got inputs of shape {list(known.shape)} "
-        f"in {len(known.classes)} classes; expected `coterie deploy`, or another source"
+        "does-not-fit",
+        "data.source",
+        f"the data stay on their nodes ({got})",
+        allowed="`coterie deploy`, or another source",
     )

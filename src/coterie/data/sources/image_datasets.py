@@ -194,9 +194,13 @@ def femnist(
         hub: from the Hugging Face hub instead of ``root`` (all writers, no split of its own).
     """
     if hub and test_only_writers:
+        what = "the hub has no such file"
         raise DataError(
-            "data.test_only_writers: the hub has no such file, got true; "
-            "expected false with hub = true"
+            "not-found",
+            "data.test_only_writers",
+            what,
+            found="true",
+            allowed="false, or hub = false",
         )
     dataset = IMAGE_DATASETS["femnist"]
     if test_only_writers:
@@ -234,9 +238,8 @@ def svhn(root: Path | None, *, pixels: PixelScale = "standardised", hub: bool = 
 def load_images(dataset: ImageDataset, root: Path | None, scale: PixelScale, hub: bool) -> Samples:
     """The samples of an image dataset, from the data folder or from the hub."""
     if scale not in get_args(PixelScale):
-        raise DataError(
-            f"data.pixels: unknown scale, got {scale!r}; expected {', '.join(get_args(PixelScale))}"
-        )
+        expected = ", ".join(get_args(PixelScale))
+        raise DataError("unknown-choice", "data.pixels", got=scale, allowed=expected)
     if hub:
         splits = load_from_hub(dataset.hub, dataset.columns)
     else:
@@ -244,9 +247,8 @@ def load_images(dataset: ImageDataset, root: Path | None, scale: PixelScale, hub
     labels = np.concatenate([split.labels for split in splits])
     last = len(dataset.labels) - 1
     if labels.min() < 0 or labels.max() > last:
-        raise DataError(
-            f"{dataset.name}: labels, got {labels.min()} to {labels.max()}; expected 0 to {last}"
-        )
+        got = f"labels from {labels.min()} to {labels.max()} in {dataset.name}"
+        raise DataError("out-of-range", "data.source", found=got, allowed=f"0 to {last}")
     # Files may lack the further columns; a column is kept if all splits have it.
     names = [name for name in dataset.columns if all(name in split.columns for split in splits)]
     columns = {name: np.concatenate([split.columns[name] for split in splits]) for name in names}
@@ -293,18 +295,18 @@ def _load_from_root(dataset: ImageDataset, root: Path | None) -> list[ImageSplit
     advice = _advice(dataset, stems)
     folder = dataset_folder(root, dataset.name, advice)
     if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder; {advice}")
+        raise DataError("not-found", folder, allowed=advice)
     paths = [folder / f"{stem}.parquet" for stem in stems]
     # All are looked for before the first is decoded, which takes seconds.
     for path in paths:
         if not path.is_file():
-            raise DataError(f"{path}: no such file; {advice}")
+            raise DataError("not-found", path, allowed=advice)
     return [_read_split(path, dataset.columns) for path in paths]
 
 
 def _advice(dataset: ImageDataset, stems: tuple[str, ...]) -> str:
     files = f"{dataset.name}/{{{','.join(stems)}}}.parquet"
-    advice = f"expected --data-root (or COTERIE_DATA) to name a folder with {files}"
+    advice = f"--data-root (or COTERIE_DATA) to name a folder with {files}"
     if dataset.hub is not None:
         advice += " or hub = true to use the Hugging Face hub"
     return advice
@@ -314,12 +316,13 @@ def _read_split(path: Path, columns: tuple[str, ...]) -> ImageSplit:
     rows = read_rows(path, columns=("label", *columns))
     labels = column_of(rows, "label")
     if labels.dtype.kind not in "iu":
-        raise DataError(f"{path}: column label, got {labels.dtype}; expected whole numbers")
+        raise rows.refused("wrong-type", "label", labels.dtype, "whole numbers")
     extra = {name: column_of(rows, name) for name in columns if name in rows.names}
 
     # The image column is the bulk of the file, and is read only where the cache has no copy.
     def make() -> Pixels:
-        return decode(image_bytes(read_rows(path, columns=["image"]), "image"), str(path))
+        images = image_bytes(read_rows(path, columns=["image"]), "image")
+        return decode(images, (str(path), "column image"))
 
     pixels = cached_images(path, "image", len(labels), make)
     return ImageSplit(pixels, labels.astype(np.int64), extra)
@@ -332,16 +335,17 @@ def load_from_hub(address: HubAddress | None, columns: tuple[str, ...]) -> list[
     try:
         import datasets
     except ImportError:
-        raise DataError(
-            f"data.hub: the package 'datasets' is not installed; expected {install_command('hf')}"
-        ) from None
+        what = "the package 'datasets' is not installed"
+        raise DataError("not-installed", "data.hub", what, do=install_command("hf")) from None
     try:
         return [_load_split(datasets, address, columns, split) for split in address.splits]
     except DataError:
         raise
     except Exception as error:  # noqa: BLE001  the hub's client raises dozens of unrelated kinds
         line = first_line(error)
-        raise DataError(f"data.hub: {address.id} cannot be loaded ({line})") from None
+        raise DataError(
+            "cannot-be-read", "data.hub", f"{address.id} cannot be loaded ({line})"
+        ) from None
 
 
 def _load_split(
@@ -353,4 +357,4 @@ def _load_split(
     blobs = [image["bytes"] for image in rows[address.image]]
     labels = np.asarray(rows[address.label], dtype=np.int64)
     extra = {name: np.asarray(rows[name]) for name in columns if name in rows.column_names}
-    return ImageSplit(decode(blobs, f"{address.id} {split}"), labels, extra)
+    return ImageSplit(decode(blobs, ("data.hub", f"{address.id} {split}")), labels, extra)

@@ -38,10 +38,12 @@ def image_folder(root: Path | None, *, path: str, layout: str = "label") -> Samp
     levels = _levels(layout)
     folder = find_folder(path, root)
     if folder is None:
-        raise DataError(f"data.path: no such folder, got {path}; expected a folder of images")
+        raise DataError("not-found", "data.path", found=path, allowed="a folder of images")
     files = images_in(folder, "**/*")
     if not files:
-        raise DataError(f"data.path: no images in {path}; expected .png, .jpg, .tif or others")
+        raise DataError(
+            "not-found", "data.path", f"no images in {path}", allowed=".png, .jpg, .tif or others"
+        )
     named = _names(files, folder, levels)
     # Training rows come first in every source.
     order = np.arange(len(files))
@@ -69,10 +71,8 @@ def _levels(layout: str) -> tuple[str, ...]:
     levels = tuple(layout.split("/"))
     known = set(levels) <= set(LEVELS) and len(set(levels)) == len(levels)
     if not known or "label" not in levels:
-        raise DataError(
-            f"data.layout: got {layout!r}; expected label, and split or client before or after it, "
-            "as in 'client/label'"
-        )
+        expected = "label, and split or client before or after it, as in 'client/label'"
+        raise DataError("wrong-type", "data.layout", got=layout, allowed=expected)
     return levels
 
 
@@ -84,16 +84,15 @@ def _names(
     for file in files:
         names = file.relative_to(folder).parts[:-1]
         if len(names) != len(levels):
-            raise DataError(
-                f"data.layout: {file.relative_to(folder)} is in {len(names)} folders, got "
-                f"{'/'.join(levels)!r}; expected a layout of as many levels"
-            )
+            what = f"{file.relative_to(folder)} is in {len(names)} folders"
+            expected = f"{len(levels)}, as in {'/'.join(levels)!r}"
+            raise DataError("wrong-shape", "data.layout", what, allowed=expected)
         rows.append(names)
     named = {
         level: np.array(found) for level, found in zip(levels, zip(*rows, strict=True), strict=True)
     }
     unknown = set(named.get("split", np.array(SPLITS)).tolist()) - set(SPLITS)
     if unknown:
-        got = ", ".join(sorted(unknown))
-        raise DataError(f"data.layout: folders of a split, got {got}; expected train and test")
+        got = f"the folders {', '.join(sorted(unknown))} of a split"
+        raise DataError("does-not-fit", "data.layout", found=got, allowed="train and test")
     return named

@@ -27,11 +27,13 @@ def saved(root: Path | None, *, digest: str) -> Samples:
         root: the folder of the run.
     """
     if root is None:
-        raise DataError("data.root: missing, got none; expected the folder of a run from Python")
+        raise DataError("missing", "data.root", allowed="the folder of a run from Python")
     path = root / POPULATION
     arrays = read_npz(path)
     if _digest(arrays) != digest:
-        raise DataError(f"{path}: of another run, got other arrays; expected those of {digest}")
+        raise DataError(
+            "differs", path, "of another run", found="other arrays", allowed=f"those of {digest}"
+        )
     try:
         x = torch.from_numpy(arrays["x"])
         y = torch.from_numpy(arrays["y"])
@@ -39,9 +41,9 @@ def saved(root: Path | None, *, digest: str) -> Samples:
         holders = partition_of(arrays)
         labels = tuple(map(str, arrays.get("label_names", ())))
     except (KeyError, ValueError, TypeError) as error:
-        raise DataError(
-            f"{path}: not a population ({error}); expected a file written by coterie.run"
-        ) from None
+        what = f"not a population ({error})"
+        expected = "a file written by coterie.run"
+        raise DataError("cannot-be-read", path, what, allowed=expected) from None
     scaling = "not at all, they are as the program that ran it made them."
     return Samples(x, y, classes, len(y), label_names=labels, holders=holders, scaling=scaling)
 
@@ -59,10 +61,9 @@ def population_digest(population: Population) -> str:
     from_frame = origin is not None and origin.from_frame
     if population.lazy or (population.table is not None and not from_frame):
         got = "samples made client by client" if population.lazy else "inputs made from a table"
-        raise DataError(
-            f"data: cannot be saved with the run, got {got}; expected what coterie.load gave, "
-            "unchanged, and for the run the seed that it was called with"
-        )
+        what = "cannot be saved with the run"
+        expected = "what coterie.load gave, unchanged, and the run's seed as in coterie.load"
+        raise DataError("cannot-be-written", "data", what, found=got, allowed=expected)
     return _digest(_arrays(population))
 
 

@@ -106,7 +106,7 @@ def _open(root: Path | None, name: str) -> Rows:
     expected = "expected root or COTERIE_DATA, a folder with the datasets"
     path = dataset_folder(root, name, expected) / "all.parquet"
     if not path.is_file():
-        raise DataError(f"data.source: no such file, got {path}; {expected}")
+        raise DataError("not-found", "data.source", found=path, allowed=expected)
     return read_rows(path)
 
 

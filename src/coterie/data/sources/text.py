@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from coterie.core.arrays import IntArray
-from coterie.data.rows import Rows, read_rows
+from coterie.data.rows import Rows, column_error, read_rows
 from coterie.data.samples import Samples
 from coterie.data.sources.folders import dataset_folder, find_file
 from coterie.data.sources.word_vectors import Vectors, learn, read_glove
@@ -179,26 +179,24 @@ def _numbers(
 def _texts(rows: Rows) -> list[list[str]]:
     texts = column_of(rows, "text")
     if texts.dtype.kind != "U":
-        raise DataError(f"{rows.where}: column text, got {texts.dtype}; expected text")
+        raise rows.refused("wrong-type", "text", texts.dtype, "text")
     return [tokenise(text) for text in texts.tolist()]
 
 
 def _tweets_file(root: Path | None, stem: str) -> Path:
     files = f"sent140/{{{','.join(SENT140_FILES)}}}.parquet"
-    advice = f"expected --data-root (or COTERIE_DATA) to name a folder with {files}"
+    advice = f"--data-root (or COTERIE_DATA) to name a folder with {files}"
     path = dataset_folder(root, "sent140", advice) / f"{stem}.parquet"
     if not path.is_file():
-        raise DataError(f"{path}: no such file; {advice}")
+        raise DataError("not-found", path, allowed=advice)
     return path
 
 
 def _glove_file(embeddings: str, root: Path | None) -> Path:
     path = find_file(embeddings, root)
     if path is None:
-        raise DataError(
-            f"data.embeddings: no such file, got {embeddings}; "
-            "expected a GloVe file, as glove.6B.300d.txt"
-        )
+        expected = "a GloVe file, such as glove.6B.300d.txt"
+        raise DataError("not-found", "data.embeddings", found=embeddings, allowed=expected)
     return path
 
 
@@ -209,7 +207,6 @@ def _binary_labels(values: NDArray[Any], path: Path) -> IntArray:
     else:
         unknown = np.unique(values)
     if len(unknown):
-        raise DataError(
-            f"{path}: column label, got {unknown[0]!r}; expected 0 (negative) and 1 or 4 (positive)"
-        )
+        expected = "0 (negative) and 1 or 4 (positive)"
+        raise column_error("unknown-choice", str(path), "label", repr(unknown[0]), expected)
     return (values > 0).astype(np.int64)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from coterie.core.process import one_library_thread
 from coterie.data.rows import is_number
-from coterie.errors import DataError, first_line
+from coterie.errors import Code, DataError, first_line
 
 Vectors = NDArray[np.float32]
 
@@ -58,10 +58,8 @@ def learn(
     words = sorted(frequent, key=lambda word: (-counts[word], word))
     rank = min(dim, len(words) - 1)
     if rank < 1:
-        raise DataError(
-            f"data.min_count: {len(words)} words occur so often, got {min_count}; "
-            "expected a smaller count"
-        )
+        expected = f"a smaller count, since only {len(words)} words occur so often"
+        raise DataError("out-of-range", "data.min_count", found=min_count, allowed=expected)
     information = _mutual_information(_neighbour_counts(texts, words, window))
     # One thread: sums in one order, so that the vectors are the same again.
     with one_library_thread():
@@ -138,39 +136,43 @@ def read_glove(
                 if at == 1 and len(fields) == 2:
                     continue
                 dim = dim or len(fields) - 1
-                word, numbers = _word_and_numbers(fields, dim, f"{path}: line {at}")
+                word, numbers = _word_and_numbers(fields, dim, path, at)
                 if word in left:
-                    vectors.append(_vector(numbers, f"{path}: line {at}"))
+                    vectors.append(_vector(numbers, path, at))
                     words.append(word)
                     left.discard(word)
     except (OSError, ValueError) as error:
         line = first_line(error)
-        raise DataError(f"{path}: cannot be read as word vectors ({line})") from None
-    if not words:
         raise DataError(
-            f"{path}: none of the words of the tweets has a vector; expected a GloVe file"
-        )
+            "cannot-be-read", path, f"cannot be read as word vectors ({line})"
+        ) from None
+    if not words:
+        what = "none of the words of the tweets has a vector"
+        raise DataError("does-not-fit", path, what, allowed="a GloVe file")
     return words, np.stack(vectors)
 
 
-def _word_and_numbers(fields: list[str], dim: int, where: str) -> tuple[str, list[str]]:
+def _word_and_numbers(fields: list[str], dim: int, path: Path, line: int) -> tuple[str, list[str]]:
     """A line's word and its ``dim`` numbers."""
     word, *numbers = fields
     # Some files have words with spaces: what is no number belongs to the word.
     while len(numbers) > dim and not is_number(numbers[0]):
         word = f"{word} {numbers.pop(0)}"
     if len(numbers) != dim:
-        raise DataError(f"{where}, got {len(numbers)} numbers; expected {dim}")
+        raise _line_error("wrong-shape", path, line, f"{len(numbers)} numbers", dim)
     return word, numbers
 
 
-def _vector(numbers: Sequence[str], where: str) -> Vectors:
+def _vector(numbers: Sequence[str], path: Path, line: int) -> Vectors:
     try:
         vector = np.array(numbers, np.float32)
     except ValueError:
-        raise DataError(
-            f"{where}, got something that is no number; expected a word vector"
-        ) from None
+        got = "text that is not a number"
+        raise _line_error("wrong-type", path, line, got, "a word vector") from None
     if not np.isfinite(vector).all():
-        raise DataError(f"{where}, got NaN or infinity; expected finite numbers")
+        raise _line_error("not-finite", path, line, "NaN or infinity", "finite numbers")
     return vector
+
+
+def _line_error(code: Code, path: Path, line: int, got: str, expected: object) -> DataError:
+    return DataError(code, path, f"line {line}", found=got, allowed=expected)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from coterie.data.rows import Rows, is_plain, is_text, plain_numbers
+from coterie.data.rows import Rows, is_plain, is_text, missing_values, plain_numbers
 from coterie.errors import DataError
 
 
@@ -19,7 +19,7 @@ def column_of(rows: Rows, name: str) -> NDArray[Any]:
         return np.array(column.tolist(), dtype=np.str_)
     if not is_plain(column):
         got = rows.type_of(name)
-        raise _wrong(rows, name, got, "numbers or text")
+        raise rows.refused("wrong-type", name, got, "numbers or text")
     values: NDArray[Any] = plain_numbers(column)
     return values
 
@@ -45,22 +45,18 @@ def image_bytes(rows: Rows, name: str) -> list[bytes]:
         if kinds.is_struct(values.type) and "bytes" in [field.name for field in values.type]:
             values = pc.struct_field(values, "bytes")
             if values.null_count:
-                raise _wrong(rows, name, f"{values.null_count} missing values", "none")
+                raise missing_values(rows, name, values.null_count)
         if not kinds.is_struct(values.type):
             found: list[bytes] = values.to_pylist()
             return found
-    raise _wrong(rows, name, rows.type_of(name), "the bytes of image files")
+    raise rows.refused("wrong-type", name, rows.type_of(name), "the bytes of image files")
 
 
 def _whole_column(rows: Rows, name: str) -> pd.Series:
     column = rows.column(name)
     if not len(column):
-        raise DataError(f"{rows.where}: no rows; expected at least one")
+        raise DataError("missing", rows.where, "no rows", allowed="at least one")
     lacking = int(column.isna().sum())
     if lacking:
-        raise _wrong(rows, name, f"{lacking} missing values", "none")
+        raise missing_values(rows, name, lacking)
     return column
-
-
-def _wrong(rows: Rows, name: str, got: str, expected: str) -> DataError:
-    return DataError(f"{rows.where}: column {name}, got {got}; expected {expected}")

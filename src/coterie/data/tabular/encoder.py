@@ -120,7 +120,9 @@ class Encoder:
                 rules.append(made)
         if not rules:
             reasons = "; ".join(notes) or "no column"
-            raise DataError(f"data.features: no feature is left, got {reasons}; expected one")
+            raise DataError(
+                "does-not-fit", "data.features", "no feature is left", found=reasons, allowed="one"
+            )
         return cls(tuple(rules), tuple(notes))
 
     @property

@@ -109,10 +109,9 @@ def inputs_of(table: RawTable, first: IntArray, encoder: Encoder) -> Tensor:
     past = table.past
     needed = _FLOAT * len(first) * (past or 1) * len(encoder.features)
     if needed > LARGEST:
-        raise DataError(
-            f"data.window.stride: {len(first):,} inputs take {needed / 2**30:.0f} GiB; "
-            f"expected at most {LARGEST / 2**30:.0f}, with a larger stride or a shorter past"
-        )
+        what = f"{len(first):,} inputs take {needed / 2**30:.0f} GiB"
+        expected = f"at most {LARGEST / 2**30:.0f}, with a larger stride or a shorter past"
+        raise DataError("out-of-range", "data.window.stride", what, allowed=expected)
     features = encoder.encode(table)
     if past is None:
         return torch.from_numpy(features[first])

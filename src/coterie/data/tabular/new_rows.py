@@ -20,8 +20,10 @@ from coterie.data.rows import (
     LARGEST_INPUT,
     DataError,
     Rows,
+    column_error,
     float32_inputs,
     lists_of,
+    missing_values,
     read_rows,
 )
 
@@ -72,7 +74,7 @@ def read_new_rows(
     kinds = record["kinds"]
     rows = read_rows(data, [name for name, kind in kinds.items() if kind in AS_TEXT])
     if not len(rows):
-        raise DataError(f"{rows.where}: no rows; expected at least one")
+        raise DataError("missing", rows.where, "no rows", allowed="at least one")
     clients = _clients(rows, record["client"])
     if record["rules"] is None:
         lines = list(rows.lines)
@@ -115,10 +117,9 @@ def _absence(rows: Rows, record: Record) -> list[str]:
     names = [rule["name"] for rule in record["rules"]]
     absent = [name for name in names if name not in rows.names]
     if len(absent) == len(names):
-        raise DataError(
-            f"{rows.where}: no column of the run's inputs, got {', '.join(rows.names)}; expected "
-            f"{', '.join(names)}"
-        )
+        what = "no column of the run's inputs"
+        got = ", ".join(rows.names)
+        raise DataError("not-found", rows.where, what, found=got, allowed=", ".join(names))
     if not absent:
         return []
     words = f"no column {absent[0]}, so it is missing in each row"
@@ -197,10 +198,9 @@ def encoded(
         far = np.abs(scaled) > LARGEST_INPUT
         if far.any():
             row = int(far.argmax())
-            raise DataError(
-                f"column {rule['name']}, got {filled[row]:g} in row {row}; expected numbers nearer to "
-                f"{rule['center']:g}, as in training rows"
-            )
+            got = f"{filled[row]:g} in row {row}"
+            expected = f"numbers nearer to {rule['center']:g}, as in training rows"
+            raise column_error("out-of-range", "data", rule["name"], got, expected)
         made.append(scaled)
         if rule["flag"]:
             made.append(missing)
@@ -241,10 +241,8 @@ def _classes(rows: Rows, label: str, classes: Sequence[str]) -> tuple[Any, Any]:
     names = [_known_spelling(name, classes) for name in found]
     unknown = [name for name in names if name not in classes]
     if unknown:
-        raise DataError(
-            f"{rows.where}: column {label}, got the label {unknown[0]!r}; expected one of "
-            f"{', '.join(classes)}, or none"
-        )
+        expected = f"one of {', '.join(classes)}, or none"
+        raise rows.refused("unknown-choice", label, f"the label {unknown[0]!r}", expected)
     places = np.array([*(classes.index(name) for name in names), 0])
     return np.array([*names, ""], dtype=object)[codes], places[codes]
 
@@ -272,9 +270,7 @@ def _newest_windows(rows: Rows, x: Any, clients: Any, record: Record, lines: lis
     rows.column(window["time"], "window.time")
     moments = rows.values(window["time"], record["kinds"][window["time"]])
     if np.isnan(moments).any():
-        raise DataError(
-            f"{rows.where}: column {window['time']}, got a row without a time; expected none"
-        )
+        raise missing_values(rows, window["time"], np.isnan(moments).sum())
     _, owner = np.unique(clients, return_inverse=True)
     order = np.lexsort((moments, owner))
     counts = np.bincount(owner)
@@ -288,10 +284,9 @@ def _newest_windows(rows: Rows, x: Any, clients: Any, record: Record, lines: lis
         begin += count
     starts = np.concatenate(found).astype(np.int64)
     if not len(starts):
-        raise DataError(
-            f"{rows.where}: no series is long enough, got {counts.max()} rows; expected at "
-            f"least {past} (data.window.past)"
-        )
+        what = f"no series is long enough (at most {counts.max()} rows)"
+        expected = f"at least {past} (data.window.past)"
+        raise DataError("out-of-range", rows.where, what, allowed=expected)
     places = starts[:, None] + np.arange(past)
     lines += _gaps(rows, moments[order][places], clients[order][starts], record)
     row = order[starts + past - 1]

@@ -132,22 +132,21 @@ def check_domains(columns: Sequence[Column], encode: Encode) -> None:
     if encode.noise is None:
         for name in ("ranges", "values"):
             if getattr(encode, name):
-                raise ConfigError(
-                    f"data.encode.{name}: only reports with noise need it, got "
-                    f"{dict(getattr(encode, name))}; expected none, or data.encode.noise"
-                )
+                got = dict(getattr(encode, name))
+                expected = "none, or data.encode.noise, which alone needs it"
+                raise ConfigError("in-conflict", f"data.encode.{name}", found=got, allowed=expected)
         return
     for column in columns:
         if column.kind == "category" and column.name not in encode.values:
-            raise ConfigError(
-                f"data.encode.values: missing for the column {column.name!r}, got none; expected "
-                "its categories, since with noise they must be known without looking"
-            )
+            raise _unknown_domain("values", column, "its categories")
         if column.kind in ("number", "time") and column.name not in encode.ranges:
-            raise ConfigError(
-                f"data.encode.ranges: missing for the column {column.name!r}, got none; expected "
-                "[lowest, highest], since with noise they must be known without looking"
-            )
+            raise _unknown_domain("ranges", column, "[lowest, highest]")
+
+
+def _unknown_domain(option: str, column: Column, expected: str) -> ConfigError:
+    what = f"nothing for the column {column.name!r}"
+    why = f"{expected}, since with noise they must be known without looking"
+    return ConfigError("missing", f"data.encode.{option}", what, allowed=why)
 
 
 def bounded_reports(table: RawTable, held: Sequence[IntArray]) -> FloatArray:

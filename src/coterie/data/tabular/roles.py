@@ -109,7 +109,7 @@ def complete(rows: Rows, kinds: Mapping[str, str], names: Sequence[str]) -> NDAr
         found &= present
     if not found.any():
         what = f"no rows with {', '.join(names)}" if len(rows) else "no rows"
-        raise DataError(f"{rows.where}: {what}; expected at least one")
+        raise DataError("missing", rows.where, what, allowed="at least one")
     return found
 
 
@@ -120,15 +120,11 @@ def read_targets(
     if targets == "numbers" or (targets == "auto" and look_like_numbers(rows, label)):
         return _numbers(rows, label), ()
     if not isinstance(label, str):
-        raise DataError(
-            f"data.label: a class has one column, got {label}; "
-            "expected one name, or a [task] with several targets"
-        )
+        expected = "one name, or a [task] with several targets"
+        raise DataError("does-not-fit", "data.label", found=label, allowed=expected)
     codes, names = rows.factor(label, by_value=True)
     if all(map(reading.is_number, names)) and not all(map(_is_whole, names)):
-        raise DataError(
-            f"{rows.where}: column {label}, got fractions; expected labels: whole numbers or text"
-        )
+        raise rows.refused("wrong-type", label, "fractions", "labels: whole numbers or text")
     return codes, names
 
 
@@ -195,7 +191,7 @@ def train_rows_first(rows: Rows, name: str) -> tuple[IntArray, int]:
     values = rows.texts(name, "nothing")
     unknown = sorted(set(values) - {"train", "test"})
     if unknown:
-        raise DataError(f"{rows.where}: column {name}, got {unknown[0]!r}; expected train or test")
+        raise rows.refused("unknown-choice", name, repr(unknown[0]), "train or test")
     is_test = values == "test"
     # Stable: within train and within test the rows keep the order of the file.
     return np.argsort(is_test, kind="stable"), int((~is_test).sum())

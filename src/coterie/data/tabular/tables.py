@@ -19,8 +19,10 @@ from coterie.data.rows import (
     TEXT,
     TIME,
     Rows,
+    column_error,
     is_plain,
     missing_column,
+    missing_values,
 )
 from coterie.data.samples import Samples, Targets
 from coterie.data.tabular.new_rows import STEP_TOLERANCE
@@ -97,16 +99,16 @@ def table_samples(
 def read_columns(rows: Rows, kinds: Mapping[str, str], encode: Encode) -> RawTable:
     """Columns as numbers with missing values, each by its kind."""
     if not kinds:
-        raise DataError(f"{rows.where}: no column for features is left; expected at least one")
+        raise DataError(
+            "missing", rows.where, "no column for features is left", allowed="at least one"
+        )
     used = {name: kind for name, kind in kinds.items() if kind not in (IDENTIFIER, TEXT)}
     values = np.empty((len(rows), len(used)))
     columns = []
     for place, (name, kind) in enumerate(used.items()):
         if kind == ARRAY:
-            raise DataError(
-                f"{rows.where}: column {name}, got {rows.type_of(name)}; expected numbers, text, "
-                "booleans or times, or data.encode.leave_out"
-            )
+            expected = "numbers, text, booleans or times, or data.encode.leave_out"
+            raise rows.refused("wrong-type", name, rows.type_of(name), expected)
         if kind == CATEGORY:
             codes, names = rows.factor(name)
             values[:, place] = np.where(codes < 0, np.nan, codes)
@@ -137,11 +139,12 @@ def _feature_names(rows: Rows, roles: Roles, encode: Encode, window: Window | No
         if name not in rows.names:
             raise missing_column(rows.where, name, [*rows.names, ALL], "features")
         if names.count(name) > 1:
-            raise DataError(f"data.features: got {name!r} twice; expected each column once")
-        if name in labels:
             raise DataError(
-                f"data.features: got {name!r}, which is the label; expected other columns"
+                "in-conflict", "data.features", found=f"{name!r} twice", allowed="each column once"
             )
+        if name in labels:
+            expected = f"other columns than {name!r}, the label"
+            raise DataError("in-conflict", "data.features", allowed=expected)
     return [name for name in names if name not in encode.leave_out]
 
 
@@ -208,24 +211,21 @@ def series_samples(
 ) -> Samples:
     """The samples of the series of a table, one series a client."""
     if targets == "classes" or not isinstance(roles.label, str):
-        raise DataError(
-            f"data.window: predicts one column of numbers, got the label {roles.label!r}; "
-            "expected one label and [task] kind = 'regression'"
-        )
+        got = f"the label {roles.label!r}"
+        expected = "one label and [task] kind = 'regression'"
+        raise DataError("does-not-fit", "data.window", found=got, allowed=expected)
     path = rows.where
     rows.column(roles.client, "client")
     lacking = int((~rows.present(roles.client)).sum())
     if lacking:
-        raise DataError(
-            f"{path}: column {roles.client}, got {lacking} missing values; expected none"
-        )
+        raise missing_values(rows, roles.client, lacking)
     owners = identifiers(rows, roles.client)
     # As text, the tenth of a month would come before the second. ISO times are read as times.
     kind = NUMBER if kinds[window.time] == NUMBER else TIME
     moments = rows.values(window.time, kind)
     target = rows.numbers(roles.label)
     if np.isnan(moments).any():
-        raise DataError(f"{path}: column {window.time}, got a row without a time; expected none")
+        raise missing_values(rows, window.time, np.isnan(moments).sum())
     names, owner = np.unique(owners, return_inverse=True)
     order = np.lexsort((moments, owner))
     owner = owner[order]
@@ -240,10 +240,9 @@ def series_samples(
     train = np.concatenate([one.train for one in found])
     starts = np.concatenate([train, *(one.test for one in found)])
     if not len(train):
-        raise DataError(
-            f"data.window: no series is long enough, got past {window.past} and horizon "
-            f"{window.horizon} for {max(np.bincount(owner))} rows at most; expected less"
-        )
+        what = f"no series is long enough (at most {max(np.bincount(owner))} rows)"
+        got = f"past {window.past} and horizon {window.horizon}"
+        raise DataError("out-of-range", "data.window", what, found=got, allowed="less")
     reach = window.past + window.horizon - 1
     clients = names[owner[starts]]
     steps = np.diff(moments)[np.diff(owner) == 0]
@@ -262,9 +261,8 @@ def series_samples(
 
 def _refuse_same_time(moments: FloatArray, client: str, column: str, path: str) -> None:
     if (np.diff(moments) == 0).any():
-        raise DataError(
-            f"{path}: column {column}, got two rows of one time for client {client}; expected one"
-        )
+        got = f"two rows of one time for client {client}"
+        raise column_error("in-conflict", path, column, got, "one")
 
 
 def persistence(target: FloatArray, starts: IntArray, window: Window) -> dict[str, torch.Tensor]:
@@ -283,10 +281,9 @@ def persistence(target: FloatArray, starts: IntArray, window: Window) -> dict[st
         seasons = -(-window.horizon // window.season)  # rounded up
         back = seasons * window.season - window.horizon
         if back >= window.past:
-            raise DataError(
-                f"data.window.season: got {window.season}, which begins before an input of "
-                f"{window.past} rows; expected a season within the past"
-            )
+            got = f"{window.season}, which begins before an input of {window.past} rows"
+            expected = "a season within the past"
+            raise DataError("out-of-range", "data.window.season", found=got, allowed=expected)
         # An unknown value of that moment is that of the moment before it.
         found["seasonal persistence"] = filled[last - back]
     return {name: torch.from_numpy(values.astype(np.float32)) for name, values in found.items()}
