@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from coterie import errors
 from coterie.cli.main import app
-from coterie.config import kinds
+from coterie.config import kinds, registry
 from tests.conftest import PATIENCE
 from tests.docs.pages import NAMED, PAGES, README, ROOT
 
@@ -33,6 +33,24 @@ def test_commands_exist():
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
         assert target.startswith("https://") or (page.parent / target).exists(), target
+
+
+def test_the_page_of_a_choice_names_all_that_can_be_chosen():
+    text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    pages = dict(re.findall(r"^\| `\[([\w.]+)\]` \|.+\]\(([\w-]+\.md)", text, re.MULTILINE))
+    unnamed = []
+    for kind, choice in kinds.KINDS.items():
+        page = pages.get(".".join(choice.place))
+        # Methods and datasets are in tables that are generated.
+        if page is None or kind == "source":
+            continue
+        shown = (ROOT / "docs" / page).read_text(encoding="utf-8")
+        names = registry.builtin(kind)
+        unnamed += [
+            f"{name}: docs/{page} needs a row" for name in names if f"`{name}`" not in shown
+        ]
+    assert unnamed == []
+    assert len(pages) >= 11
 
 
 def test_exit_codes_are_those_of_the_errors():

@@ -6,6 +6,8 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -141,6 +143,20 @@ def test_page_of_a_full_run_has_every_chart(tmp_path):
     paths = write_figures(tmp_path / "png", [run])
     assert [path.name for path in paths] == [f"{name}.png" for name in expected]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
+
+
+def test_the_guide_lists_every_section_and_every_chart():
+    from coterie.report.sections import sections
+
+    guide = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
+    known = {"client_accuracy": np.linspace(0, 1, 6), "tables": {"seed": 0}}
+    full = replace(numbered(0.2, 0.5, 0.6), tree=Tree.of(linkage_memory()), **known)
+    shown = sections([full, replace(plain(), **known)])
+    for section in shown:
+        assert f"| {section['title'].split(':')[0]} |" in guide
+        for chart in section.get("charts", ()):
+            assert f"`{re.sub('[0-9]+', '<i>', chart['id'])}`" in guide
+    assert len(shown) >= 12
 
 
 def test_a_page_that_cannot_be_written_is_refused_in_a_line(tmp_path):
