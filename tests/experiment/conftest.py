@@ -1,0 +1,3 @@
+"""The tables of a small run."""
+
+from tests.config.conftest import tables as tables
