@@ -160,6 +160,17 @@ def test_the_index_of_pandas_is_no_input(
     assert "age" in read_rows(tmp_path / "named.parquet").names
 
 
+def test_the_indices_of_a_file_that_was_written_again_are_no_inputs(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"age": np.arange(9.0), "y": [0, 1, 0] * 3})
+    path = tmp_path / "t.csv"
+    for _ in range(3):
+        frame.to_csv(path)
+        assert read_rows(path).names == ("age", "y")
+        frame = pd.read_csv(path)
+    frame.to_parquet(tmp_path / "t.parquet")
+    assert read_rows(tmp_path / "t.parquet").names == ("age", "y")
+
+
 # --- 7: times -------------------------------------------------------------------------------------
 
 

@@ -86,8 +86,9 @@ _TIME = (
 _HEAD = 1_000  # values that are looked at first
 _TRUE = ("true", "1", "1.0")
 _FALSE = ("false", "0", "0.0")
-# What pandas calls an index that has no name, and what it makes of it when it reads it again.
-_INDEX = re.compile(r"__index_level_[0-9]+__|Unnamed: [0-9]+|")
+# What pandas calls an index that has no name, and what it makes of it when it reads it again: with
+# a further number where it does so twice.
+_INDEX = re.compile(r"__index_level_[0-9]+__|Unnamed: [0-9]+(\.[0-9]+)*|")
 # The first line of a file that Excel is to open says its separator.
 _FOR_EXCEL = re.compile(rb"(?:\xef\xbb\xbf)?\"?sep=(.)\"?\r?\n")
 _LONGEST_HEAD = 2**20  # bytes of a head line that are looked at
@@ -543,8 +544,8 @@ def read_rows(
 def _without_index(rows: Rows) -> Rows:
     """The rows without the columns that pandas made of an index."""
     names = [str(name) for name in rows.frame.columns]
-    _refuse_twice(names, rows.where)
     index = [name for name in names if _INDEX.fullmatch(name)]
+    _refuse_twice([name for name in names if name not in index], rows.where)
     if not index:
         return rows
     shown = ", ".join(name or "without a name" for name in index)
@@ -689,6 +690,8 @@ def _read_csv(path: Path, texts: Collection[str]) -> Rows:
     options = {"sep": separator, "encoding": "utf-8-sig", "index_col": False}
     frame = _csv_frame(file, [name for name in texts if name in names], options)
     _refuse_short_rows(file, separator, len(names), len(frame))
+    # Where a file has such a name already, pandas gives it another, which would be an input.
+    frame.columns = pd.Index([name or f"Unnamed: {at}" for at, name in enumerate(names)])
     padded = [name for name in frame.columns if name != name.strip()]
     lines = []
     if padded:
