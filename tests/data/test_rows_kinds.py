@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,14 @@ def config(path: str, **data: Any) -> dict[str, Any]:
         "algorithm": {"name": "fedavg"},
         "engine": {"name": "serial"},
     }
+
+
+def exported_predictions(export: Path, data: str, out: Path) -> subprocess.CompletedProcess[str]:
+    """What `predict.py` of an export says, without Coterie: its import fails."""
+    start = "import sys; sys.modules['coterie'] = None; sys.path.insert(0, sys.argv[1]); "
+    start += "import predict; predict.main(*sys.argv[2:])"
+    command = [sys.executable, "-c", start, str(export), data, str(out)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 # --- 1, 2: types are not guessed for each file ----------------------------------------------------
@@ -296,6 +306,27 @@ def test_spellings_that_are_nearly_equal_are_said(
     assert "column client: 'a' and 'a '" in said
 
 
+def test_a_later_spelling_of_a_client_is_said_by_every_reader(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_config(check(config(text(tmp_path, rows_of(["Bern", "bern", "Wil"])))), tmp_path / "run")
+    export_run(tmp_path / "run", tmp_path / "export")
+    line = "column site: 'BERN' and 'Bern' and 'bern' differ by their spelling alone"
+    new = text(tmp_path, "site,code,age,y\nBERN,A,50,0\nBERN,A,60,1\n", "new.csv")
+    capsys.readouterr()
+    predict(tmp_path / "run", new, None)
+    assert line in capsys.readouterr().err
+    assert line in exported_predictions(tmp_path / "export", new, tmp_path / "out.csv").stderr
+    read_joining(
+        new, compose(check(config(str(tmp_path / "t.csv")))), read_record(tmp_path / "run")
+    )
+    assert line in capsys.readouterr().err
+    # Of those that were in training a user has been told.
+    old = text(tmp_path, "site,code,age\nBern,A,50\nbern,A,50\nGenf,A,50\n", "old.csv")
+    predict(tmp_path / "run", old, None)
+    assert "spelling" not in capsys.readouterr().err
+
+
 # --- 13: rows without a label or a client ---------------------------------------------------------
 
 
@@ -417,9 +448,6 @@ def test_kinds_that_the_user_sets(tmp_path: Path) -> None:
 def test_predictions_of_the_command_and_of_the_export_are_one_file(
     run: Path, tmp_path: Path
 ) -> None:
-    import subprocess
-    import sys
-
     new = text(
         tmp_path,
         "\ufeffage;code;site;y\n50,5;01;007;0\n;true;100.0;\n60;08:30;;1\n-;x;12345678901234567890;\n",
@@ -428,12 +456,7 @@ def test_predictions_of_the_command_and_of_the_export_are_one_file(
     one = tmp_path / "one.csv"
     other = tmp_path / "other.csv"
     assert invoke(["predict", str(run), "--data", new, "--out", str(one)]) == 0
-    program = run.parent / "export" / "predict.py"
-    # Without Coterie: its import fails.
-    start = "import sys; sys.modules['coterie'] = None; sys.path.insert(0, sys.argv[1]); "
-    start += "import predict; predict.main(*sys.argv[2:])"
-    command = [sys.executable, "-c", start, str(program.parent), new, str(other)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = exported_predictions(run.parent / "export", new, other)
     assert done.returncode == 0, done.stderr
     assert one.read_bytes() == other.read_bytes()
     with one.open(newline="") as file:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import unicodedata
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -44,6 +45,8 @@ IDENTIFIER = "identifier"
 CATEGORY = "category"
 NUMBER = "number"
 BOOLEAN = "boolean"
+FRAME = "data"  # where rows are that are in no file
+FILE_NAME = "(file)"  # as the column of clients: the name of the file that a row is in
 FLOAT32_MAX = 3.4028234e38
 # Networks compute with float32: where they multiply an input by itself, as in the step of a weight
 # that grew with it, a larger one becomes infinite.
@@ -70,6 +73,7 @@ EXACT = 2**53
 TEXT_SHARE = 0.9
 TEXT_ROWS = 100
 SECONDS_A_DAY = 86_400.0
+SHOWN = 5  # values, words or names in a line
 
 # Up to pandas 3.0 a number was not always read as the nearest one of float64.
 _NEAREST = {} if pd.__version__ >= "3.1" else {"float_precision": "round_trip"}
@@ -107,7 +111,7 @@ class Rows:
     """
 
     frame: pd.DataFrame
-    where: str = "data"
+    where: str = FRAME
     typed: bool = True
     separator: str = ","
     lines: tuple[str, ...] = ()
@@ -302,6 +306,23 @@ def missing_column(where: str, name: str, present: Collection[str], option: str 
 def _wrong(where: str, name: str, kind: str, got: str) -> DataError:
     word = "date" if kind == TIME else kind
     return column_error("wrong-type", where, name, got, f"a {word} in each row")
+
+
+def near_equal(names: Collection[str], column: str, known: Collection[str] = ()) -> list[str]:
+    """A line where texts are equal but for case, spaces, or how letters are composed.
+
+    Args:
+        known: those of which a user has been told already.
+    """
+    alike: dict[str, list[str]] = {}
+    for name in sorted({*names, *known}):
+        folded = unicodedata.normalize("NFKC", name).casefold()
+        alike.setdefault(" ".join(folded.split()), []).append(name)
+    pairs = [group for group in alike.values() if len(group) > 1 and not set(group) <= set(known)]
+    if not pairs:
+        return []
+    shown = "; ".join(" and ".join(map(repr, group)) for group in pairs[:SHOWN])
+    return [f"column {column}: {shown} differ by their spelling alone, and are taken for others"]
 
 
 def is_number(text: str) -> bool:

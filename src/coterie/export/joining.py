@@ -69,7 +69,9 @@ def read_joining(
     Raises:
         DataError: for rows without a client or a label.
     """
-    new = read_rows_for_run(data, record, composed.experiment.name("source"))
+    population = composed.population
+    source = composed.experiment.name("source")
+    new = read_rows_for_run(data, record, source, population.names)
     names = tuple(dict.fromkeys(new.client.tolist()))
     if NEW_CLIENT in names:
         rows = int((new.client == NEW_CLIENT).sum())
@@ -85,7 +87,6 @@ def read_joining(
             found=f"row {row}",
             allowed="labels in all",
         )
-    population = composed.population
     held = [np.flatnonzero(new.client == name) for name in names]
     fraction = composed.experiment.options("partition").get("test_fraction", 0.1)
     # By the number of the first of them, so that clients that join later draw something else.

@@ -74,7 +74,9 @@ def predict(
             allowed="one of a simulation, or predict.py of `coterie export`",
         )
     task = task_record(source)
-    new = read_rows_for_run(data, source.record, source.composed.experiment.name("source"))
+    composed = source.composed
+    name = composed.experiment.name("source")
+    new = read_rows_for_run(data, source.record, name, composed.population.names)
     placed = place_clients(source, new, task)
     outputs = _outputs(source, new, placed)
     columns = columns_of(task, outputs)

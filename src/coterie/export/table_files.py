@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Collection
 from dataclasses import replace
 from importlib import resources
 from os import PathLike
@@ -45,10 +46,18 @@ PROGRAM = "predict.py"
 
 
 def read_rows_for_run(
-    data: str | PathLike[str] | pd.DataFrame, record: Record | None, source: str
+    data: str | PathLike[str] | pd.DataFrame,
+    record: Record | None,
+    source: str,
+    known: Collection[str] = (),
 ) -> NewRows:
     """Read a table with the columns of the run's own data, as tensors. Labels, clients and columns
-    of inputs may be missing. ``source`` is the name of the run's own data."""
+    of inputs may be missing.
+
+    Args:
+        source: the name of the run's own data.
+        known: its clients.
+    """
     if isinstance(data, str | PathLike):
         path = Path(data)
         if not path.is_file():
@@ -71,7 +80,7 @@ def read_rows_for_run(
             found=f"a run on {source!r}",
             allowed="one on 'file' or another table",
         )
-    new = new_rows.read_new_rows(data, record, _images)
+    new = new_rows.read_new_rows(data, record, _images, known)
     for line in new.lines:
         warn(line)
     target = torch.from_numpy(new.target)

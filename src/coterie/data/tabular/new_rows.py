@@ -7,7 +7,7 @@ predict` reads new rows with the same functions.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,19 +17,22 @@ import numpy as np
 from coterie.data.rows import (
     ARRAY,
     AS_TEXT,
+    FILE_NAME,
+    FRAME,
     LARGEST_INPUT,
+    SHOWN,
     DataError,
     Rows,
     column_error,
     float32_inputs,
     lists_of,
     missing_values,
+    near_equal,
     read_rows,
 )
 
 NO_VALUE = "(missing)"  # the category of a missing value
 NEW_CLIENT = "new"  # the client of rows that name none
-SHOWN = 5  # categories of a column, in a line
 # Two steps of a series differ by less than this share, where clocks are exact.
 STEP_TOLERANCE = 0.01
 Record = Mapping[str, Any]
@@ -62,7 +65,10 @@ class NewRows:
 
 
 def read_new_rows(
-    data: Any, record: Record, images: Callable[[Rows, str], Any] | None = None
+    data: Any,
+    record: Record,
+    images: Callable[[Rows, str], Any] | None = None,
+    known: Collection[str] = (),
 ) -> NewRows:
     """The rows of a file, a frame, or of dictionaries, which may lack labels, clients and columns.
 
@@ -70,17 +76,18 @@ def read_new_rows(
         record: of the run: `kinds` of the columns, `rules` of the encoder or the `features`, the
             `client`, the `labels`, the `classes`, the `window`, and the `shape` of an input.
         images: reads a column of images, where that can be done.
+        known: the clients of the run.
     """
     kinds = record["kinds"]
     rows = read_rows(data, [name for name, kind in kinds.items() if kind in AS_TEXT])
     if not len(rows):
         raise DataError("missing", rows.where, "no rows", allowed="at least one")
     clients = _clients(rows, record["client"])
+    lines = [*rows.lines, *near_equal(set(clients), record["client"], known)]
     if record["rules"] is None:
-        lines = list(rows.lines)
         x = _plain_inputs(rows, record, images)
     else:
-        lines = [*rows.lines, *_absence(rows, record)]
+        lines += _absence(rows, record)
         x = encoded(record["rules"], _columns(rows, record, lines), len(rows))
     if record["window"] is not None:
         return _newest_windows(rows, x, clients, record, lines)
@@ -92,7 +99,10 @@ def _clients(rows: Rows, name: str) -> Any:
     """The client of each row; one new client for all rows that name none."""
     if name in rows.names:
         return rows.texts(name, NEW_CLIENT)
-    return np.full(len(rows), NEW_CLIENT, dtype=object)
+    client = NEW_CLIENT
+    if name == FILE_NAME and rows.where != FRAME:
+        client = Path(rows.where).stem
+    return np.full(len(rows), client, dtype=object)
 
 
 def _plain_inputs(rows: Rows, record: Record, images: Callable[[Rows, str], Any] | None) -> Any:

@@ -3,7 +3,6 @@ know of their values."""
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +16,13 @@ from coterie.data.rows import (
     AS_TEXT,
     CATEGORY,
     CODE_PATTERN,
+    FILE_NAME,
     IDENTIFIER,
     MISSING,
     MISSING_WORDS,
     NUMBER,
     NUMBER_PATTERN,
+    SHOWN,
     TEXT,
     TEXTS,
     TIME,
@@ -29,11 +30,11 @@ from coterie.data.rows import (
     decide_kinds,
     is_plain,
     is_text,
+    near_equal,
     read_rows,
 )
 from coterie.terminal import counted
 
-FILE_NAME = "(file)"  # as the column of clients: the name of the file that a row is in
 # Text with more different numbers than this is no code.
 CODES = 20
 # Texts that a person reads as numbers or times, where most of more than a few values are such.
@@ -50,7 +51,6 @@ OTHER_FORMS = {
     ),
 }
 _STEP = 2**20  # bytes of a file that are looked at together
-SHOWN = 5  # values, words or names in a line
 
 
 def read_training_rows(
@@ -199,7 +199,7 @@ def notes_on_values(rows: Rows, kinds: Mapping[str, str], codes: Collection[str]
             lines += _missing_words(column, name)
         elif kind in (CATEGORY, IDENTIFIER):
             names = rows.factor(name)[1]
-            lines += _near_equal(names, name)
+            lines += near_equal(names, name)
             if kind == CATEGORY and name not in codes:
                 lines += _numbers_as_text(rows, names, name)
     return lines
@@ -296,16 +296,3 @@ def _other_form(names: pd.Series) -> str:
         if (plain | names.str.fullmatch(pattern)).mean() > MOST_OF:
             return form
     return ""
-
-
-def _near_equal(names: Sequence[str], column: str) -> list[str]:
-    """A line where texts are equal but for case, spaces at the ends, or how letters are composed."""
-    alike: dict[str, list[str]] = {}
-    for name in names:
-        folded = unicodedata.normalize("NFKC", name).casefold()
-        alike.setdefault(" ".join(folded.split()), []).append(name)
-    pairs = [group for group in alike.values() if len(group) > 1]
-    if not pairs:
-        return []
-    shown = "; ".join(" and ".join(map(repr, group)) for group in pairs[:SHOWN])
-    return [f"column {column}: {shown} differ by their spelling alone, and are taken for others"]
