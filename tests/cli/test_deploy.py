@@ -159,7 +159,7 @@ def test_resume_without_a_run_is_refused(
 ) -> None:
     pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
     assert invoke(["deploy", "run", str(deployment), "--resume"]) == 2
-    assert "no run to go on with" in capsys.readouterr().err
+    assert "no run to resume" in capsys.readouterr().err
 
 
 def test_a_server_that_is_not_there_is_a_remote_failure(
@@ -185,8 +185,8 @@ def test_a_check_of_an_address_where_nobody_is_says_so(
     assert invoke(command) == 7
     assert "no connection with TLS" in capsys.readouterr().err
     assert invoke([*command, "--root-certificates", str(tmp_path / "none.crt")]) == 2
-    assert "root_certificates: no file " in capsys.readouterr().err
+    assert "root_certificates: not found" in capsys.readouterr().err
     bad = command[:-1]
     for address in ("fl.example.org:port", "127.0.0.1"):
         assert invoke([*bad, address]) == 2, address
-        assert "--superlink: no address, got" in capsys.readouterr().err
+        assert "--superlink: not an address, got" in capsys.readouterr().err

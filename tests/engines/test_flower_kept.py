@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 import torch
 
+from tests.refusals import refuses
+
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from safetensors.numpy import load_file
@@ -198,7 +200,7 @@ def test_an_export_lacks_what_stays_on_nodes_and_says_so(
     assert "**These are the shared models.**" in card
     # Nodes score the model that serves them, with what they keep in it.
     assert "each with the model that serves it, layers of their own among it" in card
-    with pytest.raises(ConfigError, match="--client: what real clients keep is on their own nodes"):
+    with refuses(ConfigError, "does-not-fit", "--client"):
         export_run(tmp_path / "run", client="client-01")
 
 
@@ -312,13 +314,13 @@ def test_a_file_of_another_run_or_shape_is_none_of_this_one(tmp_path: Path) -> N
     kept = KeptRounds.none("one", 2).after(3, np.array([1, 2], np.float32), most=2)
     file.write(kept)
     assert file.read("two").vectors.tolist() == [[1.0, 2.0]]
-    for other, words in (
-        (KeptFile(file.path, "b", keep), "of another run, got 'a'; expected 'b'"),
-        (KeptFile(file.path, "a", Keep(((2, 5),))), r"another model, got coordinates \[\[2, 4\]\]"),
-        (KeptFile(file.path, "a", Keep(((1, 3),))), r"another model, got coordinates \[\[2, 4\]\]"),
+    for other in (
+        KeptFile(file.path, "b", keep),
+        KeptFile(file.path, "a", Keep(((2, 5),))),
+        KeptFile(file.path, "a", Keep(((1, 3),))),
     ):
-        with pytest.raises(DataError, match=words):
+        with refuses(DataError, "differs", "kept.safetensors"):
             other.read("one")
     file.path.write_bytes(b"\x08")
-    with pytest.raises(DataError, match=r"cannot be read, got .*; expected kept.safetensors"):
+    with refuses(DataError, "cannot-be-read", "kept.safetensors"):
         file.read("one")

@@ -125,7 +125,7 @@ def test_a_budget_that_would_be_exceeded_is_refused_before_anyone_is_asked(tmp_p
 def test_cohorts_of_those_who_are_connected_are_refused(tmp_path: Path) -> None:
     config = private()
     config["train"]["sampler"] = "uniform"
-    with pytest.raises(ConfigError, match=r"train.sampler: cohorts of a fixed size depend on who"):
+    with refuses(ConfigError, "in-conflict", "train.sampler"):
         deploy(tmp_path, config)
 
 

@@ -11,10 +11,11 @@ from coterie.algorithms.fedgroup import ByDirection
 from coterie.core.keep import Keep
 from coterie.core.work import Train
 from coterie.data.sources.files import DataForm
-from coterie.errors import ConfigError
+from coterie.errors import Code, ConfigError
 from coterie.experiment import check
 from coterie.flower.federation_spec import FederationSpec
 from tests.flower.conftest import CONFIG
+from tests.refusals import refuses
 
 LABELS = tuple("0123456789")
 
@@ -28,15 +29,17 @@ class OwnStep:
 
 
 @pytest.mark.parametrize(
-    ("factory", "words"),
+    ("factory", "refusal"),
     [
-        ("OwnStep", "has a step of its own.*a method made of slots"),
+        ("OwnStep", ("does-not-fit", "algorithm.name")),
     ],
 )
-def test_what_nodes_cannot_do_is_refused_before_any_is_asked(factory: str, words: str) -> None:
+def test_what_nodes_cannot_do_is_refused_before_any_is_asked(
+    factory: str, refusal: tuple[Code, str]
+) -> None:
     tables = tomllib.loads(CONFIG)
     tables["algorithm"]["name"] = f"{__name__}:{factory}"
-    with pytest.raises(ConfigError, match=f"algorithm.name: {words}") as caught:
+    with refuses(ConfigError, *refusal) as caught:
         FederationSpec.of(check(tables), DataForm((1, 8, 8), LABELS), 3)
     assert len(str(caught.value).splitlines()) == 1
 
@@ -44,8 +47,7 @@ def test_what_nodes_cannot_do_is_refused_before_any_is_asked(factory: str, words
 def test_pooled_training_is_no_federation() -> None:
     tables = tomllib.loads(CONFIG)
     tables["algorithm"] = {"name": "pooled"}
-    words = "brings all training data to one place.*a federated method"
-    with pytest.raises(ConfigError, match=f"algorithm.name: {words}"):
+    with refuses(ConfigError, "does-not-fit", "algorithm.name"):
         FederationSpec.of(check(tables), DataForm((1, 8, 8), LABELS), 3)
 
 

@@ -6,20 +6,24 @@ import tomllib
 
 import pytest
 
-from coterie.errors import ConfigError
+from coterie.errors import Code, ConfigError
 from coterie.flower.settings import DeploymentSettings
+from tests.refusals import refuses
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "refusal"),
     [
-        ("clients = 3", "deploy.toml: shape: missing"),
-        ('clients = 3\nshape = [4]\nclasses = ["a"]\nport = 4', "port: unknown key"),
-        ('clients = 0\nshape = [4]\nclasses = ["a"]', "clients: out of range, got 0"),
-        ('clients = 3\nshape = [4]\nclasses = ["a"]\nmin_clients = 4', "expected at most 3"),
-        ('clients = 3\nshape = 4\nclasses = ["a"]', "shape: "),
+        ("clients = 3", ("missing", "shape")),
+        ('clients = 3\nshape = [4]\nclasses = ["a"]\nport = 4', ("unknown-key", "port")),
+        ('clients = 0\nshape = [4]\nclasses = ["a"]', ("out-of-range", "clients")),
+        (
+            'clients = 3\nshape = [4]\nclasses = ["a"]\nmin_clients = 4',
+            ("out-of-range", "min_clients"),
+        ),
+        ('clients = 3\nshape = 4\nclasses = ["a"]', ("wrong-type", "shape")),
     ],
 )
-def test_settings_are_checked_in_clear_words(text: str, words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
+def test_settings_are_checked_in_clear_words(text: str, refusal: tuple[Code, str]) -> None:
+    with refuses(ConfigError, *refusal):
         DeploymentSettings.of(tomllib.loads(text))

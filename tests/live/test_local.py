@@ -84,7 +84,7 @@ def test_a_node_that_gets_an_unexpected_answer_ends_the_trial(deployment: Path, 
         pytest.skip("nginx is not installed")
     with (
         local_federation(deployment, 1) as up,
-        pytest.raises(RemoteError, match=r"client-00 ended with 1: .*500"),
+        pytest.raises(RemoteError, match=r"client-00: ended with 1 \(.*500"),
     ):
         _refuse_a_node(up, path)
     assert not left_behind(deployment)
@@ -113,7 +113,7 @@ def test_a_process_that_dies_ends_the_command(deployment: Path) -> None:
     link[0].kill()
     _, said = command.communicate(timeout=PATIENCE)
     assert command.returncode == 7
-    assert "superlink ended with -9" in said
+    assert "superlink: ended with -9" in said
     assert not left_behind(deployment)
 
 

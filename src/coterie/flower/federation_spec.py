@@ -226,5 +226,5 @@ def parse_config(text: str) -> Experiment:
     """The configuration of a run, from the TOML that the app was started with."""
     if not text:
         expected = "an app that `coterie deploy run` started"
-        raise ConfigError(f"coterie-config: empty, got ''; expected {expected}")
+        raise ConfigError("missing", "coterie-config", allowed=expected)
     return check(parse_toml(text), "run.toml")

@@ -95,13 +95,14 @@ class KeptFile:
             return KeptRounds.none(server, self.keep.size)
         about, rounds, vectors = _read(self.path)
         if about.get("run") != self.run:
-            what = f"of another run, got {about.get('run')!r}"
-            raise DataError(f"{self.path}: {what}; expected {self.run!r}")
+            raise self._other("run", repr(about.get("run")), repr(self.run))
         spans = json.dumps(self.keep.spans)
         if about.get("spans") != spans or vectors.shape != (len(rounds), self.keep.size):
-            what = f"of another model, got coordinates {about.get('spans')}"
-            raise DataError(f"{self.path}: {what}; expected {spans}")
+            raise self._other("model", f"coordinates {about.get('spans')}", spans)
         return KeptRounds(str(about.get("server")), rounds, vectors)
+
+    def _other(self, of: str, got: str, expected: str) -> DataError:
+        return DataError("differs", self.path, f"of another {of}", found=got, allowed=expected)
 
     def write(self, kept: KeptRounds) -> None:
         """Write the file so that it is the old one or the new one, whole."""
@@ -141,11 +142,12 @@ def _read(path: Path) -> tuple[dict[str, str], IntArray, Vectors]:
             rounds = file.get_tensor("rounds")
             vectors = file.get_tensor("vectors")
     except (OSError, SafetensorError) as error:
-        what = f"cannot be read, got {first_line(error)}"
-        raise DataError(f"{path}: {what}; expected {KEPT_FILE}") from None
+        raise DataError(
+            "cannot-be-read", path, found=first_line(error), allowed=KEPT_FILE
+        ) from None
     digest = about.pop("digest", "")
     if about.get("what") != _KEPT_FORMAT or digest != _digest(about, rounds, vectors):
-        raise DataError(f"{path}: damaged, got other values; expected those of its digest")
+        raise DataError("damaged", path, found="other values", allowed="those of its digest")
     return about, rounds, vectors
 
 
@@ -252,5 +254,6 @@ class ServedModel:
                 raise ValueError(about["what"])
             return cls(tensors, int(about["group"]), str(about["by"]), int(about["round"]))
         except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-            what = f"cannot be read, got {first_line(error)}"
-            raise DataError(f"{path}: {what}; expected {SERVED_FILE}") from None
+            raise DataError(
+                "cannot-be-read", path, found=first_line(error), allowed=SERVED_FILE
+            ) from None

@@ -100,10 +100,14 @@ def certificate_end(file: Path) -> dt.datetime:
     now = dt.datetime.now(dt.UTC)
     if not begin <= now <= end:
         got = f"{begin:%Y-%m-%d} to {end:%Y-%m-%d}"
-        raise ConfigError(
-            f"{file}: not valid now, got {got}; expected a certificate that is valid today"
-        )
+        expected = "a certificate that is valid today"
+        raise ConfigError("out-of-range", file, "not valid now", found=got, allowed=expected)
     return end
+
+
+def _unreadable(file: Path, error: OSError, needed: str) -> ConfigError:
+    what = f"cannot be read ({error.strerror})"
+    return ConfigError("cannot-be-read", file, what, do=f"give {needed}")
 
 
 def _read_certificate(file: Path) -> Any:
@@ -114,11 +118,11 @@ def _read_certificate(file: Path) -> Any:
     try:
         return x509.load_pem_x509_certificate(file.read_bytes())
     except OSError as error:
-        raise ConfigError(
-            f"{file}: cannot be read ({error.strerror}): give the file of a certificate"
-        ) from None
+        raise _unreadable(file, error, "the file of a certificate") from None
     except ValueError:
-        raise ConfigError(f"{file}: no certificate, got other text; expected PEM") from None
+        raise ConfigError(
+            "cannot-be-read", file, "not a certificate", found="text", allowed="PEM"
+        ) from None
 
 
 # --- keys of nodes --------------------------------------------------------------------------------
@@ -161,31 +165,30 @@ def key_fingerprint(public_key: Path) -> str:
     try:
         text = public_key.read_bytes()
     except OSError as error:
-        raise ConfigError(
-            f"{public_key}: cannot be read ({error.strerror}): give the .pub file of a node"
-        ) from None
+        raise _unreadable(public_key, error, "the .pub file of a node") from None
     if b"PRIVATE KEY" in text:
-        what = "a private key, got one that must not leave its site"
-        raise ConfigError(f"{public_key}: {what}; expected the .pub file next to it")
+        what = "a private key, which must not leave its site"
+        raise ConfigError("does-not-fit", public_key, what, allowed="the .pub file next to it")
     try:
         curve = load_ssh_public_key(text).curve.name
     except (ValueError, AttributeError, UnsupportedAlgorithm):
         curve = "another kind of key"
     if curve != "secp384r1":
-        what = f"no key on NIST P-384, got {curve}"
-        raise ConfigError(f"{public_key}: {what}; expected the file that `coterie node` wrote")
+        what = f"not a key on NIST P-384 but {curve}"
+        expected = "the file that `coterie node` wrote"
+        raise ConfigError("does-not-fit", public_key, what, allowed=expected)
     return hashlib.sha256(b" ".join(text.split()[:2])).hexdigest()[:16]
 
 
 def check_name(name: str) -> str:
     """Validate the name of a client, which is also that of its files."""
     if not 0 < len(name) <= LONGEST or not name.isprintable():
-        what = f"no name of a client, got {name[:80]!r}"
-        raise ConfigError(f"--name: {what}; expected 1 to {LONGEST} printable letters")
+        expected = f"1 to {LONGEST} printable letters"
+        raise ConfigError("wrong-type", "--name", got=name[:80], allowed=expected)
     # With a dash in front Flower's command would take the name for an option.
     if "/" in name or name.startswith((".", "-")):
-        what = f"no name of a file, got {name!r}"
+        expected = "one without '/' that begins with no dot or dash"
         raise ConfigError(
-            f"--name: {what}; expected one without '/' that begins with no dot or dash"
+            "wrong-type", "--name", "not a name of a file", got=name, allowed=expected
         )
     return name

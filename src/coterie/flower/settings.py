@@ -59,12 +59,14 @@ class DeploymentSettings(DataForm):
     def __post_init__(self) -> None:
         check_record(self)
         if self.min_clients > self.clients:
-            what = f"more clients than there are, got {self.min_clients}"
             expected = f"at most {self.clients} (clients)"
-            raise ConfigError(f"min_clients: {what}; expected {expected}")
+            raise ConfigError(
+                "out-of-range", "min_clients", found=self.min_clients, allowed=expected
+            )
         if bool(self.shape) == bool(self.columns):
-            what = f"inputs have a shape or columns, got {list(self.shape)} and {len(self.columns)}"
-            raise ConfigError(f"shape: {what} columns; expected one of the two")
+            got = f"{list(self.shape)} and {len(self.columns)} columns"
+            expected = "inputs with either a shape or columns"
+            raise ConfigError("in-conflict", "shape", found=got, allowed=expected)
 
     @property
     def form(self) -> DataForm:
@@ -100,8 +102,9 @@ def load_deployment(
     # Flower reads `pyproject.toml` itself, and would say less clearly that it is missing.
     for name in ("run.toml", "deploy.toml", "pyproject.toml"):
         if not (folder / name).is_file():
-            expected = "a folder made by `coterie deploy init`"
-            raise ConfigError(f"{folder}: no {name}; expected {expected}")
+            raise ConfigError(
+                "not-found", folder, f"no {name}", allowed="a folder made by `coterie deploy init`"
+            )
     run_file = folder / "run.toml"
     tables = read(run_file)
     for override in overrides:
@@ -131,9 +134,9 @@ def form_of(config: Experiment) -> DataForm:
         # among the columns.
         own = samples.table.encode.model_copy(update={"leave_out": encode.leave_out})
         if samples.table.past is not None or own != encode:
+            got = config.name("source")
             raise ConfigError(
-                f"data.source: encodes columns in a way of its own, got {config.name('source')!r}; "
-                "expected 'file'"
+                "does-not-fit", "data.source", "encodes columns itself", got=got, allowed="'file'"
             )
     names = tuple(samples.label_names)
     classes = samples.classes

@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from coterie.data.sources.files import DataForm
-from coterie.errors import DataError
+from coterie.errors import Code, DataError
 from coterie.flower.node.client_data import ClientData
 from coterie.flower.node.data_sources import load_function, read_files
+from tests.refusals import refuses
 
 
 def test_parquet_files_of_a_node(tmp_path: Path) -> None:
@@ -49,9 +50,7 @@ def test_targets_of_other_tasks(tmp_path: Path) -> None:
     data = ClientData.of(train, test, DataForm((1,), ()))
     assert data.train[1].tolist() == [0.5, -1.0]
     assert data.train[1].dtype == torch.float32
-    with pytest.raises(
-        DataError, match="labels are no whole numbers, got fractions; expected 0 to 1"
-    ):
+    with refuses(DataError, "wrong-type", "load_client"):
         ClientData.of(train, test, DataForm((1,), ("no", "yes")))
     both = read_files(tmp_path, {"label": "both"})
     assert ClientData.of(*both, DataForm((1,), (), (2,))).train[1].shape == (2, 2)
@@ -60,15 +59,15 @@ def test_targets_of_other_tasks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("targets", "form", "words"),
+    ("targets", "form", "refusal"),
     [
-        ([0, 2], DataForm((1,), ("a", "b")), "labels out of range, got 0 to 2; expected 0 to 1"),
-        ([0.0, float("nan")], DataForm((1,), ()), "targets not finite"),
-        (["a", "b"], DataForm((1,), ("a", "b")), "no inputs and labels"),
+        ([0, 2], DataForm((1,), ("a", "b")), ("out-of-range", "load_client")),
+        ([0.0, float("nan")], DataForm((1,), ()), ("not-finite", "load_client")),
+        (["a", "b"], DataForm((1,), ("a", "b")), ("wrong-type", "load_client")),
     ],
 )
-def test_targets_that_do_not_fit(targets: Any, form: DataForm, words: str) -> None:
-    with pytest.raises(DataError, match=words):
+def test_targets_that_do_not_fit(targets: Any, form: DataForm, refusal: tuple[Code, str]) -> None:
+    with refuses(DataError, *refusal):
         ClientData.of((np.ones((2, 1)), targets), None, form)
     # A place that does not count is no token.
     tokens = DataForm((1,), ("a", "b"), (2,))
@@ -78,5 +77,5 @@ def test_targets_that_do_not_fit(targets: Any, form: DataForm, words: str) -> No
 
 def test_a_loader_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "client.py").write_text("load = 3\n")
-    with pytest.raises(DataError, match="no function load_client"):
+    with refuses(DataError, "missing", "client.py"):
         load_function(tmp_path / "client.py")

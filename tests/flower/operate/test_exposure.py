@@ -28,7 +28,7 @@ def listed(monkeypatch: pytest.MonkeyPatch, folder: Path, message: str) -> Attem
 
 
 def test_a_refused_request_is_closed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    message = "flwr list: failed: Client error '403 Forbidden' for url; expected a SuperLink"
+    message = "flwr list: failed, got Client error '403 Forbidden' for url; expected a SuperLink"
     attempt = listed(monkeypatch, tmp_path, message)
     assert attempt == Attempt("list the runs", False, "status 403")
     refuse_exposed(ADDRESS, [attempt])
@@ -38,9 +38,9 @@ def test_a_refused_request_is_closed(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     "message",
     [
         # A proxy that passes everything on, before a SuperLink that is down.
-        "flwr list: failed: Server error '502 Bad Gateway' for url",
+        "flwr list: failed, got Server error '502 Bad Gateway' for url",
         "flwr list: no answer in 120 s",
-        "flwr list: failed: ModuleNotFoundError: No module named 'flwr'",
+        "flwr list: failed, got ModuleNotFoundError: No module named 'flwr'",
     ],
 )
 def test_what_no_server_refused_is_not_called_closed(
@@ -49,7 +49,7 @@ def test_what_no_server_refused_is_not_called_closed(
     attempt = listed(monkeypatch, tmp_path, message)
     assert attempt.worked is None
     with pytest.raises(
-        RemoteError, match="no server answered when asked to list the runs; start the server"
+        RemoteError, match="no server answered when asked to list the runs: start the server"
     ):
         refuse_exposed(ADDRESS, [attempt])
 

@@ -76,10 +76,14 @@ def test_a_run_is_shown_from_its_log_each_line_once(
         ),
         ([START, event(1, "error", {"code": 4, "message": "damaged"})], 4, "damaged"),
         ([START, event(1, "error", {"code": 70, "message": "odd"})], 7, "odd"),
-        ([START, "ERROR: killed"], 7, "run 7: finished:failed: 'ERROR: killed'"),
+        ([START, "ERROR: killed"], 7, r"run 7: finished:failed \('ERROR: killed'\)"),
         ([START, "Installed d"], 7, "no word of why, as when it is killed"),
         # After the last round, too, where only the results are missing.
-        ([START, "Installed d"], 7, "it is killed; the same command with --resume goes on"),
+        (
+            [START, "Installed d"],
+            7,
+            r"it is killed\): to continue, run the same command with --resume",
+        ),
         ([], 7, "no word of why"),
     ],
 )
@@ -98,7 +102,7 @@ def test_a_server_that_falls_silent_is_given_up(
     from coterie.flower.operate import submit
 
     def silent(home: Path, number: int) -> str:
-        raise RemoteError("flwr list: no answer")
+        raise RemoteError("unreachable", "flwr list", "no answer")
 
     monkeypatch.setattr(submit, "UNREACHABLE", 0.5)
     monkeypatch.setattr(submit, "QUIET", 0.2)

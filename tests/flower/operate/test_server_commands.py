@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.refusals import refuses
+
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from coterie.cli.main import invoke
@@ -103,7 +105,10 @@ def test_a_key_has_one_name_and_a_name_one_key(
     for name in ("b", "c"):
         assert invoke(["server", "add", str(folder), str(key(tmp_path, name))]) == 0
     assert invoke(["server", "add", str(folder), str(key(tmp_path, "d"))]) == 2
-    assert "more nodes than clients, got 4; expected at most 3" in capsys.readouterr().err
+    assert (
+        "deploy.toml: clients: more nodes than clients, got 4; expected at most 3"
+        in capsys.readouterr().err
+    )
     assert invoke(["server", "remove", str(folder), "b"]) == 0
     assert sorted(added_nodes(folder)) == ["c", "hospital-3"]
     assert invoke(["server", "remove", str(folder), "b"]) == 2
@@ -111,11 +116,11 @@ def test_a_key_has_one_name_and_a_name_one_key(
 
 def test_files_that_are_no_public_keys_are_refused(tmp_path: Path) -> None:
     private = make_node_key(tmp_path, "a")
-    with pytest.raises(ConfigError, match="a private key, got one that must not leave its site"):
+    with refuses(ConfigError, "does-not-fit", "a.key"):
         key_fingerprint(private)
     for text in ("", "ssh-ed25519 AAAA", "no key\n"):
         (tmp_path / "x.pub").write_text(text)
-        with pytest.raises(ConfigError, match="no key on NIST P-384"):
+        with refuses(ConfigError, "does-not-fit", "x.pub"):
             key_fingerprint(tmp_path / "x.pub")
     with pytest.raises(ConfigError, match="cannot be read"):
         key_fingerprint(tmp_path / "none.pub")
@@ -124,7 +129,7 @@ def test_files_that_are_no_public_keys_are_refused(tmp_path: Path) -> None:
 def test_names_that_are_paths_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("../etc", ".hidden", "-n", "", "a\x1b[2J", "x" * 65):
         assert invoke(["node", "key", "--", name]) == 2, name
-        assert "--name: no name of a" in capsys.readouterr().err
+        assert "--name: " in capsys.readouterr().err
 
 
 def test_a_server_that_is_down_says_so(
@@ -145,7 +150,7 @@ def test_a_server_that_is_up_is_not_started_again(
 ) -> None:
     need_nginx()
     assert invoke(["server", "up", str(up[0])]) == 10
-    assert "deploy.toml: superlink: port" in capsys.readouterr().err
+    assert "superlink: port" in capsys.readouterr().err
 
 
 def need_nginx() -> None:
@@ -160,8 +165,13 @@ def need_nginx() -> None:
     [
         ("nginx.conf", "server 127.0.0.1:", "server 127.0.0.1:9", "another SuperLink, got 127"),
         ("nginx.conf", "listen ", "# listen ", "no port; expected listen"),
-        ("deploy.toml", '"127.0.0.1:18101"', '"0.0.0.0:18101"', "not this machine"),
-        ("keys/server.pem", "BEGIN", "NOT", "no certificate, got other text"),
+        (
+            "deploy.toml",
+            '"127.0.0.1:18101"',
+            '"0.0.0.0:18101"',
+            "deploy.toml: superlink: does not fit",
+        ),
+        ("keys/server.pem", "BEGIN", "NOT", "not a certificate, got text"),
     ],
 )
 def test_what_is_wrong_before_a_server_starts(
@@ -219,7 +229,7 @@ def test_a_server_ends_with_either_of_its_processes(
     assert "next: coterie server add" in seen.out
     # What its processes print is on its output.
     assert f"listens on {control}" in seen.out
-    assert "nginx ended with 3" in seen.err
+    assert "nginx: ended with 3" in seen.err
     left = subprocess.run(["pgrep", "-f", str(fake_flower)], capture_output=True)
     assert left.stdout == b""
 
@@ -255,7 +265,7 @@ def test_a_node_waits_until_it_is_added_and_ends_with_its_process(
         "sys.exit(5)\n"
     )
     said: list[str] = []
-    with pytest.raises(RemoteError, match="the node ended with 5: Flower gave up: status 500"):
+    with refuses(RemoteError, "failed", "node"):
         run_node(made, said.append)
     assert said[0].startswith("not added yet: send")
     assert said[1:] == [
@@ -278,7 +288,7 @@ def test_a_log_of_a_node_does_not_grow_for_ever_and_its_lines_have_times(
     made, script = fake_node
     monkeypatch.setattr(site, "LARGEST", 2000)
     script.write_text("for n in range(200):\n    print('\\x1b[92mINFO\\x1b[0m: line', n)\n")
-    with pytest.raises(RemoteError, match="the node ended with 0: INFO: line 199"):
+    with refuses(RemoteError, "failed", "node"):
         run_node(made, lambda line: None, as_json=True)
     files = {one.name: one.read_text() for one in tmp_path.glob("node.log*")}
     assert sorted(files) == ["node.log", "node.log.1", "node.log.2", "node.log.3"]

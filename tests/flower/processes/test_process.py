@@ -24,6 +24,7 @@ from coterie.flower.processes.process import (
     stop,
 )
 from tests.conftest import PATIENCE
+from tests.refusals import refuses
 
 # Starts a process that starts another, each in a session of its own, and writes their numbers.
 STARTS_TWO = """
@@ -80,13 +81,15 @@ def test_the_reason_of_an_end_stands_before_what_its_own_processes_write(tmp_pat
     log = tmp_path / "client-00.log"
     ended = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
     ended.wait()
-    with pytest.raises(RemoteError, match=r"client-00 ended with 3: .* says nothing"):
+    with refuses(RemoteError, "failed", "client-00"):
         refuse_end("client-00", ended, log)
     log.write_text("begun\nlast\n\n")
-    with pytest.raises(RemoteError, match="client-00 ended with 3: last"):
+    with pytest.raises(RemoteError, match=r"client-00: ended with 3 \(last\)"):
         refuse_end("client-00", ended, log)
     log.write_text("Flower gave up: status 500\nConnection attempt failed, retrying\n")
-    with pytest.raises(RemoteError, match="client-00 ended with 3: Flower gave up: status 500"):
+    with pytest.raises(
+        RemoteError, match=r"client-00: ended with 3 \(Flower gave up: status 500\)"
+    ):
         refuse_end("client-00", ended, log)
 
 
@@ -113,7 +116,7 @@ def test_ports_that_are_asked_for_one_by_one_are_different(monkeypatch: pytest.M
     # Sockets of this machine could be taken by what else runs on it.
     monkeypatch.setattr(process.socket, "socket", OneTaken)
     assert sorted(free_ports(1) + free_ports(1) + free_ports(1)) == [5, 6, 8]
-    with pytest.raises(RemoteError, match="too few free ports of 5 to 8, got 0"):
+    with refuses(RemoteError, "in-use", "this machine"):
         free_ports(1)
     # Those given long ago are given again, else a node that tries for days would run out of them.
     monkeypatch.setattr(OneTaken, "taken", None)

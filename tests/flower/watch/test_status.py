@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.refusals import refuses
+
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from coterie.cli.main import invoke
@@ -397,7 +399,7 @@ def test_the_page_is_served_to_this_machine_alone(served: StatusServer, tmp_path
     assert get(served, "/", "POST")[0] == 501
     # A name of elsewhere that was made to mean this machine.
     assert get(served, "/", Host="evil.example:80")[0] == 403
-    with pytest.raises(ConfigError, match="cannot listen"):
+    with refuses(ConfigError, "in-use", "--port"):
         StatusServer(tmp_path, served.server_port)
 
 

@@ -168,7 +168,9 @@ def _federation_spec(
 def _name(context: Any) -> str:
     name = str(context.node_config.get("client", ""))
     if not name:
-        raise DataError("node: no name: give --node-config 'client=\"hospital-3\"'")
+        raise DataError(
+            "missing", "node", "no name", do="give --node-config 'client=\"hospital-3\"'"
+        )
     return name
 
 

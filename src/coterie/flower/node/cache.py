@@ -118,6 +118,11 @@ def cache_root(options: Mapping[str, Any], name: str) -> Path:
 # --- for the site ---------------------------------------------------------------------------------
 
 
+def _nothing_kept(what: str, name: str, kept: str) -> ConfigError:
+    expected = "the name and the cache of a node here"
+    return ConfigError("not-found", "name", what, found=f"{name!r} and {kept}", allowed=expected)
+
+
 def export_kept(name: str, out: Path, cache: Path | None) -> list[str]:
     """Write what a client keeps of the run in which it trained last.
 
@@ -126,13 +131,13 @@ def export_kept(name: str, out: Path, cache: Path | None) -> list[str]:
     it is the model that serves it. Returns the names of the tensors.
     """
     if out.exists():
-        raise ConfigError(f"--out: there already, got {out}; expected a new file")
+        raise ConfigError("in-use", "--out", "there already", found=out, allowed="a new file")
     root = cache_root({"cache": cache}, name)
     found = [file for kind in (KEPT_FILE, SERVED_FILE) for file in root.glob(f"run-*/{kind}")]
     files = sorted(found, key=lambda file: file.stat().st_mtime)
     if not files:
-        what = f"nothing stays with such a client, got {name!r} and no {KEPT_FILE} or {SERVED_FILE} in {root}"
-        raise ConfigError(f"node export: {what}; expected the name and the cache of a node here")
+        kept = f"no {KEPT_FILE} or {SERVED_FILE} in {root}"
+        raise _nothing_kept("nothing stays with such a client", name, kept)
     last = files[-1]
     if last.name == SERVED_FILE:
         tensors = dict(ServedModel.read(last).tensors)
@@ -152,8 +157,7 @@ def forget(name: str, cache: Path | None) -> tuple[list[Path], Path | None]:
     root = cache_root({"cache": cache}, name)
     runs = sorted(root.glob("run-*"))
     if not runs:
-        what = f"nothing is kept for such a client, got {name!r} and no run in {root}"
-        raise ConfigError(f"node forget: {what}; expected the name and the cache of a node here")
+        raise _nothing_kept("nothing is kept for such a client", name, f"no run in {root}")
     for run in runs:
         shutil.rmtree(run)
     secret = root / SECRET

@@ -13,7 +13,7 @@ from torch import Tensor
 from coterie.core.arrays import IntArray
 from coterie.data import Population
 from coterie.data.sources.files import DataForm
-from coterie.errors import DataError
+from coterie.errors import Code, DataError, first_line
 
 Split = tuple[Any, Any]
 
@@ -45,8 +45,7 @@ class ClientData:
         train_split = _validated_split("train", train, form)
         data = cls(train_split, _validated_split("test", test, form), labelled)
         if not len(data.train[1]) + len(data.test[1]):
-            got = "none to train and none to test"
-            raise DataError(f"load_client: no samples, got {got}; expected some")
+            raise _refused("missing", "no samples", "none to train and none to test", "some")
         return data
 
     @property
@@ -91,9 +90,13 @@ def has_labels(train: Any, test: Any) -> bool:
     if not isinstance(train, tuple | list) or len(train) != 2 or train[1] is not None:
         return True
     if test is not None:
-        what = "no labels to train on, got test samples with inputs without labels"
-        raise DataError(f"load_client: {what}; expected ((inputs, None), None)")
+        got = "test samples with inputs without labels"
+        raise _refused("missing", "no labels to train on", got, "((inputs, None), None)")
     return False
+
+
+def _refused(code: Code, what: str, got: object, expected: str) -> DataError:
+    return DataError(code, "load_client", what, found=got, allowed=expected)
 
 
 def _validated_split(name: str, split: Any, form: DataForm) -> tuple[Tensor, Tensor]:
@@ -106,8 +109,8 @@ def _validated_split(name: str, split: Any, form: DataForm) -> tuple[Tensor, Ten
         if inputs.dtype != torch.int64:
             inputs = inputs.to(torch.float32)
     except (TypeError, ValueError) as error:
-        what = f"no inputs and labels, got {error}"
-        raise DataError(f"load_client: {name}: {what}; expected a pair of arrays") from None
+        what = f"{name}: not inputs and labels"
+        raise _refused("wrong-type", what, first_line(error), "a pair of arrays") from None
     # An empty split says nothing of the shape of its targets.
     if not len(targets):
         targets = form.targets(0)
@@ -119,28 +122,26 @@ def _validated_split(name: str, split: Any, form: DataForm) -> tuple[Tensor, Ten
 def _check_shapes(name: str, inputs: Tensor, targets: Tensor, form: DataForm) -> None:
     fits = tuple(inputs.shape[1:]) == form.shape and len(inputs) == len(targets)
     if not fits or tuple(targets.shape[1:]) != form.target_shape:
-        got = f"inputs {list(inputs.shape)} and labels {list(targets.shape)}"
         expected = " and ".join(
             f"[{', '.join(map(str, ('n', *shape)))}]" for shape in (form.shape, form.target_shape)
         )
-        raise DataError(f"load_client: {name}: shapes do not fit, got {got}; expected {expected}")
+        got = f"inputs {list(inputs.shape)} and labels {list(targets.shape)}"
+        raise _refused("wrong-shape", f"{name}: shapes do not fit", got, expected)
 
 
 def _check_values(name: str, inputs: Tensor, targets: Tensor, form: DataForm) -> None:
     # With one NaN every update of this client would be refused by the server, which cannot see why.
     for what, values in (("inputs", inputs), ("targets", targets)):
         if values.is_floating_point() and not bool(torch.isfinite(values).all()):
-            problem = f"{what} not finite, got NaN or infinity"
-            raise DataError(f"load_client: {name}: {problem}; expected numbers")
+            raise _refused("not-finite", f"{name}: {what} not finite", "NaN or infinity", "numbers")
     # Rows of targets are checked by their task, which knows what they mean.
     if form.numbers or form.target_shape or not targets.numel():
         return
+    allowed = f"0 to {len(form.classes) - 1}"
     if targets.is_floating_point() and bool((targets != targets.round()).any()):
-        what = "labels are no whole numbers, got fractions"
-        raise DataError(f"load_client: {name}: {what}; expected 0 to {len(form.classes) - 1}")
+        raise _refused("wrong-type", f"{name}: labels are not whole numbers", "fractions", allowed)
     lowest = int(targets.min())
     highest = int(targets.max())
     if not 0 <= lowest <= highest < len(form.classes):
         got = f"{lowest} to {highest}"
-        expected = f"0 to {len(form.classes) - 1}"
-        raise DataError(f"load_client: {name}: labels out of range, got {got}; expected {expected}")
+        raise _refused("out-of-range", f"{name}: labels out of range", got, allowed)

@@ -94,10 +94,9 @@ def _rows(pair: tuple[Any, Any], form: DataForm, encode: Encode) -> LabelledRows
 def _column(rows: Rows, known: Column) -> FloatArray:
     """The values of a column, categories as their places in those that the server names."""
     if known.name not in rows.names:
+        what = f"no column {known.name}"
         got = ", ".join(rows.names)
-        raise DataError(
-            f"node: no column {known.name}, got {got}; expected all columns of deploy.toml"
-        )
+        raise DataError("not-found", "node", what, found=got, allowed="all columns of deploy.toml")
     if known.kind != CATEGORY:
         values: FloatArray = rows.values(known.name, known.kind)
         return values
@@ -105,8 +104,9 @@ def _column(rows: Rows, known: Column) -> FloatArray:
     # Places and not names travel on: all nodes have to mean the same category by a number.
     unknown = sorted(set(names) - set(known.categories))
     if unknown:
-        what = f"column {known.name}: a category that the server does not name, got {unknown[0]!r}"
-        raise DataError(f"node: {what}; expected one of {', '.join(known.categories)}")
+        what = f"column {known.name}: a category that the server does not name"
+        expected = f"one of {', '.join(known.categories)}"
+        raise DataError("unknown-choice", "node", what, got=unknown[0], allowed=expected)
     # A missing value stays missing: the encoder knows what becomes of it.
     places = [float(known.categories.index(name)) for name in names]
     return np.array([*places, np.nan])[codes]

@@ -56,12 +56,12 @@ def load_function(file: Path) -> Callable[[Any], Any]:
     try:
         found = runpy.run_path(str(file), run_name="client")
     except OSError as error:
-        what = f"cannot be read ({error.strerror}), got no file"
-        raise DataError(f"{file}: {what}; expected one with load_client") from None
+        what = f"cannot be read ({error.strerror})"
+        raise DataError("cannot-be-read", file, what, allowed="a file with load_client") from None
     function = found.get("load_client")
     if not callable(function):
         expected = "load_client(context) -> (train, test)"
-        raise DataError(f"{file}: no function load_client; expected {expected}")
+        raise DataError("missing", file, "no function load_client", allowed=expected)
     return function
 
 
@@ -96,10 +96,10 @@ def read_files(
     pairs = [pair_of_rows(rows, options, classes, features) for rows in files]
     names = [input_columns(rows, options, features) for rows in files]
     if len(names) > 1 and names[0] != names[1]:
-        raise DataError(
-            f"{files[1].where}: other columns than in {files[0].name}, got {', '.join(names[1])}; "
-            f"expected {', '.join(names[0])}"
-        )
+        what = f"other columns than in {files[0].name}"
+        got = ", ".join(names[1])
+        expected = ", ".join(names[0])
+        raise DataError("differs", files[1].where, what, found=got, allowed=expected)
     train = pairs[0]
     if not path.expanduser().is_dir():
         return divide(*train)
@@ -118,7 +118,8 @@ def split_files(path: Path) -> list[Path]:
     for split in ("train", "test"):
         present = sorted(one for one in path.glob(f"{split}.*") if one.suffix.lower() in SUFFIXES)
         if not present and split == "train":
-            raise DataError(f"{path}: no training rows; expected train.parquet or train.csv")
+            expected = "train.parquet or train.csv"
+            raise DataError("missing", path, "no training rows", allowed=expected)
         found += present[:1]
     return found
 
@@ -156,7 +157,8 @@ def with_labels(rows: Rows, label: str) -> Rows:
     """The rows that have a label; a warning says how many have none."""
     if label not in rows.names:
         got = f"columns {', '.join(rows.names)}"
-        raise DataError(f"{rows.where}: no labels, got {got}; expected {label!r}, or --unlabelled")
+        expected = f"{label!r}, or --unlabelled"
+        raise DataError("missing", rows.where, "no labels", found=got, allowed=expected)
     if rows.kind(label) == ARRAY:
         return rows
     present = rows.present(label)
@@ -186,7 +188,7 @@ def pair_of_rows(
     try:
         inputs = plain_features(rows, names)
     except DataError as error:
-        raise NotNumbersError(str(error)) from None
+        raise NotNumbersError.of(error.problems) from None
     inputs = finite(inputs.astype(np.float64), rows.where, names)
     shape = _shape_option(options)
     if shape:
@@ -210,10 +212,9 @@ def input_columns(
     # By name: the order in a file says nothing.
     names = sorted(name for name in rows.names if name != label_of(options))
     if features is not None and len(names) > 1:
-        raise DataError(
-            f"{rows.where}: inputs by the names of columns, which the server does not say, got "
-            f"{', '.join(names)}; expected features = [...] in deploy.toml, or a column {inputs!r}"
-        )
+        what = "inputs by the names of columns, which the server does not say"
+        expected = f"features = [...] in deploy.toml, or a column {inputs!r}"
+        raise DataError("does-not-fit", rows.where, what, found=", ".join(names), allowed=expected)
     return names
 
 
@@ -236,8 +237,14 @@ def labels_of(rows: Rows, label: str, classes: Sequence[str] | None) -> NDArray[
     # Whole numbers may be places, where no class has a number for its name.
     if all(map(is_number, names)) and not any(map(is_number, classes)):
         return _whole(rows.numbers(label))
-    what = f"a label that is no class, got {unknown[0]!r}"
-    raise DataError(f"node: {what}; expected one of {', '.join(classes)}")
+    raise not_a_class(unknown[0], classes)
+
+
+def not_a_class(label: str, classes: Sequence[str]) -> DataError:
+    """The error for a label that names no class of the federation."""
+    expected = f"one of {', '.join(classes)}"
+    what = "a label that is not a class"
+    return DataError("unknown-choice", "node", what, got=label, allowed=expected)
 
 
 def _whole(numbers: NDArray[np.float64]) -> NDArray[Any]:
@@ -274,7 +281,7 @@ def trial_share(config: str | Path | Mapping[str, Any], client: int) -> tuple[Pa
     _, _, population = load_data(check(config))
     if not 0 <= client < population.clients:
         expected = f"0 to {population.clients - 1}"
-        raise DataError(f"trial_share: no such client, got {client}; expected {expected}")
+        raise DataError("not-found", "client", found=client, allowed=expected)
 
     def samples(rows: Any) -> Pair:
         rows = np.asarray(rows)

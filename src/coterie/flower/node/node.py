@@ -104,8 +104,9 @@ class Node:
         inputs_alone = isinstance(work, Describe) and not work.labelled
         if self.data.labelled or inputs_alone or isinstance(work, Deliver):
             return
-        what = f"the data have no labels, got {type(work).__name__}"
-        raise ConfigError(f"node: {what}; expected a question about the inputs alone")
+        what = f"the data have no labels, and {type(work).__name__} needs them"
+        expected = "a question about the inputs alone"
+        raise ConfigError("does-not-fit", "node", what, allowed=expected)
 
     def _keep_served(self, work: Deliver, model: Tensor, round: int) -> None:
         """Write the model that serves this client to its file."""
@@ -208,8 +209,9 @@ class UndescribedNode:
     def answer(self, request: Request) -> Answer:
         """What the client reports of the columns of its training rows."""
         if not isinstance(request.work, Describe) or request.work.statistic != "columns":
-            what = f"columns are not described yet, got {type(request.work).__name__}"
-            raise ConfigError(f"node: {what}; expected to be asked for a report of them")
+            what = f"columns are not described yet, which {type(request.work).__name__} needs"
+            expected = "to be asked for a report of them"
+            raise ConfigError("does-not-fit", "node", what, allowed=expected)
         size = np.array(float(len(self.table.train[1])))
         return Answer({"columns": self.table.report(), "size": size})
 

@@ -21,6 +21,7 @@ from coterie.flower.node.data_sources import (
     Pair,
     divide,
     is_unlabelled,
+    not_a_class,
     pair_of_rows,
     read_files,
 )
@@ -66,8 +67,7 @@ def places(labels: Sequence[Any] | NDArray[Any], classes: Sequence[str]) -> NDAr
     names = [text_of(label) for label in labels]
     unknown = sorted(set(names) - set(classes))
     if unknown:
-        what = f"a label that is no class, got {unknown[0]!r}"
-        raise DataError(f"node: {what}; expected one of {', '.join(classes)}")
+        raise not_a_class(unknown[0], classes)
     return np.array([classes.index(name) for name in names], np.int64)
 
 
@@ -85,23 +85,27 @@ def read_query(options: Mapping[str, Any]) -> Rows:
     where = _shown(url)
     if not _ORDERED.search(query):
         got = repr(query[:80]) if query else "none"
+        what = f"{where}: rows in no order"
         expected = "SELECT ... ORDER BY a key, so that the same rows are test data every time"
-        raise DataError(f"{where}: --query: rows in no order, got {got}; expected {expected}")
+        raise DataError("missing", "--query", what, found=got, allowed=expected)
     try:
         import pandas as pd
         from sqlalchemy import create_engine, make_url, text
         from sqlalchemy.exc import SQLAlchemyError
         from sqlalchemy.pool import NullPool
     except ImportError:
-        install = install_command("sql")
-        what = "SQLAlchemy is not installed"
-        raise ConfigError(f"{where}: {what}: install it with {install}") from None
+        advice = f"install it with {install_command('sql')}"
+        raise ConfigError(
+            "not-installed", where, "SQLAlchemy is not installed", do=advice
+        ) from None
     try:
         address = make_url(url)
     except (SQLAlchemyError, ValueError):
         # Without what SQLAlchemy says: it may quote a part of the password.
-        what = "no URL of a database, got another text"
-        raise DataError(f"{where}: {what}; expected kind+driver://user@host/name") from None
+        expected = "kind+driver://user@host/name"
+        raise DataError(
+            "wrong-type", where, "not the URL of a database", allowed=expected
+        ) from None
     if address.password is None and PASSWORD in os.environ:
         address = address.set(password=os.environ[PASSWORD])
     try:
@@ -113,10 +117,13 @@ def read_query(options: Mapping[str, Any]) -> Rows:
             engine.dispose()
         return replace(read_rows(frame), where=where)
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{where}: its driver is missing: install {error.name}") from None
+        raise ConfigError(
+            "not-installed", where, "its driver is missing", do=f"install {error.name}"
+        ) from None
     except (SQLAlchemyError, OSError, ValueError) as error:
-        what = f"cannot be read, got {_without_secrets(first_line(error), address)}"
-        raise DataError(f"{where}: {what}; expected an answer to --query") from None
+        got = _without_secrets(first_line(error), address)
+        expected = "an answer to --query"
+        raise DataError("cannot-be-read", where, found=got, allowed=expected) from None
 
 
 def has_password(source: str) -> bool:
@@ -179,7 +186,7 @@ def _labelled(folder: Path, files: Sequence[Path], classes: Sequence[str] | None
     """Images float32 ``[n, channels, height, width]`` in 0 to 1, and labels int64 ``[n]``, or names
     where the classes are not known."""
     if not files:
-        raise DataError(f"{folder}: no images; expected folders named as classes")
+        raise DataError("missing", folder, "no images", allowed="folders named as classes")
     names = [file.parent.name for file in files]
     labels = np.asarray(names) if classes is None else places(names, classes)
     return unit(decode(files)), labels

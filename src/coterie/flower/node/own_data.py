@@ -61,9 +61,12 @@ def _loaded(context: Any, app: Path | None) -> tuple[Any, Any]:
     if "loader" in options:
         app = Path(str(options["loader"])).expanduser()
     if app is None:
-        raise DataError("node: no data: write a client.py, or give 'data' in --node-config")
+        advice = "write a client.py, or give 'data' in --node-config"
+        raise DataError("missing", "node", "no data", do=advice)
     loaded = load_function(app)(context)
     if not isinstance(loaded, tuple) or len(loaded) != 2:
         got = type(loaded).__name__
-        raise DataError(f"load_client: not a pair, got {got}; expected (train, test)")
+        raise DataError(
+            "wrong-type", "load_client", "not a pair", found=got, allowed="(train, test)"
+        )
     return inputs_alone(loaded, options)

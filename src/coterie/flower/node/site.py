@@ -106,7 +106,7 @@ def check_site(site: Site, say: Callable[[str], None]) -> None:
     if len(wrong) == 1:
         raise wrong[0]
     if wrong:
-        raise ConfigError("\n".join(" ".join(str(error).split()) for error in wrong))
+        raise ConfigError.of(problem for error in wrong for problem in error.problems)
 
 
 # --- what its node does ---------------------------------------------------------------------------
@@ -156,10 +156,12 @@ def require_connected(name: str, folder: Path) -> str:
         running = False
     if not running:
         start = f"`coterie node join --name {name} ...`"
-        raise RemoteError(f"{name}: its node is down: start it with {start}")
+        raise RemoteError("unreachable", name, "its node is down", do=f"start it with {start}")
     lasted = duration(time.time() - found.since)
     if found.state != CONNECTED:
-        raise RemoteError(f"{name}: {found.state} for {lasted}: {_REMEDIES.get(found.state, '')}")
+        raise RemoteError(
+            "unreachable", name, f"{found.state} for {lasted}", do=_REMEDIES.get(found.state, "")
+        )
     return f"{name}: connected for {lasted} (process {found.pid})"
 
 
@@ -274,7 +276,7 @@ def run_node(site: Site, say: Callable[[str], None], as_json: bool = False) -> N
             watch.begin()
             code = _run_once(site, read)
             if not watch.refused:
-                raise RemoteError(f"the node ended with {code}: {watch.last}")
+                raise RemoteError("failed", "node", f"ended with {code} ({watch.last})")
             # Said once: a site may wait for days.
             if not watch.reported:
                 say(_not_let_in(site, watch.state))

@@ -28,6 +28,7 @@ from coterie.flower.node.own_data import (
     read_own_table,
 )
 from coterie.flower.operate.proxy import CARD_PATH, FederationCard, installed_version
+from coterie.flower.processes.process import split_address
 from coterie.runs.columns import ENOUGH_ROWS, columns_that_tell
 from coterie.terminal import printable, warn
 
@@ -51,18 +52,9 @@ class ServerAnswer:
     ahead: float  # seconds by which this machine's clock is ahead of its clock
 
 
-def split_address(server: str) -> tuple[str, int]:
-    """Host and port of ``host:port``."""
-    host, _, port = server.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        what = f"no address, got {server!r}"
-        raise ConfigError(f"--server: {what}; expected host:port, as fl.example.org:18001")
-    return host.strip("[]"), int(port)
-
-
 def meet_server(server: str, certificates: Path) -> ServerAnswer:
     """Connect once, with TLS, to ``host:port``."""
-    host, port = split_address(server)
+    host, port = split_address(server, "--server")
     certificate_end(certificates)
     context = ssl.create_default_context(cafile=str(certificates))
     connection = http.client.HTTPSConnection(host, port, timeout=ANSWER_WITHIN, context=context)
@@ -73,14 +65,14 @@ def meet_server(server: str, certificates: Path) -> ServerAnswer:
         after = time.time()
         text = response.read(LONGEST_CARD)
     except ssl.SSLCertVerificationError as error:
-        raise RemoteError(f"{server}: {_certificate_problem(error, host)}") from None
+        raise RemoteError("not-trusted", server, _certificate_problem(error, host)) from None
     except ssl.SSLError as error:
-        what = f"no TLS, got {error.reason or error}"
-        raise RemoteError(f"{server}: {what}; expected the address where nodes connect") from None
+        expected = "the address where nodes connect"
+        raise _unreachable(server, "no TLS", error.reason or error, expected) from None
     except (OSError, http.client.HTTPException) as error:
-        what = f"no connection, got {error or type(error).__name__}"
+        got = error or type(error).__name__
         expected = "a server that is up, and a firewall that lets this machine reach it"
-        raise RemoteError(f"{server}: {what}; expected {expected}") from None
+        raise _unreachable(server, "no connection", got, expected) from None
     finally:
         connection.close()
     card = None
@@ -117,13 +109,17 @@ def _ahead(date: str | None, before: float, after: float) -> float:
     return after - server
 
 
+def _unreachable(server: str, what: str, got: object, expected: str) -> RemoteError:
+    return RemoteError("unreachable", server, what, found=got, allowed=expected)
+
+
 def check_clock(answer: ServerAnswer) -> str:
     """Whether Flower would take this machine's signatures, which have times."""
     ahead = answer.ahead
     if ahead > MOST_AHEAD or ahead < -MOST_BEHIND:
         got = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the server's"
         expected = f"at most {MOST_AHEAD:g} s ahead and {MOST_BEHIND:g} s behind (use NTP)"
-        raise ConfigError(f"clock: wrong, got {got}; expected {expected}")
+        raise ConfigError("differs", "clock", "wrong", found=got, allowed=expected)
     return "clock: as the server has it"
 
 
@@ -134,8 +130,9 @@ def check_versions(card: FederationCard | None) -> str:
     if card is None:
         return f"versions: Coterie {own}, Flower {flower}; the server does not say its own"
     if card.coterie != own:
-        what = f"another version of Coterie, got {own}"
-        raise ConfigError(f"versions: {what}; expected {card.coterie}, as on the server")
+        what = "another version of Coterie"
+        expected = f"{card.coterie}, as on the server"
+        raise ConfigError("differs", "versions", what, found=own, allowed=expected)
     if card.flower != flower:
         other = printable(card.flower)
         return f"versions: Coterie {own}; Flower {flower}, but {other} on the server"
@@ -152,8 +149,9 @@ def check_data(options: Mapping[str, Any], form: DataForm | None) -> str:
         return "data: read by the client.py of the federation, so unchecked"
     own = own_classes(options)
     if own and form is not None and own != form.classes:
-        what = f"another class list, got {', '.join(own)}"
-        raise DataError(f"--classes: {what}; expected {', '.join(form.classes)}")
+        got = ", ".join(own)
+        expected = ", ".join(form.classes)
+        raise DataError("differs", "--classes", "another class list", found=got, allowed=expected)
     if form is None:
         return _unknown_form(options, own)
     found: ClientData | ClientTable
@@ -213,10 +211,16 @@ def _unknown_form(options: Mapping[str, Any], classes: tuple[str, ...]) -> str:
         y = np.asarray(y)
         rows = _rows([len(y), len(other)])
     if not np.isfinite(np.asarray(x, np.float64)).all():
-        raise DataError("data: inputs not finite, got NaN or infinity; expected numbers")
+        raise DataError("not-finite", "data", "inputs not finite", found="NaN or infinity")
     if classes and y is not None and len(y) and not 0 <= y.min() <= y.max() < len(classes):
         got = f"{y.min()} to {y.max()}"
-        raise DataError(f"data: labels out of range, got {got}; expected 0 to {len(classes) - 1}")
+        raise DataError(
+            "out-of-range",
+            "data",
+            "labels out of range",
+            found=got,
+            allowed=f"0 to {len(classes) - 1}",
+        )
     return f"data: {rows}, inputs {list(x.shape[1:])}; the server does not say what it expects"
 
 

@@ -21,6 +21,7 @@ from typing import Any
 from coterie.errors import ConfigError, ExposedError, RemoteError
 from coterie.flower.keys import make_node_key
 from coterie.flower.processes.flower_commands import FEDERATION, run_flwr, write_connection
+from coterie.flower.processes.process import split_address
 from coterie.flower.templates import render_template
 
 ANSWER_WITHIN = 15.0  # seconds, for the attempts that are one request
@@ -122,7 +123,8 @@ class Stranger:
             with self._connection() as connection:
                 connection.connect()
         except OSError as error:
-            raise RemoteError(f"{self.superlink}: no connection with TLS: {error}") from None
+            what = "no connection with TLS"
+            raise RemoteError("unreachable", self.superlink, what, found=error) from None
 
     def _connection(self) -> closing[http.client.HTTPSConnection]:
         context = ssl.create_default_context(cafile=str(self.certificates))
@@ -142,12 +144,9 @@ def _failed(what: str, message: str) -> Attempt:
 
 def try_as_stranger(superlink: str, certificates: Path) -> list[Attempt]:
     """Try at a federation's address what must not work for a stranger, and undo what worked."""
-    host, _, port = superlink.rpartition(":")
-    if not host or not port.isdigit():
-        expected = "host:port, as fl.example.org:18001"
-        raise ConfigError(f"--superlink: no address, got {superlink}; expected {expected}")
+    split_address(superlink, "--superlink")
     if not certificates.is_file():
-        raise ConfigError(f"deploy: root_certificates: no file {certificates}")
+        raise ConfigError("not-found", "root_certificates", found=certificates)
     with tempfile.TemporaryDirectory(prefix="coterie-stranger-") as folder:
         stranger = Stranger(superlink, certificates.resolve(), Path(folder))
         stranger.meet()
@@ -168,10 +167,11 @@ def refuse_exposed(superlink: str, attempts: list[Attempt]) -> None:
     """Refuse an address where something worked, or where it is not known whether it does."""
     worked = [attempt.what for attempt in attempts if attempt.worked]
     if worked:
-        what = f"open to strangers, got {', '.join(worked)}"
-        raise ExposedError(f"{superlink}: {what}; expected a proxy that passes /v1/fleet/ alone")
+        got = ", ".join(worked)
+        expected = "a proxy that passes /v1/fleet/ alone"
+        raise ExposedError("failed", superlink, "open to strangers", found=got, allowed=expected)
     unknown = [attempt.what for attempt in attempts if attempt.worked is None]
     if unknown:
         asked = ", ".join(unknown)
         what = f"not known what strangers can do: no server answered when asked to {asked}"
-        raise RemoteError(f"{superlink}: {what}; start the server, and try again")
+        raise RemoteError("unreachable", superlink, what, do="start the server, and try again")

@@ -41,7 +41,9 @@ def init(
         hosts: by which nodes reach the server, besides localhost.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"{folder}: not empty, got a folder in use; expected a new one")
+        raise ConfigError(
+            "in-use", folder, "not empty", found="a folder in use", allowed="a new one"
+        )
     config = check(read(config_file), str(config_file))
     # All texts before the folder: a configuration that is refused leaves nothing behind.
     texts = _texts(folder, config, clients)
@@ -66,10 +68,9 @@ def refuse_unfilled(folder: Path) -> None:
     """Refuse to start nodes on this machine that have no samples."""
     file = folder / "client.py"
     if file.exists() and UNFILLED in file.read_text(encoding="utf-8", errors="replace"):
-        raise ConfigError(
-            f"{file}: load_client has no samples: fill it in, or have sites with data of their own "
-            f"join (coterie server up {folder}, coterie node join)"
-        )
+        joined = f"(coterie server up {folder}, coterie node join)"
+        advice = f"fill it in, or have sites with their own data join {joined}"
+        raise ConfigError("missing", file, "load_client has no samples", do=advice)
 
 
 def _texts(folder: Path, config: Experiment, clients: int | None) -> dict[str, str]:

@@ -46,8 +46,11 @@ class FederationCard:
                 form = DeploymentSettings.of({"clients": 1, **reported}, "the server's data").form
             return cls(str(card["coterie"]), str(card["flower"]), form)
         except (ValueError, TypeError, KeyError, RecursionError, ConfigError):
-            what = f"no description of a federation, got {text[:60]!r}"
-            raise RemoteError(f"server: {what}; expected that of `coterie server up`") from None
+            what = "not a description of a federation"
+            expected = "that of `coterie server up`"
+            raise RemoteError(
+                "cannot-be-read", "server", what, got=text[:60], allowed=expected
+            ) from None
 
 
 def installed_version(package: str) -> str:

@@ -32,7 +32,7 @@ def require_up(folder: Path, settings: DeploymentSettings) -> None:
     """Refuse to go on where the SuperLink of a deployment is down."""
     if not listens(control_port(settings)):
         start = f"`coterie server up {folder}`"
-        raise RemoteError(f"{folder}: the server is down: start it with {start}")
+        raise RemoteError("unreachable", folder, "the server is down", do=f"start it with {start}")
 
 
 def added_nodes(folder: Path) -> dict[str, AddedNode]:
@@ -43,8 +43,8 @@ def added_nodes(folder: Path) -> dict[str, AddedNode]:
     try:
         return {str(name): AddedNode(**one) for name, one in json.loads(file.read_bytes()).items()}
     except (OSError, ValueError, TypeError, AttributeError):
-        what = "damaged: take it from a backup, or remove it and add all nodes again"
-        raise ConfigError(f"{file}: {what}") from None
+        advice = "take it from a backup, or remove it and add all nodes again"
+        raise ConfigError("damaged", file, do=advice) from None
 
 
 def note_nodes(folder: Path, nodes: dict[str, AddedNode]) -> None:
@@ -61,17 +61,16 @@ def node_port(folder: Path, settings: DeploymentSettings) -> int:
     try:
         text = file.read_text(encoding="utf-8")
     except OSError:
-        expected = "that of `coterie deploy init`"
-        raise ConfigError(f"{file}: no file; expected {expected}") from None
+        raise ConfigError("not-found", file, allowed="that of `coterie deploy init`") from None
     text = re.sub(r"#.*", "", text)
     upstream = re.search(r"\bserver\s+([^\s;{]+)\s*;", text)
     if upstream is None or upstream[1] != settings.superlink:
         got = upstream[1] if upstream is not None else "none"
         expected = f"{settings.superlink}, the superlink of deploy.toml"
-        raise ConfigError(f"{file}: another SuperLink, got {got}; expected {expected}")
+        raise ConfigError("differs", file, "another SuperLink", found=got, allowed=expected)
     listen = re.search(r"\blisten\s+(?:\S*:)?(\d+)\b", text)
     if listen is None:
-        raise ConfigError(f"{file}: no port; expected listen PORT ssl;")
+        raise ConfigError("missing", file, "no port", allowed="listen PORT ssl;")
     return int(listen[1])
 
 
@@ -79,19 +78,17 @@ def control_port(settings: DeploymentSettings) -> int:
     """The port of the SuperLink on this machine."""
     host, _, port = settings.superlink.rpartition(":")
     if host not in _LOOPBACK or not port.isdigit():
-        expected = "127.0.0.1:PORT, since everyone who reaches it can run code"
-        raise ConfigError(
-            f"deploy.toml: superlink: not this machine, got {settings.superlink!r}; "
-            f"expected {expected}"
-        )
+        expected = "127.0.0.1:PORT on this machine, since everyone who reaches it can run code"
+        error = ConfigError("does-not-fit", "superlink", got=settings.superlink, allowed=expected)
+        raise error.located("deploy.toml")
     return int(port)
 
 
-def require_free(port: int, key: str, folder: Path) -> None:
+def require_free(port: int, file: str, key: str, folder: Path) -> None:
     """Refuse a port, named by a key of a file, on which another process listens."""
     if listens(port):
-        what = f"port {port} is in use"
-        raise InUseError(f"{key}: {what}: stop what uses it, if not the server of {folder} itself")
+        advice = f"stop what uses it, if not the server of {folder} itself"
+        raise InUseError("in-use", key, f"port {port} is in use", do=advice).located(file)
 
 
 # --- nodes ----------------------------------------------------------------------------------------
@@ -108,14 +105,19 @@ def add_node(folder: Path, public_key: Path, name: str | None, replace: bool) ->
         return f"{name}: was added before"
     for other, node in nodes.items():
         if node.key == key and other != name:
-            raise ConfigError(f"{public_key}: a key has one name, got {name!r}; expected {other!r}")
+            raise ConfigError(
+                "in-conflict", public_key, "a key has one name", got=name, allowed=f"{other!r}"
+            )
     if before is not None and not replace:
-        what = f"has another key, got {key} and {before.key}"
-        raise ConfigError(f"{name}: {what}; expected --replace if its site lost the old one")
+        got = f"{key} and {before.key}"
+        expected = "--replace if its site lost the old one"
+        raise ConfigError("in-conflict", name, "has another key", found=got, allowed=expected)
     _, settings = load_deployment(folder)
     if before is None and len(nodes) >= settings.clients:
-        what = f"more nodes than clients, got {len(nodes) + 1}"
-        raise ConfigError(f"deploy.toml: clients: {what}; expected at most {settings.clients}")
+        what = "more nodes than clients"
+        most = f"at most {settings.clients}"
+        error = ConfigError("out-of-range", "clients", what, got=len(nodes) + 1, allowed=most)
+        raise error.located("deploy.toml")
     require_up(folder, settings)
     home = flower_home(folder)
     if before is not None:
@@ -132,7 +134,7 @@ def remove_node(folder: Path, name: str) -> None:
     nodes = added_nodes(folder)
     if name not in nodes:
         known = ", ".join(nodes) or "none"
-        raise ConfigError(f"server remove: no such node, got {name!r}; expected one of {known}")
+        raise ConfigError("not-found", "name", got=name, allowed=f"one of {known}")
     _, settings = load_deployment(folder)
     require_up(folder, settings)
     home = flower_home(folder)

@@ -43,14 +43,16 @@ def check_server(folder: Path) -> tuple[DeploymentSettings, str]:
     _, settings = load_deployment(folder)
     nginx = find_nginx()
     if nginx is None:
-        install = "`apt-get install nginx-light`"
-        raise ConfigError(f"server: nginx is not installed: install it with {install}")
+        advice = "install it with `apt-get install nginx-light`"
+        raise ConfigError("not-installed", "server", "nginx is not installed", do=advice)
     for name in ("ca.crt", "server.pem"):
         certificate_end(folder / "keys" / name)
     if not (folder / "keys" / "server.key").is_file():
-        raise ConfigError(f"{folder / 'keys' / 'server.key'}: no file; expected the server's key")
-    require_free(control_port(settings), "deploy.toml: superlink", folder)
-    require_free(node_port(folder, settings), f"{NGINX}: listen", folder)
+        raise ConfigError(
+            "not-found", folder / "keys" / "server.key", "no file", allowed="the server's key"
+        )
+    require_free(control_port(settings), "deploy.toml", "superlink", folder)
+    require_free(node_port(folder, settings), NGINX, "listen", folder)
     return settings, nginx
 
 
@@ -101,7 +103,9 @@ def require_listening(folder: Path) -> None:
     require_up(folder, settings)
     port = node_port(folder, settings)
     if not listens(port):
-        raise RemoteError(f"{folder}: nginx is down: no process listens on port {port}")
+        raise RemoteError(
+            "unreachable", folder, f"nginx is down: no process listens on port {port}"
+        )
     say(f"up: nodes connect to port {port}")
 
 

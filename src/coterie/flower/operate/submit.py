@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,8 @@ def run_status(home: Path, run: int) -> str:
     answer = run_flwr(home, ["list", FEDERATION, "--run-id", str(run)], timeout=60.0)
     runs = answer.get("runs") or []
     if not runs:
-        raise RemoteError(f"flwr list: no run {run} on the SuperLink; `flwr list` shows its runs")
+        what = f"no run {run} on the SuperLink"
+        raise RemoteError("not-found", "flwr list", what, do="`flwr list` shows its runs")
     return str(runs[0].get("status", ""))
 
 
@@ -157,7 +158,9 @@ class Events:
             self.unanswered += 1
             silence = time.monotonic() - self.heard
             if silence > UNREACHABLE and self.unanswered >= LEAST_TRIES:
-                raise RemoteError(f"{error} (given up after {UNREACHABLE:g} s)") from None
+                given_up = f"given up after {UNREACHABLE:g} s"
+                problems = [replace(one, of=given_up) for one in error.problems]
+                raise RemoteError.of(problems) from None
             if self.unanswered == 1:
                 left = duration(max(0.0, UNREACHABLE - silence))
                 say(f"the SuperLink does not answer; asking again for {left}, at least twice")
@@ -226,8 +229,9 @@ def follow(
                     summary = value
     if summary is None:
         status = events.status or "no status"
-        why = f"run {run}: {status}: {events.why()}"
-        raise RemoteError(f"{why}; the same command with --resume goes on")
+        why = f"{status} ({events.why()})"
+        advice = "to continue, run the same command with --resume"
+        raise RemoteError("failed", f"run {run}", why, do=advice)
     return summary
 
 
@@ -288,7 +292,7 @@ def submit(
     answer = run_flwr(home, ["run", str(folder), FEDERATION, "--run-config", str(values_file)])
     number = str(answer.get("run-id", ""))
     if not number.isdigit():
-        raise RemoteError(f"flwr run: no number of a run, got {answer}; expected one")
+        raise RemoteError("failed", "flwr run", "its answer has no number of a run", found=answer)
     return int(number)
 
 
@@ -296,7 +300,8 @@ def _connect(folder: Path, settings: DeploymentSettings) -> None:
     """Write where this deployment's SuperLink is, for Flower's commands."""
     certificates = folder / settings.root_certificates
     if not certificates.is_file():
-        raise ConfigError(f"deploy.toml: root_certificates: no file {certificates}")
+        missing = ConfigError("not-found", "root_certificates", found=certificates)
+        raise missing.located("deploy.toml")
     write_connection(flower_home(folder), settings.superlink, certificates)
 
 
@@ -310,7 +315,9 @@ def _run_folder(
             return str(json.loads(last.read_bytes())["out"])
         except (OSError, ValueError, KeyError, TypeError):
             start = f"`coterie deploy run {folder}`"
-            raise ConfigError(f"{last}: no run to go on with: start one with {start}") from None
+            raise ConfigError(
+                "missing", last, "no run to resume", do=f"start one with {start}"
+            ) from None
     name = f"{config.name('algorithm')}-{config.name('source')}-{config.seed}"
     safe_name = re.sub(r"[^A-Za-z0-9_-]+", "-", name)
     # A time, not a number: the folders that exist are on another machine.

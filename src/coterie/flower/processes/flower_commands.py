@@ -80,8 +80,13 @@ def require_flower() -> None:
     """Refuse to go on without the packages of the extra ``flower``."""
     for package in ("flwr", "trustme"):
         if find_spec(package) is None:
-            what = f"the package {package} is not installed"
-            raise ConfigError(f"deploy: {what}: install it with {install_command('flower')}")
+            raise _not_installed(f"the package {package} is not installed")
+
+
+def _not_installed(what: str) -> ConfigError:
+    return ConfigError(
+        "not-installed", "deploy", what, do=f"install it with {install_command('flower')}"
+    )
 
 
 def find_command(name: str) -> str:
@@ -92,8 +97,7 @@ def find_command(name: str) -> str:
         return str(installed)
     found = shutil.which(name)
     if found is None:
-        what = f"no command {name} on the path"
-        raise ConfigError(f"deploy: {what}: install it with {install_command('flower')}")
+        raise _not_installed(f"no command {name} on the path")
     return found
 
 
@@ -130,11 +134,13 @@ def run_flwr(home: Path, arguments: Sequence[str], timeout: float = 120.0) -> di
             line, env=environment(home), capture_output=True, text=True, timeout=timeout
         )
     except subprocess.TimeoutExpired:
-        raise RemoteError(f"flwr {arguments[0]}: no answer in {timeout:g} s") from None
+        raise RemoteError(
+            "unreachable", f"flwr {arguments[0]}", f"no answer in {timeout:g} s"
+        ) from None
     answer = _read_json(done.stdout)
     if done.returncode or not answer.get("success", True):
-        got = _reason(done.stderr, answer) or f"exit code {done.returncode}"
-        raise RemoteError(f"flwr {' '.join(arguments[:2])}: failed: {got}")
+        reason = _reason(done.stderr, answer) or f"exit code {done.returncode}"
+        raise RemoteError("failed", f"flwr {' '.join(arguments[:2])}", found=reason)
     return answer
 
 

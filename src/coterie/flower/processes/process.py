@@ -20,7 +20,7 @@ from uuid import uuid4
 
 import psutil
 
-from coterie.errors import RemoteError
+from coterie.errors import ConfigError, RemoteError
 from coterie.flower.processes.flower_commands import find_command
 from coterie.flower.processes.supernode import says_why
 
@@ -111,6 +111,15 @@ def _end_with_parent() -> None:
 # --- waiting --------------------------------------------------------------------------------------
 
 
+def split_address(address: str, option: str) -> tuple[str, int]:
+    """Host and port of ``host:port``, the value of an option."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        expected = "host:port, as fl.example.org:18001"
+        raise ConfigError("wrong-type", option, "not an address", got=address, allowed=expected)
+    return host.strip("[]"), int(port)
+
+
 def free_ports(count: int) -> list[int]:
     """Ports of this machine that no process listens on, and that were not given lately.
 
@@ -128,8 +137,8 @@ def free_ports(count: int) -> list[int]:
             one.bind(("127.0.0.1", port))
             found.append(port)
     if len(found) < count:
-        what = f"too few free ports of {_PORTS[0]} to {_PORTS[-1]}, got {len(found)}"
-        raise RemoteError(f"this machine: {what}; expected {count}")
+        what = f"too few free ports of {_PORTS[0]} to {_PORTS[-1]}"
+        raise RemoteError("in-use", "this machine", what, found=len(found), allowed=count)
     _given.extend(found)
     return found
 
@@ -150,8 +159,8 @@ def wait_for_port(
     while not listens(port):
         refuse_end(name, process, log)
         if time.monotonic() > end:
-            what = f"{name} does not listen on port {port} after {longest:g} s"
-            raise RemoteError(f"{what}: {last_words(log)}")
+            what = f"does not listen on port {port} after {longest:g} s ({last_words(log)})"
+            raise RemoteError("unreachable", name, what)
         time.sleep(0.2)
 
 
@@ -159,7 +168,7 @@ def refuse_end(name: str, process: Popen, log: Path | None) -> None:
     """Refuse to go on where a process has ended; the other arguments as of `wait_for_port`."""
     code = process.poll()
     if code is not None:
-        raise RemoteError(f"{name} ended with {code}: {last_words(log)}")
+        raise RemoteError("failed", name, f"ended with {code} ({last_words(log)})")
 
 
 def last_words(log: Path | None) -> str:

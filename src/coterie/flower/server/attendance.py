@@ -51,7 +51,7 @@ class NodesFile:
             return str(kept["run"]), [str(name) for name in kept["clients"]]
         except (*MALFORMED, RecursionError):
             file = self.folder.path / NODES
-            raise CheckpointError(f"{file}: damaged: it has no list of clients") from None
+            raise CheckpointError("damaged", file, found="no list of clients") from None
 
     def write(self, run: str, names: Sequence[str]) -> None:
         """Write the file so that it is the old one or the new one, whole."""
@@ -110,8 +110,10 @@ class Attendance:
             self.engine.register.say(f"client {name!r} is back")
         able = self.engine.register.able
         if able < least:
-            what = f"too few clients before round {round + 1} after {longest:g} s, got {able}"
-            raise QuorumError(f"deploy.toml: min_clients: {what}; expected at least {least}")
+            what = f"too few clients before round {round + 1} after {longest:g} s"
+            expected = f"at least {least}"
+            error = QuorumError("too-few", "min_clients", what, got=able, allowed=expected)
+            raise error.located("deploy.toml")
         if self.live is not None:
             self.live.work(self._connected())
 

@@ -79,7 +79,7 @@ class Releases:
             return cls(folder, [int(number) for number in kept["rounds"]], int(kept["processes"]))
         except (*MALFORMED, RecursionError):
             file = folder.path / RELEASES
-            raise CheckpointError(f"{file}: damaged: it has no list of rounds") from None
+            raise CheckpointError("damaged", file, found="no list of rounds") from None
 
     def begin(self, done: int) -> Repeats:
         """Note that a process goes on with the run after ``done`` rounds."""

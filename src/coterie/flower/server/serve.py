@@ -169,9 +169,11 @@ def _find_checkpoint(server: ServerInput, folder: RunFolder) -> Checkpoint | Non
     if checkpoint is not None:
         clients = len(checkpoint.groups.member)
         if clients != server.settings.clients:
-            what = f"another number than the run began with, got {server.settings.clients}"
+            what = "another number than the run began with"
+            got = server.settings.clients
             expected = f"{clients}, as in {folder.path}"
-            raise ConfigError(f"deploy.toml: clients: {what}; expected {expected}")
+            error = ConfigError("differs", "clients", what, found=got, allowed=expected)
+            raise error.located("deploy.toml")
     return checkpoint
 
 

@@ -235,8 +235,8 @@ class StatusServer(ThreadingHTTPServer):
         try:
             super().__init__(("127.0.0.1", port), StatusHandler)
         except OSError as error:
-            what = f"cannot listen ({error.strerror}), got {port}"
-            raise ConfigError(f"--port: {what}; expected a free port") from None
+            what = f"cannot listen ({error.strerror})"
+            raise ConfigError("in-use", "--port", what, found=port, allowed="a free port") from None
 
     @property
     def address(self) -> str:

@@ -143,11 +143,12 @@ def find_run(folder: Path) -> Path:
         run = Path(str(json.loads((folder / LAST_RUN).read_bytes())["out"]))
     except (OSError, ValueError, KeyError, TypeError):
         start = f"`coterie deploy run {folder}`"
-        what = "no run was started from here"
-        raise ConfigError(f"{folder}: {what}: start one with {start}") from None
+        raise ConfigError(
+            "missing", folder, "no run was started from here", do=f"start one with {start}"
+        ) from None
     if not (run / "config.toml").exists():
-        what = "the run has not begun, or is on another machine, got no such folder"
-        raise ConfigError(f"{run}: {what}; expected the folder of a run")
+        what = "the run has not begun, or is on another machine"
+        raise ConfigError("not-found", run, what, allowed="the folder of a run")
     return run
 
 
@@ -173,8 +174,9 @@ def refuse_strange_state(run: Path) -> Iterator[None]:
         yield
     # JSON nested a thousand deep ends in a RecursionError; a time of another age in an OSError.
     except (*MALFORMED, RecursionError, OSError) as error:
-        what = f"damaged, got {type(error).__name__}"
-        raise CheckpointError(f"{run}: {what}; expected a run of real clients") from None
+        raise CheckpointError(
+            "damaged", run, found=type(error).__name__, allowed="a run of real clients"
+        ) from None
 
 
 def _read_json(file: Path) -> dict[str, Any]:
