@@ -36,7 +36,6 @@ from coterie.measures.scoring import Evaluate
 from coterie.notebook import result_html
 from coterie.runs.compose import Composed, HeldData, compose, compose_on
 from coterie.runs.data import read_record
-from coterie.runs.folder.checkpoints import Checkpoint
 from coterie.runs.folder.store import RunFolder, check_folder
 from coterie.runs.progress import OWN_MODELS, Progress, kept_state
 from coterie.runs.resume import with_places
@@ -381,18 +380,11 @@ def _save(rows: tuple[dict[str, Any], ...], unsaved: Unsaved, out: Path) -> RunF
     RunFolder.check_free(out)
     before = unsaved.composed
     composed, folder = compose_in(out.absolute(), before.experiment, before.data)
-    progress = unsaved.progress
-    # A run has one round at least.
-    assert progress.groups is not None
-    snapshot = None
-    if composed.spec.schedule.shift is not None and progress.snapshot is not None:
-        snapshot = progress.snapshot.tensors(composed.population)
-    extra = {"since": progress.since, **unsaved.kept}
+    checkpoint = unsaved.progress.checkpoint(composed.spec, unsaved.kept)
     with folder.locked():
         for row in rows:
             folder.append_round(row)
-        folder.checkpoints.save(progress.groups, progress.round, extra, 1, snapshot)
-        checkpoint = Checkpoint(progress.round, progress.groups, extra, snapshot or {})
+        folder.checkpoints.save(checkpoint, keep=1)
         # No round is left, so this writes what a run writes at its end.
         execute(composed, folder, checkpoint=checkpoint, resume=True)
     return folder

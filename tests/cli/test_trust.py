@@ -56,7 +56,7 @@ def strange(kind: str, name: str, **options: str) -> RunFolder:
     (folder.path / "evil_code.py").write_text(EVIL.format(mark=os.path.abspath("mark")))
     for row in ours.rows():
         folder.append_round(row)
-    folder.checkpoints.save(checkpoint.groups, checkpoint.round, checkpoint.extra)
+    folder.checkpoints.save(checkpoint)
     return folder
 
 

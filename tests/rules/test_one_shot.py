@@ -19,6 +19,7 @@ from coterie.core.keys import Key
 from coterie.methods.override import override
 from coterie.objectives import proximal
 from coterie.rules.server import adam
+from coterie.runs.folder.checkpoints import Checkpoint
 from coterie.runs.folder.store import RunFolder
 from tests.conftest import (
     blobs,
@@ -271,7 +272,7 @@ def test_a_checkpoint_holds_groups_that_were_opened(
         run.step([0, 1], able=[0, 1, 3, 4, 6, 7, 9, 10])
         run.step([2])
     assert runs[0].state.k == 3
-    folder.checkpoints.save(runs[1].state, 2, {})
+    folder.checkpoints.save(Checkpoint(2, runs[1].state, {}))
     saved = folder.checkpoints.latest()
     assert saved is not None
     runs[1].state = saved.groups

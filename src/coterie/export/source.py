@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -178,9 +178,7 @@ def prepare_real_run(
         )
     clients = len(nodes.names)
     # A deployment reserves numbers for clients that may still come.
-    known_groups = replace(groups, member=groups.member[:clients])
-    extra = {**checkpoint.extra, "since": checkpoint.since[:clients]}
-    return composed, replace(checkpoint, groups=known_groups, extra=extra)
+    return composed, checkpoint.with_clients(clients)
 
 
 def _read_nodes(file: Path, most: int) -> Nodes:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from coterie.clients.clients import Clients
 from coterie.core.arrays import IntArray
@@ -65,6 +66,22 @@ class Progress:
         for row in rows:
             progress._count_skipped(row)
         return progress
+
+    def checkpoint(
+        self, spec: RunSpec, kept: Mapping[str, Any], *, with_snapshot: bool = True
+    ) -> Checkpoint:
+        """What `resume` continues from. Who holds which data is in it where data move.
+
+        Args:
+            kept: what clients keep, `kept_arrays`.
+            with_snapshot: ``False`` for real clients, which know by themselves what they hold.
+        """
+        assert self.groups is not None, "a run has one round at least"
+        extra = {"since": self.since, **kept}
+        snapshot: Mapping[str, Tensor] = {}
+        if with_snapshot and spec.schedule.shift is not None and self.snapshot is not None:
+            snapshot = self.snapshot.tensors(spec.population)
+        return Checkpoint(self.round, self.groups, extra, snapshot)
 
     def advance(self, result: RoundResult) -> None:
         """A round is done and its row is stored."""

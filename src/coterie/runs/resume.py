@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from coterie.core.arrays import EMPTY, IntArray
-from coterie.core.groups import NO_GROUP, Groups
 from coterie.data import Partition
 from coterie.data.partitions import partition_bytes
 from coterie.errors import ConfigError, DataError
@@ -160,12 +158,12 @@ def _extended(parts: Partition, joining: JoiningClients, samples: int) -> Partit
 def with_places(checkpoint: Checkpoint, clients: int, method: str) -> Checkpoint:
     """A checkpoint with a place for each client that has joined since, without a group: the method
     places it as any newcomer."""
-    groups = checkpoint.groups
-    count = clients - len(groups.member)
+    count = clients - len(checkpoint.groups.member)
     if count <= 0:
         return checkpoint
+    grown = checkpoint.with_clients(clients)
     try:
-        memory = groups.memory.with_newcomers(count)
+        memory = grown.groups.memory.with_newcomers(count)
     except KeyError:
         raise ConfigError(
             "does-not-fit",
@@ -174,8 +172,4 @@ def with_places(checkpoint: Checkpoint, clients: int, method: str) -> Checkpoint
             found=f"{count} new ones",
             allowed="a method such as fedavg, fedgroup, flexcfl, ifca or fedclust",
         ) from None
-    none = np.full(count, NO_GROUP)
-    grown: Groups = replace(groups, member=np.append(groups.member, none), memory=memory)
-    since = np.append(checkpoint.since, none)
-    extra: Mapping[str, object] = {**checkpoint.extra, "since": since}
-    return replace(checkpoint, groups=grown, extra=extra)
+    return replace(grown, groups=replace(grown.groups, memory=memory))

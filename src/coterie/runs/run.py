@@ -123,17 +123,14 @@ class Run:
         return self.progress.groups
 
     def save(self, keep: int, *, with_snapshot: bool = True) -> None:
-        """Write a checkpoint, unless the newest one is of this round. Who holds which data is saved
-        where data move, but not of real clients, which know it by themselves."""
+        """Write a checkpoint, unless the newest one is of this round; `Progress.checkpoint`."""
         progress = self.progress
         # Called once more when a run ends for whatever reason, often right after a checkpoint.
         if self.folder is None or progress.groups is None or progress.round == progress.saved:
             return
-        snapshot = None
-        if with_snapshot and self.spec.schedule.shift is not None and progress.snapshot is not None:
-            snapshot = progress.snapshot.tensors(self.spec.population)
-        extra = {"since": progress.since, **kept_arrays(self.clients)}
-        self.folder.checkpoints.save(progress.groups, progress.round, extra, keep, snapshot)
+        kept = kept_arrays(self.clients)
+        checkpoint = progress.checkpoint(self.spec, kept, with_snapshot=with_snapshot)
+        self.folder.checkpoints.save(checkpoint, keep)
         progress.saved = progress.round
 
     def score_clients(self, split: Split = "test") -> Sums:

@@ -24,7 +24,7 @@ from tests.runs.stored_runs import TABLES, row, same, state
 def test_a_checkpoint_is_the_state_to_the_bit(folder: RunFolder) -> None:
     assert folder.checkpoints.latest() is None
     since = np.array([1, -1])
-    folder.checkpoints.save(state(1, k=3), 7, {"since": since})
+    folder.checkpoints.save(Checkpoint(7, state(1, k=3), {"since": since}))
     read = folder.checkpoints.latest()
     assert read is not None
     assert (read.round, list(read.extra), read.warnings) == (7, ["since"], ())
@@ -36,7 +36,7 @@ def test_a_checkpoint_is_the_state_to_the_bit(folder: RunFolder) -> None:
 def test_the_last_two_are_kept_and_temporary_files_cleared(folder: RunFolder) -> None:
     (folder.path / "checkpoints" / ".round-000009.safetensors.tmp").touch()
     for t in (1, 2, 3, 3):
-        folder.checkpoints.save(state(t), t, {})
+        folder.checkpoints.save(Checkpoint(t, state(t), {}))
     assert sorted(os.listdir(folder.path / "checkpoints")) == [
         "round-000002.safetensors",
         "round-000003.safetensors",
@@ -44,8 +44,8 @@ def test_the_last_two_are_kept_and_temporary_files_cleared(folder: RunFolder) ->
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_used(folder: RunFolder) -> None:
-    folder.checkpoints.save(state(1), 1, {})
-    place = folder.checkpoints.save(state(2), 2, {})
+    folder.checkpoints.save(Checkpoint(1, state(1), {}))
+    place = folder.checkpoints.save(Checkpoint(2, state(2), {}))
     place.write_bytes(b"")
     read = folder.checkpoints.latest()
     assert read is not None
@@ -57,7 +57,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_used(folder: RunFolder
 
 
 def test_another_configuration_is_refused_by_its_keys(folder: RunFolder) -> None:
-    folder.checkpoints.save(state(1), 1, {})
+    folder.checkpoints.save(Checkpoint(1, state(1), {}))
     other = check({**TABLES, "seed": 5, "local": {"lr": 1}, "engine": {"workers": 7}}).resolved()
     with refuses(CheckpointError, "differs", "run"):
         folder.checkpoints.latest(other)
@@ -78,8 +78,8 @@ def survivor(work: RunFolder) -> Checkpoint | None:
 
 
 def test_300_damages_are_caught(folder: RunFolder, tmp_path: Path) -> None:
-    folder.checkpoints.save(state(1), 1, {"since": np.array([0, 1, 2])})
-    folder.checkpoints.save(state(2), 2, {"since": np.array([0, 1, 3])})
+    folder.checkpoints.save(Checkpoint(1, state(1), {"since": np.array([0, 1, 2])}))
+    folder.checkpoints.save(Checkpoint(2, state(2), {"since": np.array([0, 1, 3])}))
     rng = random.Random(4)
     damages = (truncate, flip, flip, zero, drop, swap)
     original = {p: p.read_bytes() for p in (folder.path / "checkpoints").rglob("*") if p.is_file()}
@@ -103,10 +103,26 @@ def test_300_damages_are_caught(folder: RunFolder, tmp_path: Path) -> None:
 
 def test_the_record_knows_checkpoints_and_rows(folder: RunFolder) -> None:
     folder.append_round(row(0))
-    place = folder.checkpoints.save(state(1), 1, {})
+    place = folder.checkpoints.save(Checkpoint(1, state(1), {}))
     record = json.loads((folder.path / "digests.json").read_bytes())
     name = "checkpoints/round-000001.safetensors"
     assert record["files"][name] == [hashlib.sha256(place.read_bytes()).hexdigest()]
     (line,) = (folder.path / "rounds.jsonl").read_text().splitlines()
     assert (record["rows"], record["chain"]) == (1, json.loads(line)["chain"])
     assert (record["format"], record["config"]["data"]["source"]) == (FORMAT, "digits")
+
+
+def test_a_number_comes_back_as_a_number(folder: RunFolder) -> None:
+    folder.checkpoints.save(Checkpoint(1, state(1), {"moves": np.array(7)}))
+    assert folder.checkpoints.saved().extra["moves"].shape == ()
+
+
+def test_a_checkpoint_for_more_or_fewer_clients() -> None:
+    checkpoint = Checkpoint(3, state(1), {"since": np.array([2, 0]), "other": np.array([5, 6])})
+    member = checkpoint.groups.member.tolist()
+    more = checkpoint.with_clients(len(member) + 2)
+    assert more.groups.member.tolist() == [*member, -1, -1]
+    fewer = more.with_clients(1)
+    assert fewer.groups.member.tolist() == member[:1]
+    assert fewer.since.tolist() == [2]
+    assert fewer.extra["other"].tolist() == [5, 6]

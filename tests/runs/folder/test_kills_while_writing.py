@@ -11,6 +11,7 @@ import pytest
 
 import coterie.files
 from coterie.runs.folder import digests, rows
+from coterie.runs.folder.checkpoints import Checkpoint
 from coterie.runs.folder.store import RunFolder, check_folder
 from tests.runs.stored_runs import row, state
 
@@ -20,11 +21,11 @@ class KilledError(BaseException):
 
 
 def save_a_checkpoint(folder: RunFolder) -> None:
-    folder.checkpoints.save(state(3), 3, {})
+    folder.checkpoints.save(Checkpoint(3, state(3), {}))
 
 
 def save_one_again(folder: RunFolder) -> None:
-    folder.checkpoints.save(state(4), 2, {})
+    folder.checkpoints.save(Checkpoint(2, state(4), {}))
 
 
 def go_back(folder: RunFolder) -> None:
@@ -58,8 +59,8 @@ def test_a_kill_before_any_write_leaves_a_whole_folder(
     for round in range(3):
         folder.append_round(row(round))
     folder.write({"nodes.json": b"old"})
-    folder.checkpoints.save(state(1), 1, {})
-    folder.checkpoints.save(state(2), 2, {})
+    folder.checkpoints.save(Checkpoint(1, state(1), {}))
+    folder.checkpoints.save(Checkpoint(2, state(2), {}))
     survived = 0
     # Each twice: the second kill meets what the first left.
     for killed_after in sorted([*range(20), *range(20)]):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from coterie.errors import CheckpointError, ConfigError
+from coterie.runs.folder.checkpoints import Checkpoint
 from coterie.runs.folder.store import RunFolder
 from tests.refusals import refuses
 from tests.runs.stored_runs import RESOLVED, row, state
@@ -64,8 +65,8 @@ def test_a_torn_last_line_is_left_out_and_a_damaged_one_named(folder: RunFolder)
 def test_rewinding_forgets_what_came_after(folder: RunFolder) -> None:
     for t in range(5):
         folder.append_round(row(t))
-    folder.checkpoints.save(state(3), 3, {})
-    folder.checkpoints.save(state(4), 5, {})
+    folder.checkpoints.save(Checkpoint(3, state(3), {}))
+    folder.checkpoints.save(Checkpoint(5, state(4), {}))
     assert [r["round"] for r in folder.rewind(3)] == [0, 1, 2]
     assert [r["round"] for r in folder.rows()] == [0, 1, 2]
     assert folder.checkpoints.all() == [3]

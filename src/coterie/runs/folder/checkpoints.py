@@ -19,7 +19,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor, from_numpy
 
 from coterie.core.arrays import IntArray
-from coterie.core.groups import Groups, Memory
+from coterie.core.groups import NO_GROUP, Groups, Memory
 from coterie.errors import CheckpointError, ConfigError
 from coterie.experiment.identity import differing
 from coterie.runs.folder.digests import (
@@ -37,6 +37,8 @@ from coterie.runs.folder.rows import RowFile
 from coterie.terminal import warn
 
 PLACE = "checkpoints"
+# Arrays with a value for each client, and the value of a client that has just joined.
+PER_CLIENT: Mapping[str, int] = MappingProxyType({"since": -1})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,14 @@ class Checkpoint:
     def since(self) -> IntArray:
         """The round since which each client has had its group, int64 ``[N]``; -1 without one."""
         return np.asarray(self.extra["since"], np.int64)
+
+    def with_clients(self, count: int) -> Checkpoint:
+        """The same for the first ``count`` clients; those that it does not know have no group."""
+        member = _resized(self.groups.member, count, NO_GROUP)
+        known = {name: fill for name, fill in PER_CLIENT.items() if name in self.extra}
+        resized = {name: _resized(self.extra[name], count, fill) for name, fill in known.items()}
+        groups = replace(self.groups, member=member)
+        return replace(self, groups=groups, extra={**self.extra, **resized})
 
     def data(self, config: Mapping[str, Any]) -> bytes:
         """The bytes of its file, with the configuration that the run was started with."""
@@ -99,7 +109,13 @@ class Checkpoint:
 
 
 def _tensor(array: Any) -> Tensor:
-    return from_numpy(np.ascontiguousarray(array))
+    # Not `numpy.ascontiguousarray`, which gives a number a dimension.
+    return from_numpy(np.asarray(array, order="C"))
+
+
+def _resized(values: IntArray, count: int, fill: int) -> IntArray:
+    new = np.full(max(0, count - len(values)), fill)
+    return np.append(values[:count], new)
 
 
 def _named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -125,18 +141,10 @@ class CheckpointFiles:
         """The rounds done at each, in their order; none of them is checked."""
         return [round for round, _ in read_digests(self.folder).checkpoints()]
 
-    def save(
-        self,
-        groups: Groups,
-        round: int,
-        extra: Mapping[str, Any],
-        keep: int = 2,
-        snapshot: Mapping[str, Tensor] | None = None,
-    ) -> Path:
-        """Save the state after ``round`` rounds; the last ``keep`` checkpoints stay."""
-        config = read_digests(self.folder).config
-        data = Checkpoint(round, groups, extra, snapshot or {}).data(config)
-        name = f"{PLACE}/round-{round:06d}.safetensors"
+    def save(self, checkpoint: Checkpoint, keep: int = 2) -> Path:
+        """Save a checkpoint; the last ``keep`` stay."""
+        data = checkpoint.data(read_digests(self.folder).config)
+        name = f"{PLACE}/round-{checkpoint.round:06d}.safetensors"
         rows = RowFile(self.folder)
 
         def finish(digests: Digests) -> Digests:
