@@ -18,7 +18,7 @@ export COTERIE_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: bench-gpu help demo test test-quick test-flower test-spawn soak damage resumes lint check docs bench bench-peers bench-whole scoreboard golden dist clean
+.PHONY: bench-gpu help demo test test-all test-quick test-flower test-spawn soak damage resumes lint check docs bench bench-peers bench-whole scoreboard golden dist clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ test: $(VENV)/.dev ## tests and doctests, and which of them took longest
 
 test-quick: $(VENV)/.dev ## some of each kind, which tests/quick.py names: a minute
 	@OMP_NUM_THREADS=1 $(PYTEST) -m "not slow and not flower" -n $(WORKERS) --dist worksteal --quick tests $(ARGS)
+
+test-all: $(VENV)/.dev ## also the tests marked slow: all pairs of methods with tasks and workers
+	@OMP_NUM_THREADS=1 $(PYTEST) -m "not flower" -n $(WORKERS) --dist worksteal --durations=15 $(ARGS)
 
 lint: $(VENV)/.dev ## ruff, mypy, import-linter
 	@$(BIN)/ruff check .

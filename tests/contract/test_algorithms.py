@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -35,7 +35,13 @@ from coterie.rules.weighing import any_weight, weighted_mean
 from coterie.runs.loop import StartingPoint, simulate
 from coterie.runs.schedule import Schedule
 from tests.conftest import blobs, no_round, round_of, same_memory, small_net
-from tests.contract.cases import FINDS_GROUPS, MOVES_OTHERWISE, Make, contract_cases
+from tests.contract.cases import (
+    ASK_EVERYTHING,
+    FINDS_GROUPS,
+    MOVES_OTHERWISE,
+    Make,
+    contract_cases,
+)
 from tests.contract.conftest import SOLVER, FindPool
 from tests.faults import Faults, FaultyEngine
 from tests.quick import METHODS
@@ -55,6 +61,10 @@ CASES: dict[str, Make] = {
     "ifca-yogi-prox": lambda m: variant(ct.ifca(groups=m), yogi(), proximal(0.1)),
 }
 every = pytest.mark.parametrize("make", CASES.values(), ids=CASES.keys())
+# What only an engine could do wrong: the other cases are in `make test-all`.
+on_workers = [
+    pytest.param(name, marks=[] if name in ASK_EVERYTHING else [pytest.mark.slow]) for name in CASES
+]
 
 
 def net_for(algorithm: ct.Method | Algorithm) -> nn.Module:
@@ -108,11 +118,45 @@ def run(method: ct.Method, population: ct.Population | None = None, **options: A
     return states(as_algorithm(method), population, engine, **options)
 
 
+class Asked(SerialEngine):
+    """The serial engine, which writes down what clients are asked."""
+
+    def __init__(self, runner: LocalRunner) -> None:
+        super().__init__(runner)
+        self.kinds: set[Any] = set()
+
+    def run(self, work: Any, *rest: Any, **options: Any) -> Any:
+        self.kinds.add(kind_of(work))
+        return super().run(work, *rest, **options)
+
+
+def kind_of(asked: Any) -> Any:
+    """What is asked without its numbers: types, choices, and which options are set."""
+    if isinstance(asked, str):
+        return asked
+    if is_dataclass(asked):
+        options = ((one.name, getattr(asked, one.name)) for one in fields(asked))
+        given = tuple(
+            (name, kind_of(value))
+            for name, value in options
+            if value is not None and value is not False
+        )
+        return (type(asked).__name__, *given)
+    return type(asked).__name__
+
+
 @cache
+def straight_and_asked(make: Make) -> tuple[list[Any], set[Any]]:
+    """The serial run of two groups that most of the contract compares with, and what its clients are
+    asked. It is made once: who changes a state makes one of its own."""
+    method = make(2)
+    population = blobs()
+    engine = Asked(LocalRunner(population, net_for(method), SOLVER))
+    return states(as_algorithm(method), population, engine), engine.kinds
+
+
 def straight(make: Make) -> list[Any]:
-    """The serial run of two groups that most of the contract compares with. It is made once: who
-    changes a state makes one of its own."""
-    return run(make(2))
+    return straight_and_asked(make)[0]
 
 
 def same(a: Groups, b: Groups) -> None:
@@ -128,11 +172,19 @@ def timeless(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name != "seconds"}
 
 
+def test_those_on_workers_ask_for_everything_that_any_case_asks() -> None:
+    asked = {name: straight_and_asked(make)[1] for name, make in CASES.items()}
+    assert set().union(*asked.values()) == set().union(*(asked[name] for name in ASK_EVERYTHING))
+    assert set(METHODS) <= set(ASK_EVERYTHING)
+
+
 @pytest.mark.parametrize(
     ("name", "workers"),
-    # Workers know nothing of methods: each method with two of them, and each number with one method
-    # of each family.
-    [*((name, 2) for name in CASES), *((name, count) for name in METHODS for count in (1, 4))],
+    # Each number with one method of each family.
+    [
+        *(pytest.param(*one.values, 2, marks=one.marks) for one in on_workers),
+        *((name, count) for name in METHODS for count in (1, 4)),
+    ],
 )
 def test_engine_and_number_of_workers_do_not_matter(
     name: str,
@@ -149,13 +201,8 @@ def test_engine_and_number_of_workers_do_not_matter(
 
 
 @every
-def test_same_seed_gives_the_same_bits(make: Make) -> None:
-    for a, b in zip(straight(make), run(make(2)), strict=True):
-        same(a.groups, b.groups)
-
-
-@every
-def test_order_of_arrival_does_not_matter(make: Make) -> None:
+def test_same_seed_gives_the_same_bits_in_any_order_of_arrival(make: Make) -> None:
+    """A second run, whose replies come in another order and some of them twice."""
     population = blobs()
     method = make(2)
     shuffled = FaultyEngine(
@@ -166,27 +213,30 @@ def test_order_of_arrival_does_not_matter(make: Make) -> None:
         same(a.groups, b.groups)
 
 
+def copied(groups: Groups) -> Groups:
+    """The same state in other memory."""
+    memory = {name: value.clone() for name, value in groups.memory.tensors().items()}
+    return replace(
+        groups,
+        models=groups.models.clone(),
+        member=groups.member.copy(),
+        optimiser={name: row.clone() for name, row in groups.optimiser.items()},
+        memory=Memory.from_tensors(memory),
+        trained=None if groups.trained is None else groups.trained.copy(),
+    )
+
+
 @every
 def test_a_step_does_not_change_its_input(make: Make) -> None:
     population = blobs()
     key = Key(3)
     fitted, net = fit_to_model(make(2), small_net(), key)
     algorithm = as_algorithm(fitted)
-    before = run(make(2))[1].groups
-    optimiser = {name: row.clone() for name, row in before.optimiser.items()}
-    memory = {name: value.clone() for name, value in before.memory.tensors().items()}
-    kept = replace(
-        before,
-        models=before.models.clone(),
-        member=before.member.copy(),
-        optimiser=optimiser,
-        memory=Memory.from_tensors(memory),
-        trained=None if before.trained is None else before.trained.copy(),
-    )
+    before = copied(straight(make)[1].groups)
     engine = KeepingEngine(OwnModelEngine(serial_engine(population, net)))
     with Clients(engine, shape=shape_of(net, population)) as clients:
         algorithm.step(before, round_of(clients, [0, 3, 5], key.at(2)))
-    same(before, kept)
+    same(before, straight(make)[1].groups)
 
 
 @every

@@ -3,6 +3,9 @@ labels."""
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +15,17 @@ from coterie.data.shifts import SHIFTS, make_shift
 from coterie.methods.algorithm import as_algorithm
 from tests.conftest import SHIFT_OPTIONS, two_labels_each
 from tests.contract.conftest import FindPool
-from tests.contract.test_algorithms import CASES, Make, every, net_for, run, same, states, timeless
+from tests.contract.test_algorithms import (
+    CASES,
+    Make,
+    every,
+    net_for,
+    on_workers,
+    run,
+    same,
+    states,
+    timeless,
+)
 from tests.quick import METHODS
 
 GROUPED = [name for name in METHODS if CASES[name](2).groups > 1]
@@ -39,30 +52,43 @@ def test_everybody_may_swap(name: str, shift: str, population: ct.Population) ->
     assert np.array_equal(held, np.sort(np.concatenate(population.train)))
 
 
-@every
-def test_every_shift_gives_every_algorithm_the_same_on_both_engines(
-    make: Make, population: ct.Population, lasting_pool: FindPool
-) -> None:
-    """All shifts in one run, each of which does something, whoever is warm."""
+def all_shifts() -> Any:
+    """All in one run, each of which does something, whoever is warm."""
     pools = {"swap_all", "swap_part", "rotate_labels"}
     kinds = ["incremental", *(kind for kind in SHIFT_OPTIONS if kind != "incremental")]
     tables = [
         {"kind": kind, **SHIFT_OPTIONS[kind], **({"pool": "all"} if kind in pools else {})}
         for kind in kinds
     ]
-    shift = make_shift(tables)
-    serial = run(make(2), population=population, shift=shift)
-    method = as_algorithm(make(2))
+    return make_shift(tables)
+
+
+@cache
+def shifted(make: Make) -> list[Any]:
+    """The serial run with all shifts."""
+    return run(make(2), population=two_labels_each(), shift=all_shifts())
+
+
+@every
+def test_every_algorithm_goes_on_through_every_shift(make: Make) -> None:
+    results = shifted(make)
+    assert {event["shift"] for one in results for event in one.row["shift"]} >= set(SHIFT_OPTIONS)
+    for one in results:
+        assert torch.isfinite(one.groups.models).all()
+        assert one.groups.member.max() < one.groups.k
+        assert one.row["migrations"] + one.row["same_group"] <= one.row["drifted"]
+        assert one.row["missed"] <= one.row["changed"]
+        present = int(one.snapshot.present.sum())
+        assert np.isin(one.row["notes"].get("replies", 0), range(1 + present))
+
+
+@pytest.mark.parametrize("name", on_workers)
+def test_workers_hold_what_shifts_have_moved(
+    name: str, population: ct.Population, lasting_pool: FindPool
+) -> None:
+    method = as_algorithm(CASES[name](2))
     workers = lasting_pool(net_for(method), 2)
-    pool = states(method, population, workers, shift=shift)
-    assert {event["shift"] for result in serial for event in result.row["shift"]} >= set(
-        SHIFT_OPTIONS
-    )
-    for a, b in zip(serial, pool, strict=True):
+    pool = states(method, population, workers, shift=all_shifts())
+    for a, b in zip(shifted(CASES[name]), pool, strict=True):
         same(a.groups, b.groups)
         assert timeless(a.row) == timeless(b.row)
-        assert torch.isfinite(a.groups.models).all()
-        assert a.groups.member.max() < a.groups.k
-        assert a.row["migrations"] + a.row["same_group"] <= a.row["drifted"]
-        assert a.row["missed"] <= a.row["changed"]
-        assert np.isin(a.row["notes"].get("replies", 0), range(1 + int(a.snapshot.present.sum())))

@@ -17,7 +17,7 @@ from coterie.engines.attacks import label_flip, sign_flip
 from coterie.methods.algorithm import method_of
 from coterie.rules.migration import Migrating
 from coterie.tasks import TASKS, fit_task
-from tests.contract.cases import Make, contract_cases
+from tests.contract.cases import ASK_EVERYTHING, Make, contract_cases
 from tests.refusals import check_together, refuses
 
 # Methods that migrate by default, or in their case: without it they train every task.
@@ -105,8 +105,21 @@ def fuses(case: str) -> bool:
     return case.startswith("fedfusion")
 
 
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("case", CASES)
+def pairs() -> list[Any]:
+    """Each method on each task. What is asked of clients trains all of them, and what the server does
+    with the replies one without classes, which has several targets; the rest is `slow`.
+
+    `test_algorithms` has each method on classes.
+    """
+    found = []
+    for case in CASES:
+        for task in TASKS:
+            quick = case in (*ASK_EVERYTHING, *WITHOUT_MIGRATION) or task == "regression"
+            found.append(pytest.param(case, task, marks=[] if quick else [pytest.mark.slow]))
+    return found
+
+
+@pytest.mark.parametrize(("case", "task"), pairs())
 def test_a_method_trains_every_task_that_it_allows(case: str, task: str) -> None:
     make = CASES[case]
     if task in NOT_OF_CLASSES and counts_classes(make):
