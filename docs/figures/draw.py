@@ -1,8 +1,7 @@
 """Draws the pictures of the docs: `python docs/figures/draw.py` writes docs/figures/*.svg.
 
-What a method's picture says is in one_model.py, personal_layers.py, own_models.py,
-models_of_groups.py and recent_groups.py. landing.py and scoreboard_ranks.py have others. A test
-compares the files with what this script draws.
+The pictures of methods are in the modules of `DRAWN`. A test compares the files with what this
+script draws.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def test_what_the_ledger_saw_is_what_the_table_says(name: str) -> None:
                 f for block in result.blocks if block.up for f in block.fields
             ),
         )
-    assert seen == TABLE[name]
+    assert seen == TABLE[name], f"the row of {name} on its page has other fields than its replies"
 
 
 def test_the_ledger_tells_an_update_from_a_part_of_one() -> None:

@@ -137,7 +137,11 @@ def test_a_method_trains_every_task_that_it_allows(case: str, task: str) -> None
         with pytest.raises(ct.ConfigError, match=rf"mixes probabilities of classes, got '{task}'"):
             run(make, task)
         return
-    result = run(make, task)
+    try:
+        result = run(make, task)
+    except Exception as error:
+        error.add_note(f"{task}: a method that needs classes has 'class_labels' in its needs")
+        raise
     assert torch.isfinite(result.state.models).all()
     row = result.rows[-1]
     name = result.headline.name

@@ -178,11 +178,8 @@ def refuse_alone(solver: Solver) -> None:
 
 
 class TorchStep:
-    """The update rule of an optimiser of torch, for one training; with ``eta_t = lr factor(t)``:
-
-        g <- clip(g + 2 l2 w + mu (w - w_start))
-        w <- (1 - eta_t weight_decay) w
-        w <- optimizer(w, g, eta_t)
+    """The update rule of an optimiser of torch, for one training: the step of `Solver` with ``eta_t =
+    lr factor(t)``.
 
     With ``many``, every parameter's first dimension is clients, the last of which may drop out from
     step to step.
