@@ -59,9 +59,11 @@ class Progress:
     ) -> Progress:
         """That of a checkpoint, and of the rows before it."""
         done = checkpoint.round
-        progress = cls(done, checkpoint.groups, checkpoint.since, saved=done)
+        snapshot = None
         if checkpoint.snapshot:
-            progress.snapshot = FederationSnapshot.restore(population, checkpoint.snapshot)
+            snapshot = FederationSnapshot.restore(population, checkpoint.snapshot)
+        groups = checkpoint.groups
+        progress = cls(done, groups, checkpoint.since, saved=done, snapshot=snapshot)
         # From the rows, not from a clock: time in which the run was stopped is no time of waiting.
         for row in rows:
             progress._count_skipped(row)
@@ -90,6 +92,10 @@ class Progress:
         self.groups = result.groups
         self.snapshot = result.snapshot
         self._count_skipped(result.row)
+
+    def note_saved(self) -> None:
+        """The newest checkpoint is of the last round."""
+        self.saved = self.round
 
     def place(self, groups: Groups) -> None:
         """Clients without labels have found their groups after the last round."""

@@ -132,9 +132,7 @@ class _Sweep:
                 self._take(worker, answer)
 
     def _take(self, worker: Worker, answer: Answer) -> None:
-        run = worker.run
-        worker.run = None
-        assert run is not None
+        run = worker.take_run()
         if worker.process.poll() is not None:
             # It died; the next run gets a new process.
             worker.end()

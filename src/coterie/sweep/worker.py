@@ -94,6 +94,13 @@ class Worker:
         died = f"engine: the process of the run died ({how}): the same command tries it again"
         return {"state": "failed", "line": died}
 
+    def take_run(self) -> SweepRun:
+        """The run that has ended; the process is free for another one."""
+        run = self.run
+        assert run is not None, "the process has a run"
+        self.run = None
+        return run
+
     def stop(self) -> None:
         """Let the process finish its round, save, and end."""
         with suppress(BrokenPipeError):

@@ -54,7 +54,6 @@ class FlowerEngine:
         observer: ExchangeObserver | None = None,
     ) -> None:
         self.grid = grid
-        self.terms = terms
         self.inbox = open_inbox(grid)
         self.register = ClientRegister(grid, self.inbox, terms, names, say, joined)
         self.say = say
@@ -68,10 +67,10 @@ class FlowerEngine:
         # client -> the assignment that it reported on, and whether its data drifted since
         self._reports: dict[int, tuple[int, bool]] = {}
 
-    def agree(self, terms: Terms) -> None:
-        """From now on clients are asked, and come, on these terms; those who are there stay."""
-        self.terms = terms
-        self.register.terms = terms
+    @property
+    def terms(self) -> Terms:
+        """The terms on which clients are asked, and come."""
+        return self.register.terms
 
     # --- requests ---------------------------------------------------------------------------------
 

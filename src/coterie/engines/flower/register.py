@@ -119,6 +119,10 @@ class ClientRegister:
         """The names of the clients that are there, or wait for a number, in their order."""
         return sorted({*(self.names[client] for client in self.nodes), *self._waiting})
 
+    def agree(self, terms: Terms) -> None:
+        """From now on clients come on these terms; those who are there stay."""
+        self.terms = terms
+
     def gather(
         self, least: int, longest: float, waits: Callable[[], None] = lambda: None
     ) -> list[str]:

@@ -222,6 +222,12 @@ class NodeWatch:
         elif OWN_LINE in line:
             self.say(visible(line.partition(OWN_LINE)[2].strip()))
 
+    def say_once(self, line: str) -> None:
+        """Say why the node is not let in, once: a site may wait for days."""
+        if not self.reported:
+            self.say(line)
+        self.reported = True
+
     def _change(self, state: str, line: str) -> None:
         self.note(state)
         self.say(line)
@@ -277,10 +283,7 @@ def run_node(site: Site, say: Callable[[str], None], as_json: bool = False) -> N
             code = _run_once(site, read)
             if not watch.refused:
                 raise RemoteError("failed", "node", f"ended with {code} ({watch.last})")
-            # Said once: a site may wait for days.
-            if not watch.reported:
-                say(_not_let_in(site, watch.state))
-                watch.reported = True
+            watch.say_once(_not_let_in(site, watch.state))
             time.sleep(AGAIN)
 
 

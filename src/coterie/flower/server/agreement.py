@@ -189,7 +189,7 @@ def agree(engine: FlowerEngine, federation: FederationSpec) -> None:
     module = federation.network.module
     model = signature(Layout.of(module), frozen_digest(module))
     identity = replace(engine.terms.identity, model=model, shape=federation.form.shape)
-    engine.agree(replace(engine.terms, identity=identity, local=federation.local))
+    engine.register.agree(replace(engine.terms, identity=identity, local=federation.local))
     # Also where no client has come yet: commands that read the folder look for the files.
     engine.register.joined(engine.register.names)
 
@@ -218,5 +218,5 @@ def describe_tables(
             write_event("say", line)
         if server.config.privacy is not None:
             write_event("say", COLUMNS_ARE_PLAIN)
-    engine.agree(replace(engine.terms, columns=description_text(encoder)))
+    engine.register.agree(replace(engine.terms, columns=description_text(encoder)))
     return encoder, description

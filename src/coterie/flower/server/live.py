@@ -58,6 +58,20 @@ class Exchange:
     reading: float = 0.0  # seconds of fetching and reading replies
     seconds: float | None = None  # of all of it; `None` while it goes on
 
+    def read(self, seconds: float) -> None:
+        """Replies were fetched and read in so many seconds."""
+        self.reading += seconds
+
+    def close(self, name: str, failure: str | None, now: float) -> None:
+        """A client has replied, or is not waited for any longer."""
+        self.awaited.remove(name)
+        if failure is None:
+            self.answered[name] = now - self.began
+        else:
+            self.failed[name] = failure
+        if not self.awaited:
+            self.seconds = now - self.began
+
 
 class LiveState:
     """What a run does at the moment. It observes the exchanges of an engine, see
@@ -142,8 +156,8 @@ class LiveState:
         if not clients:
             return
         now = time.time()
-        exchange = Exchange(round, kind, now - sending, now + ttl, sending)
-        exchange.awaited = sorted(clients.values())
+        names = sorted(clients.values())
+        exchange = Exchange(round, kind, now - sending, now + ttl, sending, names)
         self.exchanges = [*self.exchanges, exchange][-KEPT_EXCHANGES:]
         self._open |= {message: (exchange, name) for message, name in clients.items()}
         self.state["doing"] = "asking"
@@ -155,7 +169,7 @@ class LiveState:
         for message, (exchange, name) in known.items():
             self._close(message, exchange, name, failures[message])
         if known:
-            next(iter(known.values()))[0].reading += reading
+            next(iter(known.values()))[0].read(reading)
             self.write()
 
     def dropped(self, messages: Collection[str], why: str) -> None:
@@ -169,16 +183,13 @@ class LiveState:
     def _close(self, message: str, exchange: Exchange, name: str, failure: str | None) -> None:
         now = time.time()
         del self._open[message]
-        exchange.awaited.remove(name)
+        exchange.close(name, failure, now)
         client = self.state["clients"].setdefault(
             name, {"last": None, "kind": "", "answers": 0, "failed": {}}
         )
         if failure is None:
-            exchange.answered[name] = now - exchange.began
             client |= {"last": now, "kind": exchange.kind, "answers": client["answers"] + 1}
         else:
-            exchange.failed[name] = failure
             client["failed"][failure] = client["failed"].get(failure, 0) + 1
         if not exchange.awaited:
-            exchange.seconds = now - exchange.began
             self.state["doing"] = "working"

@@ -49,6 +49,10 @@ class Entry:
     tried: list[Setting] = field(default_factory=list)
     refused: str = ""
 
+    def refuse(self, why: str) -> None:
+        """The method cannot be configured here."""
+        self.refused = why
+
 
 @dataclass
 class Scoreboard:
@@ -112,10 +116,10 @@ class Scoreboard:
         """Choose each entry's tuned setting, by its score on samples that are kept back."""
         tuned = [entry for entry in self.entries if self._is_tuned(entry)]
         for entry in tuned:
-            entry.tried = rate_trials(self.suite, entry.settings[DEFAULTS])
+            entry.tried.extend(rate_trials(self.suite, entry.settings[DEFAULTS]))
         self._try(tuned, "learning rates")
         for entry in tuned:
-            entry.tried += option_trials(self.suite, entry.method, self._best(entry))
+            entry.tried.extend(option_trials(self.suite, entry.method, self._best(entry)))
         self._try(tuned, "options")
         for entry in tuned:
             entry.settings[TUNED] = self._best(entry)
@@ -201,7 +205,7 @@ class Scoreboard:
                 if setting is entry.settings[DEFAULTS]:
                     if entry.method == BASELINE:
                         raise
-                    entry.refused = str(error).splitlines()[0]
+                    entry.refuse(str(error).splitlines()[0])
         return self._named[key]
 
     def _different(self, wanted: Sequence[tuple[Entry, SweepRun | None]]) -> list[SweepRun]:
