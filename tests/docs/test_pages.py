@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,30 @@ def test_commands_exist():
     assert in_readme
     assert in_readme <= known
     assert on_page == known  # the page lists every command, and no other
+
+
+def shown_commands(text: str) -> list[str]:
+    """The commands in code blocks and in sentences, without comments and what follows a pipe."""
+    in_blocks = re.findall(r"^ *(?:\$ )?coterie (.+)$", text.replace("\\\n", " "), re.MULTILINE)
+    in_sentences = re.findall(r"`coterie ([^`]+)`", text.replace("\n", " "))
+    commands = [re.split(r" #| && | \| | > ", line)[0] for line in in_blocks + in_sentences]
+    # Some stand for several commands.
+    return [line for line in commands if not re.search(r"\.\.\.|\[-|^COMMAND", line)]
+
+
+def words_not_taken(line: str) -> list[str]:
+    """The words of a command that nothing takes; an error for an option that does not exist."""
+    words = shlex.split(line)
+    command = get_command(app)
+    while hasattr(command, "commands") and words and not words[0].startswith("-"):
+        command = command.commands[words.pop(0)]
+    return command.make_context("coterie", words, resilient_parsing=True).args
+
+
+@pytest.mark.parametrize("page", NAMED, ids=lambda path: path.name)
+def test_commands_that_pages_show_have_these_arguments_and_options(page):
+    for line in shown_commands(page.read_text(encoding="utf-8")):
+        assert words_not_taken(line) == [], line
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
