@@ -136,7 +136,7 @@ def _compared(
         at_least=aim,
         **common,
     )
-    yield Record(metric="printed", unit="%", values=(printed,), seeds=None, rounds=None, **common)
+    yield Record(metric="published", unit="%", values=(printed,), seeds=None, rounds=None, **common)
     below = tuple(round(value - printed, 2) for value in best)
     yield Record(
         metric="difference", unit="points", values=below, seeds=seeds, rounds=rounds, **common

@@ -29,7 +29,7 @@ def comparison(page: ResultPage, case: str) -> str:
     metrics = distinct(record.metric for record in records)
     places = _by_unit(records)
     columns = [_headed(metric, records) for metric in metrics]
-    header = ["", *columns, "printed", "difference", "aim", "seeds", "remark"]
+    header = ["", *columns, "published", "difference", "aim", "seeds", "remark"]
     rows = []
     for subject in distinct(record.subject for record in records):
         found = {record.metric: record for record in records if record.subject == subject}
@@ -111,7 +111,7 @@ def course(page: ResultPage, case: str) -> str:
     header = [f"{metric}, after round", *map(str, after)]
     has_print = any(record.printed for record in records)
     if has_print:
-        header.append("printed")
+        header.append("published")
     rows = []
     for subject in distinct(record.subject for record in records):
         of_subject = [record for record in records if record.subject == subject]

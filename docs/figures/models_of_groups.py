@@ -131,7 +131,7 @@ NEAR_TWO = ((0.7, 0.62), (0.82, 0.74), (0.64, 0.8))
 
 FESEM = Figure(
     "fesem",
-    "FeSEM: k-means on local solutions, one step a round.",
+    "FeSEM: k-means on local solutions, one step per round.",
     (
         Step(
             "Clients train from a centre",
@@ -163,7 +163,7 @@ FESEM = Figure(
                     ),
                 ),
             ),
-            "The server compares where a client ended with all centres, by Euclidean distance.",
+            "The server compares the trained model of a client with all centres, by Euclidean distance.",
         ),
         Step(
             "Centres move",
@@ -268,7 +268,7 @@ FEDEM = Figure(
                 "nothing more",
                 "all updates, new shares",
             ),
-            "A client predicts with the mean of what all components predict, by its shares.",
+            "A client predicts with the mean of all components' predictions, weighted by its shares.",
         ),
     ),
 )
@@ -308,7 +308,7 @@ FEDRC = Figure(
                 "all components, $C_m$",
                 "all updates, shares, sums",
             ),
-            "All else is as in FedEM.",
+            "Everything else is as in FedEM.",
         ),
     ),
 )
@@ -345,7 +345,7 @@ FEDCLUST = Figure(
                 ),
                 dashed_links=(((0.3, 0.29), (0.18, 0.67)),),
             ),
-            "All clients train $w_0$ for a few epochs and send the final layer alone.",
+            "All clients train $w_0$ for a few epochs and send only the final layer.",
         ),
         Step(
             "The server merges",
@@ -390,7 +390,7 @@ FLHC = Figure(
         Step(
             "First rounds: FedAvg",
             one_model(),
-            "One model for all, for a few rounds, so that it knows something.",
+            "One model for all, for a few rounds, so that it has learned something.",
         ),
         Step(
             "Once: cluster all updates",
@@ -405,7 +405,7 @@ FLHC = Figure(
 
 CFL = Figure(
     "cfl",
-    "CFL: a cluster splits in two when its mean update is short but single updates are long.",
+    "CFL: a cluster splits in two when its mean update is short but individual updates are long.",
     (
         Step(
             "FedAvg in a cluster",
@@ -430,7 +430,7 @@ CFL = Figure(
         Step(
             "The cluster splits",
             grouped("the model of its cluster"),
-            "Each half goes on from the same model, and may split again.",
+            "Each half continues from the same model, and may split again.",
         ),
     ),
 )

@@ -33,7 +33,7 @@ ALONE = Client(receives=(), sends=None)
 
 LOCAL = Figure(
     "local",
-    "Local training: every client trains a model of its own, and nothing is sent.",
+    "Local training: every client trains its own model, and nothing is sent.",
     (
         Step(
             "A round: the cohort trains",
@@ -202,7 +202,7 @@ FEDMMD = Figure(
                     ((0.85, 0.74), (0.85, 0.59)),
                 ),
             ),
-            "The loss has a second term: how far the two distributions of outputs are apart.",
+            "The loss has a second term: the distance between the two distributions of outputs.",
         ),
     ),
 )
@@ -244,7 +244,7 @@ FEDFUSION = Figure(
 
 RFEDAVG = Figure(
     "rfedavg",
-    "RFedAvg: like updates are clustered; clusters are weighed against class imbalance.",
+    "RFedAvg: similar updates are clustered; clusters are weighted against class imbalance.",
     (
         Step(
             "A round: the cohort trains",
@@ -289,7 +289,7 @@ FEDGSP = Figure(
         Step(
             "Groups with like mixes",
             Sorting(ALIKE, MIXED, ("clusters: alike", "groups: mixed")),
-            "Clients with like labels are clustered. A group takes one client of each cluster.",
+            "Clients with similar labels are clustered. A group takes one client of each cluster.",
         ),
         Step(
             "Chains inside groups",
@@ -315,7 +315,7 @@ ASTRAEA = Figure(
         Step(
             "Deal the cohort",
             Sorting(COHORT_OF_MANY, MIXED, ("the cohort", "mediators")),
-            "A mediator takes the client that makes its label sum most even, up to $γ$ clients.",
+            "A mediator takes the client that makes its label counts most even, up to $γ$ clients.",
         ),
         Step(
             "Chains under mediators",

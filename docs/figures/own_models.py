@@ -1,4 +1,4 @@
-"""The methods whose clients have a model of their own beside the shared one."""
+"""The methods whose clients have their own model in addition to the shared one."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def own(name: str, title: str, sent: str, at_home: tuple[str, Panel, str]) -> Fi
 
 DITTO = own(
     "ditto",
-    "Ditto: beside the shared model each client trains one of its own, pulled to the shared one.",
+    "Ditto: each client also trains its own model, which is pulled towards the shared one.",
     "update, $n_i$, loss",
     (
         "A client trains its own",
@@ -69,7 +69,7 @@ DITTO = own(
 
 APFL = own(
     "apfl",
-    "APFL: each client predicts by a mixture of the shared model and one of its own.",
+    "APFL: each client predicts with a mixture of the shared model and its own model.",
     "update, $n_i$, loss",
     (
         "A client trains its own",
@@ -82,7 +82,7 @@ APFL = own(
             origin="$w_0$",
             at=(0.25, 0.6),
         ),
-        "It predicts by a mixture of both, and learns its own model, and the share, for the mixture.",
+        "It predicts with a mixture of both, and learns its own model, and the share, for the mixture.",
     ),
 )
 
@@ -158,7 +158,7 @@ MOON = own(
             origin="0",
             at=(0.25, 0.55),
         ),
-        "Features turn towards those of the shared model, away from those of the client's last network.",
+        "Features move towards those of the shared model, away from those of the client's last network.",
     ),
 )
 
@@ -183,7 +183,7 @@ FEDROD = own(
 
 SCAFFOLD = Figure(
     "scaffold",
-    "SCAFFOLD: each step of a client is corrected by where all clients go and where it goes alone.",
+    "SCAFFOLD: each step is corrected by the direction of all clients minus that of the client.",
     (
         Step(
             "A round: the cohort trains",
@@ -201,8 +201,8 @@ SCAFFOLD = Figure(
                 origin="$w$",
                 at=(0.25, 0.58),
             ),
-            "What is particular to the client, $c_i$, is taken off, and what all have in common is added.",
+            "The client's own direction, $c_i$, is subtracted, and the common direction $c$ is added.",
         ),
-        averages("The model moves by the mean of the updates, and $c$ by what follows from them."),
+        averages("The model moves by the mean of the updates, and $c$ is updated from them."),
     ),
 )

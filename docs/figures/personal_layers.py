@@ -48,30 +48,30 @@ def _kept(name: str, title: str, shared: str, own: str) -> Figure:
 
 FEDPER = _kept(
     "fedper",
-    "FedPer: clients send all layers but the classifier, and each keeps its own classifier.",
+    "FedPer: clients send all layers except the classifier, and each keeps its own classifier.",
     "lower layers",
     "classifier",
 )
 LG_FEDAVG = _kept(
     "lg_fedavg",
-    "LG-FedAvg: clients send the weights of the classifier alone, and each keeps its own features.",
+    "LG-FedAvg: clients send only the weights of the classifier, and each keeps its own features.",
     "classifier's weights",
     "features",
 )
 FEDBN = _kept(
     "fedbn",
-    "FedBN: clients send all layers but the normalisation, and each keeps its own normalisation.",
+    "FedBN: clients send all layers except normalisation, and each keeps its own normalisation.",
     "other layers",
     "normalisation",
 )
 FEDREP = Figure(
     "fedrep",
-    "FedRep: each client trains its own head first, and then the shared layers, which alone are sent.",
+    "FedRep: each client trains its own head first, then the shared layers. Only these are sent.",
     (
         Step(
             "A round: the cohort trains",
             one_model("update of the lower layers, $n_i$", "the lower layers"),
-            "First a client trains its own head alone, then the lower layers below this head.",
+            "First a client trains only its own head, then the lower layers below this head.",
         ),
         _averages("lower layers", "heads"),
     ),

@@ -53,7 +53,7 @@ CLOVE = Figure(
                 note="sum of its clients' losses",
                 chosen=(0, 1),
             ),
-            "Each cluster gets a model of its own, so that the losses of all together are least.",
+            "Each cluster gets its own model, so that the total loss is lowest.",
         ),
         Step("Each group trains", grouped(), IN_GROUPS),
     ),
@@ -74,7 +74,7 @@ SR_FCA = Figure(
                 "the first model $w_0$",
                 "update: its own model",
             ),
-            "All clients train alone. Then each tells its loss with the model of every other.",
+            "All clients train alone. Then each reports its loss with the model of every other.",
         ),
         Step(
             "Group who is near",
@@ -115,7 +115,7 @@ SR_FCA = Figure(
 
 FEDDRIFT = Figure(
     "feddrift",
-    "FedDrift: a client whose loss jumps opens a model, and models that do alike are merged.",
+    "FedDrift: a client whose loss jumps opens a model, and models that perform alike are merged.",
     (
         Step(
             "All models are scored",
@@ -125,7 +125,7 @@ FEDDRIFT = Figure(
                 "all $k$ models",
                 "the loss of each model",
             ),
-            "Every client tells its training loss under every model.",
+            "Every client reports its training loss under every model.",
         ),
         Step(
             "Whose loss has jumped?",
@@ -143,14 +143,14 @@ FEDDRIFT = Figure(
             "lowest loss.",
         ),
         Step(
-            "A model of its own",
+            "A separate model",
             Exchange(
                 (*TWO_GROUPS, ("$w_3$", 3)),
                 (member(1), member(1), member(2), member(3)),
                 "the model of its group",
                 "update $Δ_i$, sample count $n_i$",
             ),
-            "Who drifted opens a new model and trains it alone until the next time step.",
+            "A drifted client opens a new model and trains it alone until the next time step.",
         ),
         Step(
             "Merge like models",
@@ -167,14 +167,14 @@ FEDDRIFT = Figure(
                 rings=(((0.74, 0.5), 40, 2),),
                 notes=(((0.5, 0.95), "merged up to $δ'$"),),
             ),
-            "How far two models are apart is how much more each loses on the data of the other.",
+            "The distance of two models: how much the loss of each increases on the data of the other.",
         ),
     ),
 )
 
 STOCFL = Figure(
     "stocfl",
-    "StoCFL: every client begins as a cluster, and like clusters merge as their clients are drawn.",
+    "StoCFL: every client begins as a cluster, and similar clusters merge as clients are selected.",
     (
         Step(
             "Who is new shows its data",
@@ -184,7 +184,7 @@ STOCFL = Figure(
                 "the anchor, a fixed model",
                 "its update $Ψ_i$",
             ),
-            "A client that is drawn for the first time trains the anchor once. It is a cluster of one.",
+            "A client that is selected for the first time trains the anchor once. It is a cluster of one.",
         ),
         Step(
             "Merge like clusters",
@@ -213,7 +213,7 @@ STOCFL = Figure(
                 "the model of its cluster, and $ω$",
                 "update $Δ_i$",
             ),
-            "It is pulled to the global model $ω$, with weight $λ$.",
+            "It is pulled towards the global model $ω$, with weight $λ$.",
         ),
         Step(
             "Train the global model",
@@ -286,7 +286,7 @@ KNOWN_GROUPS = Figure(
                 ),
                 rings=(((0.25, 0.32), 38, 1), ((0.71, 0.66), 38, 2)),
             ),
-            "A table says which group each client is of, in each time step. Nothing is measured.",
+            "A table gives the group of each client in each time step. Nothing is measured.",
         ),
         Step("Each group trains", grouped(), IN_GROUPS),
     ),
@@ -332,7 +332,7 @@ K_FED = Figure(
                 ),
                 rings=(((0.25, 0.32), 30, 1), ((0.71, 0.66), 30, 2)),
             ),
-            "A client joins the cluster that most of its samples are in.",
+            "A client joins the cluster that contains most of its samples.",
         ),
         Step("Each group trains", grouped(), IN_GROUPS),
     ),
@@ -346,7 +346,7 @@ FLUX = Figure(
         Step(
             "First rounds: FedAvg",
             one_model(),
-            "One model for all, for a few rounds, so that its hidden layer says something of the data.",
+            "One model for all, for a few rounds, so that its hidden layer is informative.",
         ),
         Step(
             "Once: describe the data",
@@ -356,7 +356,7 @@ FLUX = Figure(
                 "the joint model",
                 "moments of its data",
             ),
-            "Means and standard deviations of what the model's hidden layer makes of the samples.",
+            "Means and standard deviations of the hidden layer's outputs for the samples.",
         ),
         Step(
             "Cluster by density",
@@ -388,7 +388,7 @@ CORNFLQS = Figure(
         Step(
             "First round: one model",
             one_model(),
-            "Clients count the same, however many samples they have.",
+            "All clients have the same weight, regardless of their samples.",
         ),
         Step(
             "The server clusters",
@@ -416,7 +416,7 @@ CORNFLQS = Figure(
         Step(
             "Each group trains",
             grouped(),
-            "Clients go on to choose until all keep their group. Then the groups are fixed.",
+            "Clients choose again until all keep their group. Then the groups are fixed.",
         ),
     ),
 )
@@ -429,7 +429,7 @@ AUXO = Figure(
         Step(
             "Train with the best cohort",
             grouped("the model of its cohort"),
-            "A client trains where it has most reward. At first there is one cohort, of all.",
+            "A client trains in the cohort with the highest reward. At first all are in one cohort.",
         ),
         Step(
             "Halves of a cohort",
@@ -454,12 +454,12 @@ AUXO = Figure(
                 labels=("distance", "reward"),
                 note="far away is little",
             ),
-            "Of a client's update to those of the known members. Who is far tries another cohort.",
+            "Of a client's update to those of the known members. A distant client tries another cohort.",
         ),
         Step(
             "Split",
             grouped("the model of its cohort"),
-            "When enough clients of both halves are known, each half is a cohort of its own.",
+            "When enough clients of both halves are known, each half becomes a cohort.",
         ),
     ),
 )
@@ -495,7 +495,7 @@ LCFED = Figure(
                 "its cluster's model, the joint $Φ$",
                 "update $Δ_i$",
             ),
-            "The model is pulled to that of its cluster, and its embedding to that of all clients.",
+            "The model is pulled towards that of its cluster, and its embedding to that of all clients.",
         ),
         Step(
             "Average twice",
@@ -508,7 +508,7 @@ LCFED = Figure(
 
 FEROMA = Figure(
     "feroma",
-    "Feroma: each client starts from a mix of the models whose data are like its own now.",
+    "Feroma: each client starts from a mixture of the models with the most similar data.",
     (
         Step(
             "First rounds: FedAvg",
@@ -523,7 +523,7 @@ FEROMA = Figure(
                 "the kept model",
                 "its profile $s_i$",
             ),
-            "Moments of what the model's hidden layer makes of random halves of the samples.",
+            "Moments of the hidden layer's outputs for random halves of the samples.",
         ),
         Step(
             "Near profiles count more",
@@ -552,7 +552,7 @@ FEROMA = Figure(
                 "its mix of all models",
                 "update $Δ_i$",
             ),
-            "What a client trained replaces its own model. One without labels gets the nearest model.",
+            "The trained model replaces the client's own. One without labels gets the nearest model.",
         ),
     ),
 )
@@ -570,7 +570,7 @@ FEDGWC = Figure(
                 "the model of its group",
                 "its loss",
             ),
-            "Each client of the round tells its mean training loss under the model of its group.",
+            "Each client of the round reports its mean training loss under the model of its group.",
         ),
         Step(
             "Rewards by a Gaussian",
@@ -583,7 +583,7 @@ FEDGWC = Figure(
                 labels=("loss", "reward"),
                 note="near the mean is much",
             ),
-            "A matrix keeps the share of $i$ in the rewards of rounds in which $j$ was, too.",
+            "A matrix stores the share of $i$ in the rewards of rounds that $j$ was also in.",
         ),
         Step(
             "Split a settled group",
@@ -598,6 +598,6 @@ FEDGWC = Figure(
             "When the matrix changes no more, spectral clustering splits the group, if its parts are "
             "apart.",
         ),
-        Step("Each group goes on", grouped(), IN_GROUPS),
+        Step("Each group continues", grouped(), IN_GROUPS),
     ),
 )

@@ -71,9 +71,9 @@ def test_the_page_has_the_best_round_beside_the_print(
     page = written[pages.PAGE]
     best = page.find("PFLlib, two labels/FedPer/best round")
     assert (best.values, best.seeds, best.rounds, best.at_least) == ((98.0,), (3,), 3, 97.47)
-    assert page.find("PFLlib, two labels/FedPer/printed").values == (99.47,)
+    assert page.find("PFLlib, two labels/FedPer/published").values == (99.47,)
     assert page.find("PFLlib, two labels/FedPer/difference").values == (-1.47,)
-    assert page.find("pFedMe's/pFedMe/printed").values == (94.54,)
+    assert page.find("pFedMe's/pFedMe/published").values == (94.54,)
     command = page.measurements[pfllib.NAME].command
     assert command is not None
     assert command.endswith("--methods FedPer --rounds 3 --seeds 3")

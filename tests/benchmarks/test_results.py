@@ -257,7 +257,7 @@ def test_comparison_has_the_papers_value_and_leaves_out_empty_columns():
     printed = Printed(value=88.75, at="somewhere")
     table = comparison(page(record("FedAvg", [80.0], printed=printed)), "digits")
     assert table.splitlines() == [
-        "|  | best round, % | printed | difference | seeds |",
+        "|  | best round, % | published | difference | seeds |",
         "| --- | --- | --- | --- | --- |",
         "| FedAvg | 80.0 | 88.75 | -8.8 | 0 |",
     ]
