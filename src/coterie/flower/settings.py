@@ -29,6 +29,7 @@ Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
 Samples = Annotated[float, Field(gt=0)]  # not a whole number, so that a file may say 1e9
 NODES_SOURCE = "nodes"  # `data.source` of clients that hold their own data
+APP = ("coterie.flower.app:server", "coterie.flower.app:client")  # as pyproject.toml names them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +106,7 @@ def load_deployment(
             raise ConfigError(
                 "not-found", folder, f"no {name}", allowed="a folder made by `coterie deploy init`"
             )
+    _refuse_other_app(folder / "pyproject.toml")
     run_file = folder / "run.toml"
     tables = read(run_file)
     for override in overrides:
@@ -112,6 +114,16 @@ def load_deployment(
     settings_file = folder / "deploy.toml"
     settings = DeploymentSettings.of(read(settings_file), str(settings_file))
     return fit_cohort(check(tables, str(run_file)), settings.clients), settings
+
+
+def _refuse_other_app(file: Path) -> None:
+    """Refuse a folder whose Flower app is that of another version."""
+    text = file.read_text(encoding="utf-8", errors="replace")
+    if not all(part in text for part in APP):
+        wanted = "serverapp = {!r} and clientapp = {!r}".format(*APP)
+        raise ConfigError(
+            "differs", file, "names the app of another version of Coterie", do=f"write {wanted}"
+        )
 
 
 def form_of(config: Experiment) -> DataForm:

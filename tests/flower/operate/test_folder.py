@@ -42,6 +42,17 @@ def test_the_folder_is_an_app_and_its_data_are_shares(deployment: Path) -> None:
         trial_share(deployment / "run.toml", 3)
 
 
+def test_the_app_of_another_version_is_refused(deployment: Path) -> None:
+    """Flower would say that a module cannot be loaded."""
+    project = deployment / "pyproject.toml"
+    text = project.read_text()
+    project.write_text(text.replace("coterie.flower.app", "coterie.flower_app"))
+    with refuses(ConfigError, "differs", str(project)):
+        load_deployment(deployment)
+    project.write_text(text)
+    assert load_deployment(deployment)[1].clients == 3
+
+
 def test_data_that_stay_on_their_nodes_need_only_a_shape_and_names(tmp_path: Path) -> None:
     pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
     data = '[data]\nsource = "nodes"\nshape = [30]\nclasses = ["healthy", "ill"]\n[data.partition]\nkind = "natural"\n'
