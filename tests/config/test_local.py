@@ -75,7 +75,7 @@ def test_plain_sgd_is_the_run_that_it_was(tables: dict[str, Any]) -> None:
         ),
         (
             {"optimizer": "adam", "optimizer_options": {"weight_decay": 0.1}},
-            r"optimizer_options\.weight_decay: has a key of its own",
+            r"optimizer_options\.weight_decay: has its own key",
         ),
         (
             {"optimizer_options": {"nesterov": True}},

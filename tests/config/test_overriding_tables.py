@@ -279,7 +279,7 @@ def test_an_algorithm_with_its_own_step_has_nothing_to_replace(custom: str, tabl
     )
     key = table[1:].split("]")[0]
     assert line.startswith(
-        f"{key}: the algorithm has a step of its own, got '{custom}:algorithm'; expected one made of"
+        f"{key}: the algorithm has its own step, got '{custom}:algorithm'; expected one made of"
     )
 
 

@@ -209,8 +209,8 @@ def test_a_resumed_run_has_the_bits_of_one_that_was_not_stopped(
     ("method", "why"),
     [
         (ct.fedem(groups=2), "clients train several models"),
-        (ct.ditto(), "clients train by a rule of their own"),
-        (ct.moon(), "clients train by a rule of their own"),
+        (ct.ditto(), "clients train by their own rule"),
+        (ct.moon(), "clients train by their own rule"),
         (ct.fedrep(), "clients train in phases"),
         (ct.rfedavg(gradient="one"), "clients send a gradient"),
     ],

@@ -194,12 +194,12 @@ def test_an_export_lacks_what_stays_on_nodes_and_says_so(
     capsys.readouterr()
     assert invoke(["export", str(tmp_path / "run")]) == 0
     said = capsys.readouterr().out
-    assert "only the shared models: clients also have layers of their own" in said
+    assert "only the shared models: clients also have their own layers" in said
     assert "`coterie node export NAME` on the client's own machine" in said
     card = (tmp_path / "run" / "export" / "README.md").read_text()
     assert "**These are the shared models.**" in card
     # Nodes score the model that serves them, with what they keep in it.
-    assert "each with the model that serves it, layers of their own among it" in card
+    assert "each with the model that serves it, their own layers among it" in card
     with refuses(ConfigError, "does-not-fit", "--client"):
         export_run(tmp_path / "run", client="client-01")
 

@@ -64,11 +64,11 @@ def correct(run: Path) -> list[int]:
 @pytest.mark.parametrize(
     ("method", "options", "own"),
     [
-        (ct.fedper(), {}, "layers of their own"),
-        (ct.fedgroup(groups=2, alpha=2), {"personal": {"layers": ["head"]}}, "layers of their own"),
-        (ct.ditto(), {}, "a model of their own"),
-        (ct.apfl(), {}, "a model of their own"),
-        (ct.fedala(), {}, "a model of their own"),
+        (ct.fedper(), {}, "their own layers"),
+        (ct.fedgroup(groups=2, alpha=2), {"personal": {"layers": ["head"]}}, "their own layers"),
+        (ct.ditto(), {}, "their own model"),
+        (ct.apfl(), {}, "their own model"),
+        (ct.fedala(), {}, "their own model"),
         (ct.fedavg(), {}, ""),
     ],
     ids=["fedper", "fedgroup with a head", "ditto", "apfl", "fedala", "fedavg"],
@@ -111,15 +111,15 @@ def test_without_a_client_the_shared_models_are_written_and_called_so(
     capsys.readouterr()
     assert invoke(["export", str(tmp_path / "run")]) == 0
     said = capsys.readouterr().out
-    assert "only the shared models: clients also have layers of their own" in said
+    assert "only the shared models: clients also have their own layers" in said
     assert "coterie export RUN --client NAME" in said
     card = (tmp_path / "run" / "export" / "README.md").read_text()
     assert "**These are the shared models.**" in card
-    assert "and without layers of their own" in card
+    assert "and without their own layers" in card
     shared = loader(tmp_path / "run" / "export").load(0)
     assert not torch.equal(outputs(shared), outputs(result.model_for(CLIENT)))
     assert invoke(["export", str(tmp_path / "run"), "--client", "1"]) == 0
-    assert "client 1: the model that serves it, with layers of its own" in capsys.readouterr().out
+    assert "client 1: the model that serves it, with its own layers" in capsys.readouterr().out
 
 
 def test_a_method_that_shares_nothing_needs_the_name_of_a_client(tmp_path: Path) -> None:

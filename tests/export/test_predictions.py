@@ -100,7 +100,7 @@ def test_known_and_new_clients(
     assert line.startswith("probabilities: calibrated by platt on")
     # Which rows each of the two groups was calibrated on.
     assert "group 0: " in line or "all groups: all of them" in line
-    own = [int(part) for part in re.findall(r"group \d: (\d+) of its own by platt", line)]
+    own = [int(part) for part in re.findall(r"group \d: (\d+) of its samples by platt", line)]
     (together,) = re.findall(r"on (\d+) held-out", line)
     assert not own or sum(own) <= int(together)
     for row in rows:

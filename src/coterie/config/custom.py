@@ -32,7 +32,7 @@ def import_factory(name: str) -> Callable[..., Any]:
             )
         found = getattr(found, part)
     if not callable(found):
-        raise TypeError(f"{attribute} is no function")
+        raise TypeError(f"{attribute} is not a function")
     return found
 
 

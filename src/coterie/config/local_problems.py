@@ -112,7 +112,7 @@ def _option_problems(path: Place, optimizer: str, value: Any) -> list[Problem]:
     defaults = optimizer_defaults(optimizer)
     if option == "weight_decay":
         expected = f"{spelled((*path[:-2], 'weight_decay'))} (decoupled), or l2 (coupled)"
-        return [Problem("unknown-key", where, "has a key of its own", shown(value), expected)]
+        return [Problem("unknown-key", where, "has its own key", shown(value), expected)]
     if option not in defaults:
         known = list(defaults)
         return [

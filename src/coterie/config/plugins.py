@@ -47,7 +47,7 @@ class Plugin:
             raise ConfigError(
                 "wrong-type",
                 "plugin",
-                f"is no function but {shown(factory)}",
+                f"not a function but {shown(factory)}",
                 found=self,
                 allowed=expected,
             )

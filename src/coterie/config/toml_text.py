@@ -122,7 +122,7 @@ def put_at(tables: dict[str, Any], parts: Sequence[str], value: Any) -> None:
             raise ConfigError(
                 "wrong-type",
                 "--set",
-                f"{spelled(parts[:at])}: no table",
+                f"{spelled(parts[:at])}: not a table",
                 found=shown(tables),
                 allowed=f"a table for {spelled(parts)}",
             )

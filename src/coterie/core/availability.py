@@ -150,7 +150,7 @@ def _span(file: Path, number: int, row: Mapping[str, str]) -> tuple[int, int]:
         raise DataError(
             "wrong-type",
             file,
-            f"line {number}: no span",
+            f"line {number}: not a span",
             found=f"{begin} to {end}",
             allowed="0 <= from < until",
         )

@@ -248,7 +248,7 @@ def check_label_logits(outputs: Tensor, labels: Tensor) -> None:
         raise ConfigError(
             "wrong-type",
             "model.name",
-            "outputs are no tensor",
+            "outputs are not a tensor",
             found=f"a {type(outputs).__name__}",
             allowed="logits [n, classes], so wrap the network in one whose forward returns them",
         )

@@ -124,7 +124,7 @@ class Train:
                 return replace(self, how=replace(self.how, budget=self.how.budget.after(spent)))
             case Phases() if spent:
                 raise ValueError(
-                    f"spent: phases have budgets of their own, got {spent} epochs; expected 0"
+                    f"spent: phases have their own budgets, got {spent} epochs; expected 0"
                 )
         return self
 

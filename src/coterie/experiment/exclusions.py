@@ -134,7 +134,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature(
         "with measures that count classes",
         {"train.measures": COUNT_CLASSES},
-        (Excluded("train.measures", "the targets are no classes", "none", None, "no_classes"),),
+        (Excluded("train.measures", "the targets are not classes", "none", None, "no_classes"),),
     ),
     # --- local training
     SMOOTHED,

@@ -68,7 +68,7 @@ def method_tables(method: Any) -> dict[str, Any]:
         raise ConfigError(
             "cannot-be-written",
             "method",
-            "no method that a run folder can name",
+            "a run folder cannot name this method",
             got=method,
             allowed=expected,
         )
@@ -105,7 +105,7 @@ def _choice_table(name: str, value: Any) -> Any:
     selector = KINDS[CHOICES[name]].selector
     expected = f"a name, or a table such as {{'{selector}': 'name of it', ...}}"
     if name == "model":
-        expected += "; 'module:factory' names a network of your own"
+        expected += "; 'module:factory' names your own network"
     raise ConfigError(
         "cannot-be-written", name, "nothing that a run folder can name", got=value, allowed=expected
     )

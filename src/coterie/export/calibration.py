@@ -93,7 +93,7 @@ def _rows_of_groups(calibrators: Mapping[int | None, Calibrator], groups: int) -
         return ""
     own = {group: one for group, one in calibrators.items() if group is not None and group >= 0}
     parts = [
-        f"group {group}: {own[group].samples} of its own by {own[group].method}"
+        f"group {group}: {own[group].samples} of its samples by {own[group].method}"
         for group in sorted(own)[:SHOWN_GROUPS]
     ]
     if len(own) > SHOWN_GROUPS:

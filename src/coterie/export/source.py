@@ -126,8 +126,8 @@ class ExportSource:
         if not self.keeps:
             return ""
         if self.composed.algorithm.serve(self.checkpoint.groups).personal is not None:
-            return "a model of their own"
-        return "layers of their own"
+            return "their own model"
+        return "their own layers"
 
     @property
     def shares_nothing(self) -> bool:

@@ -64,14 +64,14 @@ DEPLOYMENT = Feature(
         Excluded("evaluate.validation", _ALL_ROWS),
         Excluded("train.hold_out", _ALL_ROWS),
         Excluded("train.measures", "what no client sends", "none", ([],)),
-        Excluded("data.window", "nodes make no series of tables so far"),
+        Excluded("data.window", "nodes do not make series of tables so far"),
         Excluded("data.encode.noise", "nodes describe columns without noise so far"),
         *of_traits(
             "algorithm.name",
             "a federated method: a method made of slots",
             {
-                # A node has to know what clients do; of a step of its own nothing is known.
-                "own_step": "has a step of its own",
+                # A node has to know what clients do; it does not know the step of such an algorithm.
+                "own_step": "has its own step",
                 "data": "brings all training data to one place",
             },
         ),

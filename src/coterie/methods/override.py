@@ -42,7 +42,7 @@ def override(
     (FedGroup's cold starts), so FedGroup with ``proximal(mu)`` is FedGrouProx.
 
     Args:
-        made: a method; of an algorithm with a step of its own nothing can be replaced.
+        made: a method; in an algorithm with its own step nothing can be replaced.
         name: what to call it in an error.
         server: how models move, from ``coterie.rules.server``.
         objective: what clients minimise, from ``coterie.objectives``.
@@ -77,7 +77,7 @@ def override(
         return made
     method = method_of(made)
     if method is None:
-        what = "the algorithm has a step of its own"
+        what = "the algorithm has its own step"
         expected = f"one made of the slots of a Method, or no {wanted[0]}"
         raise ConfigError("does-not-fit", wanted[0], what, got=name, allowed=expected)
     if objective is not None:
@@ -114,7 +114,7 @@ _OWN_MODEL = of_traits(
     "own_model",
     "another algorithm, or no [own_model]",
     {
-        "data": "all data are in one place, where no client could have a model of its own",
+        "data": "all data are in one place, where no client could have its own model",
         "mixture": "its clients train several models",
         "keeps_layers": "something stays with the clients already",
         "own_model": "something stays with the clients already",
@@ -129,9 +129,9 @@ KEPT_OPTIMIZER = Feature(
         "local.keep_state",
         "false, or another algorithm",
         {
-            "own_step": "the algorithm has a step of its own, in which nothing is known of optimisers",
-            "mixture": "clients train several models, each of which needs an optimiser of its own",
-            "own_model": "clients train by a rule of their own, which starts each optimiser afresh",
+            "own_step": "the algorithm has its own step, which knows nothing of optimisers",
+            "mixture": "clients train several models, each of which needs its own optimiser",
+            "own_model": "clients train by their own rule, which starts each optimiser afresh",
             "phases": "clients train in phases, each of which moves other layers",
             "full_gradient": "clients send a gradient and take no step",
         },
@@ -145,12 +145,12 @@ ASYNCHRONOUS = Feature(
         Excluded("reply_times.deadline", "asynchronous rounds have none"),
         *of_traits(
             "algorithm.name",
-            "one that does without, as fedavg, fedgroup or ifca, or no [asynchronous]",
+            "an algorithm without these, such as fedavg or ifca, or no [asynchronous]",
             {
-                "own_step": "has a step of its own",
+                "own_step": "has its own step",
                 "regroups": "regroups the replies of a round",
                 "mixture": "its clients train several models",
-                "moves_beside": "moves a vector beside the model by the replies of a round",
+                "moves_beside": "moves a vector next to the model by the replies of a round",
                 "all_clients": "samples its clients itself",
                 "data": "all data are in one place",
                 "sums_of_a_round": "its server sees sums of a round alone",

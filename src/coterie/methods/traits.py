@@ -30,7 +30,7 @@ WORDS: Mapping[Occasion, str] = {
     "newcomers": "of clients that join later",
     "chains": "a model passes from client to client",
     "grouping": "updates decide the groups",
-    "beside": "each moves the vector beside the model by its own number of steps",
+    "beside": "each moves the vector next to the model by its own number of steps",
     "weights": "weights depend on other replies",
     "shares": "a reply counts for several models",
     "data": "all data are in one place",

@@ -119,7 +119,7 @@ def test_running_statistics_of_fixed_layers_stay() -> None:
 def test_phases_have_budgets_of_their_own() -> None:
     work = Train(how=Phases((Phase(HEAD, 1),)))
     assert work.after(0) == work
-    with pytest.raises(ValueError, match="phases have budgets of their own"):
+    with pytest.raises(ValueError, match="phases have their own budgets"):
         work.after(1)
 
 

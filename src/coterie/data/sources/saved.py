@@ -60,7 +60,7 @@ def population_digest(population: Population) -> str:
     origin = population.origin
     from_frame = origin is not None and origin.from_frame
     if population.lazy or (population.table is not None and not from_frame):
-        got = "samples made client by client" if population.lazy else "inputs made from a table"
+        got = "a lazy population" if population.lazy else "inputs made from a table"
         what = "cannot be saved with the run"
         expected = "what coterie.load gave, unchanged, and the run's seed as in coterie.load"
         raise DataError("cannot-be-written", "data", what, found=got, allowed=expected)

@@ -79,7 +79,7 @@ def train_own_model(
     """Carry out the training of a client that has its own model, see `train_client` for ``row``,
     its start."""
     rule = work.own_model
-    assert rule is not None, "the work has no rule for a model of the client's own"
+    assert rule is not None, "the work has no rule for the client's own model"
     d = trainers.layout.d
     lengths = rule.lengths(d)
     sent = len(row) - sum(lengths.values())

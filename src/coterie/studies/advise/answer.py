@@ -129,7 +129,7 @@ class Advice:
         gained = f"{points_text(found)} {found.headline.title}"
         return (
             f"With {counted(len(self.found.ids), 'client')} no gain of groups could be shown (the best, "
-            f"{name}: {gained}). That is no proof that there is none: stay with FedAvg, or try groups on "
+            f"{name}: {gained}). That does not prove that there is none: stay with FedAvg, or try groups on "
             "more clients."
         )
 

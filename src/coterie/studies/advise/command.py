@@ -59,7 +59,7 @@ def print_advice(
         raise ConfigError(
             "does-not-fit",
             "advise",
-            "a federation that is made client by client",
+            "a lazy federation",
             found=path,
             allowed="data that are read",
         )

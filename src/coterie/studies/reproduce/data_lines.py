@@ -188,7 +188,7 @@ def sent_values(config: Experiment, shape: tuple[int, ...], classes: int) -> flo
     raise ConfigError(
         "does-not-fit",
         "algorithm.name",
-        "no formula",
+        "no formula for this algorithm",
         got=name,
         allowed="fedavg, fedclust, pacfl or ifca",
     )

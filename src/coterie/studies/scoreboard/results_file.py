@@ -71,7 +71,7 @@ def read_results(path: Path) -> Results:
         raise ConfigError(
             "cannot-be-read",
             path,
-            "no results of a scoreboard",
+            "not results of a scoreboard",
             found=error,
             allowed="a file that `coterie scoreboard` wrote",
         ) from None
