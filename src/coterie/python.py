@@ -13,6 +13,7 @@ from torch import nn
 
 from coterie.clients.clients import Clients
 from coterie.config.arguments import validated
+from coterie.config.choice_tables import with_partition
 from coterie.config.kinds import KINDS
 from coterie.config.registry import build
 from coterie.core import Key, Objective, Solver, Task, headline_of
@@ -312,8 +313,8 @@ def load(
             Polars, whose options are those of the source ``file``: without ``features``, inputs are
             made of the column ``x``, or else of all that have no other role. The folder of a run on
             a frame holds its inputs.
-        partition: ``kind`` and its parameters; the clients of a frame are those of its column
-            ``client`` unless something else is said.
+        partition: ``kind`` and its parameters. Without it, the clients are those of the column
+            ``client``, for a frame and where that option is given.
         seed: of the partition.
         root: folder of the datasets; default the environment variable ``COTERIE_DATA``.
         targets: whether labels are ``classes``, ``numbers`` for a task such as regression, or what
@@ -342,11 +343,11 @@ def load(
             found=type(source).__name__,
             allowed="a name, a table of options, or a frame",
         )
-    if partition is None:
-        raise ConfigError(
-            "missing", "partition", found="none", allowed="a table, such as {'kind': 'iid'}"
-        )
     table = {**_choice("source", source), **options}
+    partition = partition or with_partition(table).get("partition")
+    if partition is None:
+        allowed = "a table, such as {'kind': 'iid'}, or client = the column of clients"
+        raise ConfigError("missing", "partition", found="none", allowed=allowed)
     folder = None
     if root:
         folder = Path(root)

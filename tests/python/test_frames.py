@@ -201,3 +201,33 @@ def test_other_data_than_a_frame_need_a_partition() -> None:
     with pytest.raises(ConfigError) as caught:
         ct.load("digits")
     assert caught.value.problems[0].path == "partition"
+
+
+# --- whose rows they are -----------------------------------------------------------------------------
+
+
+def test_a_column_of_clients_says_who_they_are_without_a_partition(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    frame().to_csv(path, index=False)
+    table = {"path": str(path), "features": "*", "label": "ill", "client": "site"}
+    expected = load("file", path=str(path))
+    made = ct.load("file", **table)
+    assert made.names == expected.names == ("007", "7", "x")
+    assert torch.equal(made.x, expected.x)
+    data = {"source": "file", **table}
+    settings = {"model": "mclr", "local": LOCAL, "rounds": 1, "engine": "serial"}
+    by_table = ct.run("fedavg", data=data, **settings)
+    by_file = ct.run("fedavg", data={**data, "partition": {"kind": "natural"}}, **settings)
+    assert torch.equal(by_table.state.models, by_file.state.models)
+    config = tmp_path / "run.toml"
+    lines = [f'{name} = "{value}"' for name, value in data.items()]
+    config.write_text(
+        "\n".join(["[data]", *lines, '[model]\nname = "mclr"\n[algorithm]\nname = "fedavg"'])
+        + "\n[train]\nrounds = 1\n"
+    )
+    assert ct.Experiment.from_toml(config).options("partition")["test_fraction"] == 0.1
+    config.write_text(config.read_text().replace('client = "site"\n', ""))
+    with refuses(ConfigError, "missing", "data.partition"):
+        ct.Experiment.from_toml(config)
+    with refuses(ConfigError, "missing", "partition"):
+        ct.load("file", path=str(path))

@@ -73,3 +73,11 @@ class DataTable(SourceTable):
 
     partition: KindTable
     root: str | None = None
+
+
+def with_partition(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The table ``[data]``; if it names the column of clients and has no partition, these clients
+    hold its samples."""
+    if data.get("client") is None or data.get("partition") is not None:
+        return data
+    return {**data, "partition": {"kind": "natural"}}

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from coterie.config import custom, registry
-from coterie.config.choice_tables import DataTable
+from coterie.config.choice_tables import DataTable, with_partition
 from coterie.config.kinds import KINDS
 from coterie.config.problems import problems
 from coterie.config.schema import RecordTable, Table, table_of, without_objects
@@ -222,11 +222,11 @@ def fit_to_clients(experiment: Experiment, clients: int) -> Experiment:
 
 def _anchored(tables: Mapping[str, Any]) -> Mapping[str, Any]:
     """The same tables with paths spelled from the root, so that a run can be resumed from any
-    folder."""
+    folder, and with the partition that follows from a column of clients."""
     out = dict(tables)
     data = tables.get("data")
     if isinstance(data, Mapping):
-        out["data"] = {**data, **_absolute_paths(data)}
+        out["data"] = with_partition({**data, **_absolute_paths(data)})
     if any(_names_custom(tables, kind) for kind, where in KINDS.items() if where.custom):
         out.setdefault("folder", os.getcwd())
         # Only then: a folder that is searched can also stand in for a package that is not there.
