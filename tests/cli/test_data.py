@@ -61,7 +61,7 @@ def test_every_list_that_is_recommended_can_be_had(
 
 def test_the_page_of_commands_names_all_lists() -> None:
     page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
-    sentence = re.findall(r"`coterie list` takes ([^.]*)\.", page)[0]
+    sentence = re.findall(r"`coterie list` accepts ([^.]*)\.", page)[0]
     assert re.findall(r"`(\w+)`", sentence) == list(LISTED)
 
 
