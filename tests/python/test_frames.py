@@ -72,6 +72,35 @@ def test_a_frame_is_the_file_of_it(kind: str, tmp_path: Path) -> None:
         assert (one == other).all()
 
 
+class Lazy:
+    """What is no frame yet, as a LazyFrame of Polars."""
+
+    columns = ("age", "y")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (Lazy, r"data: wrong type, got Lazy; expected a frame of"),
+        (lambda: pytest.importorskip("polars").LazyFrame({"y": [0]}), "got LazyFrame; expected"),
+        # Arrow has no whole numbers of 128 bits.
+        (
+            lambda: pytest.importorskip("polars").from_dict(
+                {"y": [0, 1]}, schema={"y": pytest.importorskip("polars").Int128}
+            ),
+            "data: cannot be read as a table of Arrow",
+        ),
+    ],
+    ids=["lazy", "lazy of Polars", "128 bits"],
+)
+@pytest.mark.filterwarnings("ignore:Determining the column names of a LazyFrame")
+def test_what_is_no_frame_is_one_line(make: Any, words: str) -> None:
+    for call in (ct.load, lambda data: ct.run("fedavg", data=data, model="mclr", rounds=1)):
+        with pytest.raises(DataError, match=words) as caught:
+            call(make())
+        assert "\n" not in str(caught.value)
+
+
 def test_a_run_on_a_frame_predicts_exports_and_goes_on(tmp_path: Path) -> None:
     data = frame()
     data.to_parquet(tmp_path / "t.parquet")

@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -543,12 +544,14 @@ def read_rows(
     """
     if isinstance(source, pd.DataFrame):
         return _without_index(Rows(_named(source)))
-    if hasattr(source, "column_names"):
-        return _without_index(Rows(frame_of_arrow(source)))
-    if hasattr(source, "to_arrow"):
-        return _without_index(Rows(frame_of_arrow(source.to_arrow())))
+    if hasattr(source, "column_names") or hasattr(source, "to_arrow"):
+        return _without_index(_of_arrow(source))
     if isinstance(source, (list, tuple)):
         return _without_index(Rows(_named(pd.DataFrame(list(source), dtype=object)), typed=False))
+    if not isinstance(source, (str, PathLike)):
+        got = type(source).__name__
+        allowed = "a frame of pandas, pyarrow or Polars (a LazyFrame: frame.collect())"
+        raise DataError("wrong-type", FRAME, found=got, allowed=allowed)
     path = Path(source)
     suffix = path.suffix.lower()
     if not path.is_file():
@@ -560,6 +563,16 @@ def read_rows(
     raise DataError(
         "cannot-be-read", "data.path", found=path.name, allowed="a .parquet, .csv or .npz file"
     )
+
+
+def _of_arrow(source: Any) -> Rows:
+    """The rows of a table of pyarrow, or of what can be made one, as a frame of Polars."""
+    try:
+        table = source.to_arrow() if hasattr(source, "to_arrow") else source
+        return Rows(frame_of_arrow(table))
+    # The errors of Arrow are of all three kinds.
+    except (ValueError, TypeError, NotImplementedError) as error:
+        raise _unreadable(FRAME, "a table of Arrow", error) from None
 
 
 def _without_index(rows: Rows) -> Rows:
@@ -649,7 +662,7 @@ def _read_parquet(path: Path, columns: Collection[str] | None) -> pd.DataFrame:
         raise _unreadable(path, "parquet", error) from None
 
 
-def _unreadable(path: Path, kind: str, error: Exception) -> DataError:
+def _unreadable(path: object, kind: str, error: Exception) -> DataError:
     line = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return DataError("cannot-be-read", path, f"cannot be read as {kind} ({line})")
 
