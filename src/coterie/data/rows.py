@@ -672,17 +672,19 @@ class _Csv:
     """A CSV file.
 
     Args:
-        utf8: what is read in its place, where the file is in UTF-16 or begins with a line for Excel.
+        utf8: what is read in its place, where the file is in UTF-16.
+        start: the bytes before the head line, of a line for Excel.
     """
 
     path: Path
     utf8: bytes | None = None
+    start: int = 0
 
     def open(self) -> BinaryIO:
-        """The file as UTF-8."""
-        if self.utf8 is None:
-            return self.path.open("rb")
-        return io.BytesIO(self.utf8)
+        """The file as UTF-8, from its head line on."""
+        opened = self.path.open("rb") if self.utf8 is None else io.BytesIO(self.utf8)
+        opened.seek(self.start)
+        return opened
 
     def begin(self) -> bytes:
         """The first bytes, with the head line."""
@@ -691,9 +693,10 @@ class _Csv:
 
     def frame(self, options: Mapping[str, Any]) -> pd.DataFrame:
         """The file as pandas reads it: by several threads where it is a path."""
-        if self.utf8 is None:
+        if self.utf8 is None and not self.start:
             return pd.read_csv(str(self.path), compression=None, **options)
-        return pd.read_csv(io.BytesIO(self.utf8), **options)
+        with self.open() as opened:
+            return pd.read_csv(opened, **options)
 
     def text(self, **options: Any) -> TextIO:
         """The file as text, as the module csv reads it."""
@@ -712,8 +715,7 @@ def _read_csv(path: Path, texts: Collection[str]) -> Rows:
         said = _FOR_EXCEL.match(begin)
         if said:
             separator = said[1].decode()
-            with file.open() as opened:
-                file = _Csv(path, opened.read()[said.end() :])
+            file = replace(file, start=said.end())
     except (OSError, UnicodeError) as error:
         raise _unreadable(path, "CSV", error) from None
     if b"\0" in begin:
