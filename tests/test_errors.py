@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import pickle
 import re
 from pathlib import Path
 from typing import get_args
 
 import coterie as ct
+from coterie import errors
 from coterie.errors import Code, ConfigError, CoterieError, DataError, Problem
 from tests.refusals import refuses
 
@@ -63,3 +65,16 @@ def test_every_code_is_documented() -> None:
 def test_a_call_says_where_it_was_refused() -> None:
     with refuses(ConfigError, "out-of-range", "lr"):
         ct.Solver(lr=-1.0)
+
+
+def test_no_error_is_a_line_that_only_a_person_can_read() -> None:
+    """A script asks for the code and the path. The lines of several runs are written already."""
+    kinds = {name for name in vars(errors) if name.endswith("Error")} - {"SweepError"}
+    lines = [
+        f"{file.name}:{call.lineno}"
+        for file in Path(ct.__file__).parent.rglob("*.py")
+        for call in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+        if call.func.id in kinds and len(call.args) == 1
+    ]
+    assert not lines

@@ -235,7 +235,6 @@ class InUseError(CoterieError):
     """Another process writes the run folder."""
 
     code = 10
-    of_lines = "in-use"
 
 
 def shown(value: Any) -> str:

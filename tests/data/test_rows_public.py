@@ -191,6 +191,9 @@ def test_an_export_refuses_files_in_the_same_lines(tmp_path: Path) -> None:
         paths.append(str(tmp_path / f"{name}.csv"))
         Path(paths[-1]).write_text(content)
 
+    paths.append(str(tmp_path / "long.parquet"))
+    pd.DataFrame({"age": [2**53 + 1]}).to_parquet(paths[-1])
+
     def line(path: str) -> str:
         try:
             found = rows.read_rows(path)

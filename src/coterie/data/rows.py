@@ -416,10 +416,8 @@ def _refuse_rounded(column: pd.Series, name: str, where: str) -> None:
         return
     for value in (column.min(), column.max()):
         if not pd.isna(value) and abs(int(value)) > EXACT:
-            raise DataError(
-                f"{where}: column {name}, got the whole number {value}; expected at most 2^53, or "
-                "text"
-            )
+            got = f"the whole number {value}"
+            raise column_error("out-of-range", where, name, got, "at most 2^53, or text")
 
 
 def _refuse_inexact(values: Any, name: str, where: str) -> None:

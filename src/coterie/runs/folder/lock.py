@@ -74,7 +74,7 @@ def _acquire(lock: FileLock, folder: Path) -> None:
         elif _is_dead(holder):
             patience = WAIT
         if time.monotonic() - began >= patience:
-            raise InUseError(_who(folder, holder))
+            raise _in_progress(folder, holder)
         time.sleep(POLL)
 
 
@@ -107,9 +107,9 @@ def _is_dead(holder: dict[str, Any]) -> bool:
     return False
 
 
-def _who(folder: Path, holder: dict[str, Any]) -> str:
+def _in_progress(folder: Path, holder: dict[str, Any]) -> InUseError:
     who = "another process"
     if holder:
         who = f"process {holder['pid']} on {holder['host']} since {holder['since']}"
     expected = f"no other process; `coterie watch {folder}` shows how far it is"
-    return f"{folder}: the run is in progress, got {who}; expected {expected}"
+    return InUseError("in-use", folder, "the run is in progress", found=who, allowed=expected)
