@@ -113,7 +113,7 @@ def test_splits_without_a_training_split_are_named(library: dict[str, Any]) -> N
 
 def test_the_package_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with refuses(DataError, "not-installed", "data.source"):
+    with refuses(DataError, "not-installed", "data.id"):
         load_samples({**GIVEN, "features": "vector"})
 
 

@@ -127,11 +127,11 @@ def test_svhn_is_read_as_cifar_is(root: Path, monkeypatch: pytest.MonkeyPatch) -
     p = load_population({"source": "svhn"}, {"kind": "iid", "clients": 5}, root=root, key=Key(0))
     assert (p.sizes("train").tolist(), p.sizes("test").tolist()) == ([2] * 5, [1] * 5)
 
-    def load_dataset(name: str, config: str, split: str) -> FakeRows:
+    def load_dataset(name: str, config: str) -> dict[str, FakeRows]:
         assert (name, config) == ("ufldl-stanford/svhn", "cropped_digits")
-        return FakeRows(len(pool[split]), "image", pool[split])
+        return {split: FakeRows(len(rows), "image", rows) for split, rows in pool.items()}
 
-    fake = SimpleNamespace(load_dataset=load_dataset, Image=lambda decode: {"decode": decode})
+    fake = SimpleNamespace(load_dataset=load_dataset)
     monkeypatch.setitem(sys.modules, "datasets", fake)
     hub = load_samples({"source": "svhn", "hub": True})
     assert torch.equal(hub.x, s.x)
@@ -281,26 +281,27 @@ def test_the_hub_is_lazy_and_its_absence_is_said(monkeypatch: pytest.MonkeyPatch
 
 class FakeRows:
     def __init__(self, rows: int, image: str = "img", pixels: np.ndarray | None = None) -> None:
-        self.image, self.column_names = image, (image, "label")
         shown = pictures(rows, rows, 3) if pixels is None else pixels
-        self.values = {image: [{"bytes": encoded(p)} for p in shown], "label": list(range(rows))}
+        files = [{"bytes": encoded(p), "path": None} for p in shown]
+        self.table = pa.table({image: files, "label": list(range(rows))})
 
-    def cast_column(self, name: str, kind: Any) -> FakeRows:
-        assert (name, kind) == (self.image, {"decode": False})
+    def with_format(self, name: str) -> FakeRows:
+        assert name == "arrow"
         return self
 
-    def __getitem__(self, name: str) -> list[Any]:
-        return self.values[name]
+    def __getitem__(self, rows: slice) -> pa.Table:
+        assert rows == slice(None)
+        return self.table
 
 
 def test_the_hub_gives_the_same_samples_as_files(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def load_dataset(name: str, split: str) -> FakeRows:
+    def load_dataset(name: str, config: None) -> dict[str, FakeRows]:
         assert name == "uoft-cs/cifar10"
-        return FakeRows({"train": 10, "test": 5}[split])
+        return {"train": FakeRows(10), "test": FakeRows(5)}
 
-    fake = SimpleNamespace(load_dataset=load_dataset, Image=lambda decode: {"decode": decode})
+    fake = SimpleNamespace(load_dataset=load_dataset)
     monkeypatch.setitem(sys.modules, "datasets", fake)
     for split, rows in (("train", 10), ("test", 5)):
         write(root / "cifar10" / f"{split}.parquet", pictures(rows, rows, 3))

@@ -20,7 +20,7 @@ from coterie.data.images.pixels import Pixels, unit
 from coterie.data.npz import read_npz
 from coterie.data.rows import ARRAY, CATEGORY, NUMBER, SUFFIXES, Rows, missing_column
 from coterie.data.samples import Samples, Targets
-from coterie.data.sources.folders import find_file, find_folder
+from coterie.data.sources.folders import find_file, find_folder, hub_splits, hub_table
 from coterie.data.tabular.arrow import image_bytes, is_images
 from coterie.data.tabular.encoder import Encoder
 from coterie.data.tabular.raw import Column, ColumnKind, Encode, Window
@@ -38,7 +38,7 @@ from coterie.data.tabular.training_rows import (
     notes_on_values,
     read_training_rows,
 )
-from coterie.errors import DataError, first_line, install_command
+from coterie.errors import DataError
 from coterie.terminal import warn
 
 # The column that says which split of the dataset a row is of.
@@ -305,7 +305,8 @@ def hub(
         targets: whether labels are classes, numbers, or whatever they look like.
     """
     # A folder of this name is read in its place.
-    splits = _load(str(find_folder(id, root) or id), id, subset)
+    place = str(find_folder(id, root) or id)
+    splits = _train_and_test(hub_splits(place, subset, "data.id"), id)
     table = _one_table(splits)
     roles = Roles(features, label, client, SPLIT)
     rows, kinds = read_training_rows([table], roles.kinds(targets))
@@ -317,21 +318,8 @@ def hub(
     return replace(samples, label_names=names, scaling=scaling)
 
 
-def _load(place: str, id: str, subset: str | None) -> dict[str, Any]:
+def _train_and_test(found: Mapping[str, Any], id: str) -> dict[str, Any]:
     """The training split and, where there is one, the test split."""
-    # Imported only here: the package is optional, and takes seconds.
-    try:
-        import datasets
-    except ImportError:
-        what = "hub needs the package 'datasets', which is not installed"
-        raise DataError("not-installed", "data.source", what, do=install_command("hf")) from None
-    try:
-        found = datasets.load_dataset(place, subset)
-    except Exception as error:  # noqa: BLE001  the hub's client raises dozens of unrelated kinds
-        line = first_line(error)
-        raise DataError(
-            "cannot-be-read", "data.id", f"{id} cannot be loaded ({line})", got=place
-        ) from None
     known = list(found)
     # A dataset with one split has it under any name.
     if "train" not in known and len(known) > 1:
@@ -349,8 +337,7 @@ def _one_table(splits: dict[str, Any]) -> Any:
 
     tables = []
     for name, rows in splits.items():
-        # Without a format, columns stay as they are stored: images as their bytes.
-        table = rows.with_format("arrow")[:]
+        table = hub_table(rows)
         tables.append(table.append_column(SPLIT, pa.array([name] * len(table))))
     return pa.concat_tables(tables)
 

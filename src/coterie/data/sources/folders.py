@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from coterie.errors import DataError
+from coterie.errors import DataError, first_line, install_command
 
 
 def dataset_folder(root: Path | None, name: str, advice: str) -> Path:
@@ -33,3 +35,29 @@ def find_file(path: str, root: Path | None) -> Path | None:
     if root is not None and (Path(root) / place).is_file():
         return Path(root) / place
     return None
+
+
+def hub_splits(place: str, subset: str | None, option: str) -> Mapping[str, Any]:
+    """The splits of a dataset of the Hugging Face hub, or of a folder in its form, by name.
+
+    Args:
+        option: what names the dataset, for error lines.
+    """
+    # Imported only here: the package is optional, and takes seconds.
+    try:
+        import datasets
+    except ImportError:
+        what = "the package 'datasets' is not installed"
+        raise DataError("not-installed", option, what, do=install_command("hf")) from None
+    try:
+        found: Mapping[str, Any] = datasets.load_dataset(place, subset)
+    except Exception as error:  # noqa: BLE001  the hub's client raises dozens of unrelated kinds
+        what = f"{place} cannot be loaded ({first_line(error)})"
+        raise DataError("cannot-be-read", option, what) from None
+    return found
+
+
+def hub_table(split: Any) -> Any:
+    """The rows of such a split as a table of pyarrow."""
+    # Without a format, columns stay as they are stored: images as their bytes.
+    return split.with_format("arrow")[:]

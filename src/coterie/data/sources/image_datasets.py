@@ -28,11 +28,11 @@ from coterie.core.arrays import IntArray
 from coterie.data.images.cache import cached_images
 from coterie.data.images.decoding import decode
 from coterie.data.images.pixels import Pixels, Values, alike, standardise, unit
-from coterie.data.rows import read_rows
+from coterie.data.rows import Rows, read_rows
 from coterie.data.samples import Samples
-from coterie.data.sources.folders import dataset_folder
+from coterie.data.sources.folders import dataset_folder, hub_splits, hub_table
 from coterie.data.tabular.arrow import column_of, image_bytes
-from coterie.errors import DataError, first_line, install_command
+from coterie.errors import DataError
 
 PixelScale = Literal["unit", "inverted", "standardised"]
 
@@ -42,7 +42,7 @@ class HubAddress:
     """Where the hub has an image dataset, and what its columns are called there."""
 
     id: str
-    config: tuple[str, ...] = ()
+    config: str | None = None
     splits: tuple[str, ...] = ("train", "test")
     image: str = "image"
     label: str = "label"
@@ -121,7 +121,7 @@ IMAGE_DATASETS: Mapping[str, ImageDataset] = MappingProxyType(
                 "svhn",
                 DIGITS,
                 per_channel=True,
-                hub=HubAddress("ufldl-stanford/svhn", config=("cropped_digits",)),
+                hub=HubAddress("ufldl-stanford/svhn", config="cropped_digits"),
             ),
         )
     }
@@ -241,7 +241,7 @@ def load_images(dataset: ImageDataset, root: Path | None, scale: PixelScale, hub
         expected = ", ".join(get_args(PixelScale))
         raise DataError("unknown-choice", "data.pixels", got=scale, allowed=expected)
     if hub:
-        splits = load_from_hub(dataset.hub, dataset.columns)
+        splits = _load_from_hub(dataset.hub, dataset.columns)
     else:
         splits = _load_from_root(dataset, root)
     labels = np.concatenate([split.labels for split in splits])
@@ -314,47 +314,35 @@ def _advice(dataset: ImageDataset, stems: tuple[str, ...]) -> str:
 
 def _read_split(path: Path, columns: tuple[str, ...]) -> ImageSplit:
     rows = read_rows(path, columns=("label", *columns))
-    labels = column_of(rows, "label")
-    if labels.dtype.kind not in "iu":
-        raise rows.refused("wrong-type", "label", labels.dtype, "whole numbers")
-    extra = {name: column_of(rows, name) for name in columns if name in rows.names}
 
     # The image column is the bulk of the file, and is read only where the cache has no copy.
     def make() -> Pixels:
         images = image_bytes(read_rows(path, columns=["image"]), "image")
         return decode(images, (str(path), "column image"))
 
-    pixels = cached_images(path, "image", len(labels), make)
-    return ImageSplit(pixels, labels.astype(np.int64), extra)
+    labels = _labels(rows, "label")
+    return _split(rows, labels, columns, cached_images(path, "image", len(rows), make))
 
 
-def load_from_hub(address: HubAddress | None, columns: tuple[str, ...]) -> list[ImageSplit]:
+def _load_from_hub(address: HubAddress | None, columns: tuple[str, ...]) -> list[ImageSplit]:
     """The splits of a dataset on the hub, the training rows first."""
     assert address is not None, "only datasets with an address have the option `hub`"
-    # Imported only here: the package is optional, and takes seconds.
-    try:
-        import datasets
-    except ImportError:
-        what = "the package 'datasets' is not installed"
-        raise DataError("not-installed", "data.hub", what, do=install_command("hf")) from None
-    try:
-        return [_load_split(datasets, address, columns, split) for split in address.splits]
-    except DataError:
-        raise
-    except Exception as error:  # noqa: BLE001  the hub's client raises dozens of unrelated kinds
-        line = first_line(error)
-        raise DataError(
-            "cannot-be-read", "data.hub", f"{address.id} cannot be loaded ({line})"
-        ) from None
+    found = hub_splits(address.id, address.config, "data.hub")
+    splits = []
+    for name in address.splits:
+        rows = replace(read_rows(hub_table(found[name])), where=f"{address.id} {name}")
+        pixels = decode(image_bytes(rows, address.image), ("data.hub", rows.where))
+        splits.append(_split(rows, _labels(rows, address.label), columns, pixels))
+    return splits
 
 
-def _load_split(
-    datasets: Any, address: HubAddress, columns: tuple[str, ...], split: str
-) -> ImageSplit:
-    rows = datasets.load_dataset(address.id, *address.config, split=split)
-    # The library would decode each image by itself, and slower than `decode` does.
-    rows = rows.cast_column(address.image, datasets.Image(decode=False))
-    blobs = [image["bytes"] for image in rows[address.image]]
-    labels = np.asarray(rows[address.label], dtype=np.int64)
-    extra = {name: np.asarray(rows[name]) for name in columns if name in rows.column_names}
-    return ImageSplit(decode(blobs, ("data.hub", f"{address.id} {split}")), labels, extra)
+def _labels(rows: Rows, name: str) -> IntArray:
+    labels = column_of(rows, name)
+    if labels.dtype.kind not in "iu":
+        raise rows.refused("wrong-type", name, labels.dtype, "whole numbers")
+    return labels.astype(np.int64)
+
+
+def _split(rows: Rows, labels: IntArray, columns: tuple[str, ...], pixels: Pixels) -> ImageSplit:
+    extra = {name: column_of(rows, name) for name in columns if name in rows.names}
+    return ImageSplit(pixels, labels, extra)
