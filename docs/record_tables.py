@@ -35,6 +35,7 @@ def option_lines(only: str | None = None) -> list[str]:
     """The options of choices, a table for each kind."""
     from coterie.config import registry
     from coterie.config.kinds import KINDS
+    from coterie.config.schema import field_help
     from coterie.config.wording import describe_type
     from coterie.errors import shown
 
@@ -47,14 +48,17 @@ def option_lines(only: str | None = None) -> list[str]:
         rows = []
         for name in registry.names(kind):
             options = registry.options(kind, name)
+            texts = field_help(registry.find(kind, name))
             for option, (type_, default) in options.items():
                 value = "``required``" if default is ... else f"``{shown(default)}``"
                 if default is None:
                     value = "``not set``"
-                rows.append((f"``{name}``", f"``{option}``", describe_type(type_), value))
+                text = texts.get(option, "")
+                rows.append((f"``{name}``", f"``{option}``", describe_type(type_), value, text))
             if not options:
-                rows.append((f"``{name}``", "", "", ""))
-        lines += table_of(("name", "option", "value", "default"), (20, 20, 40, 20), rows)
+                rows.append((f"``{name}``", "", "", "", ""))
+        heads = ("name", "option", "value", "default", "meaning")
+        lines += table_of(heads, (14, 16, 20, 14, 36), rows)
     return lines
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
+import ast
+import inspect
+import pkgutil
 import re
 import shlex
 import subprocess
@@ -15,8 +17,9 @@ from typer.main import get_command
 from coterie import errors
 from coterie.cli.main import app
 from coterie.config import kinds, registry
+from coterie.experiment.tables import table_names
 from tests.conftest import PATIENCE
-from tests.docs.pages import NAMED, PAGES, README, ROOT
+from tests.docs.pages import NAMED, PAGES, README, ROOT, blocks
 
 
 def test_commands_exist():
@@ -92,24 +95,73 @@ def test_exit_codes_are_those_of_the_errors():
 
 def found(name: str) -> bool:
     """Whether a dotted name of the library leads to something."""
-    parts = name.split(".")
-    for cut in range(len(parts), 0, -1):
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+def names_in(text: str) -> set[str]:
+    return set(re.findall(r"(?<![\w/])coterie(?:\.[A-Za-z]\w*)+", text))
+
+
+def test_names_that_docstrings_mention_exist():
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    names = set()
+    for file in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, documented):
+                names |= names_in(ast.get_docstring(node) or "")
+    names -= {"coterie.NAME"}  # stands for any method
+    assert len(names) > 20
+    assert [name for name in sorted(names) if not found(name)] == []
+
+
+def calls_shown(text: str) -> list[ast.Call]:
+    """The calls in Python blocks and in sentences."""
+    pieces = blocks("python", text)
+    for piece in re.findall(r"(?<!`)`([^`]+\))`(?!`)", text):
         try:
-            thing = importlib.import_module(".".join(parts[:cut]))
-        except ImportError:
-            continue
-        for part in parts[cut:]:
-            if not hasattr(thing, part):
-                return False
-            thing = getattr(thing, part)
-        return True
-    return False
+            ast.parse(piece)
+        except SyntaxError:
+            continue  # a formula, or a piece of another language
+        pieces.append(piece)
+    nodes = [node for piece in pieces for node in ast.walk(ast.parse(piece))]
+    return [node for node in nodes if isinstance(node, ast.Call)]
+
+
+def keywords_not_taken(call: ast.Call) -> list[str]:
+    """The keywords of a call of Coterie that its signature does not have."""
+    module, _, name = ast.unparse(call.func).partition(".")
+    name = f"coterie.{name}"
+    if module not in ("ct", "coterie") or not found(name):
+        return []  # of something else; names that do not exist are refused by another test
+    taken = inspect.signature(pkgutil.resolve_name(name)).parameters
+    known = set(taken)
+    if name == "coterie.run":
+        known |= set(table_names())
+    elif any(one.kind is one.VAR_KEYWORD for one in taken.values()):
+        return []
+    return [word.arg for word in call.keywords if word.arg and word.arg not in known]
+
+
+@pytest.mark.parametrize("page", NAMED, ids=lambda path: path.name)
+def test_calls_that_pages_show_have_these_keywords(page):
+    for call in calls_shown(page.read_text(encoding="utf-8")):
+        assert keywords_not_taken(call) == [], ast.unparse(call)
+
+
+def test_a_keyword_that_does_not_exist_is_found():
+    wrong = ast.parse('ct.run(ct.fedavg(), engine="vmap", device="auto")', mode="eval").body
+    assert keywords_not_taken(wrong) == ["device"]
+    assert keywords_not_taken(ast.parse("ct.Solver(rate=1)", mode="eval").body) == ["rate"]
 
 
 @pytest.mark.parametrize("page", NAMED, ids=lambda path: path.name)
 def test_names_that_pages_mention_exist(page):
     text = page.read_text(encoding="utf-8")
-    names = {name.rstrip(".") for name in re.findall(r"(?<![\w/])coterie(?:\.[A-Za-z]\w*)+", text)}
+    names = names_in(text)
     names |= {f"coterie.{name}" for name in re.findall(r"\bct\.(\w+)", text)}
     names -= {
         kind.entry_points for kind in kinds.KINDS.values()

@@ -1,7 +1,7 @@
 """The tables of a configuration that name a choice, as typed records.
 
 Such a table has the options of the registered factory in addition to its own fields:
-`coterie.config.choices` reads those from the factory's signature. These are ``[data]``,
+`coterie.config.registry` reads those from the factory's signature. These are ``[data]``,
 ``[data.partition]``, ``[model]``, ``[algorithm]``, and where there are any ``[server]``,
 ``[weigh]``, ``[objective]``, ``[own_model]``, ``[shift]`` and ``[attack]``.
 """

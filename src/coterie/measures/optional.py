@@ -35,7 +35,7 @@ class RoundView:
     """What a measure sees of a round.
 
     Args:
-        clients: to be asked with ``clients.measure``, which counts as no traffic.
+        clients: what is asked with ``counts=False`` is no traffic.
         notes: what the round did; ``plan`` is who was to train, ``ids [n]`` and ``weights [k, n]``
             are the replies that counted, and how much.
         can_train: bool ``[N]``, who is present and holds training samples; ``None``: all.
