@@ -25,10 +25,9 @@ from PIL import Image
 
 from coterie.cli.main import invoke
 from coterie.errors import ConfigError, SweepError
-from coterie.studies.reproduce import PAPERS
+from coterie.studies.reproduce import PAPERS, LineOptions
 from coterie.studies.reproduce.choice import choose, with_profile
 from coterie.studies.reproduce.command import (
-    Selection,
     open_reproduction,
     raise_failures,
     reproduce_tables,
@@ -287,10 +286,10 @@ def test_a_line_runs_with_the_seeds_that_it_names(tmp_path: Path) -> None:
 
 def test_seeds_of_the_command_line_are_those_of_all_lines(tmp_path: Path) -> None:
     rows = ["mnist-mclr/fedavg", "femnist-mclr/fedavg"]
-    selection = Selection(["flexcfl"], "3", rows, "full", seeds="7,9")
-    made, _ = open_reproduction(selection, tmp_path)
+    options = LineOptions("3", rows, "full", seeds="7,9")
+    made, _ = open_reproduction(["flexcfl"], options, tmp_path)
     assert made.seeds_of == [[7, 9], [7, 9]]
-    made, _ = open_reproduction(replace(selection, seeds=None), tmp_path)
+    made, _ = open_reproduction(["flexcfl"], replace(options, seeds=None), tmp_path)
     assert made.seeds_of == [[0, 1, 2], [2, 15, 25]]
 
 
@@ -532,7 +531,7 @@ def test_missing_data_are_named_and_stop_nothing(
 ) -> None:
     monkeypatch.delenv("COTERIE_DATA", raising=False)
     out = tmp_path / "out"
-    reproduce_tables(Selection(["fedclust", "fedgsp"], rows=["fedclust/svhn", "saving/*"]), out)
+    reproduce_tables(["fedclust", "fedgsp"], LineOptions(row=["fedclust/svhn", "saving/*"]), out)
     text = capsys.readouterr().out
     assert "left out: needs the data svhn (svhn/{train,test}.parquet under --data-root" in text
     assert "left out because data are missing: 2 of 2 runs" in text

@@ -21,7 +21,8 @@ from coterie.cli.options import (
 )
 from coterie.cli.pages import show_page
 from coterie.cli.signals import stop_after_round
-from coterie.studies.reproduce import PAPERS
+from coterie.studies.reproduce import PAPERS, LineOptions
+from coterie.studies.scoreboard import SuiteOptions
 
 PAPERS_HELP = f"{', '.join(PAPERS[:-1])} or {PAPERS[-1]}. Default: all of them."
 
@@ -141,25 +142,6 @@ def layers_command(
     show_page(page, open_)
 
 
-@dataclass(frozen=True, slots=True)
-class LineOptions:
-    """Which lines of the papers' tables to reproduce."""
-
-    table: Annotated[
-        str | None, typer.Option(help="One table or figure, for example 3, 4a or fig6.")
-    ] = None
-    row: Annotated[
-        list[str] | None,
-        typer.Option(help="A row, for example mnist-mclr, or row/column. Repeatable."),
-    ] = None
-    profile: Annotated[
-        str, typer.Option(help="quick: some of the lines, fewer rounds, one seed. Or: full.")
-    ] = "quick"
-    seeds: Annotated[
-        str | None, typer.Option(help="For example 0-2 or 0,3. Default: the seeds of the profile.")
-    ] = None
-
-
 def reproduce_command(
     lines: LineOptions,
     papers: Annotated[
@@ -181,40 +163,14 @@ def reproduce_command(
     Writes our figures next to the printed ones. After an interruption the same command continues.
     """
     with stop_after_round() as request:
-        from coterie.studies.reproduce.command import Selection, list_lines, reproduce_tables
+        from coterie.studies.reproduce.command import list_lines, reproduce_tables
 
         root = absolute(data_root)
-        selection = Selection(
-            papers or (), lines.table, lines.row or (), lines.profile, lines.seeds
-        )
         if list_:
-            list_lines(selection, out, root)
+            list_lines(papers or (), lines, out, root)
             return
         with request.while_running() as stop:
-            reproduce_tables(selection, out, root, stop)
-
-
-@dataclass(frozen=True, slots=True)
-class SuiteOptions:
-    """What of a suite is run."""
-
-    methods: Annotated[
-        str,
-        typer.Option(
-            metavar="A,B,...",
-            help="Names, separated by commas, including methods of other packages. Default: all of the "
-            "suite.",
-        ),
-    ] = ""
-    federations: Annotated[
-        str, typer.Option(metavar="A,B,...", help="Names, separated by commas. Default: all.")
-    ] = ""
-    seeds: Annotated[
-        str | None, typer.Option(metavar="SEEDS", help="For example 0-4. Default: the suite's.")
-    ] = None
-    tune: Annotated[
-        bool, typer.Option("--tune/--no-tune", help="Also choose settings on validation samples.")
-    ] = True
+            reproduce_tables(papers or (), lines, out, root, stop)
 
 
 def scoreboard_command(
@@ -247,17 +203,11 @@ def scoreboard_command(
     Writes ranks, scores, groups found and costs. After an interruption the same command continues.
     """
     with stop_after_round() as request:
-        from coterie.studies.scoreboard.command import SuiteChoice, run_scoreboard
+        from coterie.studies.scoreboard.command import chosen_suite, run_scoreboard
 
-        choice = SuiteChoice(
-            suite,
-            split_names(options.methods),
-            split_names(options.federations),
-            options.seeds,
-            options.tune,
-            absolute(data_root),
-        )
+        chosen = chosen_suite(suite, options)
+        root = absolute(data_root)
         folder = out or Path("runs") / f"scoreboard-{Path(suite).stem}"
         with request.while_running() as stop:
-            page = run_scoreboard(choice, folder, jobs, merge or (), stop)
+            page = run_scoreboard(chosen, folder, jobs, merge or (), stop, root)
     show_page(page, open_)

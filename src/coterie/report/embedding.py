@@ -4,6 +4,7 @@ by."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from torch import Tensor, nn
@@ -12,7 +13,6 @@ from coterie.algorithms.cfl import SplitMemory
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import Groups, Memory
 from coterie.core.keys import Key
-from coterie.core.task import Task
 from coterie.core.training import Steps
 from coterie.core.work import Score, Train
 from coterie.data import Population
@@ -22,7 +22,7 @@ from coterie.math.similarity import cosine
 from coterie.models import MODELS
 from coterie.rules.cold_start import DirectionMemory
 from coterie.rules.signatures import SignatureMemory
-from coterie.runs.fitting import make_network
+from coterie.runs.fitting import Fitted, fit_together, make_method
 
 DENSE = ("mclr", "mlp")  # networks whose steps take microseconds
 PRETRAIN_STEPS = 50  # of an update that is made again for the map
@@ -48,17 +48,21 @@ class Embedding:
     placed_by: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Setup:
     """What of a run is needed to ask its clients again."""
 
     config: Experiment
     population: Population
-    task: Task
+
+    @cached_property
+    def fitted(self) -> Fitted:
+        """Its task and its network, as the run made them."""
+        return fit_together(self.config, make_method(self.config), self.population)
 
     def network(self, parameters: int) -> nn.Module | None:
         """The network; ``None`` if it does not have the parameters that the run's models have."""
-        module = make_network(self.config, self.population.shape, self.task.outputs).module
+        module = self.fitted.network.module
         if sum(p.numel() for p in module.parameters()) == parameters:
             return module
         return None
@@ -163,7 +167,7 @@ def from_directions(setup: Setup, groups: Groups) -> Embedding | None:
     ids = np.flatnonzero(population.sizes("train") > 0)
     work = Train(how=Steps(PRETRAIN_STEPS))
     # The serial engine starts no processes, which would take longer than the work.
-    task = setup.task
+    task = setup.fitted.task
     with make_clients(population, module, setup.config.solver, "serial", task=task) as clients:
         reply = clients.run(work, ids, start, key=setup.key)
     # Clients that did not answer stay NaN, and are left out of the map.
@@ -184,7 +188,7 @@ def from_losses(setup: Setup, models: Tensor) -> Embedding | None:
     if module is None:
         return None
     ids = np.flatnonzero(size > 0)
-    with make_clients(population, module, engine="serial", task=setup.task) as clients:
+    with make_clients(population, module, engine="serial", task=setup.fitted.task) as clients:
         reply = clients.run(Score("train", sums=()), ids, models, key=setup.key, counts=False)
     loss = reply.loss.astype(np.float64)
     # Some clients' data are harder under every model: only the ratio between models tells groups.

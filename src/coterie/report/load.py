@@ -23,7 +23,6 @@ from coterie.data.shifts import FederationSnapshot
 from coterie.errors import ConfigError, DataError
 from coterie.experiment import Experiment
 from coterie.experiment.identity import config_hash
-from coterie.experiment.objects import make_choice
 from coterie.files import refuse_malformed
 from coterie.report.embedding import (
     Embedding,
@@ -44,7 +43,6 @@ from coterie.runs.resume import with_places
 from coterie.runs.state import read_state
 from coterie.runs.summary import without_model
 from coterie.sweep.data_hash import hash_partition
-from coterie.tasks import CLASSIFICATION, fit_task
 
 
 def views_of(
@@ -185,8 +183,7 @@ def _embedding(config: Experiment, data: FinalData, checkpoint: Checkpoint) -> E
     # First what the method itself compared. The rest takes training, and only approximates it.
     found = from_memory(checkpoint.groups.memory, len(member))
     if found is None and data.whole is not None:
-        task = fit_task(make_choice(config, "task") or CLASSIFICATION, data.whole)
-        setup = Setup(config, data.whole, task)
+        setup = Setup(config, data.whole)
         found = from_directions(setup, checkpoint.groups)
         if found is None:
             found = from_losses(setup, checkpoint.groups.models)

@@ -1,5 +1,31 @@
 """The tables of papers run again, the faults of reference code included."""
 
-# In the order of the page. They stand in this file because the command line completes them, and
-# its other modules import torch, which takes seconds.
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+# The command line reads both of these, and the other modules import torch, which takes seconds.
+# In the order of the page:
 PAPERS = ("fedgroup", "flexcfl", "fedclust", "fedgsp", "rfedavg")
+
+
+@dataclass(frozen=True, slots=True)
+class LineOptions:
+    """Which lines of the papers' tables to reproduce."""
+
+    table: Annotated[
+        str | None, typer.Option(help="One table or figure, for example 3, 4a or fig6.")
+    ] = None
+    row: Annotated[
+        list[str] | None,
+        typer.Option(help="A row, for example mnist-mclr, or row/column. Repeatable."),
+    ] = None
+    profile: Annotated[
+        str, typer.Option(help="quick: some of the lines, fewer rounds, one seed. Or: full.")
+    ] = "quick"
+    seeds: Annotated[
+        str | None, typer.Option(help="For example 0-2 or 0,3. Default: the seeds of the profile.")
+    ] = None

@@ -10,6 +10,7 @@ from typing import cast, get_args
 
 from coterie.core.process import cores
 from coterie.errors import ConfigError, SweepError
+from coterie.studies.reproduce import LineOptions
 from coterie.studies.reproduce.choice import choose
 from coterie.studies.reproduce.computed import NEED_DATA, seconds_of
 from coterie.studies.reproduce.datasets import missing_data, no_data
@@ -25,40 +26,23 @@ PROGRESS_SECONDS = 20.0  # between two lines of progress within a run
 PAGE_SECONDS = 30.0  # between two writings of the page
 
 
-@dataclass(frozen=True)
-class Selection:
-    """What to reproduce.
-
-    Args:
-        rows: names of rows or lines.
-        seeds: as ``0-2``, for every line; default: one for the quick profile, the paper's number
-            of them for the full one, where a line may name its own.
-    """
-
-    papers: Sequence[str] = ()
-    table: str | None = None
-    rows: Sequence[str] = ()
-    profile: str = "quick"
-    seeds: str | None = None
-
-
 def open_reproduction(
-    selection: Selection, out: Path, root: str | None = None
+    papers: Sequence[str], options: LineOptions, out: Path, root: str | None = None
 ) -> tuple[Reproduction, Profile]:
     """The lines that were selected, their runs, and the profile."""
     known = get_args(Profile)
-    if selection.profile not in known:
+    if options.profile not in known:
         raise ConfigError(
             "unknown-choice",
             "--profile",
-            got=selection.profile,
+            got=options.profile,
             allowed=f"one of {', '.join(known)}",
         )
-    profile = cast(Profile, selection.profile)
-    lines = choose(selection.papers, profile, selection.table, selection.rows)
+    profile = cast(Profile, options.profile)
+    lines = choose(papers, profile, options.table, options.row or ())
     seeds = _default_seeds(lines, profile)
-    if selection.seeds is not None:
-        seeds = read_seeds(selection.seeds)
+    if options.seeds is not None:
+        seeds = read_seeds(options.seeds)
         # An option on the command line wins over the seeds that a line names.
         lines = [replace(line, seeds=()) for line in lines]
     return Reproduction(lines, seeds, out / "runs", root), profile
@@ -70,9 +54,11 @@ def _default_seeds(lines: Sequence[Line], profile: Profile) -> list[int]:
     return list(range(max(paper(line.paper).seeds for line in lines)))
 
 
-def list_lines(selection: Selection, out: Path, root: str | None = None) -> None:
+def list_lines(
+    papers: Sequence[str], options: LineOptions, out: Path, root: str | None = None
+) -> None:
     """Print the lines and what they cost. Nothing is run or written."""
-    made, profile = open_reproduction(selection, out, root)
+    made, profile = open_reproduction(papers, options, out, root)
     rows = []
     for line, needs in zip(made.lines, made.needs, strict=True):
         runs = [one for seed in needs for one in seed]
@@ -90,7 +76,8 @@ def list_lines(selection: Selection, out: Path, root: str | None = None) -> None
 
 
 def reproduce_tables(
-    selection: Selection,
+    papers: Sequence[str],
+    options: LineOptions,
     out: Path,
     root: str | None = None,
     stop: Callable[[], int] = lambda: 0,
@@ -102,7 +89,7 @@ def reproduce_tables(
         SweepError: if runs failed; the page is written.
         Stopped: if ``stop`` returned a signal; the page is written.
     """
-    made, profile = open_reproduction(selection, out, root)
+    made, profile = open_reproduction(papers, options, out, root)
     runs = made.runs_left()
     _announce(made, runs, profile)
     _raise_without_data(made, runs, root)

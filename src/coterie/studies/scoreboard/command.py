@@ -12,6 +12,7 @@ from coterie.config import registry
 from coterie.config.wording import nearest
 from coterie.errors import ConfigError, SweepError
 from coterie.files import refuse_unwritable
+from coterie.studies.scoreboard import SuiteOptions
 from coterie.studies.scoreboard.figures import SuiteFigures
 from coterie.studies.scoreboard.page import result_sentence, write_scoreboard
 from coterie.studies.scoreboard.results_file import (
@@ -26,7 +27,7 @@ from coterie.studies.scoreboard.results_file import (
 from coterie.studies.scoreboard.running import DEFAULTS, Scoreboard
 from coterie.studies.scoreboard.suite import BASELINE, Suite, find_suite
 from coterie.studies.scoreboard.tables import rank_table, refusals
-from coterie.sweep.grid import read_seeds
+from coterie.sweep.grid import read_seeds, split_values
 from coterie.sweep.plan import SweepRun
 from coterie.terminal import columns_table, console, counted, duration, say
 
@@ -35,43 +36,33 @@ PUBLISHED = "published"
 PROGRESS_SECONDS = 20.0  # between two lines of progress
 
 
-@dataclass(frozen=True)
-class SuiteChoice:
-    """What of a suite is run; all of its methods, federations or seeds where none are named."""
-
-    suite: str
-    methods: Sequence[str] = ()
-    federations: Sequence[str] = ()
-    seeds: str | None = None
-    tune: bool = True
-    root: str | None = None
-
-    def find(self) -> Suite:
-        """The suite with what was chosen of it."""
-        suite = find_suite(self.suite)
-        changes: dict[str, object] = {}
-        if self.methods:
-            changes["methods"] = list(dict.fromkeys(self.methods))
-        if self.federations:
-            _check_names("--federations", self.federations, [one.name for one in suite.federations])
-            once = dict.fromkeys(self.federations)
-            changes["federations"] = [suite.federation(name) for name in once]
-        if self.seeds is not None:
-            changes["seeds"] = read_seeds(self.seeds)
-        if not self.tune:
-            changes["rates"] = []
-        chosen = suite.model_copy(update=changes)
-        option = "--methods" if self.methods else f"suite {suite.name}"
-        _check_methods(option, chosen)
-        return chosen
+def chosen_suite(name: str, options: SuiteOptions) -> Suite:
+    """The suite with what was chosen of it."""
+    suite = find_suite(name)
+    methods = [one for one in split_values(options.methods) if one]
+    federations = [one for one in split_values(options.federations) if one]
+    changes: dict[str, object] = {}
+    if methods:
+        changes["methods"] = list(dict.fromkeys(methods))
+    if federations:
+        _check_names("--federations", federations, [one.name for one in suite.federations])
+        changes["federations"] = [suite.federation(one) for one in dict.fromkeys(federations)]
+    if options.seeds is not None:
+        changes["seeds"] = read_seeds(options.seeds)
+    if not options.tune:
+        changes["rates"] = []
+    chosen = suite.model_copy(update=changes)
+    _check_methods("--methods" if methods else f"suite {suite.name}", chosen)
+    return chosen
 
 
 def run_scoreboard(
-    choice: SuiteChoice,
+    suite: Suite,
     out: Path,
     jobs: int,
     merged_files: Sequence[Path],
     stop: Callable[[], int],
+    root: str | None = None,
 ) -> Path:
     """Run what is not done, and write ``scoreboard.json``, ``.md`` and ``.html``; returns the path
     of the page. ``merged_files`` are results of others, shown next to ours; ``published`` are
@@ -81,7 +72,6 @@ def run_scoreboard(
         SweepError: if FedAvg could not be run on a federation; the page has the others.
         Stopped: if ``stop`` returned a signal; the same command resumes.
     """
-    suite = choice.find()
     files = [published(suite.name) if str(path) == PUBLISHED else path for path in merged_files]
     others = {path: read_results(path) for path in files}
     # Found out now, and not after minutes of runs.
@@ -95,7 +85,7 @@ def run_scoreboard(
         f"suite {suite.name}: {counted(len(suite.federations), 'federation')}, {methods}, seeds "
         f"{', '.join(map(str, suite.seeds))}; runs in {out / 'runs'}"
     )
-    board = Scoreboard(suite, out / "runs", jobs, SuiteProgress(), stop, say, choice.root)
+    board = Scoreboard(suite, out / "runs", jobs, SuiteProgress(), stop, say, root)
     board.carry_out()
     # FedAvg's budget is needed, and its results only where they were asked for: those of another
     # machine may differ in the last digits, and could not be merged.
