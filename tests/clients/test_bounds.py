@@ -247,8 +247,8 @@ def test_more_correct_predictions_than_samples_are_refused() -> None:
 
 
 def test_the_table_of_a_configuration() -> None:
+    from coterie.config.identity import config_hash
     from coterie.experiment import check
-    from coterie.experiment.identity import config_hash
 
     tables: dict[str, Any] = {
         "data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from coterie.config import registry
+from coterie.config.identity import config_hash
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment, check, load_config
-from coterie.experiment.identity import config_hash
 from tests.config.complete import COMPLETE
 
 VALUES = [

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import coterie as ct
+from coterie.config.identity import config_hash, relevant
 from coterie.config.local_problems import optimizer_classes
 from coterie.experiment import check
-from coterie.experiment.identity import config_hash, relevant
 from tests.refusals import refuses
 
 

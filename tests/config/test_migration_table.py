@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from coterie.config import registry
+from coterie.config.identity import config_hash, differing
 from coterie.errors import ConfigError
 from coterie.experiment import check
-from coterie.experiment.identity import config_hash, differing
 from coterie.experiment.traits import refuse_conflicts
 from coterie.rules import migration
 from coterie.runs.fitting import can_migrate, make_method

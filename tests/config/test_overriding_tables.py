@@ -13,10 +13,10 @@ import torch
 
 import coterie as ct
 from coterie.cli.main import invoke
+from coterie.config.identity import config_hash
 from coterie.core.groups import Groups
 from coterie.errors import ConfigError
 from coterie.experiment import check, load_config
-from coterie.experiment.identity import config_hash
 from coterie.methods.method import Clustered
 from coterie.objectives import OBJECTIVES, Fused, Fusion, proximal
 from coterie.rules.server import SERVERS, yogi

@@ -13,10 +13,10 @@ from torch import nn
 
 import coterie as ct
 from coterie.algorithms.local import local
+from coterie.config.identity import config_hash
 from coterie.config.local_problems import optimizer_classes
 from coterie.core.vectors import Layout
 from coterie.experiment import check
-from coterie.experiment.identity import config_hash
 from coterie.local.training.optimizers import memory_size
 from coterie.runs.compose import compose
 from coterie.runs.folder.store import RunFolder

@@ -16,6 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coterie.config.identity import config_hash
 from coterie.core.keys import Key
 from coterie.data.population import Population
 from coterie.data.shifts import (
@@ -28,7 +29,6 @@ from coterie.data.shifts import (
 )
 from coterie.errors import Code, ConfigError, DataError
 from coterie.experiment import check, load_config
-from coterie.experiment.identity import config_hash
 from tests.conftest import SHIFT_OPTIONS, blobs
 from tests.refusals import refuses
 

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 import coterie as ct
 from coterie.cli.main import invoke
 from coterie.clients.clients import Clients
+from coterie.config.identity import differing
 from coterie.core.augment import Augment
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
@@ -30,7 +31,6 @@ from coterie.engines import SerialEngine
 from coterie.engines.vmap import VmapEngine
 from coterie.errors import Code
 from coterie.experiment import check
-from coterie.experiment.identity import differing
 from coterie.local import LocalRunner
 from coterie.local.device import Device, find_device
 from coterie.local.training.batched import BatchedTrainer

@@ -143,7 +143,7 @@ def test_a_configuration_has_them_in_every_file(
 
 
 def test_a_run_that_says_no_is_that_of_before() -> None:
-    from coterie.experiment.identity import config_hash
+    from coterie.config.identity import config_hash
 
     plain = tables()
     del plain["evaluate"]

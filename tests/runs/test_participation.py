@@ -11,12 +11,12 @@ import torch
 
 import coterie as ct
 from coterie.clients.cohort import Sampler
+from coterie.config.identity import config_hash
 from coterie.core.availability import Availability, read_spans
 from coterie.core.keys import Key
 from coterie.core.reply_times import ReplyTimes
 from coterie.errors import Code, ConfigError, DataError
 from coterie.experiment import check
-from coterie.experiment.identity import config_hash
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
 from coterie.runs.schedule import Participation, asked_clients

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from coterie.cli.main import invoke
+from coterie.config.identity import config_hash
 from coterie.errors import ConfigError
 from coterie.experiment import Log, check, load_config
-from coterie.experiment.identity import config_hash
 from coterie.runs import tracking
 from coterie.runs.compose import compose
 from coterie.runs.folder.store import RunFolder

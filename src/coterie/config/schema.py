@@ -15,16 +15,7 @@ from dataclasses import MISSING, dataclass, is_dataclass
 from dataclasses import fields as record_fields
 from functools import lru_cache
 from pathlib import Path
-from typing import (
-    Annotated,
-    Any,
-    ClassVar,
-    Literal,
-    NamedTuple,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from pydantic_core import PydanticCustomError
@@ -197,13 +188,6 @@ def fields(factory: Factory, context: Iterable[str] = ()) -> dict[str, Any]:
 
 # Metadata of a record's field that no file can set, though a file could hold its value.
 PYTHON_ONLY: Mapping[str, Any] = {"in_tables": False}
-
-
-class Added(NamedTuple):
-    """Marks an option that came later: with the value ``before`` a run is the same run as before.
-    Where the default changes, this value stays."""
-
-    before: Any
 
 
 @dataclass(frozen=True, slots=True)

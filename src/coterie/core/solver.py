@@ -11,7 +11,7 @@ from pydantic import Field
 
 from coterie.config.arguments import check_arguments
 from coterie.config.local_problems import optimizer_problems
-from coterie.config.schema import LARGEST, PYTHON_ONLY, Added
+from coterie.config.schema import LARGEST, PYTHON_ONLY
 from coterie.core.augment import Augment, Transform
 from coterie.core.lr_schedule import LrSchedule
 from coterie.errors import ConfigError
@@ -116,12 +116,12 @@ class Solver:
     l2: Annotated[float, Field(ge=0)] = 0.0
     # For work that brings its own budget; a run counts epochs.
     steps: Annotated[int, Field(ge=0)] | None = field(default=None, metadata=PYTHON_ONLY)
-    optimizer: Annotated[str, Added("sgd")] = "sgd"
+    optimizer: str = "sgd"
     weight_decay: Annotated[float, Field(ge=0)] | None = None
     clip_norm: Annotated[float, Field(gt=0)] | None = None
     clip_value: Annotated[float, Field(gt=0)] | None = None
-    label_smoothing: Annotated[float, Field(ge=0, lt=1), Added(0.0)] = 0.0
-    precision: Annotated[Literal["float32", "bfloat16"], Added("float32")] = "float32"
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    precision: Literal["float32", "bfloat16"] = "float32"
     keep_state: bool = False
     step_schedule: LrSchedule | None = None
     round_schedule: LrSchedule | None = None

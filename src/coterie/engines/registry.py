@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from coterie.clients.clients import Clients, ClientStores, ModelShape
 from coterie.clients.validation import validator_for
 from coterie.config import registry
-from coterie.config.schema import Added
 from coterie.core import ClientStore, Engine, IntArray, Key, Solver, Task, Train
 from coterie.data.population import Population
 from coterie.engines.keeping import KeepingEngine, RememberingEngine
@@ -35,7 +34,7 @@ Workers = Annotated[int, Field(ge=1, le=1024)]
 Seconds = Annotated[float, Field(gt=0)]
 GiB = Annotated[float, Field(gt=0)]
 Streams = Annotated[int, Field(ge=1, le=64)]
-Threads = Annotated[int, Field(ge=1, le=256), Added(1)]
+Threads = Annotated[int, Field(ge=1, le=256)]
 
 
 @dataclass(frozen=True, slots=True)

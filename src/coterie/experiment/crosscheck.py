@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from coterie.config import registry
 from coterie.config.choice_tables import ChoiceTable
+from coterie.config.identity import batched
 from coterie.config.local_problems import optimizer_problems, schedule_problems
 from coterie.config.problems import default_at
 from coterie.config.schema import LARGEST, to_plain
@@ -17,7 +18,6 @@ from coterie.core.traits import conflicts
 from coterie.data.population import Population
 from coterie.errors import Problem, shown
 from coterie.experiment.exclusions import FEATURES
-from coterie.experiment.identity import batched
 from coterie.experiment.records import CLIENTS_PER_ROUND
 from coterie.experiment.tables import record_types
 from coterie.methods.buffered import Buffered

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from coterie.config import registry
 from coterie.config.arguments import check_record
-from coterie.config.schema import Added, Count, NotNegative, OneOf, Share
+from coterie.config.schema import Count, NotNegative, OneOf, Share
 from coterie.core.arrays import IntArray
 from coterie.measures.optional import Measure
 
@@ -52,7 +52,7 @@ class Training:
     rounds: Count
     clients_per_round: Count = CLIENTS_PER_ROUND
     sampler: SamplerName | CohortSampler = "cover_then_uniform"
-    over_selection: Annotated[float, Field(ge=1, le=10), Added(1.0)] = 1.0
+    over_selection: Annotated[float, Field(ge=1, le=10)] = 1.0
     hold_out: Share | None = None
     evaluate_every: Count = 1
     evaluate_clients: Count | None = None

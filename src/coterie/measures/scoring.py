@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie.clients.clients import Clients
 from coterie.config.arguments import check_record
-from coterie.config.schema import Added, Share
+from coterie.config.schema import Share
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.engine import Reply
 from coterie.core.groups import Groups
@@ -66,7 +66,7 @@ class Evaluate:
     training: bool = False
     unseen: Unseen | None = None
     unseen_labels: bool | None = None
-    rounds: Annotated[Literal["evaluated", "last"], Added("evaluated")] = "evaluated"
+    rounds: Literal["evaluated", "last"] = "evaluated"
     validation: Share | None = None
     order: Literal["after", "before"] | None = None
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.config.identity import config_hash
 from coterie.core.arrays import IntArray
 from coterie.core.groups import NO_GROUP
 from coterie.data import Population, load_partition
@@ -22,7 +23,6 @@ from coterie.data.partitions import Partition
 from coterie.data.shifts import FederationSnapshot
 from coterie.errors import ConfigError, DataError
 from coterie.experiment import Experiment
-from coterie.experiment.identity import config_hash
 from coterie.files import refuse_malformed
 from coterie.report.embedding import (
     Embedding,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import tomli_w
 
-from coterie.experiment.identity import differing
+from coterie.config.identity import differing
 from coterie.report.comparison import baseline_of
 from coterie.report.figures.accuracy import accuracy_section
 from coterie.report.figures.clients import map_section, mix_section, newcomer_section

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from coterie.config.identity import config_hash, differing
 from coterie.errors import shown
-from coterie.experiment.identity import config_hash, differing
 from coterie.headline import Headline
 from coterie.report.view import RunView
 

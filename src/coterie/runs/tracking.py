@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from coterie.config import registry
+from coterie.config.identity import relevant
 from coterie.errors import ConfigError, install_command
 from coterie.experiment import Log
-from coterie.experiment.identity import relevant
 
 NEEDS = {"mlflow": "mlflow", "tensorboard": "tensorboard"}  # tracker -> the package that it needs
 LISTED = re.compile(r"sizes|\w+_groups(\.\w+)?")  # lists with one number for each group

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from coterie.config.identity import config_hash
 from coterie.config.toml_text import put, read
 from coterie.core.process import cores
 from coterie.errors import ConfigError, Problem
 from coterie.experiment import Experiment, check
 from coterie.experiment.experiment import fit_to_clients
-from coterie.experiment.identity import config_hash
 from coterie.experiment.traits import refuse_conflicts
 from coterie.runs.columns import assume_task
 from coterie.runs.fitting import make_method

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from coterie.config.identity import config_hash
 from coterie.errors import CheckpointError, ConfigError
 from coterie.experiment import check
-from coterie.experiment.identity import config_hash
 from coterie.files import refuse_unwritable
 from coterie.runs.compose import compose
 from coterie.runs.folder.lock import is_locked

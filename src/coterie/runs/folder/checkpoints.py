@@ -18,10 +18,10 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, from_numpy
 
+from coterie.config.identity import differing
 from coterie.core.arrays import IntArray
 from coterie.core.groups import NO_GROUP, Groups, Memory
 from coterie.errors import CheckpointError, ConfigError
-from coterie.experiment.identity import differing
 from coterie.runs.folder.digests import (
     Digests,
     changed_settings,

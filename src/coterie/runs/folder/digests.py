@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 import tomli_w
 
+from coterie.config.identity import differing_keys, relevant
 from coterie.config.toml_text import read
 from coterie.errors import CheckpointError, Code, ConfigError
-from coterie.experiment.identity import differing_keys, relevant
 from coterie.files import (
     MALFORMED,
     POPULATION,

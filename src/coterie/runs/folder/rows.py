@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from coterie.config.identity import relevant
 from coterie.errors import CheckpointError
-from coterie.experiment.identity import relevant
 from coterie.files import MALFORMED, canonical_json, replace_file, sync_file
 from coterie.runs.folder.digests import ROWS, consistent, read_digests, record_rows, sha256
 from coterie.terminal import warn

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
+from coterie.config.identity import differing
 from coterie.config.trust import require_trust
 from coterie.core.arrays import EMPTY
 from coterie.errors import CheckpointError, ConfigError
-from coterie.experiment.identity import differing
 from coterie.files import (
     canonical_json,
     plain,

@@ -5,15 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any, get_type_hints
+from typing import Any
 
-from coterie.config import registry
 from coterie.config.kinds import KINDS
-from coterie.config.schema import Added
 from coterie.config.wording import spelled
-from coterie.core.traits import value_at
-from coterie.experiment.tables import CHOICES, record_types
 
 # Key paths that cannot change results, so they are not part of a run's identity: a run may be
 # resumed on another engine, with other workers, from another folder of datasets.
@@ -35,9 +30,20 @@ IRRELEVANT = (
 )
 # With vmap these can, in the last digits: clients that train together are summed in another order.
 RELEVANT_WHEN_BATCHED = (("engine", "name"), ("engine", "each"), ("engine", "precision"))
-# A key of a record that is false is as one that is not set, and so is one with the value of its mark
-# `Added`. So runs that are done stay done. These two counted before that was so.
+# A key of a record that is false is as one that is not set. So a new option that is off by default
+# needs no line here: runs that are done stay done. These two counted before that was so.
 FALSE_COUNTS = (("train", "evaluate_loss"), ("evaluate", "unseen_labels"))
+CHOICES = frozenset(kind.place[0] for kind in KINDS.values() if kind.place)
+# Other options that came later, with the value that leaves a run as it was before them. A run that writes
+# this value is the same run as one that says nothing, so runs that are done stay done.
+ADDED: Mapping[tuple[str, ...], Any] = {
+    ("engine", "threads"): 1,
+    ("evaluate", "rounds"): "evaluated",
+    ("local", "optimizer"): "sgd",
+    ("local", "label_smoothing"): 0.0,
+    ("local", "precision"): "float32",
+    ("train", "over_selection"): 1.0,
+}
 
 
 def _normal_form(resolved: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,12 +71,11 @@ def relevant(resolved: Mapping[str, Any]) -> dict[str, Any]:
     irrelevant = set(IRRELEVANT)
     if isinstance(engine, Mapping) and batched(engine):
         irrelevant -= set(RELEVANT_WHEN_BATCHED)
-    added = _added(resolved)
     found = {}
     for path, value in _leaves(_normal_form(resolved), ()):
         # An entry of IRRELEVANT may be a whole table, such as `[log]`, or a single key.
         beginnings = {path[:length] for length in range(1, len(path) + 1)}
-        as_before = path in added and added[path] == value
+        as_before = path in ADDED and ADDED[path] == value
         if not beginnings & irrelevant and not as_before and not _is_off(path, value):
             found[spelled(path)] = value
     return found
@@ -80,45 +85,6 @@ def _is_off(path: tuple[str, ...], value: Any) -> bool:
     """Whether a key of a record is false, which leaves a run as it is without the key."""
     of_record = len(path) == 2 and path[0] not in CHOICES
     return value is False and of_record and path not in FALSE_COUNTS
-
-
-def _added(resolved: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
-    """Options that came later, with the value that leaves a run as it was before them."""
-    found = dict(_added_by_records())
-    for kind, where in KINDS.items():
-        table = value_at(resolved, ".".join(where.place))
-        if isinstance(table, Mapping):
-            found |= _added_by_choice(kind, str(table.get(where.selector)))
-    return found
-
-
-@lru_cache
-def _added_by_records() -> dict[tuple[str, ...], Any]:
-    found: dict[tuple[str, ...], Any] = {}
-    for table, record in record_types().items():
-        found |= marked((table,), get_type_hints(record, include_extras=True))
-    return found
-
-
-@lru_cache
-def _added_by_choice(kind: str, name: str) -> dict[tuple[str, ...], Any]:
-    """Of choices of ours alone: nobody else's code is imported for it."""
-    kinds: dict[str, Any] = {}
-    for own in registry.builtin(kind):
-        # The table of the engine has the options of all.
-        if kind == "engine" or own == name:
-            kinds |= {key: one for key, (one, _) in registry.options(kind, own).items()}
-    return marked(KINDS[kind].place, kinds)
-
-
-def marked(place: tuple[str, ...], kinds: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
-    """The options with a mark, and its value, by key path."""
-    return {
-        (*place, name): mark.before
-        for name, kind in kinds.items()
-        for mark in getattr(kind, "__metadata__", ())
-        if isinstance(mark, Added)
-    }
 
 
 def batched(engine: Mapping[str, Any]) -> bool:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Any
 
 import pytest
 
-from coterie.algorithms import ALGORITHMS
-from coterie.config.schema import Added, to_plain
+from coterie.config.identity import config_hash, differing
+from coterie.config.schema import to_plain
 from coterie.errors import ConfigError
 from coterie.experiment import check
-from coterie.experiment.identity import config_hash, differing, marked
 from coterie.experiment.tables import record_types
 from tests.refusals import refuses
 
@@ -79,7 +77,7 @@ def test_a_factory_is_found_from_another_folder(
 
 def test_runs_of_today_stay_the_same_runs(tables: dict[str, Any]) -> None:
     """A failure means that an option was added which existing folders do not have. It should be off,
-    or its field marked: ``Annotated[..., Added(default)]``."""
+    or stand in `ADDED` with its default."""
     needed = {"train": {"rounds": 1}, "privacy": {"noise": 1.0}, "personal": {"layers": ("head",)}}
     fixed = {
         "data": {"source": "digits", "partition": {"kind": "iid", "clients": 30}},
@@ -99,30 +97,6 @@ def test_runs_of_today_stay_the_same_runs(tables: dict[str, Any]) -> None:
     assert config_hash(resolved) == (
         "d78a6aeeccc968ad081d98be67ab72d39c8541f868d333f3e2a45180389b1040"
     )
-
-
-def test_a_mark_keeps_its_value_where_the_default_changes() -> None:
-    @dataclass(frozen=True)
-    class Table:
-        before: Annotated[float, Added(1.0)] = 2.0
-        always: float = 1.0
-
-    kinds = get_type_hints(Table, include_extras=True)
-    assert marked(("table",), kinds) == {("table", "before"): 1.0}
-
-
-def test_options_of_choices_are_marked_as_those_of_records(
-    tables: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def factory(old: int = 1, later: Annotated[int, Added(3)] = 3) -> Any: ...
-
-    resolved = check(tables).resolved()
-    for value, same in ((3, True), (4, False)):
-        later = {**resolved, "algorithm": {**resolved["algorithm"], "later": value}}
-        monkeypatch.setitem(ALGORITHMS, "later", factory)
-        later["algorithm"]["name"] = "later"
-        before = {**resolved, "algorithm": {**resolved["algorithm"], "name": "later"}}
-        assert (config_hash(later) == config_hash(before)) == same
 
 
 def test_what_is_off_in_a_record_is_as_what_is_not_set(tables: dict[str, Any]) -> None:

@@ -1,3 +1,0 @@
-"""The tables of a small run."""
-
-from tests.config.conftest import tables as tables
