@@ -407,8 +407,9 @@ def _column(name: str, kind: ColumnOption) -> Column:
 
 @takes_fields_of(DataForm)
 def nodes(root: Path | None = None, *, encode: Encode | None = None, **form: Any) -> Samples:
-    """Data that stay on the clients of a real federation: for `coterie deploy` alone. A simulation
-    has no such data, so this always raises.
+    """Data that stay on the clients of a real federation: for `coterie deploy` alone.
+
+    A simulation has no such data, so this always raises.
 
     Args:
         encode: how columns of a table become numbers.
