@@ -261,7 +261,8 @@ def shown(value: Any) -> str:
     if isinstance(value, type):
         return f"the class {value.__name__}"
     if not isinstance(value, str | int | float | Path | date | time):
-        return f"a {type(value).__name__}"
+        name = type(value).__name__
+        return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
     text = repr(value) if isinstance(value, str | int | float) else repr(str(value))
     if len(text) <= SHOWN_LENGTH:
         return text

@@ -22,9 +22,9 @@ from coterie.data.population import FRAME, DataOrigin, Population
 from coterie.data.samples import Targets
 from coterie.data.shifts import Shift
 from coterie.data.tabular.tables import ALL
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, Problem, shown
 from coterie.experiment import Experiment, Training, check
-from coterie.experiment.tables import CHOICES
+from coterie.experiment.tables import CHOICES, table_names
 from coterie.export.joining import reopen_with
 from coterie.measures.scoring import Evaluate
 from coterie.methods.algorithm import Algorithm
@@ -54,10 +54,10 @@ def run(
     local: Solver | Table | None = None,
     rounds: int | None = None,
     clients_per_round: int | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     train: Training | Table | None = None,
     evaluate: Evaluate | Table | None = None,
-    engine: Choice = "pool",
+    engine: Choice | None = None,
     task: Task | Choice | None = None,
     objective: Objective | Choice | None = None,
     server: Server | Choice | None = None,
@@ -77,8 +77,8 @@ def run(
     or be made by a factory such as `coterie.fedgroup`.
 
     Args:
-        method: such as ``coterie.fedgroup(groups=3)``; or a whole `Experiment`, with ``on_round`` and
-            ``out`` alone.
+        method: such as ``coterie.fedgroup(groups=3)``; or a whole `Experiment`, beside which only
+            ``on_round`` and ``out`` are allowed.
         data: the population; or a source and its partition, as in ``[data]``; or a frame of pandas, or
             a table of pyarrow or Polars, with the columns ``client`` and ``y``. Other columns are
             named as ``{"source": frame, "client": "hospital", "label": "disease"}``, see `load`.
@@ -87,10 +87,10 @@ def run(
         local: how clients train; default 10 epochs, batches of 10, learning rate 0.03.
         rounds: communication rounds; default 100.
         clients_per_round: clients that take part in a round; default 20, at most all.
-        seed: everything random follows from it.
+        seed: everything random follows from it; default 0.
         train: what else ``[train]`` says: sampler, over-selection, when to evaluate, measures.
         evaluate: with which models clients are scored, as ``{"local": True}``.
-        engine: ``pool`` (a process per core), ``serial``, ``vmap`` (many clients at once, for a
+        engine: ``pool`` (a process per core), the default, ``serial``, ``vmap`` (many clients at once, for a
             GPU), ``ray`` (a cluster), or one of a plugin, with options such as
             ``{"name": "pool", "workers": 2}``.
         task: what is learned and measured; default classification.
@@ -121,28 +121,25 @@ def run(
         >>> len(result.accuracy), result.groups.shape
         (2, (12,))
     """
-    if isinstance(method, Experiment):
-        experiment = method
-    else:
-        data = _loaded_frame(data, seed, task)
-        given = {
-            **tables,
-            "algorithm": method,
-            "data": data,
-            "model": model,
-            "local": local,
-            "seed": seed,
-            "train": _training(train, rounds, _cohort(clients_per_round, data)),
-            "evaluate": evaluate,
-            "engine": engine,
-            "task": task,
-            "objective": objective,
-            "server": server,
-            "weigh": weigh,
-            "shift": shift,
-            "privacy": privacy,
-        }
-        experiment = check(_tables(given), file="")
+    given = {
+        **tables,
+        "data": data,
+        "model": model,
+        "local": local,
+        "rounds": rounds,
+        "clients_per_round": clients_per_round,
+        "seed": seed,
+        "train": train,
+        "evaluate": evaluate,
+        "engine": engine,
+        "task": task,
+        "objective": objective,
+        "server": server,
+        "weigh": weigh,
+        "shift": shift,
+        "privacy": privacy,
+    }
+    experiment = _experiment(method, given)
     if out is None:
         return _in_memory(compose(experiment), on_round)
     # Before anything is computed: digests of large data take a while, too.
@@ -151,6 +148,29 @@ def run(
     with folder.locked():
         execute(composed, folder, on_round)
     return Result.of(composed, folder)
+
+
+def _experiment(method: Any, given: dict[str, Any]) -> Experiment:
+    """What the arguments of a call say, of which ``None`` is one that was not given."""
+    if isinstance(method, Experiment):
+        beside = [name for name, value in given.items() if value is not None]
+        _refuse(beside, given, "on_round and out alone beside an Experiment")
+        return method
+    _refuse([name for name in given if name == "algorithm"], given, "the method alone")
+    given["data"] = _loaded_frame(given["data"], given["seed"] or 0, given["task"])
+    rounds = given.pop("rounds")
+    cohort = _cohort(given.pop("clients_per_round"), given["data"])
+    given["train"] = _training(given["train"], rounds, cohort)
+    return check(_tables({"algorithm": method, **given}), file="")
+
+
+def _refuse(names: Sequence[str], given: Mapping[str, Any], allowed: str) -> None:
+    """Refuse arguments that say again what another one has said."""
+    if names:
+        raise ConfigError.of(
+            Problem("in-conflict", name, "said twice", shown(given[name]), allowed)
+            for name in names
+        )
 
 
 def _loaded_frame(data: Any, seed: int, task: Any) -> Any:
@@ -194,11 +214,11 @@ def _tables(given: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a call as `coterie.experiment.check` has them."""
     found = {}
     for name, value in given.items():
-        if value is None:
+        if value is None and name in table_names():
             continue
         if name in CHOICES:
             value = _choice(CHOICES[name], value)
-        found[name] = _number(value)
+        found[name] = value
     return found
 
 
@@ -208,13 +228,6 @@ def _choice(kind: str, value: Any) -> Any:
         return {KINDS[kind].selector: value}
     if isinstance(value, tuple):
         return list(value)
-    return value
-
-
-def _number(value: Any) -> Any:
-    """Numbers of NumPy are numbers."""
-    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
-        return int(value)
     return value
 
 

@@ -8,6 +8,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, cast, get_args
 
+import numpy as np
 import pytest
 import tomli_w
 
@@ -250,6 +251,31 @@ def test_what_is_set_is_in_the_folder_of_a_run_and_stays(
     result = ct.resume("resumed")
     assert is_kept("resumed")
     assert len(result.rows) == stored(Path("resumed"))["train"]["rounds"]
+
+
+def in_numpy(value: Any) -> Any:
+    """The same with numbers of NumPy."""
+    if isinstance(value, dict):
+        return {key: in_numpy(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [in_numpy(inner) for inner in value]
+    kinds: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64}
+    return kinds.get(type(value), type(value))(value)
+
+
+@pytest.mark.parametrize(("table", "values"), WALK)
+def test_numbers_of_numpy_say_the_same(table: str, values: Any) -> None:
+    tables = {**QUICK, table: values}
+    if isinstance(values, dict) and isinstance(QUICK.get(table), dict):
+        tables[table] = {**QUICK[table], **values}
+    plain = Experiment.from_tables(tables).toml()
+    assert Experiment.from_tables(in_numpy(tables)).toml() == plain
+    if table in record_types():
+        record = record_types()[table]
+        keys = tables[table]
+        if all(not isinstance(value, dict | list) for value in keys.values()):
+            made = record(**in_numpy(keys))
+            assert Experiment.from_tables({**tables, table: made}).toml() == plain
 
 
 def assignments(table: str, values: Any) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import coterie as ct
@@ -52,3 +53,46 @@ def test_all_wrong_arguments_are_said_at_once() -> None:
 def test_an_argument_in_the_wrong_place_says_where_it_belongs() -> None:
     with refuses(ct.ConfigError, "unknown-key", "over_selection"):
         run(over_selection=2.0)
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"rounds": 7, "privacy": {"epsilon": 8.0}, "nonsense": 3},
+        {"data": {"source": "digits"}},
+        {"seed": 0},
+        {"engine": "pool"},
+        {"asynchronous": {}},
+    ],
+)
+def test_beside_an_experiment_nothing_is_dropped(beside: dict[str, Any]) -> None:
+    tables = {"train": {"rounds": 1}, "model": small_net(), "engine": {"name": "serial"}}
+    experiment = ct.Experiment.from_tables(
+        {**tables, "data": blobs(), "algorithm": {"name": "fedavg"}}
+    )
+    with pytest.raises(ct.ConfigError) as refused:
+        ct.run(experiment, **beside)
+    found = {(one.code, one.path) for one in refused.value.problems}
+    assert found == {("in-conflict", name) for name in beside}
+
+
+def test_a_method_is_said_once() -> None:
+    with refuses(ct.ConfigError, "in-conflict", "algorithm"):
+        run(algorithm="ifca")
+
+
+def test_an_unknown_argument_is_refused_whatever_its_value() -> None:
+    with refuses(ct.ConfigError, "unknown-key", "nonsense"):
+        run(nonsense=None)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    three = np.int64(3)
+    train = {"evaluate_every": three, "evaluate_loss": np.bool_(True)}
+    engine = {"name": "serial", "threads": np.int64(1)}
+    numpy = run(rounds=three, clients_per_round=three, seed=three, train=train, engine=engine)
+    train = {"evaluate_every": 3, "evaluate_loss": True}
+    plain = run(rounds=3, clients_per_round=3, seed=3, train=train)
+    assert numpy.scores == plain.scores
+    partition = {"kind": "iid", "clients": three}
+    assert ct.load("digits", partition=partition).clients == 3

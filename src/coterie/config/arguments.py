@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import numbers
 from collections.abc import Callable, Mapping
 from functools import lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar
@@ -48,7 +47,8 @@ def check_arguments(factory: Factory, arguments: Mapping[str, Any]) -> dict[str,
     """The arguments that can be checked, as the annotations of ``factory`` have them."""
     model = _model(factory)
     # The rest are objects of Python (modules, rules, populations), of which the model has no field.
-    known = {name: _plain(value) for name, value in arguments.items() if name in model.model_fields}
+    known = {name: value for name, value in arguments.items() if name in model.model_fields}
+    known = schema.plain_numbers(known)
     try:
         record = model.model_validate(known)
     except ValidationError as error:
@@ -69,23 +69,11 @@ def check_record(record: Any) -> None:
     kind = type(record)
     model = schema.table_of(kind)
     fields = {name: getattr(record, name) for name in model.model_fields}
-    values, _ = schema.without_objects(kind, fields)
-    tables = {name: _plain(value) for name, value in values.items()}
+    tables, _ = schema.without_objects(kind, fields)
     try:
         model.model_validate(tables)
     except ValidationError as error:
         raise ConfigError.of(problems(error, tables, model)) from None
-
-
-def _plain(value: Any) -> Any:
-    """Numbers of NumPy are numbers."""
-    # The strict types refuse `np.int64` and `np.float32`, which are what a user's own
-    # arithmetic gives.
-    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
-        return int(value)
-    if isinstance(value, numbers.Real) and not isinstance(value, bool):
-        return float(value)
-    return value
 
 
 @lru_cache(maxsize=256)

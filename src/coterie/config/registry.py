@@ -154,7 +154,7 @@ def options(kind: str, name: str) -> dict[str, tuple[Any, Any]]:
 def _resolve(kind: str, table: Mapping[str, Any]) -> tuple[str, Factory, dict[str, Any]]:
     """What a table names, its factory, and the options, validated."""
     where = KINDS[kind]
-    given = dict(table)
+    given = schema.plain_numbers(table)
     name = given.get(where.selector)
     if not isinstance(name, str):
         raise unknown(kind, name)

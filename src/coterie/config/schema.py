@@ -8,6 +8,7 @@ factory makes.
 from __future__ import annotations
 
 import inspect
+import numbers
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
+import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from pydantic_core import PydanticCustomError
 
@@ -268,6 +270,23 @@ def to_plain(value: Any) -> Any:
         return [to_plain(inner) for inner in value]
     if isinstance(value, Path):
         return str(value)
+    return plain_numbers(value)
+
+
+def plain_numbers(value: Any) -> Any:
+    """The same with numbers of Python in place of NumPy's, in mappings and lists, too."""
+    # The strict types refuse `np.int64` and `np.float32`, which are what a user's own
+    # arithmetic gives.
+    if isinstance(value, Mapping):
+        return {key: plain_numbers(inner) for key, inner in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(plain_numbers, value))
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value)
     return value
 
 

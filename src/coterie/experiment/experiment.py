@@ -14,7 +14,13 @@ from coterie.config import custom, registry
 from coterie.config.choice_tables import DataTable, with_partition
 from coterie.config.kinds import KINDS
 from coterie.config.problems import problems
-from coterie.config.schema import RecordTable, Table, table_of, without_objects
+from coterie.config.schema import (
+    RecordTable,
+    Table,
+    plain_numbers,
+    table_of,
+    without_objects,
+)
 from coterie.config.toml_text import printable_name, put_all, read
 from coterie.errors import ConfigError, Problem
 from coterie.experiment.crosscheck import as_tables, cross_check
@@ -124,7 +130,7 @@ def check(tables: Mapping[str, Any], file: str = "configuration") -> Experiment:
     """
     try:
         # Paths first: a factory of the user's own is looked for in the folder that they name.
-        experiment, found = _check(_anchored(tables), file)
+        experiment, found = _check(_anchored(plain_numbers(tables)), file)
     except ConfigError as error:
         raise error.located(file) from None
     except RecursionError:
