@@ -113,6 +113,8 @@ def contexts(
                 "share": i,
                 "loader": str(loader),
                 "cache": str(folder / "cache"),
+                # It would be looked for at each message, up to the first process of this machine.
+                "worker": "0",
             },
             state=RecordDict(),
             run_config=config,

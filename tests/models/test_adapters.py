@@ -23,6 +23,9 @@ from tests.docs.pages import ROOT
 
 MOST = 0.02  # of what the full model moves
 PAGE = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^\$ coterie (.*)$", PAGE.replace("\\\n", ""), re.MULTILINE)
+OF_BACKBONE = [line for line in COMMANDS if "backbone" in line]
+OF_TWEETS = [line for line in COMMANDS if line not in OF_BACKBONE]
 HAS_TWEETS = Path(os.environ.get("COTERIE_DATA", ""), "sent140", "users.parquet").is_file()
 
 
@@ -84,33 +87,33 @@ def test_adapters_move_two_hundredths_at_most() -> None:
     assert all("lora_" in name or "modules_to_save" in name for name in changed)
 
 
-def test_a_frozen_backbone_with_a_trained_head(folder: Path) -> None:
-    assert (
-        invoke(
-            shlex.split(
-                "run digits-backbone.toml --set train.rounds=1 --set local.epochs=1 --out runs/b"
-            )
-        )
-        == 0
-    )
+def run_commands(lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Commands of the page, in the current folder."""
+    assert lines
+    for line in lines:
+        assert invoke(shlex.split(line)) == 0, (line, capsys.readouterr().err)
+
+
+def test_a_frozen_backbone_with_a_trained_head(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_commands(OF_BACKBONE, capsys)
     network = build_model("adapters:frozen_backbone", (1, 8, 8), 10, Key(0))
     assert Layout.of(network).names == (f"{len(network) - 1}.weight", f"{len(network) - 1}.bias")  # type: ignore[arg-type]
     assert Layout.of(network).d <= MOST * spec("resnet8").count((1, 8, 8), 10)
-    text = (folder / "runs" / "b" / "summary.json").read_text(encoding="utf-8")
+    text = (folder / "runs" / "backbone" / "summary.json").read_text(encoding="utf-8")
     frozen = spec("resnet8").count((1, 8, 8), 10) - 650
     assert f'"frozen_bytes": {4 * frozen}' in text
     # An export has the frozen layers as well.
-    assert invoke(shlex.split("export runs/b --out out")) == 0
+    assert invoke(shlex.split("export runs/backbone --out out")) == 0
 
 
 @pytest.mark.skipif(not HAS_TWEETS, reason="needs Sentiment140")
 @pytest.mark.usefixtures("folder")
 def test_the_commands_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that need tweets; the others run above."""
     pytest.importorskip("peft")
-    commands = re.findall(r"^\$ coterie (.*)$", PAGE.replace("\\\n", ""), re.MULTILINE)
-    assert commands
-    for line in commands:
-        assert invoke(shlex.split(line)) == 0, (line, capsys.readouterr().err)
+    run_commands(OF_TWEETS, capsys)
 
 
 def test_the_page_shows_the_example_and_its_other_example_runs() -> None:

@@ -138,16 +138,24 @@ def test_a_killed_sweep_ends_like_one_that_was_not(
     assert without_seconds(Path("s")) == without_seconds(Path("straight"))
 
 
-def test_two_sweeps_side_by_side_share_the_work(config: str) -> None:
-    both = [start(*RUNS, "--jobs", "1", "--set", "train.rounds=20") for _ in range(2)]
-    printed = [process.communicate(timeout=PATIENCE) for process in both]
-    assert [process.returncode for process in both] == [0, 0], printed
-    lines = [line for out, _ in printed for line in out.splitlines() if line.startswith("[")]
+def test_two_sweeps_side_by_side_share_the_work(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One in processes of its own, and one in this process."""
+    both = [*RUNS, "--jobs", "1", "--set", "train.rounds=20"]
+    other = start(*both)
+    wait_for(lambda: rows(Path("s")) > 0, other)
+    with sweeps_here():
+        assert invoke(["compare", config, *both]) == 0
+    printed = [other.communicate(timeout=PATIENCE)[0], capsys.readouterr().out]
+    assert other.returncode == 0
+    lines = [line for out in printed for line in out.splitlines() if line.startswith("[")]
     mine = [line.split("] ")[1].split(":")[0] for line in lines if "another sweep" not in line]
     assert len(mine) == 4
     assert len(set(mine)) == 4
     check_rows(Path("s"), 4, 20)
-    tables = [re.findall(r"^fed.*$", out, re.MULTILINE) for out, _ in printed]
+    tables = [re.findall(r"^fed.*$", out, re.MULTILINE) for out in printed]
+    assert tables[0]
     assert tables[0] == tables[1]
 
 
