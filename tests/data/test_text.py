@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,21 @@ def test_real_tweets_by_user() -> None:
     assert int(p.sizes("train").sum() + p.sizes("test").sum()) >= 3140
     assert bool((p.sizes("test") > 0).all())
     assert bool(torch.isfinite(p.x).all())
+
+
+def test_a_long_tweet_takes_no_more_memory_than_it_has(tmp_path: Path) -> None:
+    texts = [f"good day {at}" for at in range(2000)]
+    texts[17] = "x" * 100_000
+    rows = len(texts)
+    folder = write(
+        tmp_path, text=texts, label=[0, 1] * (rows // 2), user=["ann", "bob"] * (rows // 2)
+    )
+    tracemalloc.start()
+    samples = sent140_tokens(folder, tokens=4, vocabulary=6)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(samples) == rows
+    assert peak < 50e6
 
 
 def test_tweets_become_tokens_and_next_tokens(tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def _rows(rows: Any, name: str, client: int, samples: int | None) -> IntArray:
             raise _rows_error("wrong-shape", name, client, f"a mask of {len(found)}", of)
         return np.flatnonzero(found)
     if found.dtype.kind not in "iu":
-        raise _rows_error("wrong-type", name, client, f"{found[0]!r} of {found.dtype}")
+        raise _rows_error("wrong-type", name, client, f"{found.tolist()[0]!r} of {found.dtype}")
     return found.astype(np.int64)
 
 

@@ -15,11 +15,11 @@ from pydantic import Field
 from torch import Tensor
 
 from coterie.core.arrays import IntArray
-from coterie.data.rows import Rows, column_error, read_rows
+from coterie.data.rows import Rows, column_error, is_text, read_rows
 from coterie.data.samples import Samples
 from coterie.data.sources.folders import dataset_folder, find_file
 from coterie.data.sources.word_vectors import Vectors, learn, read_glove
-from coterie.data.tabular.arrow import column_of
+from coterie.data.tabular.arrow import column_of, whole_column
 from coterie.errors import DataError
 
 Count = Annotated[int, Field(ge=1)]
@@ -177,10 +177,11 @@ def _numbers(
 
 
 def _texts(rows: Rows) -> list[list[str]]:
-    texts = column_of(rows, "text")
-    if texts.dtype.kind != "U":
-        raise rows.refused("wrong-type", "text", texts.dtype, "text")
-    return [tokenise(text) for text in texts.tolist()]
+    # Not as an array of NumPy, in which each text takes as much memory as the longest.
+    column = whole_column(rows, "text")
+    if not is_text(column):
+        raise rows.refused("wrong-type", "text", rows.type_of("text"), "text")
+    return [tokenise(text) for text in column.tolist()]
 
 
 def _tweets_file(root: Path | None, stem: str) -> Path:

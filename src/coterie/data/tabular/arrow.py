@@ -14,7 +14,7 @@ from coterie.errors import DataError
 
 def column_of(rows: Rows, name: str) -> NDArray[Any]:
     """A column as NumPy, without missing values; text becomes a NumPy string array."""
-    column = _whole_column(rows, name)
+    column = whole_column(rows, name)
     if is_text(column):
         return np.array(column.tolist(), dtype=np.str_)
     if not is_plain(column):
@@ -39,7 +39,7 @@ def image_bytes(rows: Rows, name: str) -> list[bytes]:
     import pyarrow.compute as pc
     import pyarrow.types as kinds
 
-    column = _whole_column(rows, name)
+    column = whole_column(rows, name)
     if is_images(column):
         values = column.array.__arrow_array__()
         if kinds.is_struct(values.type) and "bytes" in [field.name for field in values.type]:
@@ -52,7 +52,8 @@ def image_bytes(rows: Rows, name: str) -> list[bytes]:
     raise rows.refused("wrong-type", name, rows.type_of(name), "the bytes of image files")
 
 
-def _whole_column(rows: Rows, name: str) -> pd.Series:
+def whole_column(rows: Rows, name: str) -> pd.Series:
+    """A column without missing values."""
     column = rows.column(name)
     if not len(column):
         raise DataError("missing", rows.where, "no rows", allowed="at least one")
