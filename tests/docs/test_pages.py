@@ -9,11 +9,13 @@ import re
 import shlex
 import subprocess
 import sys
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 from typer.main import get_command
 
+import coterie
 from coterie import errors
 from coterie.cli.main import app
 from coterie.config import kinds, registry
@@ -133,13 +135,12 @@ def calls_shown(text: str) -> list[ast.Call]:
 
 def keywords_not_taken(call: ast.Call) -> list[str]:
     """The keywords of a call of Coterie that its signature does not have."""
-    module, _, name = ast.unparse(call.func).partition(".")
-    name = f"coterie.{name}"
-    if module not in ("ct", "coterie") or not found(name):
-        return []  # of something else; names that do not exist are refused by another test
-    taken = inspect.signature(pkgutil.resolve_name(name)).parameters
+    name = ast.unparse(call.func)
+    if not re.fullmatch(r"(ct|coterie)(\.\w+)+", name):
+        return []
+    taken = inspect.signature(attrgetter(name.partition(".")[2])(coterie)).parameters
     known = set(taken)
-    if name == "coterie.run":
+    if name.endswith(".run"):
         known |= set(table_names())
     elif any(one.kind is one.VAR_KEYWORD for one in taken.values()):
         return []
