@@ -179,10 +179,11 @@ def test_unreadable_files(tmp_path: Path) -> None:
         ("e.npz", b""),
     ):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(DataError, match=name) as caught:
+        with pytest.raises(DataError) as caught:
             load(str(tmp_path / name))
-        assert "\n" not in str(caught.value)
+        [line] = str(caught.value).splitlines()
+        assert name in line
     with refuses(DataError, "not-found", "data.path"):
         load(str(tmp_path / "none.npz"))
-    with pytest.raises(ConfigError, match=r"data\.path: missing"):
+    with refuses(ConfigError, "missing", "data.path"):
         load_samples({"source": "file"})

@@ -75,7 +75,7 @@ def test_training(tmp_path: Path, suffix: str) -> None:
     with pytest.raises(DataError, match=LINE):
         load_data(check(tables(path)))
     # A column of the label, too.
-    with pytest.raises(DataError, match=r"column y, got -3e\+38 in row 7"):
+    with refuses(DataError, "not-finite", f"t.{suffix}"):
         load_data(
             check(tables(written(tmp_path, suffix, y=-3e38)) | {"task": {"kind": "regression"}})
         )

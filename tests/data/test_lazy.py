@@ -157,7 +157,7 @@ def test_ranges_stand_in_for_index_arrays() -> None:
         ct.Population(
             x, y, ranges(np.array([18]), np.array([3])), ranges(np.array([0]), np.array([0])), 4
         )
-    with pytest.raises(DataError, match="no client has a training sample"):
+    with refuses(DataError, "missing", "population.train"):
         ct.Population(
             x, y, ranges(np.array([0]), np.array([0])), ranges(np.array([0]), np.array([3])), 4
         )

@@ -15,7 +15,7 @@ import torch
 
 from coterie.cli.main import invoke
 from coterie.data import Population
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, DataError
 from coterie.experiment import check
 from coterie.export import export_run
 from coterie.runs.columns import telling_columns
@@ -82,7 +82,7 @@ def test_labels_that_look_like_numbers_are_a_regression(
     # A guess that does not fit, and one that is overruled wrongly, are one line each.
     with refuses(ConfigError, "does-not-fit", "task.kind"):
         compose(check({**tables(path), "algorithm": {"name": "fedgsp"}}))
-    with pytest.raises(Exception, match=r"got fractions; expected labels") as caught:
+    with refuses(DataError, "wrong-type", "t.parquet") as caught:
         compose(check({**tables(path), "task": {"kind": "classification"}}))
     assert "\n" not in str(caught.value)
 
