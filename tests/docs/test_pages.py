@@ -188,6 +188,13 @@ def listed_in(index: Path) -> list[str]:
     return listed + [page for path in below for page in listed_in(path)]
 
 
+def test_entries_of_the_changelog_are_one_line():
+    newest = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")[1]
+    entries = newest.split("### Renamed, moved and removed")[0].splitlines()[1:]
+    assert [line for line in entries if line and not line.startswith(("### ", "- "))] == []
+    assert [line for line in entries if len(line) > 160] == []
+
+
 def test_every_page_is_in_the_table_of_contents():
     listed = listed_in(ROOT / "docs" / "index.md")
     pages = [
