@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from copy import deepcopy
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -17,6 +18,7 @@ from coterie.cli.main import invoke
 from coterie.config import registry
 from coterie.config.kinds import KINDS
 from coterie.config.schema import table_of
+from coterie.core.reply_times import ReplyTimes
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment, check
 from coterie.experiment.records import PersonalLayers
@@ -333,6 +335,65 @@ def test_what_has_no_name_is_one_line_that_names_the_field() -> None:
         experiment.resolved()
     lines = str(refused.value).splitlines()
     assert [line.split(":")[0] for line in lines] == ["algorithm", "server"]
+
+
+# Values other than the defaults of fields that no file can set.
+PYTHON_VALUES: dict[str, Any] = {
+    "local.steps": 3,
+    "bounds.refuse": 7.0,
+    "bounds.scores": True,
+    "availability.spans": {"0": ((0, 9),)},
+    "availability.names": ("0",),
+    "asynchronous.concurrency": 2,
+    "asynchronous.times": ReplyTimes(median=9.0),
+}
+
+
+def own_method(size: Any = 3, more: Any = None) -> Any:
+    return ct.fedavg()
+
+
+def function(*_: Any) -> Any:
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("train.sampler", function),
+        ("train.measures", (function,)),
+        ("train.measures", ["cpd", function]),
+        ("local.augment", function),
+        ("local.augment", (function,)),
+        ("local.augment", [{"name": "torch.nn:Identity", "options": {"size": function}}]),
+        ("algorithm.size", function),
+        ("algorithm.more", {"size": [function]}),
+    ],
+)
+def test_a_value_without_a_name_is_one_line_that_names_the_key(path: str, value: Any) -> None:
+    table, key = path.split(".")
+    values = {**BASE.get(table, {}), key: value}
+    if table == "algorithm":
+        values = {"name": f"{__name__}:own_method", key: value}
+    experiment = Experiment.from_tables({**BASE, table: values})
+    assert [one.path for one in experiment.unnamed()] == [path]
+    with refuses(ConfigError, "cannot-be-written", path):
+        experiment.toml()
+
+
+@pytest.mark.parametrize("table", record_types())
+def test_a_field_for_python_alone_has_no_name(table: str) -> None:
+    kind = record_types()[table]
+    known = table_of(kind).model_fields
+    required = {key: 3 for key, field in known.items() if field.is_required()}
+    for one in fields(kind):
+        if one.metadata.get("in_tables", True):
+            continue
+        value = PYTHON_VALUES[f"{table}.{one.name}"]
+        beside = {"kind": "file", "file": "spans.csv"} if table == "availability" else {}
+        record = kind(**{**required, **beside, one.name: value})
+        with refuses(ConfigError, "cannot-be-written", f"{table}.{one.name}"):
+            Experiment.from_tables({**BASE, table: record}).toml()
 
 
 def test_a_run_takes_an_experiment() -> None:

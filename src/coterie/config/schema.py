@@ -318,15 +318,36 @@ def without_objects(
     """
     kind: Any = record
     inner = _records_in(kind)
-
-    def is_object(value: Any) -> bool:
-        if isinstance(value, list | tuple):
-            return any(map(is_object, value))
-        return callable(value) and type(value) not in inner
-
-    objects = {name: value for name, value in values.items() if is_object(value)}
+    objects = {name: value for name, value in values.items() if _has_object(value, inner)}
     rest = {name: to_plain(value) for name, value in values.items() if name not in objects}
     return rest, objects
+
+
+def _has_object(value: Any, inner: frozenset[Any] = frozenset()) -> bool:
+    """Whether a value is a function, or has one in it, other than a record that can be called."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return any(_has_object(one, inner) for one in value)
+    return callable(value) and type(value) not in inner
+
+
+def outside_tables(value: Any) -> dict[str, Any]:
+    """What of a record, or of the table of a choice, no file can hold: its functions, and fields for
+    Python alone that are not as by default."""
+    if isinstance(value, BaseModel):
+        return {name: found for name, found in value if _has_object(found)}
+    if not is_dataclass(value) or isinstance(value, type):
+        return {}
+    values = {one.name: getattr(value, one.name) for one in record_fields(value)}
+    _, found = without_objects(type(value), values)
+    for one in record_fields(value):
+        default = one.default
+        if one.default_factory is not MISSING:
+            default = one.default_factory()
+        if not one.metadata.get("in_tables", True) and values[one.name] != default:
+            found[one.name] = values[one.name]
+    return found
 
 
 def field_help(record: type[Any]) -> dict[str, str]:

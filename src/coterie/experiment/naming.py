@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from coterie.config.choice_tables import ChoiceTable
-from coterie.config.kinds import KINDS
-from coterie.config.schema import to_plain, without_objects
+from coterie.config.schema import to_plain
 from coterie.data.population import Population
 from coterie.data.sources.saved import population_digest
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, Problem
 from coterie.experiment.experiment import Experiment, check
-from coterie.experiment.tables import CHOICES, table_names
+from coterie.experiment.tables import CHOICES, table_names, unnamed_in
 from coterie.methods.method import Method
 from coterie.rules.migration import Migration
 
@@ -26,16 +25,19 @@ def named(experiment: Experiment, folder: Path) -> Experiment:
         ConfigError: for an object that no file can name, such as a module or a rule.
     """
     tables: dict[str, Any] = {}
+    found: list[Problem] = []
     for name in table_names():
         value = getattr(experiment, name)
         if name == "data" and isinstance(value, Population):
             tables[name] = _data_table(value, experiment.seed, folder)
         elif name == "algorithm" and not isinstance(value, ChoiceTable):
             tables |= method_tables(value)
-        elif name in CHOICES:
-            tables[name] = _choice_table(name, value)
-        elif value is not None:
-            tables[name] = _record_table(name, value)
+        elif problems := unnamed_in(name, value):
+            found += problems
+        else:
+            tables[name] = to_plain(value)
+    if found:
+        raise ConfigError.of(found)
     checked = check({name: table for name, table in tables.items() if table is not None}, "")
     # Tables that were read know what the user set, and defaults that few clients lower.
     choices = {name: getattr(experiment, name) for name in CHOICES}
@@ -92,49 +94,6 @@ def method_tables(method: Any) -> dict[str, Any]:
                 allowed=expected,
             )
     return tables
-
-
-def _choice_table(name: str, value: Any) -> Any:
-    """The table of a choice.
-
-    Raises:
-        ConfigError: for an object of Python.
-    """
-    if value is None or isinstance(value, ChoiceTable | tuple):
-        return to_plain(value)
-    selector = KINDS[CHOICES[name]].selector
-    expected = f"a name, or a table such as {{'{selector}': 'name of it', ...}}"
-    if name == "model":
-        expected += "; 'module:factory' names your own network"
-    raise ConfigError(
-        "cannot-be-written", name, "nothing that a run folder can name", got=value, allowed=expected
-    )
-
-
-def _record_table(name: str, value: Any) -> Any:
-    """The table of a record.
-
-    Raises:
-        ConfigError: for a field that no file can hold.
-    """
-    if isinstance(value, int | str):
-        return value
-    set_ones = {one.name: getattr(value, one.name) for one in fields(value)}
-    _, objects = without_objects(type(value), set_ones)
-    for one in fields(value):
-        default = one.default if one.default_factory is MISSING else one.default_factory()
-        in_tables = one.metadata.get("in_tables", True)
-        if one.name in objects or (not in_tables and set_ones[one.name] != default):
-            got = set_ones[one.name]
-            expected = "what a configuration can hold"
-            raise ConfigError(
-                "cannot-be-written",
-                f"{name}.{one.name}",
-                "is in no configuration",
-                got=got,
-                allowed=expected,
-            )
-    return to_plain(value)
 
 
 def _data_table(data: Population, seed: int, folder: Path) -> dict[str, Any]:

@@ -20,14 +20,14 @@ from coterie.config.choice_tables import (
     NamedTable,
 )
 from coterie.config.kinds import KINDS
-from coterie.config.schema import to_plain
+from coterie.config.schema import outside_tables, to_plain
 from coterie.core import Objective, OwnModel, Solver, Task
 from coterie.core.availability import Availability
 from coterie.core.reply_times import ReplyTimes
 from coterie.data.population import Population
 from coterie.data.shifts import Shift
 from coterie.engines import Attack
-from coterie.errors import ConfigError, Problem
+from coterie.errors import ConfigError, Problem, shown
 from coterie.experiment.records import (
     Checkpoints,
     Log,
@@ -138,16 +138,7 @@ class Tables:
 
     def unnamed(self) -> list[Problem]:
         """The fields that no file can hold."""
-        found = []
-        for name in table_names():
-            value = getattr(self, name)
-            if name in CHOICES and not isinstance(value, ChoiceTable | tuple | None):
-                expected = "a name, or a table of a name and options"
-                what = "nothing that a file can name"
-                found.append(
-                    Problem("cannot-be-written", name, what, f"a {type(value).__name__}", expected)
-                )
-        return found
+        return [one for name in table_names() for one in unnamed_in(name, getattr(self, name))]
 
     def resolved(self) -> dict[str, Any]:
         """The tables with every default filled in, as TOML can hold them (what is ``None`` is left
@@ -168,6 +159,29 @@ class Tables:
     def with_table(self, name: str, **values: Any) -> Self:
         """The same with other values in the record of a table."""
         return replace(self, **{name: replace(getattr(self, name), **values)})
+
+
+def unnamed_in(name: str, value: Any) -> list[Problem]:
+    """What of a field's value no file can hold: an object that is a choice, or values of a table."""
+    if name in CHOICES and not isinstance(value, ChoiceTable | tuple | None):
+        expected = (
+            f"a name, or a table such as {{'{KINDS[CHOICES[name]].selector}': 'name of it', ...}}"
+        )
+        if name == "model":
+            expected += "; 'module:factory' names your own network"
+        what = "nothing that a run folder can name"
+        return [Problem("cannot-be-written", name, what, shown(value), expected)]
+    return [
+        Problem(
+            "cannot-be-written",
+            f"{name}.{key}",
+            "is in no configuration",
+            shown(found),
+            "what a configuration can hold",
+        )
+        for table in (value if isinstance(value, tuple) else (value,))
+        for key, found in outside_tables(table).items()
+    ]
 
 
 @cache
