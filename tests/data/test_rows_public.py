@@ -46,9 +46,13 @@ def test_a_blank_line_after_the_head_line(tmp_path: Path) -> None:
         assert (len(rows), rows.numbers("b").tolist()) == (1, [2.0])
 
 
-def test_line_breaks_in_quotes_in_a_large_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "values",
+    [["ab\r\ncd", "e\nf"] * 60_000, ["ab\ncd " * 8_000] * 100, ["ab\ncd " * 500_000, "e\nf"]],
+    ids=["short", "each of 48 kB", "one of 3 MB"],
+)
+def test_line_breaks_in_quotes_in_a_large_file(tmp_path: Path, values: list[str]) -> None:
     """github.com/pandas-dev/pandas/issues/59009 and github.com/apache/arrow/issues/51368"""
-    values = ["ab\r\ncd", "e\nf"] * 60_000
     lines = [f'"{value}",{at}' for at, value in enumerate(values)]
     rows = read_rows(text(tmp_path, "text,i\n" + "\n".join(lines) + "\n"))
     assert rows.texts("text").tolist() == values
