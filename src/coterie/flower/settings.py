@@ -132,7 +132,7 @@ def form_of(config: Experiment) -> DataForm:
         options = config.options("source")
         return DataForm(**{one.name: options[one.name] for one in fields(DataForm)})
     # The shape of samples is in no configuration, so the data are read.
-    encode = encoding_of(config)
+    encode = table_encoding(config)
     samples = read_samples(config)
     shape = tuple(samples.x.shape[1:])
     columns: dict[str, ColumnOption] = {}
@@ -176,7 +176,7 @@ def _named_inputs(config: Experiment, shape: tuple[int, ...]) -> tuple[str, ...]
     return ()
 
 
-def encoding_of(config: Experiment) -> Encode:
+def table_encoding(config: Experiment) -> Encode:
     """How the columns of a table become numbers."""
     encode: Encode = config.options("source").get("encode") or Encode()
     return encode

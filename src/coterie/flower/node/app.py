@@ -45,7 +45,7 @@ from coterie.flower.node.own_data import (
     read_own_table,
 )
 from coterie.flower.processes.supernode import OWN_LINE
-from coterie.flower.settings import DeploymentSettings, encoding_of
+from coterie.flower.settings import DeploymentSettings, table_encoding
 from coterie.terminal import counted
 
 
@@ -206,7 +206,7 @@ def _load_table(context: Any, form: DataForm, config: str, app: Path | None) -> 
     options: Mapping[str, Any] = context.node_config
     # What a site's own code loads, and a database, do not say when they changed.
     if "data" not in options or is_database(str(options["data"])):
-        return read_own_table(context, app, form, encoding_of(_config(config)))
+        return read_own_table(context, app, form, table_encoding(_config(config)))
     classes = own_classes(options)
     settings = str(context.run_config[SETTINGS])
     return _read_table(json.dumps(dict(options)), _stamp(options), settings, classes, config)
@@ -234,7 +234,7 @@ def _read_table(
 ) -> ClientTable:
     """The rows of files, read again when these change."""
     # By the texts of the run: the form of samples, and how columns become numbers, have no hash.
-    encode = encoding_of(_config(config))
+    encode = table_encoding(_config(config))
     form = _form(settings, classes)
     return read_own_table(node_context(json.loads(options)), None, form, encode)
 

@@ -45,6 +45,7 @@ def init(
             "in-use", folder, "not empty", found="a folder in use", allowed="a new one"
         )
     config = check(read(config_file), str(config_file))
+    refuse_in_deployment(config)
     # All texts before the folder: a configuration that is refused leaves nothing behind.
     texts = _texts(folder, config, clients)
     folder.mkdir(parents=True, exist_ok=True)
@@ -74,7 +75,6 @@ def refuse_unfilled(folder: Path) -> None:
 
 
 def _texts(folder: Path, config: Experiment, clients: int | None) -> dict[str, str]:
-    refuse_in_deployment(config)
     form = form_of(config)
     if clients is None:
         # Two sites, or as many as a round asks by the configuration.

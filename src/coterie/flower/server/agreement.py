@@ -37,7 +37,7 @@ from coterie.flower.server.attendance import Attendance, NodesFile, names_only
 from coterie.flower.server.configured import ServerInput
 from coterie.flower.server.live import WriteEvent
 from coterie.flower.server.unlabelled import fate_without_labels
-from coterie.flower.settings import DeploymentSettings, encoding_of
+from coterie.flower.settings import DeploymentSettings, table_encoding
 from coterie.runs.data import read_record
 from coterie.runs.folder.digests import COLUMNS, PARTITION
 from coterie.runs.folder.store import RunFolder
@@ -203,7 +203,7 @@ def describe_tables(
 ) -> tuple[Encoder, Description | None]:
     """What becomes of the columns of tables; and what clients reported of them, where they were asked
     now and not by an earlier process."""
-    encode = encoding_of(server.config)
+    encode = table_encoding(server.config)
     encoder = read_description(folder)
     description = None
     if encoder is None:
