@@ -90,7 +90,7 @@ def refuse_unwritable(folder: Path) -> Iterator[None]:
             folder,
             f"cannot be written ({error.strerror})",
             found=error.filename or folder,
-            allowed=f"room and the right to write; then `coterie resume {folder}` continues",
+            allowed=f"enough space and write permission; then `coterie resume {folder}` continues",
         ) from None
 
 
@@ -102,7 +102,7 @@ def refuse_unwritable_output(option: str, path: Path) -> Iterator[None]:
     except OSError as error:
         what = f"cannot be written ({error.strerror})"
         raise ConfigError(
-            "cannot-be-written", option, what, found=path, allowed="a path that can be made"
+            "cannot-be-written", option, what, found=path, allowed="a path that can be created"
         ) from None
 
 

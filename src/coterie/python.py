@@ -354,7 +354,7 @@ def load(
             "wrong-type",
             "source",
             found=type(source).__name__,
-            allowed="a name, a table of options, or a frame",
+            allowed="a name, a table of options, or a DataFrame",
         )
     table = {**_choice("source", source), **options}
     partition = partition or with_partition(table).get("partition")

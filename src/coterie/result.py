@@ -188,7 +188,7 @@ class Result:
             raise ConfigError(
                 "does-not-fit",
                 "client",
-                "fits the model to its samples when it is scored",
+                "the client fits the model to its samples when it is scored",
                 found="a method whose result has no such model",
                 allowed="a method that stores the models of its clients",
             )
@@ -255,8 +255,8 @@ class Result:
                 "missing",
                 "save",
                 "no run to save",
-                found="a result made by hand",
-                allowed="a run's",
+                found="a result that was created by hand",
+                allowed="the result of a run",
             )
         return _save(tuple(self.rows), self.unsaved, target).path
 

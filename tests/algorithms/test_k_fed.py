@@ -111,5 +111,5 @@ def test_two_centres_of_each_client_find_three_corners() -> None:
 def test_more_centres_than_groups_are_refused() -> None:
     (line,) = config_errors(lambda: ct.k_fed(groups=2, centres=3))
     assert line == (
-        "algorithm.centres: more centres of a client than groups, got 3; expected 1 to 2"
+        "algorithm.centres: more centres per client than groups, got 3; expected 1 to 2"
     )

@@ -194,7 +194,7 @@ def test_a_folder_of_another_format_is_one_line(
         for command in (*READING, ["resume", "r"]):
             assert invoke(command) == 4, command
             assert errors(capsys) == [
-                f"r/digests.json: another format, got {number}; expected 3, that of this version"
+                f"r/digests.json: a different format, got {number}; expected 3, the format of this version"
             ]
 
 

@@ -148,7 +148,7 @@ def test_a_folder_that_is_none_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert invoke(["deploy", "run", str(tmp_path)]) == 2
-    assert "no run.toml; expected a folder made by `coterie deploy init`" in capsys.readouterr().err
+    assert "no run.toml; expected a folder from `coterie deploy init`" in capsys.readouterr().err
     (tmp_path / "c.toml").write_text(CONFIG)
     assert invoke(["deploy", "init", str(tmp_path), "--config", str(tmp_path / "c.toml")]) == 2
     assert "not empty" in capsys.readouterr().err

@@ -73,7 +73,9 @@ def test_code_of_a_strangers_folder_is_named_and_not_run(
     for words in COMMANDS:
         assert invoke(words) == 2
         (line,) = errors(capsys)
-        assert line.startswith(f"s: its configuration runs code that is not Coterie's, got {kind}.")
+        assert line.startswith(
+            f"s: its configuration runs code that is not part of Coterie, got {kind}."
+        )
         assert f"'{name}' (" in line
         assert "s/evil_code.py)" in line
         assert "expected --trust" in line

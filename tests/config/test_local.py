@@ -102,7 +102,7 @@ def test_a_mistake_is_one_line_in_a_table_and_in_python(
     ("schedule", "line"),
     [
         ({"kind": "step"}, "every: missing; expected an integer >= 1"),
-        ({"kind": "cosine", "gamma": 0.5}, "gamma: of kind 'step', got 0.5"),
+        ({"kind": "cosine", "gamma": 0.5}, "gamma: an option of kind 'step', got 0.5"),
         ({"kind": "cosin"}, "kind: unknown choice, got 'cosin'; .*'cosine'\\?"),
         ({"warmup": -1}, "warmup: out of range, got -1; expected an integer >= 0"),
     ],

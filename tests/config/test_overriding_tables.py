@@ -279,20 +279,20 @@ def test_an_algorithm_with_its_own_step_has_nothing_to_replace(custom: str, tabl
     )
     key = table[1:].split("]")[0]
     assert line.startswith(
-        f"{key}: the algorithm has its own step, got '{custom}:algorithm'; expected one made of"
+        f"{key}: the algorithm has its own step, got '{custom}:algorithm'; expected an algorithm made of"
     )
 
 
 @pytest.mark.parametrize(
     ("kind", "factory", "words"),
     [
-        ("server", "nothing", "makes no server"),
-        ("server", "three", "makes no server"),
-        ("objective", "three", "makes no objective"),
+        ("server", "nothing", "does not return a server"),
+        ("server", "three", "does not return a server"),
+        ("objective", "three", "does not return an objective"),
         (
             "objective",
             "failing",
-            r"failed \(RuntimeError: no luck\).*expected a factory that makes an objective",
+            r"failed \(RuntimeError: no luck\).*expected a factory that returns an objective",
         ),
     ],
 )

@@ -39,7 +39,7 @@ from tests.conftest import config_errors
         (
             "train.clients_per_round",
             1001,
-            ["more than there are clients, got 1001; expected at most 1000"],
+            ["more than the number of clients, got 1001; expected at most 1000"],
         ),
         ("train.rounds", True, ["wrong type, got true; expected an integer >= 1"]),
         ("train.rounds", 3.0, ["wrong type, got 3.0; expected an integer >= 1"]),
@@ -55,7 +55,7 @@ from tests.conftest import config_errors
         (
             "quorum",
             {"min_replies": 21},
-            ["more replies than clients take part in a round, got 21; expected at most 20"],
+            ["more replies than clients in a round, got 21; expected at most 20"],
         ),
         ("seed", -1, ["expected an integer >= 0"]),
         ("data.partition.kind", "powerlaw", ["did you mean 'power_law'?"]),
@@ -108,4 +108,4 @@ def test_a_quorum_is_compared_with_the_cohort_that_few_clients_allow(
     tables["data"]["partition"]["clients"] = 12
     tables["quorum"] = {"min_replies": 13}
     (line,) = config_errors(lambda: check(tables))
-    assert "quorum.min_replies: more replies than clients take part in a round, got 13" in line
+    assert "quorum.min_replies: more replies than clients in a round, got 13" in line

@@ -223,9 +223,7 @@ def test_what_cannot_be_is_refused_in_one_line(method: Any, why: str) -> None:
 
 
 def test_an_optimiser_that_remembers_nothing_is_refused() -> None:
-    line = (
-        "keep_state: sgd without momentum remembers nothing, got true; expected false, a momentum"
-    )
+    line = "keep_state: sgd without momentum has no state to keep, got true; expected false, a momentum"
     (found,) = config_errors(lambda: ct.Solver(keep_state=True))
     assert found.startswith(line)
     (found,) = config_errors(lambda: check(tables("fedavg") | {"local": {"keep_state": True}}))

@@ -177,8 +177,8 @@ def test_what_needs_classes_is_refused() -> None:
             run(CASES["fedavg"], "regression", **options)
         return str(error.value)
 
-    assert "rotate_labels changes the labels of classes" in line(shift=rotate_labels(0, count=1))
-    assert "swap_part changes the labels of classes" in line(shift=swap_part(1.0, pool="all"))
+    assert "rotate_labels changes class labels" in line(shift=rotate_labels(0, count=1))
+    assert "swap_part changes class labels" in line(shift=swap_part(1.0, pool="all"))
     assert "attack.kind: changes labels of classes" in line(attack=label_flip(share=0.2))
     task = fit_task(TASKS["regression"](), data_of("regression"))
     task = fit_task(TASKS["regression"](), data_of("regression"))

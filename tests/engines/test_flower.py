@@ -684,7 +684,7 @@ def test_models_that_a_client_keeps_are_sent_once_and_again_if_it_lost_them(tmp_
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"classes": "cat,dog,3,4,5,6,7,8,9,10"}, "another class list, got \\['cat', 'dog'"),
+        ({"classes": "cat,dog,3,4,5,6,7,8,9,10"}, "a different class list, got \\['cat', 'dog'"),
         ({"client": "client-00"}, "another client's name, got 'client-00'; expected 'client-05'"),
         ({"client": ""}, "cannot take part, got 'data'"),
         ({"client": "x" * 65}, "no client of Coterie"),

@@ -264,7 +264,7 @@ def test_a_node_with_other_columns_is_refused(
     assert [line for line in reported.lines if "cannot take part, got 'data'" in line]
     lines = " ".join(record.getMessage() for record in caplog.records if record.name == "flwr")
     assert "node: no column age, got smoker, since, sex, drug, site, ill, hospital" in lines
-    assert "column drug: a category that the server does not name, got 'rare'" in lines
+    assert "column drug: a category that the server does not list, got 'rare'" in lines
 
 
 def test_what_nodes_cannot_do_with_tables(tmp_path: Path) -> None:

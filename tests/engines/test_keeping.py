@@ -269,8 +269,8 @@ def test_names_that_are_no_layers() -> None:
             ["conv3"],
             r"^a\.layers: the model has no such layer, got 'conv3'; expected some of head, ",
         ),
-        ([], "^a.layers: no layer named"),
-        (["body", "head"], "the whole model would stay with its client, got body, head"),
+        ([], "^a.layers: no layer given"),
+        (["body", "head"], "the whole model would stay with the client, got body, head"),
     ):
         with pytest.raises(ct.ConfigError, match=message):
             keep_layers(Net(), names, "a.layers")

@@ -357,7 +357,7 @@ def test_a_column_of_another_name_and_categories_of_another_spelling_are_named(
 @pytest.mark.parametrize(
     ("new", "line"),
     [
-        ({"other": [1.0]}, "no column of the run's inputs, got other; expected value, ward"),
+        ({"other": [1.0]}, "none of the run's input columns, got other; expected value, ward"),
         ({"value": ["high"]}, "column value, got 'high'; expected a number in each row"),
         ({"value": [1.0], "y": ["dead"]}, "got the label 'dead'; expected one of ill, well"),
     ],

@@ -106,7 +106,10 @@ def test_the_rule_that_is_right_runs() -> None:
             "own_model: wrong type, got a WithoutSgd; expected a name, a table of a name ",
         ),
         (ShortFirst(), "own_model: ShortFirst.first: 'v', got shape (5,); expected ("),
-        (NothingStored(), "own_model: NothingStored.train returned other names than lengths has, "),
+        (
+            NothingStored(),
+            "own_model: NothingStored.train returned names that differ from those of lengths, ",
+        ),
         (ATuple(), "own_model: ATuple.train returned, got tuple; expected an OwnTrained (client "),
         (OneRow(), "own_model: OneRow.train: the update, got shape (1, "),
         (ServesANetwork(), "own_model: ServesANetwork.serve: the model, got Linear; expected ("),

@@ -57,8 +57,8 @@ REFUSED = {
     **dict.fromkeys(("fedem", "fedrc"), "no layer could be theirs"),
     "pooled": "all data are in one place",
     "rfedavg-one": "clients send a gradient",
-    "fedclust": "grouped by a layer that would stay",
-    "fedclust-ward": "grouped by a layer that would stay",
+    "fedclust": "grouped by a layer that stays",
+    "fedclust-ward": "grouped by a layer that stays",
 }
 CASES = contract_cases()
 WORKING = {name: make for name, make in CASES.items() if name not in REFUSED}

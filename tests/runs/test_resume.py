@@ -83,7 +83,9 @@ def test_an_interrupted_run_may_end_earlier(
     run_config(check(tables("flexcfl", 3)), tmp_path / "straight")
     assert_equal_runs(tmp_path / "straight", folder.path)
     assert invoke(["resume", str(folder.path), "--rounds", "2"]) == 2
-    line = "--rounds: fewer rounds than are done, got 2; expected 3 or more, which are done"
+    line = (
+        "--rounds: fewer rounds than are complete, got 2; expected at least the 3 that are complete"
+    )
     assert line in capsys.readouterr().err
     assert len(rows_of(folder.path)) == 3
 

@@ -152,30 +152,33 @@ def test_a_grid_of_one_algorithm_is_not_of_the_others(config: str) -> None:
             ["--algorithms", "fedavgg"],
             "--algorithms: unknown choice, got 'fedavgg'; .*did you mean 'fedavg'\\?",
         ),
-        (["--algorithms", "fedavg,fedavg"], "--algorithms: one of them twice"),
+        (["--algorithms", "fedavg,fedavg"], "--algorithms: a name occurs twice"),
         (["--algorithms", "fedavg,"], "--algorithms: unknown choice, got ''"),
         (["--algorithms", "fedavg,ifca", "--baseline", "ifc"], "--baseline: .*did you mean 'ifca'"),
         (["--figure", "maxx"], "--figure: .*did you mean 'max'"),
-        (["--seeds", "4-0"], "--seeds: a range that holds none"),
-        (["--seeds", "0-999999999"], "--seeds: a range that holds none, or too many"),
+        (["--seeds", "4-0"], "--seeds: an empty range"),
+        (["--seeds", "0-999999999"], "--seeds: an empty range, or too many seeds"),
         (["--seeds", "-1"], "--seeds: not seeds"),
         (["--seeds", "1,,2"], "--seeds: not seeds"),
         (["--grid", "local.lr"], "--grid: not a key and its values"),
         (["--grid", "local.lr=1,"], "--grid: not a key and its values"),
-        (["--grid", "seed=1,2"], "--grid: a key that is set elsewhere"),
-        (["--grid", "local.lr=1,2", "--grid", "local.lr=3"], "--grid: a key that is set elsewhere"),
-        (["--grid", "algorithm.grups=1"], "--grid: an option of none.*did you mean 'groups'"),
+        (["--grid", "seed=1,2"], "--grid: a key that is set in another way"),
+        (
+            ["--grid", "local.lr=1,2", "--grid", "local.lr=3"],
+            "--grid: a key that is set in another way",
+        ),
+        (["--grid", "algorithm.grups=1"], "--grid: not an option of any.*did you mean 'groups'"),
         (["--grid", "local.lrr=1"], "c.toml: local.lrr: unknown key.*did you mean 'lr'"),
         (
             ["--grid", "algorithm.groups=0,2"],
             "algorithm.groups: out of range, got 0; .*\\(fedgroup\\)",
         ),
-        (["--set", "algorithm.grups=1"], "--set: an option of none.*did you mean 'groups'"),
+        (["--set", "algorithm.grups=1"], "--set: not an option of any.*did you mean 'groups'"),
         (["--target", "90"], "--target"),
         (["--jobs", "0"], "--jobs"),
         (
             ["--seeds", "0-9998", "--grid", "local.lr=1,2"],
-            "more runs than a sweep holds, got 19998",
+            "too many runs for a sweep, got 19998",
         ),
     ],
 )
@@ -227,7 +230,7 @@ def test_methods_that_cannot_be_scored_as_asked_are_left_out_and_named(config: s
     adam = ["local.optimizer=adam", "local.keep_state=true"]
     kept = make_plan(config, ["fedavg", "ditto", "fedper"], overrides=adam)
     assert kept.allowed == ("fedavg", "fedper")
-    assert kept.refused["ditto"].startswith("local.keep_state: clients train by a rule of their")
+    assert kept.refused["ditto"].startswith("local.keep_state: clients train by their own rule")
 
 
 def test_a_comparison_goes_on_without_a_method_that_refuses(

@@ -173,7 +173,7 @@ def test_a_comparison_says_which_way_is_better(
         ('[task]\nkind = "classification"\nheadline = "f1"\n', "task.headline: unknown choice"),
         ('[task]\nkind = "classification"\nmetrics = ["f1"]\n', "task.metrics"),
         ('[task]\nkind = "no_module:here"\n', "task.kind: cannot be used"),
-        ('[task]\nkind = "builtins:object"\n', "task.kind: makes no task"),
+        ('[task]\nkind = "builtins:object"\n', "task.kind: does not return a task"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -228,7 +228,7 @@ def test_a_report_is_of_the_headline(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert call("report", accuracy, "--out", page) == 0
     capsys.readouterr()
     assert call("report", runs[0], accuracy, "--out", page) != 0
-    assert "measured by different figures, got accuracy, mae" in capsys.readouterr().err
+    assert "different headline metrics, got accuracy, mae" in capsys.readouterr().err
 
 
 def test_the_best_is_the_least_where_lower_is_better() -> None:

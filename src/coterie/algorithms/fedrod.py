@@ -73,7 +73,7 @@ class FedRod:
             raise ConfigError(
                 "does-not-fit",
                 "own_model",
-                "fedrod counts classes",
+                "fedrod needs class labels",
                 found="other targets",
                 allowed="labels",
             )

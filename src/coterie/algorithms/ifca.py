@@ -96,7 +96,7 @@ def ifca(
         raise ConfigError(
             "does-not-fit",
             "algorithm.restarts",
-            "only draws of a known number of random models are tried again",
+            "restarts need random initial models and a fixed number of groups",
             found=restarts,
             allowed="1, or a number of groups with init = 'random'",
         )

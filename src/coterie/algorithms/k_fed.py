@@ -192,7 +192,7 @@ def k_fed(groups: Count = 3, centres: Count = 1) -> Method:
         raise ConfigError(
             "out-of-range",
             "algorithm.centres",
-            "more centres of a client than groups",
+            "more centres per client than groups",
             found=centres,
             allowed=f"1 to {groups}",
         )

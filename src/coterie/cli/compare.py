@@ -81,7 +81,7 @@ class SweepOptions:
         grid = list(self.grid or ())
         if self.attackers and not self.attack:
             raise ConfigError(
-                "in-conflict", "--attackers", found=self.attackers, allowed="--attack with it"
+                "in-conflict", "--attackers", found=self.attackers, allowed="--attack as well"
             )
         if self.attack:
             shares = self.attackers or ATTACKER_SHARES
@@ -119,7 +119,7 @@ def compare_command(
     jobs: Annotated[
         int,
         typer.Option(
-            min=1, max=1024, help="How many runs to do at the same time. They share the cores."
+            min=1, max=1024, help="How many runs to execute in parallel. They share the cores."
         ),
     ] = 1,
     out: Annotated[

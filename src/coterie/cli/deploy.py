@@ -86,8 +86,8 @@ def deploy_local(
 ) -> None:
     """Try a whole federation on this machine.
 
-    Starts a SuperLink and SuperNodes with TLS and keys, runs, and stops them. The end of any of them
-    ends the run, which `--resume` continues.
+    Starts a SuperLink and SuperNodes with TLS and keys, runs, and stops them. If any of them ends,
+    the run stops; `--resume` continues it.
     """
     with stop_once():
         from coterie.errors import ConfigError
@@ -108,7 +108,7 @@ def deploy_local(
             raise ConfigError(
                 "out-of-range",
                 "--unlabelled",
-                "no client would be left to train",
+                "no client would remain for training",
                 found=f"{unlabelled} of {count}",
                 allowed="fewer",
             )
@@ -145,9 +145,9 @@ def deploy_check(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Try what a stranger can do at the address of a federation.
+    """Test what an outsider can do at the address of a federation.
 
-    The stranger has the public certificate and no registered key. Run it on another machine.
+    The outsider has the public certificate but no registered key. Run it on another machine.
     """
     from coterie.flower.operate.exposure import refuse_exposed, try_as_stranger
     from coterie.flower.processes.flower_commands import require_flower
@@ -177,7 +177,7 @@ def deploy_status(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Show which clients a run waits for, and until when.
+    """Show which clients a run is waiting for, and until when.
 
     It reads the run's folder, on the machine of the server. DIR may also be the folder of a run.
     """

@@ -31,7 +31,7 @@ from coterie.terminal import with_escapes
 
 EXIT_CODES = (
     "Exit codes: 0 ok, 2 usage or configuration, 3 data, 4 run folder, 5 quorum, "
-    "7 a run elsewhere failed, 8 runs of a sweep failed, 9 a federation is open to strangers, "
+    "7 a remote run failed, 8 runs of a sweep failed, 9 a federation is open to outsiders, "
     "10 another process writes the run, "
     "70 a bug in Coterie (the traceback is saved to a file), "
     "130 and 143 stopped by SIGINT or SIGTERM (the state is saved)."
@@ -71,11 +71,11 @@ app = command_group(
 )
 data_app = command_group(
     {"inspect": data.inspect_command},
-    help="Look at data before a run.",
+    help="Inspect data before a run.",
 )
 study_app = command_group(
     {"layers": studies.layers_command},
-    help="Look at what clients' updates show, without a run.",
+    help="Study clients' updates without a run.",
 )
 deploy_app = command_group(
     {
@@ -94,7 +94,7 @@ server_app = command_group(
         "remove": server.server_remove,
         "status": server.server_status,
     },
-    help="Keep the server of a federation up, and say who takes part.",
+    help="Run the server of a federation, and manage its nodes.",
 )
 node_app = command_group(
     {

@@ -75,8 +75,7 @@ def resume_command(
 ) -> None:
     """Continue a run from its newest checkpoint.
 
-    The run may have been stopped or killed. A run that is complete is shown, or continues to more
-    rounds.
+    The run may have been stopped or killed. A complete run is shown, or continued to more rounds.
     """
     from coterie.runs.folder.store import RunFolder
 
@@ -151,7 +150,7 @@ def _first_line(composed: Composed, folder: Path, done: int, resume: bool) -> st
 
 
 def show_command(run: RunPath, debug: Debug = False) -> None:
-    """Show the figures of a run, finished or not."""
+    """Show the results of a run, finished or not."""
     from coterie.files import refuse_malformed
     from coterie.runs.folder.store import RunFolder, check_folder
     from coterie.runs.state import read_state, summary_so_far
@@ -179,8 +178,8 @@ def watch_command(
 ) -> None:
     """Watch a run in progress, from any terminal.
 
-    Shows the curve of accuracy, or of the headline of another task, groups, newcomers and migrations.
-    It ends with the run.
+    Shows the accuracy by round (or the headline metric of another task), groups, newcomers and
+    migrations, until the run ends.
     """
     from coterie.cli.watch import watch
 

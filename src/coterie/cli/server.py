@@ -16,7 +16,7 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the d
 def server_up(folder: Folder, debug: Debug = False) -> None:
     """Run the SuperLink, with nginx in front, until Ctrl-C or SIGTERM.
 
-    Where one of the two ends, the command ends with code 7: a service manager starts it again.
+    If one of the two ends, the command exits with code 7, so that a service manager can restart it.
     """
     from coterie.flower.operate.server_up import serve_until_end
     from coterie.flower.processes.flower_commands import require_flower
@@ -60,7 +60,7 @@ def server_add(
     ] = False,
     debug: Debug = False,
 ) -> None:
-    """Let nodes in: bind each public key to the name of its client."""
+    """Add nodes: bind each public key to the name of its client."""
     from coterie.errors import ConfigError
     from coterie.flower.operate.server_folder import add_node
     from coterie.terminal import say

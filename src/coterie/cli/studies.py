@@ -86,7 +86,7 @@ def advise_command(
 ) -> None:
     """Say whether grouping would help on your data.
 
-    Also shows into which groups, by which method, and at what cost.
+    Also shows the groups, the recommended method, and the cost.
     """
     # The advice has no rounds of its own to save, so its first signal ends it.
     with stop_after_round():
@@ -158,9 +158,10 @@ def reproduce_command(
     ] = False,
     debug: Debug = False,
 ) -> None:
-    """Run the tables of the papers again.
+    """Reproduce the tables of the papers.
 
-    Writes our figures next to the printed ones. After an interruption the same command continues.
+    Writes Coterie's values next to the published ones. After an interruption the same command
+    continues.
     """
     with stop_after_round() as request:
         from coterie.studies.reproduce.command import list_lines, reproduce_tables
@@ -188,7 +189,7 @@ def scoreboard_command(
     ] = None,
     jobs: Annotated[
         int,
-        typer.Option(min=1, max=1024, help="How many runs to do at the same time."),
+        typer.Option(min=1, max=1024, help="How many runs to execute in parallel."),
     ] = 2,
     out: Annotated[
         Path | None,

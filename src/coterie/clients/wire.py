@@ -132,7 +132,7 @@ def _check_configured(work: Train, local: Train) -> None:
             raise ConfigError(
                 "differs",
                 "algorithm.name",
-                f"{name} of a training is another than the method's",
+                f"{name} of a training request differs from the method's",
                 got=value,
                 allowed=f"{known!r}, which is all that clients of a deployment know",
             )

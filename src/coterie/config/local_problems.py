@@ -74,7 +74,9 @@ def optimizer_problems(place: Place, local: Mapping[str, Any]) -> list[Problem]:
         expected = "false, a momentum, or another optimizer"
         where = spelled((*place, "keep_state"))
         return [
-            Problem("in-conflict", where, "sgd without momentum remembers nothing", True, expected)
+            Problem(
+                "in-conflict", where, "sgd without momentum has no state to keep", True, expected
+            )
         ]
     if name == "sgd" and not options:
         return []
@@ -187,7 +189,11 @@ def schedule_problems(place: Place, schedule: Mapping[str, Any]) -> list[Problem
             where = spelled((*place, option))
             found.append(
                 Problem(
-                    "in-conflict", where, f"of kind '{owner}'", shown(schedule[option]), expected
+                    "in-conflict",
+                    where,
+                    f"an option of kind '{owner}'",
+                    shown(schedule[option]),
+                    expected,
                 )
             )
     if kind == "step" and schedule.get("every") is None:

@@ -195,7 +195,7 @@ def build(kind: str, table: Mapping[str, Any], **context: Any) -> Any:
             where.path,
             f"failed ({type(error).__name__}: {reason})",
             got=name,
-            allowed=f"a factory that makes {where.article} {kind}",
+            allowed=f"a factory that returns {where.article} {kind}",
         ) from error
 
 

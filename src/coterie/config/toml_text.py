@@ -71,12 +71,12 @@ def read(path: Path | str) -> dict[str, Any]:
         what = "cannot be read"
         got = shown(error.strerror)
     except ValueError as error:  # TOMLDecodeError is one; so is a NUL in a path
-        what = "not TOML"
+        what = "not valid TOML"
         got = shown(str(error))
     except RecursionError:
         # A file of a few kilobytes of brackets does this, so it is an error of the file, not a bug.
         what = "nested too deeply"
-        got = "more than Python's stack holds"
+        got = "more levels than Python can parse"
     raise ConfigError(
         "cannot-be-read", printable_name(path), what, found=got, allowed="a TOML file"
     )
@@ -109,7 +109,7 @@ def put(tables: dict[str, Any], override: str) -> None:
             "--set",
             "not an assignment",
             found=shown(override),
-            allowed="key=value, as algorithm.groups=3",
+            allowed="key=value, such as algorithm.groups=3",
         )
     put_at(tables, parts, _value(text.strip()))
 

@@ -57,9 +57,9 @@ def require_trust(folder: Path, tables: Mapping[str, Any], *, trusted: bool) -> 
     raise ConfigError(
         "not-trusted",
         folder,
-        "its configuration runs code that is not Coterie's",
+        "its configuration runs code that is not part of Coterie",
         found=named,
-        allowed="--trust, once you have read that code",
+        allowed="--trust, after you have read that code",
     )
 
 

@@ -66,7 +66,7 @@ def _transform(augment: Augment) -> Transform:
         raise ConfigError(
             "failed",
             "local.augment",
-            f"cannot be made ({type(error).__name__}: {first_line(error)})",
+            f"cannot be created ({type(error).__name__}: {first_line(error)})",
             got=augment.name,
             allowed=f"a class of {LIBRARY}, or module:factory, with its options",
         ) from error
@@ -74,7 +74,7 @@ def _transform(augment: Augment) -> Transform:
         raise ConfigError(
             "wrong-type",
             "local.augment",
-            f"{augment.name} made a {type(made).__name__}",
+            f"{augment.name} returned a {type(made).__name__}",
             allowed="a function of one sample",
         )
     return made
@@ -133,7 +133,7 @@ def check_augment(transforms: Sequence[Transform], x: Tensor, *, table: bool) ->
         raise ConfigError(
             "does-not-fit",
             "local.augment",
-            "changes images, sequences or vectors",
+            "only supports images, sequences or vectors",
             found="the columns of a table",
             allowed="no augmentation",
         )
@@ -149,6 +149,6 @@ def check_augment(transforms: Sequence[Transform], x: Tensor, *, table: bool) ->
         raise ConfigError(
             "wrong-shape",
             "local.augment",
-            f"makes {made.dtype} of shape {tuple(made.shape[1:])}",
-            allowed=f"{x.dtype} of shape {tuple(x.shape[1:])}, as the samples have it",
+            f"returns {made.dtype} of shape {tuple(made.shape[1:])}",
+            allowed=f"{x.dtype} of shape {tuple(x.shape[1:])}, like the samples",
         )

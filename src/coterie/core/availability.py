@@ -120,7 +120,7 @@ def read_spans_text(file: Path) -> str:
             "cannot-be-read",
             file,
             found=type(error).__name__,
-            allowed=f"a CSV file of {', '.join(COLUMNS)}",
+            allowed=f"a CSV file with the columns {', '.join(COLUMNS)}",
         ) from None
 
 
@@ -129,7 +129,7 @@ def parse_spans(text: str, file: Path) -> Spans:
     rows = csv.DictReader(io.StringIO(text))
     if tuple(rows.fieldnames or ()) != COLUMNS:
         got = ", ".join(rows.fieldnames or ()) or "nothing"
-        raise DataError("differs", file, "other columns", found=got, allowed=", ".join(COLUMNS))
+        raise DataError("differs", file, "wrong columns", found=got, allowed=", ".join(COLUMNS))
     spans: dict[str, tuple[tuple[int, int], ...]] = {}
     for number, row in enumerate(rows, 2):
         span = _span(file, number, row)
@@ -144,7 +144,11 @@ def _span(file: Path, number: int, row: Mapping[str, str]) -> tuple[int, int]:
     except (ValueError, TypeError):
         got = f"{row['from']} and {row['until']}"
         raise DataError(
-            "wrong-type", file, f"line {number}: no rounds", found=got, allowed="two whole numbers"
+            "wrong-type",
+            file,
+            f"line {number}: not round numbers",
+            found=got,
+            allowed="two whole numbers",
         ) from None
     if not 0 <= begin < end:
         raise DataError(

@@ -159,12 +159,12 @@ def keep_layers(module: nn.Module, names: Sequence[str], option: str = "algorith
             raise ConfigError("not-found", option, _no_layer(layout, name))
         chosen.update(found)
     if not chosen:
-        raise ConfigError("missing", option, "no layer named", allowed="at least one")
+        raise ConfigError("missing", option, "no layer given", allowed="at least one")
     if len(chosen) == len(layout.names):
         raise ConfigError(
             "out-of-range",
             option,
-            "the whole model would stay with its client",
+            "the whole model would stay with the client",
             found=", ".join(names),
             allowed="fewer layers, or algorithm.name 'local'",
         )

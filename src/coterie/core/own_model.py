@@ -287,7 +287,7 @@ def join_own(own: Own, lengths: Mapping[str, int], source: str) -> list[Tensor]:
         raise ConfigError(
             "differs",
             "own_model",
-            f"{source} returned other names than lengths has",
+            f"{source} returned names that differ from those of lengths",
             found=sorted(own),
             allowed=sorted(lengths),
         )

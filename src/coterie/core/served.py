@@ -65,9 +65,9 @@ class Served:
             raise ConfigError(
                 "does-not-fit",
                 "algorithm.name",
-                "its clients predict with the mean of several models' predictions",
+                "clients predict with the mean of several models' predictions",
                 found=f"{len(self.models)} models for each client",
-                allowed="a method that serves each client one model",
+                allowed="a method with one model for each client",
             )
         row = self.row[ids]
         if self.mixtures is None:

@@ -257,7 +257,7 @@ def check_label_logits(outputs: Tensor, labels: Tensor) -> None:
         raise ConfigError(
             "wrong-shape",
             "model.name",
-            "several rows of logits a sample",
+            "several rows of logits per sample",
             found=f"outputs of shape {tuple(outputs.shape)} for {len(labels)} labels",
             allowed="one row, [n, classes], or the task 'next_token' with a target for each token",
         )

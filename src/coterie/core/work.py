@@ -83,7 +83,7 @@ class Train:
             return
         if self.keep.overlaps(*self.upload):
             raise ValueError(
-                f"upload: stays with the client, got {self.upload}; "
+                f"upload: overlaps with kept coordinates, got {self.upload}; "
                 f"expected a slice apart from {self.keep.spans}"
             )
 

@@ -39,7 +39,7 @@ def checked_inputs(x: Any, name: str, on_disk: bool = False) -> Tensor:
     values = _array(x, name)
     if values.dtype == np.uint8:
         raise DataError(
-            "wrong-type", name, found="uint8", allowed="float32, such as x / 255 where it is pixels"
+            "wrong-type", name, found="uint8", allowed="float32, such as x / 255 for pixels"
         )
     if values.ndim == 0:
         raise DataError(
@@ -77,7 +77,9 @@ def check_targets(y: Tensor, classes: int, name: str) -> None:
     if y.is_floating_point():
         if classes:
             got = f"{y.dtype} with {classes} classes"
-            raise DataError("does-not-fit", name, found=got, allowed="int64 labels, or no classes")
+            raise DataError(
+                "does-not-fit", name, found=got, allowed="int64 labels, or no argument classes"
+            )
         return
     # Tokens and several labels a sample are checked by their task, which knows what they mean.
     if y.ndim > 1 or not len(y):
@@ -201,7 +203,7 @@ def check_rows(parts: Sequence[IntArray], name: str, samples: int) -> None:
 def names_of(names: Any, name: str) -> tuple[str, ...]:
     """Names of clients: texts, of which no two are equal but those that are empty, for none."""
     if isinstance(names, str) or not hasattr(names, "__iter__"):
-        raise DataError("wrong-type", name, got=names, allowed="a text for each client")
+        raise DataError("wrong-type", name, got=names, allowed="one text for each client")
     found = tuple(names)
     for one in found:
         if not isinstance(one, str):
@@ -230,7 +232,7 @@ def groups_of(values: Any, name: str, length: int) -> IntArray:
         found = _array(values, name)
         if found.dtype.kind not in "iu":
             raise DataError(
-                "wrong-type", name, found=found.dtype, allowed="whole numbers, those of groups"
+                "wrong-type", name, found=found.dtype, allowed="whole numbers: the groups"
             )
         found = found.astype(np.int64)
     if found.shape != (length,):
@@ -238,5 +240,5 @@ def groups_of(values: Any, name: str, length: int) -> IntArray:
             "wrong-shape", name, found=f"shape {list(found.shape)}", allowed=f"[{length}]"
         )
     if found.min(initial=0) < 0:
-        raise DataError("out-of-range", name, found=found.min(), allowed="groups from 0")
+        raise DataError("out-of-range", name, found=found.min(), allowed="groups numbered from 0")
     return found

@@ -126,7 +126,7 @@ class LazyColumn:
 
     def numpy(self, *shape: int) -> NoReturn:
         """Refused, as are the methods of a tensor below: it would need all samples at once."""
-        what = "all samples are needed at once, and a lazy federation makes those of a client"
+        what = "all samples are needed at once, but a lazy federation generates them per client"
         raise DataError("does-not-fit", "data.source", what, allowed="lazy = false in [data]")
 
     reshape = numpy
@@ -150,7 +150,7 @@ def lazy_columns(make: Maker, offsets: IntArray, shape: tuple[int, ...]) -> tupl
         shape: of one input.
     """
     if not callable(make):
-        expected = "what makes the samples of a client"
+        expected = "a function that returns the samples of a client"
         raise DataError("wrong-type", "make", got=make, allowed=expected)
     offsets = np.asarray(offsets)
     is_sound = offsets.dtype.kind in "iu" and offsets.ndim == 1 and len(offsets) > 1
@@ -236,5 +236,5 @@ def _size(made: Made) -> int:
 
 
 def _made_error(code: Code, client: int, made: str, expected: object) -> DataError:
-    what = f"client {client} was made with {made}"
+    what = f"client {client} was generated with {made}"
     return DataError(code, "data.source", what, allowed=expected)

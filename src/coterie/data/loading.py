@@ -77,10 +77,10 @@ def make_partition(samples: Samples, partition: Mapping[str, Any], key: Key) -> 
     kind = str(partition.get("kind"))
     # Labels of a lazy source are unknown: only the source can say who holds which samples.
     if is_lazy(samples.y) and kind in PARTITIONS and kind not in KEEP_CLIENTS:
-        what = "a lazy federation is split as it was made"
+        what = "a lazy federation already has its clients"
         raise _other_kind(what, kind, "'given', or lazy = false in [data]")
     if not samples.classes and kind in PARTITIONS and kind not in READS_NO_LABELS:
-        what = "splits by classes, which these targets are not"
+        what = "splits by classes, but these targets are not classes"
         raise _other_kind(what, kind, f"one of {', '.join(READS_NO_LABELS)}")
     if samples.table is not None and samples.table.past is not None:
         _refuse_mixed_times(partition, kind)
@@ -98,7 +98,7 @@ def _does_not_fit(option: str, found: str, expected: str) -> DataError:
 def _refuse_mixed_times(partition: Mapping[str, Any], kind: str) -> None:
     """Refuse to split series otherwise than by time: inputs that overlap would be in both splits."""
     if kind != "natural" or partition.get("split") == "random":
-        what = "series are split by client and by time"
+        what = "series can only be split by client and by time"
         raise _other_kind(what, kind, "'natural' without split = 'random'")
 
 

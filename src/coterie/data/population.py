@@ -159,17 +159,19 @@ class Population:
     def _check_lengths(self) -> None:
         if self.table is not None and not isinstance(self.table, TableInputs):
             got = type(self.table).__name__
-            expected = "what coterie.load made, or None"
+            expected = "an object from coterie.load, or None"
             raise DataError("wrong-type", "population.table", found=got, allowed=expected)
         samples = (len(self.x), len(self.y))
         if samples[0] != samples[1]:
             got = f"{samples[1]} for {samples[0]} rows of x"
-            raise DataError("wrong-shape", "population.y", found=got, allowed="as many")
+            raise DataError("wrong-shape", "population.y", found=got, allowed="the same number")
         clients = len(self.train)
         for name in ("test", "names"):
             if len(getattr(self, name)) != clients:
                 got = f"{len(getattr(self, name))} for {clients} clients in train"
-                raise DataError("wrong-shape", f"population.{name}", found=got, allowed="as many")
+                raise DataError(
+                    "wrong-shape", f"population.{name}", found=got, allowed="the same number"
+                )
         if not self.sizes("train").any():
             raise DataError(
                 "missing", "population.train", "no client has a training sample", allowed="one"

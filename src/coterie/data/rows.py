@@ -752,7 +752,7 @@ def _csv_frame(file: _Csv, texts: Collection[str], options: Mapping[str, Any]) -
                 frame[names] = file.frame(again)[names]
             return frame
     except pd.errors.ParserWarning:
-        error = ValueError("a row has more fields than names in the head line")
+        error = ValueError("a row has more fields than the header has names")
         raise _unreadable(file.path, "CSV", error) from None
     except UnicodeDecodeError:
         raise _other_encoding(file, options) from None
@@ -853,7 +853,7 @@ def float32_inputs(values: Any, where: str, names: str | Sequence[str]) -> Any:
     at = np.argwhere(~(np.abs(values) <= LARGEST_INPUT))[0].tolist()
     name = names if isinstance(names, str) else names[at[1]]
     got = f"{values[tuple(at)]:g} in row {at[0]}"
-    expected = f"finite numbers up to {LARGEST_INPUT:.1e}, with which a network can compute"
+    expected = f"finite numbers up to {LARGEST_INPUT:.1e}, which fit into float32"
     raise column_error("not-finite", where, name, got, expected)
 
 
@@ -872,8 +872,8 @@ def lists_of(rows: Rows, name: str) -> Any:
         else:
             values = np.array(column.tolist())
     except ValueError as error:
-        what = f"lists of different or no length ({error})" if str(error) else "lists"
-        raise rows.refused("wrong-shape", name, what, "one length") from None
+        what = f"lists of different lengths, or empty lists ({error})" if str(error) else "lists"
+        raise rows.refused("wrong-shape", name, what, "lists of the same length") from None
     if values.dtype.kind not in "iufb" or values.ndim < 2:
         got = f"{values.dtype} of shape {values.shape}"
         raise rows.refused("wrong-type", name, got, "lists of numbers")

@@ -80,7 +80,7 @@ class Samples:
     def _check_length(self, name: str, length: int) -> None:
         if length != len(self.y):
             what = f"{length} values of {name}, {len(self.y)} labels"
-            raise DataError("wrong-shape", "data.source", what, allowed="as many of each")
+            raise DataError("wrong-shape", "data.source", what, allowed="the same number of each")
 
     @property
     def labels(self) -> IntArray:

@@ -159,7 +159,7 @@ class Blocks:
                 f"a block of {len(keys)} clients does not fit {self.device.name} in round "
                 f"{keys[0].round}",
                 found=self.memory or "no limit",
-                allowed="less GiB",
+                allowed="fewer GiB",
             ) from error
         except Exception as error:
             line = (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -125,7 +125,7 @@ def _check_quorum(values: Values, clients: int | None) -> list[Problem]:
         Problem(
             "out-of-range",
             "quorum.min_replies",
-            "more replies than clients take part in a round",
+            "more replies than clients in a round",
             least,
             expected,
         )
@@ -185,7 +185,13 @@ def check_engine(tables: Mapping[str, Any]) -> list[Problem]:
         if not fits:
             path = f"engine.{option}"
             found.append(
-                Problem("in-conflict", path, "of another engine", shown(engine[option]), expected)
+                Problem(
+                    "in-conflict",
+                    path,
+                    "an option of another engine",
+                    shown(engine[option]),
+                    expected,
+                )
             )
     return found
 
@@ -200,7 +206,7 @@ def _check_cohort(values: Values, clients: int, source: str) -> list[Problem]:
         Problem(
             "out-of-range",
             path,
-            "more than there are clients",
+            "more than the number of clients",
             cohort,
             f"at most {clients}{source}",
         )
@@ -241,7 +247,7 @@ def _check_availability(tables: Mapping[str, Any]) -> list[Problem]:
             Problem(
                 "in-conflict",
                 "availability.file",
-                f"of kind {kind!r}",
+                f"an option of kind {kind!r}",
                 shown(table["file"]),
                 expected,
             )
@@ -249,7 +255,13 @@ def _check_availability(tables: Mapping[str, Any]) -> list[Problem]:
     # Only the spans of a file can be all there is, and never begin again.
     if kind == "day_night" and table.get("period") == 0:
         found.append(
-            Problem("out-of-range", "availability.period", "a day of no rounds", 0, "at least 1")
+            Problem(
+                "out-of-range",
+                "availability.period",
+                "a day needs at least one round",
+                0,
+                "at least 1",
+            )
         )
     if kind != "day_night" and table.get("zones") is not None:
         expected = "no zones, or availability.kind 'day_night'"
@@ -257,7 +269,7 @@ def _check_availability(tables: Mapping[str, Any]) -> list[Problem]:
             Problem(
                 "in-conflict",
                 "availability.zones",
-                f"of kind {kind!r}",
+                f"an option of kind {kind!r}",
                 shown(table["zones"]),
                 expected,
             )

@@ -66,7 +66,7 @@ def method_tables(method: Any) -> dict[str, Any]:
     """
     made_by = method.made_by if isinstance(method, Method) else None
     if made_by is None:
-        expected = "what a factory such as coterie.fedgroup made, unchanged"
+        expected = "an unchanged method from a factory such as coterie.fedgroup"
         raise ConfigError(
             "cannot-be-written",
             "method",
@@ -85,11 +85,11 @@ def method_tables(method: Any) -> dict[str, Any]:
             tables["migration"] = asdict(migration)
     for option, value in table.items():
         if not isinstance(value, bool | int | float | str | list | tuple | Mapping):
-            expected = "a number, a text or a list, which a configuration can hold"
+            expected = "a number, a text or a list, which can be written to a configuration"
             raise ConfigError(
                 "cannot-be-written",
                 f"method.{option}",
-                "is in no configuration",
+                "cannot be written to a configuration",
                 got=value,
                 allowed=expected,
             )

@@ -113,8 +113,12 @@ def make_choice(experiment: Tables, kind: str) -> Any:
     wanted = OBJECTS[KINDS[kind].place[0]]
     # The factory may be a user's, and what it makes would fail only in the first round.
     if kind != "algorithm" and not wanted.fits(made):
-        expected = f"a factory like those of coterie.{wanted.home}"
+        expected = f"a factory such as those of coterie.{wanted.home}"
         raise ConfigError(
-            "wrong-type", KINDS[kind].path, f"makes no {kind}", got=name, allowed=expected
+            "wrong-type",
+            KINDS[kind].path,
+            f"does not return {KINDS[kind].article} {kind}",
+            got=name,
+            allowed=expected,
         )
     return made

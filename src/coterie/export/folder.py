@@ -78,8 +78,8 @@ def export_run(
             known to be the user's own.
 
     Raises:
-        ConfigError: if there is no run or no round yet, ``out`` holds something else, the network
-            cannot be written, there is no such client, or clients share nothing and none is named.
+        ConfigError: if there is no run or no round yet, ``out`` contains something else, the network
+            cannot be written, there is no such client, or clients share no model and none is named.
         CheckpointError: if a file of the run is damaged, or its newest checkpoint is and ``older``
             is not set.
         DataError: if the data of a simulation are not at hand. They give the shape of inputs and
@@ -144,7 +144,7 @@ def _check_free(target: Path) -> None:
         raise ConfigError(
             "in-use",
             "out",
-            "holds something else",
+            "contains something else",
             found=target,
             allowed="a new folder, or one of an earlier export",
         )
@@ -226,7 +226,7 @@ def _shared_models(source: ExportSource) -> ExportedModels:
         raise ConfigError(
             "does-not-fit",
             "algorithm.name",
-            "clients share nothing",
+            "clients share no model",
             got=composed.experiment.name("algorithm"),
             allowed="--client, and the name of a client",
         )

@@ -45,13 +45,13 @@ def reopen_with(
     total = rounds or composed.experiment.train.rounds
     if checkpoint is None or checkpoint.round >= total:
         done = 0 if checkpoint is None else checkpoint.round
-        what = "new clients need a run with rounds done and rounds left"
+        what = "new clients can join only after the first round and before the last"
         raise ConfigError(
             "does-not-fit",
             "--data",
             what,
             found=f"{done} of {total}",
-            allowed="--rounds with more of them",
+            allowed="a larger number of --rounds",
         )
     joining = read_joining(data, composed, read_record(folder.path))
     clients = composed.population.clients + len(joining.names)
@@ -76,7 +76,11 @@ def read_joining(
     if NEW_CLIENT in names:
         rows = int((new.client == NEW_CLIENT).sum())
         raise DataError(
-            "missing", "--data", "rows without a client", found=rows, allowed="one in each row"
+            "missing",
+            "--data",
+            "rows without a client",
+            found=rows,
+            allowed="a client in every row",
         )
     if not new.labelled.all():
         row = int(np.argmin(new.labelled))
@@ -85,7 +89,7 @@ def read_joining(
             "--data",
             "a row without a label",
             found=f"row {row}",
-            allowed="labels in all",
+            allowed="a label in every row",
         )
     held = [np.flatnonzero(new.client == name) for name in names]
     fraction = composed.experiment.options("partition").get("test_fraction", 0.1)

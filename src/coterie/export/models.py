@@ -131,7 +131,7 @@ def number_of(source: ExportSource, name: str) -> int:
         raise ConfigError(
             "does-not-fit",
             "--client",
-            "what real clients keep is on their own nodes",
+            "the values that real clients keep are on their nodes",
             got=name,
             allowed=f"`coterie node export {name}` there, or the shared models without --client",
         )

@@ -69,9 +69,9 @@ def predict(
         raise ConfigError(
             "does-not-fit",
             "run",
-            "what real clients keep, and their data, are on their own nodes",
+            "the data of real clients, and the values that they keep, are on their nodes",
             found="a run of real clients",
-            allowed="one of a simulation, or predict.py of `coterie export`",
+            allowed="a simulation, or predict.py of `coterie export`",
         )
     task = task_record(source)
     composed = source.composed

@@ -39,7 +39,7 @@ def _newest_checkpoint(folder: RunFolder, older: bool) -> Checkpoint:
             folder.path,
             "the newest checkpoint is damaged",
             found=f"one of round {checkpoint.round}",
-            allowed="a whole one, or --older-checkpoint to export that one",
+            allowed="an undamaged one, or --older-checkpoint to export the older one",
         )
     return checkpoint
 
@@ -174,7 +174,11 @@ def prepare_real_run(
     # The network is made from names and numbers; its size is what the models can vouch for.
     if d != expected:
         raise CheckpointError(
-            "differs", file, "of another network", found=f"one of {d} parameters", allowed=expected
+            "differs",
+            file,
+            "belongs to another network",
+            found=f"one of {d} parameters",
+            allowed=expected,
         )
     clients = len(nodes.names)
     # A deployment reserves numbers for clients that may still come.

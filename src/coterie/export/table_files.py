@@ -78,7 +78,7 @@ def read_rows_for_run(
             "data.source",
             "predictions are for tables",
             found=f"a run on {source!r}",
-            allowed="one on 'file' or another table",
+            allowed="a run on 'file' or another table",
         )
     new = new_rows.read_new_rows(data, record, _images, known)
     for line in new.lines:
@@ -115,7 +115,7 @@ def task_record(source: ExportSource) -> dict[str, Any]:
     raise ConfigError(
         "does-not-fit",
         "task.kind",
-        "no predictions for rows of a table",
+        "this task has no predictions for rows of a table",
         got=task.name,
         allowed="classification, binary, multilabel or regression",
     )

@@ -102,7 +102,9 @@ class KeptFile:
         return KeptRounds(str(about.get("server")), rounds, vectors)
 
     def _other(self, of: str, got: str, expected: str) -> DataError:
-        return DataError("differs", self.path, f"of another {of}", found=got, allowed=expected)
+        return DataError(
+            "differs", self.path, f"belongs to another {of}", found=got, allowed=expected
+        )
 
     def write(self, kept: KeptRounds) -> None:
         """Write the file so that it is the old one or the new one, whole."""

@@ -101,7 +101,7 @@ def certificate_end(file: Path) -> dt.datetime:
     if not begin <= now <= end:
         got = f"{begin:%Y-%m-%d} to {end:%Y-%m-%d}"
         expected = "a certificate that is valid today"
-        raise ConfigError("out-of-range", file, "not valid now", found=got, allowed=expected)
+        raise ConfigError("out-of-range", file, "not valid today", found=got, allowed=expected)
     return end
 
 
@@ -187,8 +187,8 @@ def check_name(name: str) -> str:
         raise ConfigError("wrong-type", "--name", got=name[:80], allowed=expected)
     # With a dash in front Flower's command would take the name for an option.
     if "/" in name or name.startswith((".", "-")):
-        expected = "one without '/' that begins with no dot or dash"
+        expected = "a name without '/' that does not begin with a dot or a dash"
         raise ConfigError(
-            "wrong-type", "--name", "not a name of a file", got=name, allowed=expected
+            "wrong-type", "--name", "not usable as a file name", got=name, allowed=expected
         )
     return name

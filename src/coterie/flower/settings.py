@@ -104,7 +104,7 @@ def load_deployment(
     for name in ("run.toml", "deploy.toml", "pyproject.toml"):
         if not (folder / name).is_file():
             raise ConfigError(
-                "not-found", folder, f"no {name}", allowed="a folder made by `coterie deploy init`"
+                "not-found", folder, f"no {name}", allowed="a folder from `coterie deploy init`"
             )
     _refuse_other_app(folder / "pyproject.toml")
     run_file = folder / "run.toml"

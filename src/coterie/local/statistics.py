@@ -136,7 +136,7 @@ def latent_layer(module: nn.Module) -> nn.Linear:
         raise ConfigError(
             "does-not-fit",
             "model.name",
-            "a latent representation is what enters a dense layer",
+            "a latent representation is the input of a dense layer",
             found="a network without one",
             allowed="a network such as mlp, lenet5 or cnn_mnist",
         )

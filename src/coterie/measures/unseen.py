@@ -56,7 +56,7 @@ def unseen_clients(wanted: Unseen | None, population: Population, key: Key) -> I
         raise ConfigError(
             "out-of-range",
             "evaluate.unseen",
-            "no client would be left to train",
+            "no client would remain for training",
             got=wanted,
             allowed="fewer",
         )

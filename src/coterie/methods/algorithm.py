@@ -108,5 +108,5 @@ def _check_arguments(slot: str, rule: Callable[..., Any], names: Sequence[str]) 
             slot,
             "other arguments",
             found=f"({taken})",
-            allowed=f"({', '.join(names)}): the cohort, the clients and the key are in round",
+            allowed=f"({', '.join(names)}); the cohort, the clients and the key are attributes of round",
         ) from None

@@ -265,9 +265,9 @@ def _with_groups(flight: InFlight, k: int) -> InFlight:
         raise ConfigError(
             "does-not-fit",
             "asynchronous",
-            "groups that go while clients train",
+            "groups that disappear while clients train",
             found=f"{-new} fewer",
-            allowed="a method whose groups stay",
+            allowed="a method that keeps its groups",
         )
     return replace(flight, version=np.concatenate([flight.version, np.zeros(new, np.int64)]))
 
@@ -286,9 +286,9 @@ def _check_plan(plan: Plan) -> None:
         raise ConfigError(
             "does-not-fit",
             "asynchronous",
-            "clients that train after one another, or from mixtures of models",
+            "clients that train in sequence, or from mixtures of models",
             found="such a plan",
-            allowed="clients side by side",
+            allowed="clients that train in parallel",
         )
 
 

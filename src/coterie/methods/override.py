@@ -78,7 +78,7 @@ def override(
     method = method_of(made)
     if method is None:
         what = "the algorithm has its own step"
-        expected = f"one made of the slots of a Method, or no {wanted[0]}"
+        expected = f"an algorithm made of the slots of a Method, or no {wanted[0]}"
         raise ConfigError("does-not-fit", wanted[0], what, got=name, allowed=expected)
     if objective is not None:
         method = replace(method, local=replace(method.local, objective=objective))

@@ -46,7 +46,7 @@ def custom_model(name: str) -> ModelSpec:
             raise ConfigError(
                 "wrong-type",
                 "model.name",
-                f"{name} gave a {type(made).__name__}",
+                f"{name} returned a {type(made).__name__}",
                 allowed="an nn.Module",
             )
         return made
@@ -89,8 +89,8 @@ def check_trained(module: nn.Module) -> None:
             "wrong-shape",
             "model.name",
             "a lazy layer has no shape yet",
-            found="a network that was never called",
-            allowed="one that was called once, or the layers with their sizes",
+            found="a network that has not been called",
+            allowed="a network that was called once, or layers with explicit sizes",
         )
     if not any(parameter.requires_grad for parameter in module.parameters()):
         frozen = sum(parameter.numel() for parameter in module.parameters())
@@ -123,5 +123,8 @@ def _call(factory: Callable[..., Any], shape: Shape, classes: int, name: str) ->
             continue
         return factory(*arguments)
     raise ConfigError(
-        "wrong-type", "model.name", f"{name} takes {signature}", allowed="() or (shape, classes)"
+        "wrong-type",
+        "model.name",
+        f"{name} has the parameters {signature}",
+        allowed="() or (shape, classes)",
     )

@@ -152,7 +152,7 @@ def least_noise(
             raise ConfigError(
                 "out-of-range",
                 "privacy.epsilon",
-                "no noise is enough",
+                "no amount of noise is enough",
                 found=f"{epsilon:g}",
                 allowed=f"more, or a delta above {delta:g}",
             )

@@ -36,7 +36,7 @@ def write_chart(path: Path, runs: Sequence[RunView], name: str) -> Path:
             raise ConfigError(
                 "not-found",
                 "--chart",
-                "not on the page of the run",
+                "not a chart of this page",
                 got=name,
                 allowed=expected,
                 hint=hint,

@@ -67,7 +67,7 @@ def views_of(
         raise ConfigError(
             "differs",
             "report",
-            "runs are measured by different figures",
+            "the runs have different headline metrics",
             found=got,
             allowed="runs of one task",
         )

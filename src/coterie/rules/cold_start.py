@@ -122,7 +122,7 @@ class GroupColdStart:
             raise ConfigError(
                 "does-not-fit",
                 "algorithm.groups",
-                "random cluster centres show no groups to count",
+                "the number of groups cannot be estimated from random cluster centres",
                 found="'auto'",
                 allowed="a number with ablation = 'rcc'",
             )

@@ -281,7 +281,7 @@ def geometric_median(
         raise ConfigError(
             "in-conflict",
             "weigh.bucket",
-            "buckets hide who sent what",
+            "with buckets it is unknown who sent which reply",
             found=f"{bucket} with remember = true",
             allowed="1",
         )

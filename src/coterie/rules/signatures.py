@@ -85,7 +85,7 @@ class TrainedUpdate:
             raise ConfigError(
                 "in-conflict",
                 "personal.layers",
-                "clients are grouped by a layer that would stay with them",
+                "clients are grouped by a layer that stays with them",
                 found=f"algorithm.layer {self.layer!r}",
                 allowed="another algorithm.layer, or other layers",
             )
@@ -155,7 +155,7 @@ def span(layout: Layout, layer: str, bias: bool) -> tuple[int, int]:
         raise ConfigError(
             "does-not-fit",
             "algorithm.layer",
-            "not in one piece",
+            "not contiguous",
             got=layer,
             allowed=f"one of {', '.join(held)}",
         )

@@ -84,9 +84,9 @@ def _with_joined(
         raise DataError(
             "differs",
             "data.path",
-            "the training files say something else than when the run began",
+            "the training files have changed since the run began",
             found="other rows",
-            allowed="those that it began with",
+            allowed="the rows that it began with",
         )
     return before if joined is None else with_joined_clients(before, joined, partition)
 

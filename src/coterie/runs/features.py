@@ -23,7 +23,7 @@ def asynchronous_spec(spec: RunSpec, rule: Buffering | None) -> RunSpec:
         return spec
     if rule.buffer > rule.concurrency:
         expected = f"at most {rule.concurrency} (train.clients_per_round)"
-        what = "more updates than clients train at a time"
+        what = "more updates than clients that train at the same time"
         raise ConfigError(
             "out-of-range", "asynchronous.buffer", what, got=rule.buffer, allowed=expected
         )

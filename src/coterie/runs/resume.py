@@ -63,8 +63,8 @@ def _refuse_rounds(config: Experiment, rounds: int, done: int) -> None:
     before = config.train.rounds
     # Rows and models of those rounds are there, and a run is never cut.
     if rounds < done:
-        expected = f"{done} or more, which are done"
-        what = "fewer rounds than are done"
+        expected = f"at least the {done} that are complete"
+        what = "fewer rounds than are complete"
         raise ConfigError("out-of-range", "--rounds", what, got=rounds, allowed=expected)
     # With `over` the course is the same whatever the number of rounds.
     schedule = config.local.round_schedule
@@ -100,9 +100,9 @@ def join(folder: RunFolder, composed: Composed, joining: JoiningClients) -> None
             raise DataError(
                 "in-use",
                 "--data",
-                "in the run already",
+                "already in the run",
                 found=f"the client {name!r}",
-                allowed="new clients alone",
+                allowed="only new clients",
             )
     earlier = read_newcomers(folder.path)
     x = joining.x
@@ -136,7 +136,10 @@ def _check_joins(composed: Composed) -> None:
     for reason, found in reasons.items():
         if found:
             raise ConfigError(
-                "does-not-fit", "--data", "no client can join", found=f"a run in which {reason}"
+                "does-not-fit",
+                "--data",
+                "new clients cannot join",
+                found=f"a run in which {reason}",
             )
 
 
@@ -168,8 +171,8 @@ def with_places(checkpoint: Checkpoint, clients: int, method: str) -> Checkpoint
         raise ConfigError(
             "does-not-fit",
             "algorithm.name",
-            f"{method} remembers what it knew of its clients at the start",
-            found=f"{count} new ones",
+            f"{method} stores values of its clients that cannot be extended",
+            found=f"{count} new clients",
             allowed="a method such as fedavg, fedgroup, flexcfl, ifca or fedclust",
         ) from None
     return replace(grown, groups=replace(grown.groups, memory=memory))

@@ -107,7 +107,11 @@ def headline_for(plan: SweepPlan) -> Headline:
     if len(found) > 1:
         names = ", ".join(sorted(one.name for one in found))
         raise ConfigError(
-            "differs", "task", "runs are measured by different figures", found=names, allowed="one"
+            "differs",
+            "task",
+            "the runs have different headline metrics",
+            found=names,
+            allowed="one",
         )
     return found.pop()
 

@@ -43,7 +43,7 @@ def _read_range(part: str, text: str) -> range:
         raise ConfigError(
             "out-of-range",
             "--seeds",
-            "a range that holds none, or too many",
+            "an empty range, or too many seeds",
             got=part,
             allowed=SEEDS,
         )
@@ -66,7 +66,7 @@ def read_grid(grid: Sequence[str], algorithms: Sequence[str]) -> dict[str, list[
         if key in found or key in ("seed", "algorithm.name"):
             others = "other keys; --seeds and --algorithms have their own"
             raise ConfigError(
-                "in-conflict", "--grid", "a key that is set elsewhere", got=key, allowed=others
+                "in-conflict", "--grid", "a key that is set in another way", got=key, allowed=others
             )
         check_option("--grid", key, algorithms)
         found[key] = values

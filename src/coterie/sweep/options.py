@@ -37,7 +37,7 @@ def check_algorithms(names: Sequence[str]) -> None:
         raise ConfigError(
             "in-conflict",
             "--algorithms",
-            "one of them twice",
+            "a name occurs twice",
             got=",".join(names),
             allowed=expected,
         )
@@ -83,7 +83,7 @@ def check_option(source: str, key: str, algorithms: Sequence[str]) -> None:
     raise ConfigError(
         "unknown-key",
         source,
-        "an option of none of the algorithms",
+        "not an option of any of the algorithms",
         got=key,
         allowed=expected,
         hint=hint,

@@ -177,7 +177,7 @@ def _check_size(count: int) -> None:
         raise ConfigError(
             "out-of-range",
             "compare",
-            "more runs than a sweep holds",
+            "too many runs for a sweep",
             found=count,
             allowed=f"at most {MAX_RUNS}",
         )

@@ -116,7 +116,7 @@ class Binary:
             raise DataError(
                 "does-not-fit",
                 "task.kind",
-                "a binary task has the whole-number labels 0 and 1",
+                "a binary task needs the integer labels 0 and 1",
                 found=f"{classes} classes",
                 allowed="2",
             )

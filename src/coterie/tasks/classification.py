@@ -106,7 +106,7 @@ class Classification:
             raise DataError(
                 "does-not-fit",
                 "task.kind",
-                "a classification has one whole-number label a sample",
+                "a classification needs one integer label per sample",
                 found=got,
                 allowed=f"kind = {_fitting_kind(y)!r}, or another task of docs/tasks.md",
             )

@@ -57,8 +57,8 @@ def _refuse_numbers(population: Population) -> None:
             "does-not-fit",
             "task.kind",
             "labels look like numbers",
-            found=f"{found} different ones in {len(labels)} training samples",
-            allowed="[task] kind = 'regression' with numbers as targets, or kind = 'classification' where they are classes",
+            found=f"{found} different labels in {len(labels)} training samples",
+            allowed="[task] kind = 'regression' with numbers as targets, or kind = 'classification' if they are classes",
         )
 
 
@@ -91,7 +91,7 @@ def check_network(task: Task, module: nn.Module, x: Tensor, y: Tensor) -> None:
         "model.name",
         f"does not fit the task {task.name}",
         found=f"{got} for targets of shape {tuple(y.shape)} ({reason})",
-        allowed=f"{task.outputs} outputs a sample",
+        allowed=f"{task.outputs} outputs per sample",
     )
 
 

@@ -76,8 +76,8 @@ class Multilabel:
             raise DataError(
                 "does-not-fit",
                 "task.kind",
-                "a multilabel task has rows of zeros and ones as targets",
-                found=f"{str(y.dtype).removeprefix('torch.')} of shape {list(y.shape[1:])} a sample",
+                "a multilabel task needs rows of zeros and ones as targets",
+                found=f"{str(y.dtype).removeprefix('torch.')} of shape {list(y.shape[1:])} per sample",
                 allowed="[n, labels]",
             )
         return replace(self, labels=y.shape[1])

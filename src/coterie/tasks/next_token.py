@@ -74,8 +74,8 @@ class NextToken:
             raise DataError(
                 "does-not-fit",
                 "task.kind",
-                "next_token has rows of whole-number tokens as targets",
-                found=f"{str(y.dtype).removeprefix('torch.')} of shape {list(y.shape[1:])} a sample",
+                "next_token needs rows of integer tokens as targets",
+                found=f"{str(y.dtype).removeprefix('torch.')} of shape {list(y.shape[1:])} per sample",
                 allowed="int64 [n, length]",
             )
         counted = y[y != PADDING]
@@ -86,7 +86,7 @@ class NextToken:
                 "out-of-range",
                 "task.kind",
                 f"tokens from {int(counted.min())} to {largest}",
-                allowed=f"0 to {vocabulary - 1}, or {PADDING} for a place that does not count",
+                allowed=f"0 to {vocabulary - 1}, or {PADDING} for a position that does not count",
             )
         return replace(self, vocabulary=vocabulary)
 

@@ -99,7 +99,7 @@ class Regression:
             raise DataError(
                 "wrong-shape",
                 "task.kind",
-                "a regression has one row of targets a sample",
+                "a regression needs one row of targets per sample",
                 found=f"shape {list(y.shape[1:])}",
                 allowed="[n] or [n, t]",
             )
@@ -229,7 +229,7 @@ def regression(
         raise ConfigError(
             "in-conflict",
             "task.headline",
-            "'pinball' is of another loss",
+            "'pinball' belongs to another loss",
             found=f"loss {loss!r}",
             allowed="loss = 'quantile', or another headline",
         )

@@ -79,7 +79,7 @@ def test_what_is_wrong_with_the_connection_is_one_line(
     certificates = deployment / "keys" / "ca.crt"
     make_server_keys(tmp_path / "other")
     cases = (
-        (address, tmp_path / "other" / "ca.crt", "another authority signed its certificate"),
+        (address, tmp_path / "other" / "ca.crt", "its certificate is signed by another authority"),
         (f"127.0.0.1:{free_ports(1)[0]}", certificates, "no connection, got .*refused"),
         ("nowhere.invalid:18001", certificates, "no connection, got "),
     )
@@ -157,9 +157,13 @@ def test_data_are_checked_against_what_the_server_expects(tmp_path: Path) -> Non
     )
     assert "does not say" in check_data(options, None)
     wrong = (
-        (options | {"classes": "a, c, b"}, form, "another class list, got a, c, b; expected a, b"),
+        (
+            options | {"classes": "a, c, b"},
+            form,
+            "a different class list, got a, c, b; expected a, b",
+        ),
         (options, replace(form, shape=(3,)), "shapes do not fit"),
-        (options, replace(form, features=()), "which the server does not say, got a, b"),
+        (options, replace(form, features=()), "whose names the server does not list, got a, b"),
         (options, replace(form, features=("a", "c")), "no column 'c'; expected one of a, b, label"),
         (options, replace(form, classes=("a", "b")), "labels out of range, got 0 to 2"),
         ({"data": str(tmp_path / "none")}, form, "none: not found"),

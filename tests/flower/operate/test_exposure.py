@@ -50,7 +50,7 @@ def test_what_no_server_refused_is_not_called_closed(
     attempt = listed(monkeypatch, tmp_path, message)
     assert attempt.worked is None
     with pytest.raises(
-        RemoteError, match="no server answered when asked to list the runs: start the server"
+        RemoteError, match="no server responded to the attempt to list the runs: start the server"
     ):
         refuse_exposed(ADDRESS, [attempt])
 

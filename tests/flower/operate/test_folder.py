@@ -70,7 +70,7 @@ def test_data_that_stay_on_their_nodes_need_only_a_shape_and_names(tmp_path: Pat
     pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
     code, _, said = call("deploy", "local", str(tmp_path / "d"))
     assert (code, said.count("\n")) == (2, 1)
-    assert "client.py: load_client has no samples" in said
+    assert "client.py: load_client returns no samples" in said
 
 
 def test_targets_that_are_numbers_have_no_classes(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_round_that_asks_more_clients_than_there_are_is_refused_at_once(
 ) -> None:
     pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
     pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
-    words = "train.clients_per_round: more than there are clients, got 3; expected at most 2"
+    words = "train.clients_per_round: more than the number of clients, got 3; expected at most 2"
     (tmp_path / "c.toml").write_text(CONFIG)
     folder = tmp_path / "d"
     with refuses(ConfigError, "out-of-range", "train.clients_per_round"):

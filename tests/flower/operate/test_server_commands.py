@@ -95,7 +95,10 @@ def test_a_key_has_one_name_and_a_name_one_key(
     assert "was added before" in capsys.readouterr().out
     assert len(calls) == 1
     assert invoke(["server", "add", str(folder), public, "--name", "hospital-4"]) == 2
-    assert "a key has one name, got 'hospital-4'; expected 'hospital-3'" in capsys.readouterr().err
+    assert (
+        "a key can have only one name, got 'hospital-4'; expected 'hospital-3'"
+        in capsys.readouterr().err
+    )
     other = str(key(tmp_path / "new", "hospital-3"))
     assert invoke(["server", "add", str(folder), other]) == 2
     assert "has another key" in capsys.readouterr().err
@@ -163,7 +166,7 @@ def need_nginx() -> None:
 @pytest.mark.parametrize(
     ("file", "before", "after", "words"),
     [
-        ("nginx.conf", "server 127.0.0.1:", "server 127.0.0.1:9", "another SuperLink, got 127"),
+        ("nginx.conf", "server 127.0.0.1:", "server 127.0.0.1:9", "a different SuperLink, got 127"),
         ("nginx.conf", "listen ", "# listen ", "no port; expected listen"),
         (
             "deploy.toml",

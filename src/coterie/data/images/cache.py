@@ -106,8 +106,8 @@ def mapped_images(files: Sequence[Path]) -> Tensor:
             _write_mapped(place, files)
             found = np.load(place, mmap_mode="c")
     except OSError as error:
-        what = f"no room for {len(files)} decoded images in the cache folder ({error.strerror})"
-        expected = "XDG_CACHE_HOME to name a folder with room"
+        what = f"no space for {len(files)} decoded images in the cache folder ({error.strerror})"
+        expected = "XDG_CACHE_HOME set to a folder with enough space"
         raise DataError("cannot-be-written", "data.path", what, allowed=expected) from None
     return torch.from_numpy(found)
 

@@ -81,7 +81,7 @@ def _is_image(file: Path, folder: Path) -> bool:
         return True
     kind, _ = mimetypes.guess_type(file.name)
     if kind is not None and kind.startswith("image/"):
-        expected = ".png, .jpg or another format of Pillow"
+        expected = ".png, .jpg or another format that Pillow reads"
         raise DataError("cannot-be-read", file, found=file.suffix, allowed=expected)
     return False
 
@@ -206,7 +206,7 @@ def _check_header(image: Image, where: Source) -> None:
         most = f"at most {MOST_PIXELS / 1e6:.0f} million, as 4096 x 4096"
         raise _image_error("out-of-range", where, f"too large, {got}", most)
     if image.mode == "F":
-        what = "floating-point pixels, and no image says their scale"
+        what = "floating-point pixels, whose scale is unknown"
         raise _image_error("wrong-type", where, what, "8 or 16 bits")
 
 

@@ -75,7 +75,7 @@ def consecutive_classes(clients: int, classes: int, each: int) -> IntArray:
 def check_classes_per_client(each: int, classes: int) -> None:
     """Refuse more classes per client than there are."""
     if not 1 <= each <= classes:
-        expected = f"1 to {classes}, as the data have"
+        expected = f"1 to {classes}, as in the data"
         raise DataError(
             "out-of-range", "data.partition.classes_per_client", found=each, allowed=expected
         )
@@ -181,7 +181,7 @@ def read_in_turn(
         runs = []
         for c, n in zip(classes, wanted, strict=True):
             if n > len(pools[c]):
-                what = f"a client wants {n} samples of class {c}, there are {len(pools[c])}"
+                what = f"a client needs {n} samples of class {c}, but there are {len(pools[c])}"
                 expected = "more clients or more samples"
                 raise DataError("out-of-range", "data.partition", what, allowed=expected)
             if position[c] + n > len(pools[c]):

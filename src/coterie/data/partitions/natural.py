@@ -72,8 +72,8 @@ def natural(
 def _no_such_column(column: str, columns: Mapping[str, NDArray[Any]]) -> DataError:
     path = "data.partition.column"
     if not columns:
-        what = "the data do not say which row is whose"
-        advice = "name the column of clients (of a file: data.client = 'NAME')"
+        what = "the data do not say which row belongs to which client"
+        advice = "name the column of clients (for a file: data.client = 'NAME')"
         return DataError("does-not-fit", path, what, got=column, do=advice)
     near = get_close_matches(column, list(columns), n=1)
     hint = next(iter(near), None)
@@ -101,7 +101,7 @@ def predefined(
         return samples.holders
     offsets = samples.offsets
     if offsets is None:
-        what = "the source does not say which client has which sample"
+        what = "the source does not say which sample belongs to which client"
         raise DataError(
             "does-not-fit", "data.partition.kind", what, found="'given'", allowed="another kind"
         )

@@ -130,7 +130,7 @@ def swapped(swaps: Sequence[Sequence[Pair]], classes: int) -> IntArray:
         labels = [label for pair in pairs for label in pair]
         if len(set(labels)) < len(labels) or max(labels, default=0) >= classes:
             got = f"{labels} for group {g}"
-            expected = f"pairs of different labels, each once and below {classes}"
+            expected = f"pairs of different labels below {classes}, each label once"
             raise DataError("does-not-fit", "data.partition.swaps", found=got, allowed=expected)
         for one, other in pairs:
             table[g, [one, other]] = other, one

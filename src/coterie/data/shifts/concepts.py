@@ -91,11 +91,11 @@ def concepts(
 def _check(initial: Population, matrix: tuple[Row, ...]) -> None:
     largest = max(max(row) for row in matrix)
     if initial.copies < 2 or initial.planted is None:
-        what = "needs all samples in every group"
+        what = "every group must have a copy of all samples"
         expected = "the partition 'planted' with copies = true"
         raise DataError("does-not-fit", "shift.matrix", what, allowed=expected)
     if largest >= initial.copies:
-        expected = f"concepts from 0 to {initial.copies - 1}, the groups of the federation"
+        expected = f"concepts from 0 to {initial.copies - 1}, one for each group of the federation"
         raise DataError("out-of-range", "shift.matrix", found=largest, allowed=expected)
 
 

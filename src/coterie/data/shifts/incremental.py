@@ -85,7 +85,7 @@ def _refuse_moved_data(now: Population, initial: Population, start: int) -> None
     # swapped in before would vanish from the federation.
     if not all(map(np.array_equal, now.train, initial.train)):
         what = "another shift moved training data before the first release"
-        expected = "0, or the others to start no earlier"
+        expected = "0, or other shifts that start later"
         raise ConfigError("in-conflict", "shift.start", what, found=start, allowed=expected)
 
 

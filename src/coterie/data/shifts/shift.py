@@ -55,7 +55,7 @@ class Shift(Protocol):
 def require_classes(name: str, population: Population) -> None:
     """Refuse a shift of labels where targets are no classes."""
     if not population.classes or population.y.ndim > 1:
-        what = f"{name} changes the labels of classes, which these targets are not"
+        what = f"{name} changes class labels, but these targets are not classes"
         expected = "a classification, or another shift"
         raise DataError("does-not-fit", "shift.kind", what, allowed=expected)
 
@@ -90,7 +90,7 @@ class RoundSchedule:
 
     def __post_init__(self) -> None:
         if self.stop is not None and self.stop <= self.start:
-            expected = f"more than {self.start}, the start"
+            expected = f"more than {self.start}, the value of start"
             raise ConfigError("out-of-range", "shift.stop", found=self.stop, allowed=expected)
 
     def due(self, round: int) -> bool:

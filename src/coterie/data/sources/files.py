@@ -146,9 +146,9 @@ def read_file(
     window = options["window"]
     places = [frame] if frame is not None else _places(options["path"], root)
     if frame is not None and (window is not None or (encode is not None and encode.noise)):
-        what = "series, and reports with noise, are read from files"
-        allowed = "frame.to_parquet(...) and its path"
-        raise DataError("in-conflict", "data", what, found="a frame", allowed=allowed)
+        what = "series, and reports with noise, need a file"
+        allowed = "the path of a file, such as one from frame.to_parquet(...)"
+        raise DataError("in-conflict", "data", what, found="a DataFrame", allowed=allowed)
     if frame is None and places[0].suffix.lower() == ".npz":
         if encode is not None or window is not None:
             what = "[data.encode] and [data.window] are for tables"
@@ -265,7 +265,7 @@ def _rows_of_arrays(path: Path, roles: Roles) -> Rows:
 
 def _wrong_length(path: Path, values: str, array: Any, labels: Any) -> DataError:
     what = f"{len(array)} {values}, {len(labels)} labels"
-    return DataError("wrong-shape", path, what, allowed="as many of each")
+    return DataError("wrong-shape", path, what, allowed="the same number of each")
 
 
 def _shaped(x: NDArray[np.float32], shape: list[int] | None, where: str) -> NDArray[np.float32]:
@@ -273,7 +273,7 @@ def _shaped(x: NDArray[np.float32], shape: list[int] | None, where: str) -> NDAr
     if shape is None:
         return x
     if min(shape, default=0) < 1 or np.prod(shape) * len(x) != x.size:
-        expected = f"{x.size // len(x)} values, as the file has"
+        expected = f"{x.size // len(x)} values, as in the file"
         raise DataError("wrong-shape", "data.shape", found=shape, allowed=expected)
     return x.reshape(len(x), *shape)
 
@@ -420,6 +420,6 @@ def nodes(root: Path | None = None, *, encode: Encode | None = None, **form: Any
     raise DataError(
         "does-not-fit",
         "data.source",
-        f"the data stay on their nodes ({got})",
+        f"the data are on the nodes ({got})",
         allowed="`coterie deploy`, or another source",
     )

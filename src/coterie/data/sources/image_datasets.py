@@ -194,7 +194,7 @@ def femnist(
         hub: from the Hugging Face hub instead of ``root`` (all writers, no split of its own).
     """
     if hub and test_only_writers:
-        what = "the hub has no such file"
+        what = "the Hub does not have this file"
         raise DataError(
             "not-found",
             "data.test_only_writers",
@@ -306,7 +306,7 @@ def _load_from_root(dataset: ImageDataset, root: Path | None) -> list[ImageSplit
 
 def _advice(dataset: ImageDataset, stems: tuple[str, ...]) -> str:
     files = f"{dataset.name}/{{{','.join(stems)}}}.parquet"
-    advice = f"--data-root (or COTERIE_DATA) to name a folder with {files}"
+    advice = f"--data-root (or COTERIE_DATA) set to a folder with {files}"
     if dataset.hub is not None:
         advice += " or hub = true to use the Hugging Face hub"
     return advice

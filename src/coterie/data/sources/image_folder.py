@@ -71,7 +71,7 @@ def _levels(layout: str) -> tuple[str, ...]:
     levels = tuple(layout.split("/"))
     known = set(levels) <= set(LEVELS) and len(set(levels)) == len(levels)
     if not known or "label" not in levels:
-        expected = "label, and split or client before or after it, as in 'client/label'"
+        expected = "'label' and optionally 'split' or 'client', such as 'client/label'"
         raise DataError("wrong-type", "data.layout", got=layout, allowed=expected)
     return levels
 
@@ -85,7 +85,7 @@ def _names(
         names = file.relative_to(folder).parts[:-1]
         if len(names) != len(levels):
             what = f"{file.relative_to(folder)} is in {len(names)} folders"
-            expected = f"{len(levels)}, as in {'/'.join(levels)!r}"
+            expected = f"{len(levels)}, for {'/'.join(levels)!r}"
             raise DataError("wrong-shape", "data.layout", what, allowed=expected)
         rows.append(names)
     named = {

@@ -32,7 +32,11 @@ def saved(root: Path | None, *, digest: str) -> Samples:
     arrays = read_npz(path)
     if _digest(arrays) != digest:
         raise DataError(
-            "differs", path, "of another run", found="other arrays", allowed=f"those of {digest}"
+            "differs",
+            path,
+            "belongs to another run",
+            found="other arrays",
+            allowed=f"those of {digest}",
         )
     try:
         x = torch.from_numpy(arrays["x"])
@@ -62,7 +66,7 @@ def population_digest(population: Population) -> str:
     if population.lazy or (population.table is not None and not from_frame):
         got = "a lazy population" if population.lazy else "inputs made from a table"
         what = "cannot be saved with the run"
-        expected = "what coterie.load gave, unchanged, and the run's seed as in coterie.load"
+        expected = "an unchanged population from coterie.load, with the same seed as the run"
         raise DataError("cannot-be-written", "data", what, found=got, allowed=expected)
     return _digest(_arrays(population))
 

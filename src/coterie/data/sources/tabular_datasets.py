@@ -103,7 +103,7 @@ def beijing_air(
 
 def _open(root: Path | None, name: str) -> Rows:
     """The rows of a dataset of the data folder."""
-    expected = "expected root or COTERIE_DATA, a folder with the datasets"
+    expected = "root or COTERIE_DATA set to the folder with the datasets"
     path = dataset_folder(root, name, expected) / "all.parquet"
     if not path.is_file():
         raise DataError("not-found", "data.source", found=path, allowed=expected)

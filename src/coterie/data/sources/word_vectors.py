@@ -58,7 +58,7 @@ def learn(
     words = sorted(frequent, key=lambda word: (-counts[word], word))
     rank = min(dim, len(words) - 1)
     if rank < 1:
-        expected = f"a smaller count, since only {len(words)} words occur so often"
+        expected = f"a smaller number, because only {len(words)} words occur often enough"
         raise DataError("out-of-range", "data.min_count", found=min_count, allowed=expected)
     information = _mutual_information(_neighbour_counts(texts, words, window))
     # One thread: sums in one order, so that the vectors are the same again.
@@ -147,7 +147,7 @@ def read_glove(
             "cannot-be-read", path, f"cannot be read as word vectors ({line})"
         ) from None
     if not words:
-        what = "none of the words of the tweets has a vector"
+        what = "no word in the tweets has a vector"
         raise DataError("does-not-fit", path, what, allowed="a GloVe file")
     return words, np.stack(vectors)
 

@@ -121,7 +121,7 @@ class Encoder:
         if not rules:
             reasons = "; ".join(notes) or "no column"
             raise DataError(
-                "does-not-fit", "data.features", "no feature is left", found=reasons, allowed="one"
+                "does-not-fit", "data.features", "no features remain", found=reasons, allowed="one"
             )
         return cls(tuple(rules), tuple(notes))
 

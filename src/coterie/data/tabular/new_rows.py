@@ -127,7 +127,7 @@ def _absence(rows: Rows, record: Record) -> list[str]:
     names = [rule["name"] for rule in record["rules"]]
     absent = [name for name in names if name not in rows.names]
     if len(absent) == len(names):
-        what = "no column of the run's inputs"
+        what = "none of the run's input columns"
         got = ", ".join(rows.names)
         raise DataError("not-found", rows.where, what, found=got, allowed=", ".join(names))
     if not absent:
@@ -209,7 +209,7 @@ def encoded(
         if far.any():
             row = int(far.argmax())
             got = f"{filled[row]:g} in row {row}"
-            expected = f"numbers nearer to {rule['center']:g}, as in training rows"
+            expected = f"numbers closer to {rule['center']:g}, as in the training rows"
             raise column_error("out-of-range", "data", rule["name"], got, expected)
         made.append(scaled)
         if rule["flag"]:

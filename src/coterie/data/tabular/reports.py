@@ -133,7 +133,7 @@ def check_domains(columns: Sequence[Column], encode: Encode) -> None:
         for name in ("ranges", "values"):
             if getattr(encode, name):
                 got = dict(getattr(encode, name))
-                expected = "none, or data.encode.noise, which alone needs it"
+                expected = "no such key, or data.encode.noise, which needs it"
                 raise ConfigError("in-conflict", f"data.encode.{name}", found=got, allowed=expected)
         return
     for column in columns:
@@ -145,7 +145,7 @@ def check_domains(columns: Sequence[Column], encode: Encode) -> None:
 
 def _unknown_domain(option: str, column: Column, expected: str) -> ConfigError:
     what = f"nothing for the column {column.name!r}"
-    why = f"{expected}, since with noise they must be known without looking"
+    why = f"{expected}, because with noise they must be known in advance"
     return ConfigError("missing", f"data.encode.{option}", what, allowed=why)
 
 

@@ -100,7 +100,7 @@ def read_columns(rows: Rows, kinds: Mapping[str, str], encode: Encode) -> RawTab
     """Columns as numbers with missing values, each by its kind."""
     if not kinds:
         raise DataError(
-            "missing", rows.where, "no column for features is left", allowed="at least one"
+            "missing", rows.where, "no columns remain for features", allowed="at least one"
         )
     used = {name: kind for name, kind in kinds.items() if kind not in (IDENTIFIER, TEXT)}
     values = np.empty((len(rows), len(used)))
@@ -143,7 +143,7 @@ def _feature_names(rows: Rows, roles: Roles, encode: Encode, window: Window | No
                 "in-conflict", "data.features", found=f"{name!r} twice", allowed="each column once"
             )
         if name in labels:
-            expected = f"other columns than {name!r}, the label"
+            expected = f"columns other than the label {name!r}"
             raise DataError("in-conflict", "data.features", allowed=expected)
     return [name for name in names if name not in encode.leave_out]
 
@@ -261,7 +261,7 @@ def series_samples(
 
 def _refuse_same_time(moments: FloatArray, client: str, column: str, path: str) -> None:
     if (np.diff(moments) == 0).any():
-        got = f"two rows of one time for client {client}"
+        got = f"two rows with the same time for client {client}"
         raise column_error("in-conflict", path, column, got, "one")
 
 

@@ -82,12 +82,12 @@ def read_array(data: bytes, most: int) -> NDArray[Any]:
     # Version 1.0 is what NumPy writes for arrays of numbers; later ones are for the long headers of
     # records.
     if npy.read_magic(file) != (1, 0):
-        raise ValueError("another format")
+        raise ValueError("wrong format")
     shape, fortran, dtype = npy.read_array_header_1_0(file)
     body = data[file.tell() :]
     # Values of no bytes would fit any shape, however large.
     if dtype.hasobject or not dtype.itemsize or math.prod(shape) * dtype.itemsize != len(body):
-        raise ValueError("another size")
+        raise ValueError("wrong size")
     # Copied, since what lies in a message's bytes is read-only and keeps all of them in memory.
     flat = np.frombuffer(body, dtype)
     if fortran:
@@ -103,7 +103,7 @@ def run_name(content: RecordDict) -> str:
         raise ConfigError(
             "differs",
             "node",
-            "another version on the server",
+            "the server has a different version",
             found=f"protocol {note['protocol']}",
             allowed=f"{wire.PROTOCOL}: install the server's version of Coterie",
         )

@@ -76,7 +76,7 @@ class PoolEngine(SimulationEngine):
             raise ConfigError(
                 "does-not-fit",
                 "engine.name",
-                f"{where} the pool does not fork its processes, and others cannot map samples on disk",
+                f"{where} the pool does not fork its processes here, so they cannot share samples on disk",
                 found="'pool'",
                 allowed="'serial', 'vmap' or 'ray'",
             )

@@ -122,7 +122,7 @@ class WorkerPool:
                 "engine.name",
                 "the pool cannot send the network or the data to its processes",
                 found=first_line(error),
-                allowed="classes at the top of a module and room for the data in shared memory (/dev/shm), or the engine 'serial'",
+                allowed="classes at the top level of a module, and space for the data in shared memory (/dev/shm), or the engine 'serial'",
             ) from error
         except BaseException:
             self.close()
@@ -235,7 +235,7 @@ class WorkerPool:
                 "engine.name",
                 "the pool cannot send a rule or an objective to its processes",
                 found=error,
-                allowed="a class at the top of a module, or the engine 'serial'",
+                allowed="a class at the top level of a module, or the engine 'serial'",
             ) from error
         waiting = dict(zip(self._pipes, range(self.workers), strict=True))
         sentinels = [process.sentinel for process in self.processes]

@@ -98,7 +98,7 @@ def share(models: int, tasks: int, width: int, *, fork: bool) -> Shared:
             "engine.name",
             f"the pool cannot share {megabytes:,.1f} MB of models with its processes",
             found=first_line(error),
-            allowed="room for them, which is in /dev/shm where processes are not forked, or the engine 'serial'",
+            allowed="space for them (in /dev/shm if processes are not forked), or the engine 'serial'",
         ) from error
 
 

@@ -64,7 +64,7 @@ def connect(address: str | None, cores: int | None = None) -> bool:
             "engine.address",
             f"cannot join ({first_line(error)})",
             got=address,
-            allowed="a cluster that runs (ray start --head), or none to start one here",
+            allowed="a running cluster (ray start --head), or no address, to start one here",
         ) from error
     return True
 

@@ -261,7 +261,7 @@ class Members:
             raise DataError(
                 "differs",
                 "engine.samples",
-                "a node reads other samples than this one",
+                "a node reads different samples",
                 found=found,
                 allowed=self._fingerprint,
             )
@@ -274,9 +274,9 @@ class Members:
         return RemoteError(
             "unreachable",
             option,
-            f"no node has taken an actor for {self.cluster.patience:g} s",
+            f"no node has started an actor for {self.cluster.patience:g} s",
             found=f"a cluster with {got}",
-            allowed=f"room for one that asks for {self._needs()}",
+            allowed=f"enough room for an actor that needs {self._needs()}",
         )
 
 

@@ -104,7 +104,7 @@ def _column(rows: Rows, known: Column) -> FloatArray:
     # Places and not names travel on: all nodes have to mean the same category by a number.
     unknown = sorted(set(names) - set(known.categories))
     if unknown:
-        what = f"column {known.name}: a category that the server does not name"
+        what = f"column {known.name}: a category that the server does not list"
         expected = f"one of {', '.join(known.categories)}"
         raise DataError("unknown-choice", "node", what, got=unknown[0], allowed=expected)
     # A missing value stays missing: the encoder knows what becomes of it.

@@ -96,7 +96,7 @@ def read_files(
     pairs = [pair_of_rows(rows, options, classes, features) for rows in files]
     names = [input_columns(rows, options, features) for rows in files]
     if len(names) > 1 and names[0] != names[1]:
-        what = f"other columns than in {files[0].name}"
+        what = f"columns that differ from those in {files[0].name}"
         got = ", ".join(names[1])
         expected = ", ".join(names[0])
         raise DataError("differs", files[1].where, what, found=got, allowed=expected)
@@ -212,7 +212,7 @@ def input_columns(
     # By name: the order in a file says nothing.
     names = sorted(name for name in rows.names if name != label_of(options))
     if features is not None and len(names) > 1:
-        what = "inputs by the names of columns, which the server does not say"
+        what = "inputs are columns, whose names the server does not list"
         expected = f"features = [...] in deploy.toml, or a column {inputs!r}"
         raise DataError("does-not-fit", rows.where, what, found=", ".join(names), allowed=expected)
     return names

@@ -105,7 +105,7 @@ class Node:
         if self.data.labelled or inputs_alone or isinstance(work, Deliver):
             return
         what = f"the data have no labels, and {type(work).__name__} needs them"
-        expected = "a question about the inputs alone"
+        expected = "a request that needs only the inputs"
         raise ConfigError("does-not-fit", "node", what, allowed=expected)
 
     def _keep_served(self, work: Deliver, model: Tensor, round: int) -> None:
@@ -210,7 +210,7 @@ class UndescribedNode:
         """What the client reports of the columns of its training rows."""
         if not isinstance(request.work, Describe) or request.work.statistic != "columns":
             what = f"columns are not described yet, which {type(request.work).__name__} needs"
-            expected = "to be asked for a report of them"
+            expected = "a request for a report about them first"
             raise ConfigError("does-not-fit", "node", what, allowed=expected)
         size = np.array(float(len(self.table.train[1])))
         return Answer({"columns": self.table.report(), "size": size})

@@ -85,8 +85,8 @@ def read_query(options: Mapping[str, Any]) -> Rows:
     where = _shown(url)
     if not _ORDERED.search(query):
         got = repr(query[:80]) if query else "none"
-        what = f"{where}: rows in no order"
-        expected = "SELECT ... ORDER BY a key, so that the same rows are test data every time"
+        what = f"{where}: rows in no fixed order"
+        expected = "SELECT ... ORDER BY a unique key, so that the test rows stay the same"
         raise DataError("missing", "--query", what, found=got, allowed=expected)
     try:
         import pandas as pd
@@ -186,7 +186,7 @@ def _labelled(folder: Path, files: Sequence[Path], classes: Sequence[str] | None
     """Images float32 ``[n, channels, height, width]`` in 0 to 1, and labels int64 ``[n]``, or names
     where the classes are not known."""
     if not files:
-        raise DataError("missing", folder, "no images", allowed="folders named as classes")
+        raise DataError("missing", folder, "no images", allowed="folders named after classes")
     names = [file.parent.name for file in files]
     labels = np.asarray(names) if classes is None else places(names, classes)
     return unit(decode(files)), labels

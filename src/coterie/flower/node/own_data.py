@@ -61,7 +61,7 @@ def _loaded(context: Any, app: Path | None) -> tuple[Any, Any]:
     if "loader" in options:
         app = Path(str(options["loader"])).expanduser()
     if app is None:
-        advice = "write a client.py, or give 'data' in --node-config"
+        advice = "write a client.py, or set 'data' in --node-config"
         raise DataError("missing", "node", "no data", do=advice)
     loaded = load_function(app)(context)
     if not isinstance(loaded, tuple) or len(loaded) != 2:

@@ -67,11 +67,11 @@ def meet_server(server: str, certificates: Path) -> ServerAnswer:
     except ssl.SSLCertVerificationError as error:
         raise RemoteError("not-trusted", server, _certificate_problem(error, host)) from None
     except ssl.SSLError as error:
-        expected = "the address where nodes connect"
+        expected = "the address to which nodes connect"
         raise _unreachable(server, "no TLS", error.reason or error, expected) from None
     except (OSError, http.client.HTTPException) as error:
         got = error or type(error).__name__
-        expected = "a server that is up, and a firewall that lets this machine reach it"
+        expected = "a running server, and a firewall that allows connections from this machine"
         raise _unreachable(server, "no connection", got, expected) from None
     finally:
         connection.close()
@@ -89,7 +89,7 @@ def _certificate_problem(error: ssl.SSLCertVerificationError, host: str) -> str:
     if error.verify_code in _OTHER_HOST:
         expected = f"`coterie deploy init --host {host}` at the server, or another --server"
         return f"its certificate is for other names, got {host}; expected {expected}"
-    what = f"another authority signed its certificate, got {error.verify_message}"
+    what = f"its certificate is signed by another authority, got {error.verify_message}"
     return f"{what}; expected that of --ca"
 
 
@@ -130,7 +130,7 @@ def check_versions(card: FederationCard | None) -> str:
     if card is None:
         return f"versions: Coterie {own}, Flower {flower}; the server does not say its own"
     if card.coterie != own:
-        what = "another version of Coterie"
+        what = "a different version of Coterie"
         expected = f"{card.coterie}, as on the server"
         raise ConfigError("differs", "versions", what, found=own, allowed=expected)
     if card.flower != flower:
@@ -151,7 +151,9 @@ def check_data(options: Mapping[str, Any], form: DataForm | None) -> str:
     if own and form is not None and own != form.classes:
         got = ", ".join(own)
         expected = ", ".join(form.classes)
-        raise DataError("differs", "--classes", "another class list", found=got, allowed=expected)
+        raise DataError(
+            "differs", "--classes", "a different class list", found=got, allowed=expected
+        )
     if form is None:
         return _unknown_form(options, own)
     found: ClientData | ClientTable

@@ -168,10 +168,10 @@ def refuse_exposed(superlink: str, attempts: list[Attempt]) -> None:
     worked = [attempt.what for attempt in attempts if attempt.worked]
     if worked:
         got = ", ".join(worked)
-        expected = "a proxy that passes /v1/fleet/ alone"
-        raise ExposedError("failed", superlink, "open to strangers", found=got, allowed=expected)
+        expected = "a proxy that passes only /v1/fleet/"
+        raise ExposedError("failed", superlink, "open to outsiders", found=got, allowed=expected)
     unknown = [attempt.what for attempt in attempts if attempt.worked is None]
     if unknown:
         asked = ", ".join(unknown)
-        what = f"not known what strangers can do: no server answered when asked to {asked}"
+        what = f"unknown what outsiders can do: no server responded to the attempt to {asked}"
         raise RemoteError("unreachable", superlink, what, do="start the server, and try again")

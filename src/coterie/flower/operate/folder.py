@@ -71,7 +71,7 @@ def refuse_unfilled(folder: Path) -> None:
     if file.exists() and UNFILLED in file.read_text(encoding="utf-8", errors="replace"):
         joined = f"(coterie server up {folder}, coterie node join)"
         advice = f"fill it in, or have sites with their own data join {joined}"
-        raise ConfigError("missing", file, "load_client has no samples", do=advice)
+        raise ConfigError("missing", file, "load_client returns no samples", do=advice)
 
 
 def _texts(folder: Path, config: Experiment, clients: int | None) -> dict[str, str]:

@@ -47,7 +47,7 @@ class FederationCard:
             return cls(str(card["coterie"]), str(card["flower"]), form)
         except (ValueError, TypeError, KeyError, RecursionError, ConfigError):
             what = "not a description of a federation"
-            expected = "that of `coterie server up`"
+            expected = "the one from `coterie server up`"
             raise RemoteError(
                 "cannot-be-read", "server", what, got=text[:60], allowed=expected
             ) from None

@@ -43,7 +43,7 @@ def added_nodes(folder: Path) -> dict[str, AddedNode]:
     try:
         return {str(name): AddedNode(**one) for name, one in json.loads(file.read_bytes()).items()}
     except (OSError, ValueError, TypeError, AttributeError):
-        advice = "take it from a backup, or remove it and add all nodes again"
+        advice = "restore it from a backup, or remove it and add all nodes again"
         raise ConfigError("damaged", file, do=advice) from None
 
 
@@ -61,13 +61,13 @@ def node_port(folder: Path, settings: DeploymentSettings) -> int:
     try:
         text = file.read_text(encoding="utf-8")
     except OSError:
-        raise ConfigError("not-found", file, allowed="that of `coterie deploy init`") from None
+        raise ConfigError("not-found", file, allowed="the one from `coterie deploy init`") from None
     text = re.sub(r"#.*", "", text)
     upstream = re.search(r"\bserver\s+([^\s;{]+)\s*;", text)
     if upstream is None or upstream[1] != settings.superlink:
         got = upstream[1] if upstream is not None else "none"
         expected = f"{settings.superlink}, the superlink of deploy.toml"
-        raise ConfigError("differs", file, "another SuperLink", found=got, allowed=expected)
+        raise ConfigError("differs", file, "a different SuperLink", found=got, allowed=expected)
     listen = re.search(r"\blisten\s+(?:\S*:)?(\d+)\b", text)
     if listen is None:
         raise ConfigError("missing", file, "no port", allowed="listen PORT ssl;")
@@ -78,7 +78,7 @@ def control_port(settings: DeploymentSettings) -> int:
     """The port of the SuperLink on this machine."""
     host, _, port = settings.superlink.rpartition(":")
     if host not in _LOOPBACK or not port.isdigit():
-        expected = "127.0.0.1:PORT on this machine, since everyone who reaches it can run code"
+        expected = "127.0.0.1:PORT on this machine, because anyone who can reach it can run code"
         error = ConfigError("does-not-fit", "superlink", got=settings.superlink, allowed=expected)
         raise error.located("deploy.toml")
     return int(port)
@@ -87,7 +87,7 @@ def control_port(settings: DeploymentSettings) -> int:
 def require_free(port: int, file: str, key: str, folder: Path) -> None:
     """Refuse a port, named by a key of a file, on which another process listens."""
     if listens(port):
-        advice = f"stop what uses it, if not the server of {folder} itself"
+        advice = f"stop the process that uses it, unless it is the server of {folder}"
         raise InUseError("in-use", key, f"port {port} is in use", do=advice).located(file)
 
 
@@ -106,11 +106,15 @@ def add_node(folder: Path, public_key: Path, name: str | None, replace: bool) ->
     for other, node in nodes.items():
         if node.key == key and other != name:
             raise ConfigError(
-                "in-conflict", public_key, "a key has one name", got=name, allowed=f"{other!r}"
+                "in-conflict",
+                public_key,
+                "a key can have only one name",
+                got=name,
+                allowed=f"{other!r}",
             )
     if before is not None and not replace:
         got = f"{key} and {before.key}"
-        expected = "--replace if its site lost the old one"
+        expected = "--replace if the site lost its old key"
         raise ConfigError("in-conflict", name, "has another key", found=got, allowed=expected)
     _, settings = load_deployment(folder)
     if before is None and len(nodes) >= settings.clients:

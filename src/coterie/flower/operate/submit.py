@@ -292,7 +292,7 @@ def submit(
     answer = run_flwr(home, ["run", str(folder), FEDERATION, "--run-config", str(values_file)])
     number = str(answer.get("run-id", ""))
     if not number.isdigit():
-        raise RemoteError("failed", "flwr run", "its answer has no number of a run", found=answer)
+        raise RemoteError("failed", "flwr run", "its answer contains no run number", found=answer)
     return int(number)
 
 

@@ -115,7 +115,7 @@ def split_address(address: str, option: str) -> tuple[str, int]:
     """Host and port of ``host:port``, the value of an option."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        expected = "host:port, as fl.example.org:18001"
+        expected = "host:port, such as fl.example.org:18001"
         raise ConfigError("wrong-type", option, "not an address", got=address, allowed=expected)
     return host.strip("[]"), int(port)
 

@@ -169,7 +169,7 @@ def _find_checkpoint(server: ServerInput, folder: RunFolder) -> Checkpoint | Non
     if checkpoint is not None:
         clients = len(checkpoint.groups.member)
         if clients != server.settings.clients:
-            what = "another number than the run began with"
+            what = "differs from the number that the run began with"
             got = server.settings.clients
             expected = f"{clients}, as in {folder.path}"
             error = ConfigError("differs", "clients", what, found=got, allowed=expected)

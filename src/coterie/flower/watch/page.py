@@ -156,10 +156,10 @@ def metrics_text(status: FederationStatus) -> str:
     metric("down_bytes_total", "counter", "Bytes sent to clients.", down)
     metric("up_bytes_total", "counter", "Bytes sent by clients.", up)
     refused = state.counted("refused")
-    what = "Replies that were not taken or did not come."
+    what = "Replies that were rejected or did not arrive."
     metric("refused_total", "counter", what, refused, "reason")
     clipped = state.counted("clipped")
-    what = "Replies that were brought within their bounds."
+    what = "Replies that were clipped to their bounds."
     metric("clipped_total", "counter", what, clipped, "reason")
     metric("clients_awaited", "gauge", "Clients whose answer is awaited.", len(status.awaited))
     what = "Time of the last answer, since 1970."

@@ -115,7 +115,7 @@ class BatchedTrainer:
             raise ConfigError(
                 "does-not-fit",
                 f"local.{option}",
-                "vmap does not take it",
+                "vmap does not support it",
                 got=got,
                 allowed="engine pool or serial",
             )

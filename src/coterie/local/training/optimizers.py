@@ -163,8 +163,8 @@ def refuse_alone(solver: Solver) -> None:
             "does-not-fit",
             "local.optimizer",
             "vmap trains clients in one tensor",
-            found="'adafactor', which looks at whole matrices",
-            allowed="another, or engine pool or serial",
+            found="'adafactor', which needs whole matrices",
+            allowed="another optimizer, or engine pool or serial",
         )
     schedule = solver.step_schedule
     # Each client of a block would have another rate.

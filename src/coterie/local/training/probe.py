@@ -213,7 +213,7 @@ class NetworkProbe:
             raise ConfigError(
                 "does-not-fit",
                 "engine.name",
-                "vmap trains no network that changes its buffers as it goes",
+                "vmap does not support networks that change their buffers in training",
                 allowed="pool or serial",
             )
         two = self.note(x[several[:2]], y[several[:2]])

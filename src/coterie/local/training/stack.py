@@ -97,7 +97,7 @@ class Stack:
         """int64 ``[l, 7]``, the convolutions for samples of a shape, as ``kernels.conv_forward``
         reads them."""
         if self.convs and len(shape) != 3:
-            raise ValueError(f"convolutions want images, got samples of shape {shape}")
+            raise ValueError(f"convolutions need images, got samples of shape {shape}")
         rows = []
         begin = 0
         for conv in self.convs:

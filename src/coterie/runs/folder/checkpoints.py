@@ -193,7 +193,7 @@ class CheckpointFiles:
                 self.folder,
                 "no model yet",
                 found="no checkpoint",
-                allowed="a run that has saved one",
+                allowed="a run that has saved a checkpoint",
             )
         return found
 

@@ -157,19 +157,23 @@ def read_digests(folder: Path) -> Digests:
             "damaged",
             file,
             found="bytes that do not match their own checksum",
-            allowed=f"the file as the run wrote it, or none: then `coterie resume {folder}` makes it again",
+            allowed=f"the file as the run wrote it, or no file: then `coterie resume {folder}` creates it again",
         )
     found = body.get("format", body.get("schema"))
     if found != FORMAT:
         raise CheckpointError(
-            "differs", file, "another format", got=found, allowed=f"{FORMAT}, that of this version"
+            "differs",
+            file,
+            "a different format",
+            got=found,
+            allowed=f"{FORMAT}, the format of this version",
         )
     files = {name: tuple(digests) for name, digests in body["files"].items()}
     for name in files:
         # The names are those of a run's own files, so none of them leads out of the folder.
         if name not in FIRST_FILES and not is_result(name) and not CHECKPOINT.match(name):
             raise CheckpointError(
-                "unknown-choice", file, "unknown file", got=name, allowed="a run's own"
+                "unknown-choice", file, "unknown file", got=name, allowed="a file of the run"
             )
     return Digests(body["config"], files, body["rows"], body["chain"], tuple(body["planned"]))
 
@@ -266,7 +270,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise ConfigError(
             "damaged",
             folder / CONFIG,
-            "a value that no run writes",
+            "a value that a run never writes",
             found=f"a value that is not JSON ({error})",
             allowed="the file as the run wrote it",
         ) from None

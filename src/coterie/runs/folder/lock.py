@@ -111,5 +111,5 @@ def _in_progress(folder: Path, holder: dict[str, Any]) -> InUseError:
     who = "another process"
     if holder:
         who = f"process {holder['pid']} on {holder['host']} since {holder['since']}"
-    expected = f"no other process; `coterie watch {folder}` shows how far it is"
+    expected = f"no other process; `coterie watch {folder}` shows its progress"
     return InUseError("in-use", folder, "the run is in progress", found=who, allowed=expected)

@@ -173,7 +173,7 @@ class RowFile:
             raise CheckpointError(
                 "differs",
                 self.path,
-                "of another run",
+                "belongs to another run",
                 found=f"other rows up to round {digests.rows - 1}",
                 allowed="those of this one",
             )

@@ -87,7 +87,7 @@ class RunFolder:
             raise ConfigError(
                 "in-use",
                 "out",
-                "holds a run already",
+                "already contains a run",
                 found=path,
                 allowed=f"a new folder, or `coterie resume {path}`",
             )
@@ -244,7 +244,7 @@ def check_folder(folder: RunFolder, *, resumed: bool = False) -> None:
             raise CheckpointError(
                 "missing",
                 file,
-                allowed=f"that of the run; `coterie resume {folder.path}` makes one",
+                allowed=f"that of the run; `coterie resume {folder.path}` creates one",
             )
         warn(f"{folder.path}: {DIGESTS} is missing, so damaged files cannot be detected")
     digests = record.read_digests(folder.path)

@@ -61,7 +61,7 @@ def print_advice(
             "advise",
             "a lazy federation",
             found=path,
-            allowed="data that are read",
+            allowed="data that are not lazy",
         )
     # Before any training, so that a folder that cannot be written costs no time.
     folder = _make_folder(out)

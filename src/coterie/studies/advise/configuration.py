@@ -196,7 +196,7 @@ def _column(
         raise ConfigError(
             "not-found",
             f"--{option}",
-            "no column has a usual name for it",
+            "no column has one of the usual names",
             found=present,
             allowed=f"--{option} COLUMN",
         )

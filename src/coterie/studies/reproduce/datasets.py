@@ -49,7 +49,11 @@ def no_data(configs: Iterable[Experiment], root: str | None) -> DataError:
     sources = ", ".join(dict.fromkeys(one.name("source") for one in configs if missing_data(one)))
     expected = f"a folder with {sources}, by --data-root or COTERIE_DATA; {HOW_TO_GET}"
     return DataError(
-        "does-not-fit", "reproduce", "no line has its data", found=got, allowed=expected
+        "does-not-fit",
+        "reproduce",
+        "the data of all lines are missing",
+        found=got,
+        allowed=expected,
     )
 
 

@@ -79,7 +79,7 @@ def read_results(path: Path) -> Results:
         raise ConfigError(
             "differs",
             path,
-            "was changed since it was written",
+            "has changed since it was written",
             found=f"digest {computed[:12]}",
             allowed=stated[:12],
         )
@@ -91,7 +91,7 @@ def published(suite: str) -> Path:
     file = Path(__file__).parent / "published" / f"{suite}.json"
     if not file.is_file():
         raise ConfigError(
-            "not-found", "--merge", "no results come with Coterie", found=f"suite {suite!r}"
+            "not-found", "--merge", "Coterie includes no results for it", found=f"suite {suite!r}"
         )
     return file
 

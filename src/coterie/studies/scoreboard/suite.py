@@ -182,7 +182,7 @@ def planted_groups(federation: Federation) -> dict[str, Any]:
         return {"members": shift["matrix"], "every": shift.get("every", 10)}
     if shift["kind"] != "none":
         raise ConfigError(
-            "does-not-fit", "known_groups", f"the groups of {federation.name} move by a shift"
+            "does-not-fit", "known_groups", f"the groups of {federation.name} change by a shift"
         )
     # The partition `planted` deals clients in turn.
     return {"members": [list(range(federation.groups))]}
