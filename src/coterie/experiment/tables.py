@@ -169,15 +169,15 @@ def unnamed_in(name: str, value: Any) -> list[Problem]:
         )
         if name == "model":
             expected += "; 'module:factory' names your own network"
-        what = "nothing that a run folder can name"
+        what = "an object that cannot be stored in a run folder"
         return [Problem("cannot-be-written", name, what, shown(value), expected)]
     return [
         Problem(
             "cannot-be-written",
             f"{name}.{key}",
-            "is in no configuration",
+            "cannot be written to a configuration",
             shown(found),
-            "what a configuration can hold",
+            "a value that can be written to a configuration",
         )
         for table in (value if isinstance(value, tuple) else (value,))
         for key, found in outside_tables(table).items()
