@@ -189,6 +189,7 @@ def fields(factory: Factory, context: Iterable[str] = ()) -> dict[str, Any]:
 # --- tables of records ----------------------------------------------------------------------------
 
 # Metadata of a record's field that no file can set, though a file could hold its value.
+# `coterie.cli.declarations` looks for this name in the text of a field.
 PYTHON_ONLY: Mapping[str, Any] = {"in_tables": False}
 
 
