@@ -118,6 +118,6 @@ def test_what_is_wrong_is_one_line(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("coterie.data.images.cache._write_mapped", full)
+    monkeypatch.setattr("numpy.lib.format.write_array_header_1_0", full)
     with refuses(DataError, "cannot-be-written", "data.path"):
         load_samples(source(folder))

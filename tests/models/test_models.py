@@ -16,7 +16,7 @@ from coterie.core.keys import Key
 from coterie.core.vectors import Layout, flatten
 from coterie.errors import Code, ConfigError
 from coterie.models import MODELS, build_model, initialise, spec
-from coterie.models.cnn import _same
+from coterie.models.cnn import same_padding
 from tests.refusals import refuses
 
 GREY = (1, 28, 28)
@@ -99,7 +99,7 @@ def test_decay_names_kernels_of_the_model(name: str) -> None:
 def test_same_padding_with_stride_two_is_that_of_tensorflow(
     side: int, before: int, after: int
 ) -> None:
-    pad = _same([side, side], 5, 2)
+    pad = same_padding([side, side], 5, 2)
     assert pad.padding == (before, after, before, after)
     assert nn.Conv2d(1, 1, 5, stride=2)(pad(torch.zeros(1, 1, side, side))).shape[-1] == -(
         -side // 2

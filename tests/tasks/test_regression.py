@@ -197,7 +197,10 @@ def test_mistakes_are_one_line() -> None:
 def test_a_said_classification_may_have_many_classes() -> None:
     data = linear(np.random.default_rng(4))
     many = ct.Population(data.x, torch.arange(480), data.train, data.test, 480)
-    ct.run(ct.fedavg(), data=many, model="mclr", rounds=1, engine="serial", task="classification")
+    result = ct.run(
+        ct.fedavg(), data=many, model="mclr", rounds=1, engine="serial", task="classification"
+    )
+    assert result.model_for(0)(many.x).shape == (480, 480)
 
 
 def test_the_first_metric_is_the_headline() -> None:

@@ -10,6 +10,9 @@ from typing import Any
 from coterie.config.kinds import KINDS
 from coterie.config.wording import spelled
 
+# Tables of a simulation on this machine, and of what it stores and shows: nothing of the models.
+SIMULATION = ("engine", "folder")
+STORAGE = ("checkpoint", "log")
 # Key paths that cannot change results, so they are not part of a run's identity: a run may be
 # resumed on another engine, with other workers, from another folder of datasets.
 IRRELEVANT = (
@@ -23,10 +26,9 @@ IRRELEVANT = (
     ("engine", "address"),
     ("engine", "each"),
     ("engine", "samples"),
-    ("checkpoint",),
     ("data", "root"),
     ("folder",),
-    ("log",),
+    *((name,) for name in STORAGE),
 )
 # With vmap these can, in the last digits: clients that train together are summed in another order.
 RELEVANT_WHEN_BATCHED = (("engine", "name"), ("engine", "each"), ("engine", "precision"))

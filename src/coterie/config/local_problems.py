@@ -65,7 +65,7 @@ def has_momentum(optimizer: str) -> bool:
 
 def optimizer_problems(place: Place, local: Mapping[str, Any]) -> list[Problem]:
     """What is wrong with an optimiser, its options, and the momentum."""
-    name = local.get("optimizer", "sgd")
+    name = local["optimizer"]
     options = local.get("optimizer_options") or {}
     # Other types are refused by their own fields.
     if not isinstance(name, str) or not isinstance(options, Mapping):
@@ -181,7 +181,7 @@ def schedule_problems(place: Place, schedule: Mapping[str, Any]) -> list[Problem
         >>> print(schedule_problems((), {"kind": "cosine", "every": 3})[0])
         every: of kind 'step', got 3; expected no such key with kind 'cosine'
     """
-    kind = schedule.get("kind", "constant")
+    kind = schedule["kind"]
     found = []
     for option, owner in _OF_KIND.items():
         if schedule.get(option) is not None and kind != owner:

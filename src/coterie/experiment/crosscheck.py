@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from coterie.config import registry
-from coterie.config.choice_tables import ChoiceTable
+from coterie.config.choice_tables import ChoiceTable, EngineTable
 from coterie.config.identity import batched
 from coterie.config.local_problems import optimizer_problems, schedule_problems
 from coterie.config.problems import default_at
@@ -105,8 +105,8 @@ def cross_check(
         clients = values.number("data", "partition", "clients")
         source = " (data.partition.clients)"
     found = _check_quorum(values, clients) + _check_bounds(values) + check_engine(tables)
-    found += _check_local(tables) + _check_privacy(tables)
-    found += _check_availability(tables) + conflicts(FEATURES, tables, {})
+    found += _check_local(values) + _check_privacy(tables)
+    found += _check_availability(values) + conflicts(FEATURES, tables, {})
     if clients is not None:
         found += _check_cohort(values, clients, source) + _check_groups(values, clients, source)
     return found
@@ -141,17 +141,19 @@ def _check_bounds(values: Values) -> list[Problem]:
     return [Problem("out-of-range", "bounds.ceiling", "less than the floor", ceiling, expected)]
 
 
-def _check_local(tables: Mapping[str, Any]) -> list[Problem]:
-    local = tables.get("local")
+def _check_local(values: Values) -> list[Problem]:
+    local = values.tables.get("local")
     if not isinstance(local, Mapping):
         return []
+    local = {"optimizer": default_at(values.model, ("local", "optimizer")), **local}
     found = optimizer_problems(("local",), local)
     # A solver without epochs is for work that brings its own budget; a run needs one.
     if local.get("epochs") == 0:
         found.append(Problem("out-of-range", "local.epochs", got=0, allowed="an integer >= 1"))
     for key in ("step_schedule", "round_schedule"):
         if isinstance(local.get(key), Mapping):
-            found += schedule_problems(("local", key), local[key])
+            kind = default_at(values.model, ("local", key, "kind"))
+            found += schedule_problems(("local", key), {"kind": kind, **local[key]})
     return found
 
 
@@ -160,7 +162,7 @@ def check_engine(tables: Mapping[str, Any]) -> list[Problem]:
     engine = tables.get("engine")
     if not isinstance(engine, Mapping):
         return []
-    name = engine.get("name", "pool")
+    name = engine.get("name", default_at(EngineTable, ("name",)))
     # A plugin's engine may have options of the same names as ours.
     if not isinstance(name, str) or name not in registry.builtin("engine"):
         return []
@@ -233,11 +235,11 @@ def _check_groups(values: Values, clients: int, source: str) -> list[Problem]:
     return []
 
 
-def _check_availability(tables: Mapping[str, Any]) -> list[Problem]:
-    table = tables.get("availability")
+def _check_availability(values: Values) -> list[Problem]:
+    table = values.tables.get("availability")
     if not isinstance(table, Mapping):
         return []
-    kind = table.get("kind", "day_night")
+    kind = table.get("kind", default_at(values.model, ("availability", "kind")))
     found = []
     if kind == "file" and table.get("file") is None:
         found.append(Problem("missing", "availability.file", allowed="a CSV file"))

@@ -17,6 +17,7 @@ from pydantic import Field, create_model
 from coterie.config import registry, schema
 from coterie.config.choice_tables import ChoiceTable, DataTable, EngineTable
 from coterie.config.kinds import KINDS
+from coterie.config.problems import default_at
 from coterie.config.schema import Factory, Table, table_of
 from coterie.errors import ConfigError, Problem
 from coterie.experiment.tables import CHOICES, Tables, record_types
@@ -139,9 +140,9 @@ def _model(
     """The pydantic model of tables with these choices, and with these objects of Python."""
     chosen = dict(choices)
     engine = _engine_model(plugin_engine)
-    found: dict[str, Any] = {"seed": (Seed, 0)}
+    found: dict[str, Any] = {}
     for field in fields(Tables):
-        if not field.compare or field.name in found:
+        if not field.compare:
             continue
         default = field.default
         if field.default_factory is not MISSING:
@@ -150,6 +151,8 @@ def _model(
             default = ...
         if field.name in objects:
             found[field.name] = (Any, default)
+        elif field.name == "seed":
+            found["seed"] = (Seed, default)
         elif field.name == "engine":
             found["engine"] = (engine, engine())
         elif field.name == "data":
@@ -199,7 +202,7 @@ def _data_model(source: Any, partition: Any) -> type[DataTable]:
 def _engine_model(plugin: str | None) -> type[EngineTable]:
     """The table of the engines: the options of all that Coterie has, and those of one plugin."""
     known = registry.names("engine")
-    found: dict[str, Any] = {"name": (Literal[known], "pool")}
+    found: dict[str, Any] = {"name": (Literal[known], default_at(EngineTable, ("name",)))}
     for name in (*registry.builtin("engine"), *([plugin] if plugin else [])):
         factory = registry.find("engine", name)
         options = schema.fields(factory, KINDS["engine"].context)

@@ -12,6 +12,7 @@ import numpy as np
 import tomli_w
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
+from coterie.config.identity import SIMULATION, STORAGE
 from coterie.data import Population
 from coterie.data.tabular.encoder import Encoder
 from coterie.export.figures import Figures
@@ -24,7 +25,7 @@ from coterie.tasks import Binary, Multilabel, NextToken
 from coterie.terminal import counted
 
 # Tables and keys that say something about this machine, not about the models.
-MACHINE_TABLES = ("engine", "checkpoint", "folder", "log")
+MACHINE_TABLES = (*SIMULATION, *STORAGE)
 MACHINE_KEYS = ("root", "path")  # of `[data]`
 SHOWN_CLASSES = 12  # columns in the table of label mixes
 TASKS = {1: "tabular-classification", 2: "text-classification", 3: "image-classification"}

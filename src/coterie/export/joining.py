@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from coterie.config import registry
 from coterie.core.keys import Key
 from coterie.data.partitions.helpers import split_train_test
 from coterie.data.tabular.new_rows import NEW_CLIENT
@@ -92,7 +93,9 @@ def read_joining(
             allowed="a label in every row",
         )
     held = [np.flatnonzero(new.client == name) for name in names]
-    fraction = composed.experiment.options("partition").get("test_fraction", 0.1)
+    # A partition whose test samples are the source's has no such option.
+    _, fraction = registry.options("partition", "natural")["test_fraction"]
+    fraction = composed.experiment.options("partition").get("test_fraction", fraction)
     # By the number of the first of them, so that clients that join later draw something else.
     key = Key(composed.experiment.seed).of("newcomers").at(population.clients)
     parts = split_train_test(held, key, fraction)

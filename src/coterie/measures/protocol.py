@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from coterie.config.schema import table_of
 from coterie.headline import Headline
 from coterie.measures.own_models import Adaptation
 
@@ -53,7 +54,7 @@ def ways_of(
     found = [Way("", headline, f"{served}{own} not trained further")]
     adapted = ""
     if adapt is not None:
-        adaptation = Adaptation(adapt.get("epochs", 1), tuple(adapt.get("layers", ())))
+        adaptation = table_of(Adaptation).model_validate(adapt).made()
         adapted = f"a copy of that model after {adaptation.text}"
         said = f"the same clients and samples, with {adapted}"
         found.append(_way("adapted", headline, said))

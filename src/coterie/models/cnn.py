@@ -171,7 +171,11 @@ def cnn_femnist() -> ModelSpec:
             large_enough(height, width, shape, "cnn_femnist")
             layers += [nn.Conv2d(channels, wide, 3), nn.ReLU()]
             layers += [nn.Conv2d(wide, wide, 3), nn.ReLU()]
-            layers += [_same((height, width), 5, 2), nn.Conv2d(wide, wide, 5, stride=2), nn.ReLU()]
+            layers += [
+                same_padding((height, width), 5, 2),
+                nn.Conv2d(wide, wide, 5, stride=2),
+                nn.ReLU(),
+            ]
             layers.append(nn.Dropout(0.4))
             channels = wide
             height = _halved_up(height)
@@ -190,7 +194,7 @@ def _halved_up(side: int) -> int:
     return -(-side // 2)
 
 
-def _same(size: tuple[int, int], kernel: int, stride: int) -> nn.ZeroPad2d:
+def same_padding(size: tuple[int, int], kernel: int, stride: int) -> nn.ZeroPad2d:
     """TensorFlow's ``same`` padding: an odd total puts the extra row and column at the end. torch's
     own would shift what a stride of 2 sees."""
     top, bottom = _same_side(size[0], kernel, stride)

@@ -123,7 +123,7 @@ def cores_per_run(jobs: int) -> int:
 
 def _with_workers(run: SweepRun, jobs: int) -> SweepRun:
     engine = run.tables["engine"]
-    workers = cores_per_run(jobs * engine.get("threads", 1))
+    workers = cores_per_run(jobs * engine["threads"])
     return replace(run, tables={**run.tables, "engine": {**engine, "workers": workers}})
 
 

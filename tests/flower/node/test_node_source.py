@@ -204,22 +204,22 @@ def test_a_node_asks_its_database_for_every_message(tmp_path: Path) -> None:
     """Files say when they change, a database does not."""
     pytest.importorskip("sqlalchemy", reason="the extra 'sql' is not installed")
     pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
-    from coterie.flower.node.app import _load
+    from coterie.flower.node.app import node_samples
 
     database = tmp_path / "clinic.db"
     options = {"data": write_database(database), "query": ORDERED, "label": "state"}
     context = SimpleNamespace(node_config=options)
     form = DataForm((2,), CLASSES, features=("age", "pulse"))
-    assert len(_load(context, None, form)[0][1]) == 8
+    assert len(node_samples(context, None, form)[0][1]) == 8
     database.unlink()
     write_database(database, 20)
-    assert len(_load(context, None, form)[0][1]) == 16
+    assert len(node_samples(context, None, form)[0][1]) == 16
     images = {"data": str(tmp_path / "images")}
     context = SimpleNamespace(node_config=images)
     write_images(tmp_path / "images", {"ill": 5})
-    assert len(_load(context, None, form)[0][1]) == 4
+    assert len(node_samples(context, None, form)[0][1]) == 4
     write_images(tmp_path / "images", {"healthy": 5})
-    assert len(_load(context, None, form)[0][1]) == 8
+    assert len(node_samples(context, None, form)[0][1]) == 8
 
 
 # --- data without labels --------------------------------------------------------------------------

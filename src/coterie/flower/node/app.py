@@ -196,7 +196,7 @@ def _node(content: Any, context: Any, app: Path | None) -> Node | UndescribedNod
         data = table.encoded(Encoder.read(json.loads(columns)), spec.form)
     else:
         spec = _federation_spec(config, settings, classes, "")
-        train, test = _load(context, app, spec.form)
+        train, test = node_samples(context, app, spec.form)
         data = ClientData.of(train, test, spec.form)
     return Node(spec, data, NodeCache(cache_root(context.node_config, name), run))
 
@@ -212,7 +212,7 @@ def _load_table(context: Any, form: DataForm, config: str, app: Path | None) -> 
     return _read_table(json.dumps(dict(options)), _stamp(options), settings, classes, config)
 
 
-def _load(context: Any, app: Path | None, form: DataForm) -> tuple[Any, Any]:
+def node_samples(context: Any, app: Path | None, form: DataForm) -> tuple[Any, Any]:
     """The node's samples, training and test."""
     options: Mapping[str, Any] = context.node_config
     if "data" not in options or is_database(str(options["data"])):

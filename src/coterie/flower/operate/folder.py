@@ -12,6 +12,7 @@ from typing import Any
 
 import tomli_w
 
+from coterie.config.identity import SIMULATION
 from coterie.config.toml_text import read
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment, check
@@ -27,7 +28,6 @@ LICENSE = "All rights reserved. This folder holds no code but client.py.\n"
 TRIAL_TABLES = ("seed", "data", "task", "model", "train", "algorithm", "local")
 # What client.py says until it is filled in, see its template.
 UNFILLED = "load_client of client.py is to be filled in"
-LOCAL_TABLES = ("engine", "folder")  # of a simulation; nodes have no use for them
 
 
 def init(
@@ -101,7 +101,7 @@ def _texts(folder: Path, config: Experiment, clients: int | None) -> dict[str, s
     if config.name("source") != NODES_SOURCE:
         trial = {key: resolved[key] for key in TRIAL_TABLES if key in resolved}
         values["trial"] = pprint.pformat(trial, width=100, sort_dicts=False)
-    run = {key: value for key, value in resolved.items() if key not in LOCAL_TABLES}
+    run = {key: value for key, value in resolved.items() if key not in SIMULATION}
     if form.columns:
         values["columns"] = tomli_w.dumps({"columns": form.columns})
     rendered = ("pyproject.toml", "client.py", "deploy.toml", "README.md")

@@ -17,6 +17,7 @@ from typing import Any
 
 import tomli_w
 
+from coterie.config.identity import SIMULATION
 from coterie.errors import (
     CheckpointError,
     ConfigError,
@@ -329,6 +330,6 @@ def _run_folder(
 
 def _portable(resolved: dict[str, Any]) -> dict[str, Any]:
     """A configuration without what belongs to this machine: where data lie, how many cores."""
-    tables = {name: value for name, value in resolved.items() if name not in ("engine", "folder")}
+    tables = {name: value for name, value in resolved.items() if name not in SIMULATION}
     tables["data"] = {name: value for name, value in resolved["data"].items() if name != "root"}
     return tables

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from coterie.config import registry
 from coterie.measures.costs import Costs, GroupsInRound, constant, growing, rounds_to_target
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.scores import mean_of_known
@@ -26,16 +27,17 @@ def _groups_in_round(algorithm: Mapping[str, Any]) -> GroupsInRound:
     clients = Costs().clients
     if algorithm["name"] != "fedgsp":
         return constant(int(algorithm.get("groups", clients)))
-    # The defaults are those of FedGSP's paper: log, 2 and 10.
-    growth = algorithm.get("growth", "log")
-    return growing(growth, algorithm.get("alpha", 2.0), algorithm.get("beta", 10), clients)
+    # Its defaults are those of the paper.
+    defaults = {name: value for name, (_, value) in registry.options("algorithm", "fedgsp").items()}
+    options = {**defaults, **algorithm}
+    return growing(options["growth"], options["alpha"], options["beta"], clients)
 
 
 def cost(quantity: Quantity, algorithm: Mapping[str, Any], rounds: int) -> float:
     """What so many rounds of a method cost by the paper's formulas: ``t_comp``, seconds of
     computation (eq. 15); ``t_comm``, seconds of communication (eq. 16); ``d_comm``, traffic in GB
     (eq. 17)."""
-    costs = Costs(kappa=algorithm.get("kappa", 0.3))
+    costs = Costs(kappa=algorithm.get("kappa", Costs().kappa))
     if quantity == "t_comp":
         return costs.computation(rounds, _groups_in_round(algorithm))
     if quantity == "t_comm":

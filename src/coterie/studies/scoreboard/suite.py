@@ -179,7 +179,8 @@ def planted_groups(federation: Federation) -> dict[str, Any]:
     if federation.groups is None or kind != "planted":
         raise ConfigError("missing", "known_groups", f"no groups are planted in {federation.name}")
     if shift["kind"] == "concepts":
-        return {"members": shift["matrix"], "every": shift.get("every", 10)}
+        _, every = registry.options("shift", "concepts")["every"]
+        return {"members": shift["matrix"], "every": shift.get("every", every)}
     if shift["kind"] != "none":
         raise ConfigError(
             "does-not-fit", "known_groups", f"the groups of {federation.name} change by a shift"
