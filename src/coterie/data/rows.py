@@ -349,7 +349,7 @@ def is_plain(column: pd.Series) -> bool:
     return pd.api.types.is_numeric_dtype(column.dtype) and not column.isna().any()
 
 
-def plain_numbers(column: pd.Series) -> Any:
+def plain_values(column: pd.Series) -> Any:
     """The values of such a column in the type of the file."""
     kind: Any = getattr(column.dtype, "numpy_dtype", column.dtype)
     return column.to_numpy(kind)

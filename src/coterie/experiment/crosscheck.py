@@ -245,15 +245,9 @@ def _check_availability(values: Values) -> list[Problem]:
         found.append(Problem("missing", "availability.file", allowed="a CSV file"))
     if kind != "file" and table.get("file") is not None:
         expected = "availability.kind 'file', or no file"
-        found.append(
-            Problem(
-                "in-conflict",
-                "availability.file",
-                f"an option of kind {kind!r}",
-                shown(table["file"]),
-                expected,
-            )
-        )
+        what = f"an option of kind {kind!r}"
+        got = shown(table["file"])
+        found.append(Problem("in-conflict", "availability.file", what, got, expected))
     # Only the spans of a file can be all there is, and never begin again.
     if kind == "day_night" and table.get("period") == 0:
         found.append(

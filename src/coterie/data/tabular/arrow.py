@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from coterie.data.rows import Rows, is_plain, is_text, missing_values, plain_numbers
+from coterie.data.rows import Rows, is_plain, is_text, missing_values, plain_values
 from coterie.errors import DataError
 
 
@@ -20,7 +20,7 @@ def column_of(rows: Rows, name: str) -> NDArray[Any]:
     if not is_plain(column):
         got = rows.type_of(name)
         raise rows.refused("wrong-type", name, got, "numbers or text")
-    values: NDArray[Any] = plain_numbers(column)
+    values: NDArray[Any] = plain_values(column)
     return values
 
 

@@ -169,7 +169,7 @@ def plain_features(rows: Rows, names: str | list[str]) -> Array:
     for name in [names] if isinstance(names, str) else names:
         column = rows.column(name)
         found.append(
-            reading.plain_numbers(column) if reading.is_plain(column) else rows.numbers(name)
+            reading.plain_values(column) if reading.is_plain(column) else rows.numbers(name)
         )
     return np.stack(found, axis=1)
 

@@ -83,11 +83,7 @@ def read_query(options: Mapping[str, Any]) -> Rows:
     query = str(options.get("query", ""))
     url = str(options["data"])
     where = _shown(url)
-    if not _ORDERED.search(query):
-        got = repr(query[:80]) if query else "none"
-        what = f"{where}: rows in no fixed order"
-        expected = "SELECT ... ORDER BY a unique key, so that the test rows stay the same"
-        raise DataError("missing", "--query", what, found=got, allowed=expected)
+    _check_order(query, where)
     try:
         import pandas as pd
         from sqlalchemy import create_engine, make_url, text
@@ -124,6 +120,14 @@ def read_query(options: Mapping[str, Any]) -> Rows:
         got = _without_secrets(first_line(error), address)
         expected = "an answer to --query"
         raise DataError("cannot-be-read", where, found=got, allowed=expected) from None
+
+
+def _check_order(query: str, where: str) -> None:
+    if not _ORDERED.search(query):
+        got = repr(query[:80]) if query else "none"
+        what = f"{where}: rows in no fixed order"
+        expected = "SELECT ... ORDER BY a unique key, so that the test rows stay the same"
+        raise DataError("missing", "--query", what, found=got, allowed=expected)
 
 
 def has_password(source: str) -> bool:

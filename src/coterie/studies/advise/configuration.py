@@ -25,7 +25,7 @@ from coterie.data.rows import (
     Rows,
     is_plain,
     missing_column,
-    plain_numbers,
+    plain_values,
     read_rows,
 )
 from coterie.errors import ConfigError, DataError
@@ -251,7 +251,7 @@ def _taken(path: Path, others: Sequence[str]) -> tuple[list[str], bool]:
         taken = [name for name in others if name not in left]
         plain = all(is_plain(rows.frame[name]) for name in taken)
         # What is no plain number is encoded anyway, and scaled with it.
-        wide = plain and _is_wide([plain_numbers(rows.frame[name]) for name in taken])
+        wide = plain and _is_wide([plain_values(rows.frame[name]) for name in taken])
     if not taken:
         present = ", ".join(sorted(others))
         raise ConfigError(
