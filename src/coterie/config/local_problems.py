@@ -179,7 +179,7 @@ def schedule_problems(place: Place, schedule: Mapping[str, Any]) -> list[Problem
 
     Example:
         >>> print(schedule_problems((), {"kind": "cosine", "every": 3})[0])
-        every: of kind 'step', got 3; expected no such key with kind 'cosine'
+        every: an option of kind 'step', got 3; expected no such key with kind 'cosine'
     """
     kind = schedule["kind"]
     found = []
