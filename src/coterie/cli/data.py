@@ -105,7 +105,7 @@ def inspect_command(
     data_root: DataRoot = None,
     debug: Debug = False,
 ) -> None:
-    """Show clients, sizes and label distributions of a configuration's data."""
+    """Show clients, sizes and label distributions of the data."""
     from coterie.cli.data_tables import sizes_table
     from coterie.experiment import load_config
     from coterie.runs.columns import warn_of_values
