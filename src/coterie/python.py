@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -24,6 +23,7 @@ from coterie.data.shifts import Shift
 from coterie.data.tabular.tables import ALL
 from coterie.errors import ConfigError, Problem, shown
 from coterie.experiment import Experiment, Training, check
+from coterie.experiment.defaults import without_lowered
 from coterie.experiment.tables import CHOICES, table_names
 from coterie.export.joining import reopen_with
 from coterie.measures.scoring import Evaluate
@@ -86,7 +86,7 @@ def run(
             initialised from the seed.
         local: how clients train; default 10 epochs, batches of 10, learning rate 0.03.
         rounds: communication rounds; default 100.
-        clients_per_round: clients that take part in a round; default 20, at most all.
+        clients_per_round: clients that take part in a round; default 20, or all if there are fewer.
         seed: everything random follows from it; default 0.
         train: what else ``[train]`` says: sampler, over-selection, when to evaluate, measures.
         evaluate: with which models clients are scored, as ``{"local": True}``.
@@ -159,8 +159,7 @@ def _experiment(method: Any, given: dict[str, Any]) -> Experiment:
     _refuse([name for name in given if name == "algorithm"], given, "the method alone")
     given["data"] = _loaded_frame(given["data"], given["seed"] or 0, given["task"])
     rounds = given.pop("rounds")
-    cohort = _cohort(given.pop("clients_per_round"), given["data"])
-    given["train"] = _training(given["train"], rounds, cohort)
+    given["train"] = _training(given["train"], rounds, given.pop("clients_per_round"))
     return check(_tables({"algorithm": method, **given}), file="")
 
 
@@ -191,20 +190,12 @@ def _targets_of(task: Any) -> Targets:
     return "classes" if task.class_labels else "numbers"
 
 
-def _cohort(clients_per_round: Any, data: Any) -> Any:
-    """Clients of a round; in Python at most all, in a configuration more of them are a mistake."""
-    if isinstance(clients_per_round, numbers.Integral) and isinstance(data, Population):
-        return min(int(clients_per_round), data.clients)
-    return clients_per_round
-
-
 def _training(train: Any, rounds: Any, clients_per_round: Any) -> Any:
     """``[train]`` with the two of its keys that are arguments of their own."""
     own = {"rounds": rounds, "clients_per_round": clients_per_round}
     own = {name: value for name, value in own.items() if value is not None}
     if isinstance(train, Training):
-        values = {name: getattr(train, name) for name in Training.__slots__}
-        return {**values, **own}
+        return {**without_lowered("train", train), **own}
     if train is None or isinstance(train, Mapping):
         return {"rounds": ROUNDS, **(train or {}), **own}
     return train

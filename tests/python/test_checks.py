@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 
 import coterie as ct
+from coterie.core.availability import Availability
+from coterie.core.reply_times import ReplyTimes
+from coterie.experiment import Training
 from coterie.experiment.tables import CHOICES, record_types
+from coterie.methods.buffered import Buffering
 from tests.conftest import blobs, small_net
 from tests.refusals import refuses
 
@@ -84,6 +88,51 @@ def test_a_method_is_said_once() -> None:
 def test_an_unknown_argument_is_refused_whatever_its_value() -> None:
     with refuses(ct.ConfigError, "unknown-key", "nonsense"):
         run(nonsense=None)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"clients_per_round": 50},
+        {"train": {"clients_per_round": 50}},
+        {"train": Training(rounds=1, clients_per_round=50)},
+        {"train": {"clients_per_round": 20}},
+    ],
+)
+def test_more_clients_a_round_than_there_are_is_refused(given: dict[str, Any]) -> None:
+    table = {"source": "digits", "partition": {"kind": "iid", "clients": 6}}
+    for data in (blobs(clients=6), table):
+        with refuses(ct.ConfigError, "out-of-range", "train.clients_per_round"):
+            run(data=data, model="mclr", **given)
+
+
+@pytest.mark.parametrize("train", [None, {}, Training(rounds=1)])
+@pytest.mark.parametrize("asynchronous", [None, {}, Buffering()])
+def test_defaults_are_at_most_what_few_clients_allow(train: Any, asynchronous: Any) -> None:
+    result = run(data=blobs(clients=6), train=train, asynchronous=asynchronous)
+    assert result.rows[0]["clients_assigned"] == 6
+
+
+def test_a_buffer_that_is_set_is_never_lowered() -> None:
+    few = {"data": blobs(clients=6)}
+    for rule in ({"buffer": 10}, {"buffer": 7}, Buffering(buffer=7)):
+        with refuses(ct.ConfigError, "out-of-range", "asynchronous.buffer"):
+            run(asynchronous=rule, **few)
+    with refuses(ct.ConfigError, "out-of-range", "asynchronous.buffer"):
+        run(asynchronous={"buffer": 4}, clients_per_round=3)
+
+
+@pytest.mark.parametrize(
+    ("path", "record"),
+    [
+        ("asynchronous.concurrency", Buffering(buffer=2, concurrency=2)),
+        ("asynchronous.times", Buffering(buffer=2, times=ReplyTimes(median=9.0))),
+        ("availability.names", Availability(names=("a",))),
+    ],
+)
+def test_a_value_that_a_run_fills_in_is_refused(path: str, record: Any) -> None:
+    with refuses(ct.ConfigError, "in-conflict", path):
+        run(**{path.split(".")[0]: record})
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

@@ -6,9 +6,21 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from coterie.config.choice_tables import NamedTable
+from coterie.config.schema import table_of
 from coterie.experiment.tables import Tables
 
 Run = TypeVar("Run", bound=Tables)
+# Keys whose defaults few clients lower.
+LOWERED = {"train": "clients_per_round", "asynchronous": "buffer"}
+
+
+def without_lowered(name: str, record: Any) -> dict[str, Any]:
+    """The values of a record without a default that few clients lower, as a table leaves it out."""
+    table = table_of(type(record))
+    values = {key: getattr(record, key) for key in table.model_fields}
+    if name in LOWERED and values[LOWERED[name]] == table.model_fields[LOWERED[name]].default:
+        del values[LOWERED[name]]
+    return values
 
 
 def fit_to_privacy(experiment: Run) -> Run:
@@ -25,17 +37,18 @@ def fit_to_privacy(experiment: Run) -> Run:
     """
     # What the file sets is left as it is; if it does not work with privacy, it was refused before.
     if experiment.privacy is not None and "train.sampler" not in experiment.given:
-        experiment = experiment.with_table("train", sampler="poisson")
+        experiment = _with_default(experiment, "train", sampler="poisson")
     noised = experiment.privacy is not None or experiment.secure is not None
     if noised and "bounds.enabled" not in experiment.given:
-        experiment = experiment.with_table("bounds", enabled=False)
+        experiment = _with_default(experiment, "bounds", enabled=False)
     return experiment
 
 
 def fit_defaults(experiment: Run, clients: int) -> Run:
     """The experiment with defaults that so many clients allow; explicit values stay as they are.
 
-    ``train.clients_per_round`` becomes at most all clients. ``algorithm.alpha`` becomes at most
+    ``train.clients_per_round`` becomes at most all clients, and ``asynchronous.buffer`` at most as
+    many as take part in a round. ``algorithm.alpha`` becomes at most
     ``clients // groups``, so that a cold start asks all clients where it would ask for more.
 
     Example:
@@ -46,7 +59,12 @@ def fit_defaults(experiment: Run, clients: int) -> Run:
         >>> fitted.train.clients_per_round, fitted.options("algorithm")["alpha"]
         (12, 4)
     """
-    return _fit_cold_start(fit_cohort(experiment, clients), clients)
+    experiment = fit_cohort(experiment, clients)
+    rule = experiment.asynchronous
+    cohort = experiment.train.clients_per_round
+    if rule is not None and "asynchronous.buffer" not in experiment.given and rule.buffer > cohort:
+        experiment = _with_default(experiment, "asynchronous", buffer=cohort)
+    return _fit_cold_start(experiment, clients)
 
 
 def fit_cohort(experiment: Run, clients: int) -> Run:
@@ -54,7 +72,12 @@ def fit_cohort(experiment: Run, clients: int) -> Run:
     given = "train.clients_per_round" in experiment.given
     if given or experiment.train.clients_per_round <= clients:
         return experiment
-    return experiment.with_table("train", clients_per_round=clients)
+    return _with_default(experiment, "train", clients_per_round=clients)
+
+
+def _with_default(experiment: Run, name: str, **values: Any) -> Run:
+    """The experiment with other values in a table, which are defaults still."""
+    return replace(experiment.with_table(name, **values), given=experiment.given)
 
 
 def _fit_cold_start(experiment: Run, clients: int) -> Run:

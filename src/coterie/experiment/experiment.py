@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,18 @@ from coterie.config.schema import (
 from coterie.config.toml_text import printable_name, put_all, read
 from coterie.errors import ConfigError, Problem
 from coterie.experiment.crosscheck import as_tables, cross_check
-from coterie.experiment.defaults import fit_defaults, fit_to_privacy
+from coterie.experiment.defaults import (
+    LOWERED,
+    fit_defaults,
+    fit_to_privacy,
+    without_lowered,
+)
 from coterie.experiment.model import experiment_model
-from coterie.experiment.objects import object_problems
+from coterie.experiment.objects import field_problems, object_problems
 from coterie.experiment.tables import Tables, record_types, table_names
 
 
+@dataclass(frozen=True, kw_only=True)
 class Experiment(Tables):
     """All that a run follows from. Each field is a table of a configuration.
 
@@ -71,6 +77,11 @@ class Experiment(Tables):
             from other tables.
         file: where it was read from, for error lines.
     """
+
+    def __post_init__(self) -> None:
+        found = field_problems(self)
+        if found:
+            raise ConfigError.of(found)
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str]) -> Experiment:
@@ -156,11 +167,12 @@ def check(tables: Mapping[str, Any], file: str = "configuration") -> Experiment:
 
 def _check(tables: Mapping[str, Any], file: str) -> tuple[Experiment | None, list[Problem]]:
     """The experiment, if its tables can be read as one, and all that is wrong."""
+    found = object_problems(tables)
+    tables = _without_lowered(tables)
     values, objects = _without_objects(tables)
     model, all_found = experiment_model(values)
     refused = {problem.path for problem in all_found}
     validated = None
-    found = object_problems(values)
     try:
         validated = model.model_validate(values)
     except ValidationError as error:
@@ -175,6 +187,15 @@ def _check(tables: Mapping[str, Any], file: str) -> tuple[Experiment | None, lis
     if validated is None or all_found:
         return None, all_found
     return _made(validated, objects, file), all_found
+
+
+def _without_lowered(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables without those defaults of records that few clients lower."""
+    values = dict(tables)
+    for name in LOWERED:
+        if isinstance(values.get(name), record_types()[name]):
+            values[name] = without_lowered(name, values[name])
+    return values
 
 
 def _without_objects(

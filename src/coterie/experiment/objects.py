@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from torch import nn
@@ -11,13 +11,15 @@ from torch import nn
 from coterie.config import registry
 from coterie.config.choice_tables import ChoiceTable
 from coterie.config.kinds import KINDS
+from coterie.config.schema import outside_tables
 from coterie.core import Objective, OwnModel, Task
 from coterie.data.population import Population
 from coterie.engines import Attack
 from coterie.errors import ConfigError, Problem, shown
 from coterie.experiment.model import is_object
-from coterie.experiment.tables import CHOICES, Tables, record_types
+from coterie.experiment.tables import CHOICES, Tables, record_types, table_names
 from coterie.methods.method import Method
+from coterie.models import Network
 from coterie.rules.weighing import Aggregate
 
 
@@ -77,24 +79,56 @@ OBJECTS: Mapping[str, Substitute] = {
 }
 
 
+# Fields of records that a run fills in, and what they follow from.
+FILLED_IN: Mapping[str, Mapping[str, str]] = {
+    "asynchronous": {"concurrency": "train.clients_per_round", "times": "[reply_times]"},
+    "availability": {"names": "the names of the clients in [data]"},
+}
+
+
 def object_problems(tables: Mapping[str, Any]) -> list[Problem]:
-    """Objects that stand in the place of a table and are of another type."""
+    """Objects that stand in the place of a table and are of another type, and what a run would put
+    another value in the place of."""
     found = []
     for name, value in tables.items():
-        if not is_object(value):
-            continue
-        if name in record_types():
-            record = record_types()[name]
-            expected = f"a {record.__name__}, or a table of its fields"
-            fits = isinstance(value, record)
-        elif name in CHOICES:
-            expected = OBJECTS[name].expected
-            fits = OBJECTS[name].fits(value)
-        else:
-            continue  # a number or a text, which its field refuses
-        if not fits:
-            found.append(Problem("wrong-type", name, got=shown(value), allowed=expected))
+        if is_object(value):
+            found += _problems_of(name, value)
     return found
+
+
+def field_problems(experiment: Tables) -> list[Problem]:
+    """The same of an experiment that was made by hand, in which names and mappings are not read."""
+    optional = {one.name for one in fields(Tables) if one.default is None}
+    found = []
+    for name in table_names():
+        value = getattr(experiment, name)
+        chosen = name in CHOICES and isinstance(value, ChoiceTable | tuple | Network)
+        if not chosen and not (value is None and name in optional):
+            do = "Experiment.from_tables() reads names and tables"
+            found += [replace(one, do=do) for one in _problems_of(name, value)]
+    return found
+
+
+def _problems_of(name: str, value: Any) -> list[Problem]:
+    if name in record_types():
+        record = record_types()[name]
+        expected = f"a {record.__name__}, or a table of its fields"
+        fits = isinstance(value, record)
+    elif name in CHOICES:
+        expected = OBJECTS[name].expected
+        fits = OBJECTS[name].fits(value)
+    else:
+        return []  # a number or a text, which its field refuses
+    if not fits:
+        return [Problem("wrong-type", name, got=shown(value), allowed=expected)]
+    outside = outside_tables(value) if name in FILLED_IN else {}
+    return [
+        Problem(
+            "in-conflict", f"{name}.{key}", f"follows from {said}", shown(outside[key]), "no value"
+        )
+        for key, said in FILLED_IN.get(name, {}).items()
+        if key in outside
+    ]
 
 
 def make_choice(experiment: Tables, kind: str) -> Any:

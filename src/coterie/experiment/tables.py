@@ -158,7 +158,14 @@ class Tables:
 
     def with_table(self, name: str, **values: Any) -> Self:
         """The same with other values in the record of a table."""
-        return replace(self, **{name: replace(getattr(self, name), **values)})
+        try:
+            record = replace(getattr(self, name), **values)
+        except ConfigError as error:
+            raise ConfigError.of(
+                replace(one, path=f"{name}.{one.path}") for one in error.problems
+            ) from None
+        given = self.given | {f"{name}.{key}" for key in values}
+        return replace(self, **{name: record}, given=given)
 
 
 def unnamed_in(name: str, value: Any) -> list[Problem]:
