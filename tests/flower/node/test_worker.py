@@ -151,7 +151,9 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
 
 
 def ask(node: Node, played: Played, at: int, **options: Any) -> Path:
-    return node.ask(played.sent[at], {**played.node_config, **options}, played.run_config)
+    # A fake grid has no workers.
+    found = {**played.node_config, "worker": True, **options}
+    return node.ask(played.sent[at], found, played.run_config)
 
 
 def test_the_process_of_a_message_imports_no_torch_and_the_answers_are_the_same(
