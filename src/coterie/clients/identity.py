@@ -91,7 +91,7 @@ def mismatch(identity: Identity, expected: Identity) -> str | None:
         # The version first: another one may be why the rest differs.
         ("another version of Coterie", identity.version, expected.version, ", as on the server"),
         (
-            "another class list",
+            "a different class list",
             list(identity.classes),
             list(expected.classes),
             " in this order",
