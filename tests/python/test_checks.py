@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import coterie as ct
+from coterie.config.schema import table_of
 from coterie.core.availability import Availability
 from coterie.core.reply_times import ReplyTimes
 from coterie.experiment import Training
@@ -145,3 +147,28 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert numpy.scores == plain.scores
     partition = {"kind": "iid", "clients": three}
     assert ct.load("digits", partition=partition).clients == 3
+
+
+# Where a user's own function may stand; a field for Python alone is in no table.
+FUNCTIONS = {("local", "augment"), ("train", "measures"), ("train", "sampler")}
+FIELDS = [
+    (name, field)
+    for name, record in record_types().items()
+    for field in table_of(record).model_fields
+    if (name, field) not in {*FUNCTIONS, ("train", "rounds")}  # an argument of `run` above
+]
+
+
+@pytest.mark.parametrize(("name", "field"), FIELDS, ids=map(".".join, FIELDS))
+def test_a_function_is_no_value_of_another_field(name: str, field: str) -> None:
+    with pytest.raises(ct.ConfigError) as refused:
+        run(**{name: {field: len}})
+    assert any(one.path.startswith(f"{name}.{field}") for one in refused.value.problems)
+
+
+def test_numbers_of_numpy_are_named_in_a_folder(tmp_path: Path) -> None:
+    method = ct.fedprox(mu=np.float32(0.5))
+    run(method, model="mclr", out=tmp_path / "run")
+    assert (
+        ct.Experiment.from_toml(tmp_path / "run" / "config.toml").options("algorithm")["mu"] == 0.5
+    )

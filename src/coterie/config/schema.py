@@ -319,9 +319,27 @@ def without_objects(
     """
     kind: Any = record
     inner = _records_in(kind)
-    objects = {name: value for name, value in values.items() if _has_object(value, inner)}
+    takes = _fields_for_objects(kind)
+    objects = {
+        name: value for name, value in values.items() if name in takes and _has_object(value, inner)
+    }
     rest = {name: to_plain(value) for name, value in values.items() if name not in objects}
     return rest, objects
+
+
+@lru_cache(maxsize=64)
+def _fields_for_objects(record: Any) -> frozenset[str]:
+    """The fields of a record whose types allow more than a file can hold."""
+    return frozenset(name for name, kind in get_type_hints(record).items() if _allows_objects(kind))
+
+
+def _allows_objects(kind: Any) -> bool:
+    if get_origin(kind) is Callable:
+        return True
+    parts = [part for part in get_args(kind) if part is not Ellipsis]
+    if parts:
+        return get_origin(kind) is not Literal and any(map(_allows_objects, parts))
+    return not tomlable(kind) and not is_dataclass(kind)
 
 
 def _has_object(value: Any, inner: frozenset[Any] = frozenset()) -> bool:

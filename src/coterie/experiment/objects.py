@@ -104,8 +104,11 @@ def field_problems(experiment: Tables) -> list[Problem]:
         value = getattr(experiment, name)
         chosen = name in CHOICES and isinstance(value, ChoiceTable | tuple | Network)
         if not chosen and not (value is None and name in optional):
-            do = "Experiment.from_tables() reads names and tables"
-            found += [replace(one, do=do) for one in _problems_of(name, value)]
+            do = "Experiment.from_tables() reads tables as a file has them"
+            found += [
+                replace(one, do=do) if one.code == "wrong-type" else one
+                for one in _problems_of(name, value)
+            ]
     return found
 
 
