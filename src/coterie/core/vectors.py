@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -196,6 +197,65 @@ def bind(module: nn.Module, vector: Tensor) -> nn.Module:
         # `data`, so that parameters stay the objects that an optimiser or a hook may hold.
         tensor.data = views[name]
     return module
+
+
+class FlatModule:
+    """A module whose moving tensors are read and written as one vector ``[d]``.
+
+    On a CPU they are views into the vector. On a GPU each begins at its own multiple of 256 bytes,
+    as tensors that stand alone do: some of cuDNN's kernels read 16 bytes at a time, and fail at other
+    addresses.
+
+    Args:
+        module: taken over, on its device.
+        apart: whether tensors begin at such multiples; ``None``: on a GPU.
+
+    Example:
+        >>> flat = FlatModule(nn.Linear(3, 2), apart=True)
+        >>> flat.write(torch.arange(8.0))
+        >>> flat.module.bias.tolist(), flat.read().tolist()
+        ([6.0, 7.0], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0])
+    """
+
+    def __init__(self, module: nn.Module, apart: bool | None = None) -> None:
+        layout = Layout.of(module)
+        named = _named(module)
+        device = named[0][1].device if named else torch.device("cpu")
+        if apart is None:
+            apart = device.type != "cpu"
+        # Where each value of the vector lies in memory; nothing where they are the same.
+        self._places: Tensor | None = None
+        if not apart:
+            self.memory = torch.empty(layout.d, device=device)
+            self.module = bind(module, self.memory)
+            return
+        begins = list(itertools.accumulate(map(_padded, layout.sizes), initial=0))
+        self.memory = torch.zeros(begins.pop(), device=device)
+        self.module = module
+        parts = []
+        for (_, tensor), begin in zip(named, begins, strict=True):
+            span = slice(begin, begin + tensor.numel())
+            tensor.data = self.memory[span].view(tensor.shape)
+            parts.append(torch.arange(span.start, span.stop, device=device))
+        self._places = torch.cat([torch.empty(0, dtype=torch.int64, device=device), *parts])
+
+    def write(self, vector: Tensor) -> None:
+        """Copy a vector ``[d]`` from any device into the module."""
+        if self._places is None:
+            self.memory.copy_(vector)
+        else:
+            self.memory[self._places] = vector.to(self.memory.device)
+
+    def read(self) -> Tensor:
+        """The module's vector ``[d]``, on its device. On a CPU it is the memory itself."""
+        if self._places is None:
+            return self.memory
+        return self.memory[self._places]
+
+
+def _padded(size: int) -> int:
+    """A size of float32 values, as the next multiple of 256 bytes."""
+    return -(-size // 64) * 64
 
 
 def state_dict(layout: Layout, vector: Tensor) -> Mapping[str, Tensor]:

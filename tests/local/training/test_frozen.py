@@ -164,7 +164,7 @@ def test_the_received_model_has_the_frozen_parameters() -> None:
     net = backbone()
     trainer = Autograd(copy_module(net), plain)
     start = flatten(net)
-    trainer.vector.copy_(start)
+    trainer.flat.write(start)
     trainer.sent = start
     received = trainer._received()
     x = torch.randn(5, 6, generator=Key(1).torch())

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from coterie.core import Added, IntArray, Score, Task
-from coterie.core.vectors import Layout, bind
+from coterie.core.vectors import FlatModule
 from coterie.local.scoring.samples import ClientSamples, PerSample, concatenated, on_cpu
 from coterie.local.training.batches import channels_last, convolves
 
@@ -43,9 +43,9 @@ class NetworkScorer:
 
     def __init__(self, module: nn.Module, task: Task, device: str) -> None:
         self._task = task
-        self._vector = torch.empty(Layout.of(module).d, device=device)
-        self._network = bind(copy.deepcopy(module).to(device), self._vector).eval()
-        self.device = self._vector.device
+        self._flat = FlatModule(copy.deepcopy(module).to(device))
+        self._network = self._flat.module.eval()
+        self.device = torch.device(device)
         self._images = convolves(module) and self.device.type == "cpu"
         self.chunk = _CHUNK
         if self._images:
@@ -64,7 +64,7 @@ class NetworkScorer:
 
     def outputs(self, vector: Tensor, rows: ClientSamples) -> Iterator[tuple[Tensor, Tensor]]:
         """What a model puts out for some samples at a time, and their targets."""
-        self._vector.copy_(vector)
+        self._flat.write(vector)
         if self._images and rows.gathered:
             rows = replace(rows, x=channels_last(rows.x))
         for at in range(0, len(rows.index), self.chunk):

@@ -12,7 +12,7 @@ from coterie.core import Keep, Solver
 from coterie.core.keys import Key, keyed_torch
 from coterie.core.objective import Objective, check_loss
 from coterie.core.own_model import Batch
-from coterie.core.vectors import Layout, bind, copy_module, training_mode
+from coterie.core.vectors import FlatModule, Layout, copy_module, training_mode
 from coterie.local.device import Device, autocast
 from coterie.local.training.batches import TrainingSamples, convolves, minibatches
 from coterie.local.training.gru import use_fused_gru
@@ -88,8 +88,7 @@ class StepMemory:
 
 
 class Autograd:
-    """Local training through autograd, for any ``nn.Module``. Its parameters are views into one flat
-    vector.
+    """Local training through autograd, for any ``nn.Module``.
 
     Args:
         module: the network; it is taken over, hand in a copy.
@@ -114,9 +113,9 @@ class Autograd:
         self.objective = objective
         self.mu = objective.mu if mu is None else mu
         self.device = device
-        self.vector = torch.empty(self.layout.d, device=device.name)
         module = module.to(device.name)
-        self.module = training_mode(bind(use_fused_gru(module), self.vector))
+        self.flat = FlatModule(use_fused_gru(module))
+        self.module = training_mode(self.flat.module)
         # Frozen parameters get no gradient, so neither decay nor the proximal term moves them.
         named = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
         # Running statistics move without a gradient, so these are put back after a training.
@@ -133,7 +132,7 @@ class Autograd:
         moving = set(self.layout.names)
         self.fixed = {n: b.clone() for n, b in module.named_buffers() if n not in moving}
         self.sent: Tensor | None = None
-        self.frozen: tuple[nn.Module, Tensor] | None = None
+        self.frozen: FlatModule | None = None
 
     def train(
         self,
@@ -161,7 +160,7 @@ class Autograd:
                     # The last batch may be short, so batches count by their samples.
                     loss += batch_loss * len(batch.y)
                     seen += len(batch.y)
-        torch.sub(self.vector.to(start.device), start, out=out)
+        torch.sub(self.flat.read().to(start.device), start, out=out)
         if pull.memory is not None:
             store_memory(memory.rule, self.params, memory.velocity, pull.memory)
         if self.stays is not None:
@@ -185,7 +184,7 @@ class Autograd:
                 gradients, self.params, self._moving(sent), strict=True
             ):
                 gradient.add_(here.detach() - anchor, alpha=self.mu)
-        flat = torch.zeros_like(self.vector)
+        flat = torch.zeros(self.layout.d, device=self.device.name)
         views = self.layout.views(flat)
         for name, gradient in zip(self.names, gradients, strict=True):
             views[name].copy_(gradient)
@@ -193,7 +192,7 @@ class Autograd:
 
     def _begin(self, at: Tensor, sent: Tensor) -> None:
         """The module with parameters ``at``, and nothing left of the client before."""
-        self.vector.copy_(at)
+        self.flat.write(at)
         for name, values in self.fixed.items():
             self.module.get_buffer(name).copy_(values)
         self.sent = sent
@@ -243,14 +242,12 @@ class Autograd:
         """The model that the client was sent: made when first asked for, filled once in a
         training."""
         if self.frozen is None:
-            vector = torch.empty_like(self.vector)
-            module = bind(copy_module(self.module), vector).eval().requires_grad_(False)
-            self.frozen = (module, vector)
-        module, vector = self.frozen
+            self.frozen = FlatModule(copy_module(self.module))
+            self.frozen.module.eval().requires_grad_(False)
         if self.sent is not None:  # the first batch of a training
-            vector.copy_(self.sent)
+            self.frozen.write(self.sent)
             self.sent = None
-        return module
+        return self.frozen.module
 
 
 def _in_span(span: slice, moves: Keep) -> bool:
