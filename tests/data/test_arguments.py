@@ -130,6 +130,8 @@ REFUSED: dict[str, tuple[dict[str, Any], Code, str]] = {
         "out-of-range",
         "x",
     ),
+    "squares beyond float32": ({"x": X + 2e19}, "out-of-range", "x"),
+    "infinity in half precision": ({"x": X.half() / 0}, "not-finite", "x"),
     "fewer x": ({"x": X[:4]}, "wrong-shape", "y"),
     # Labels.
     "no y": ({"y": None}, "wrong-type", "y"),
@@ -144,6 +146,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Code, str]] = {
         "out-of-range",
         "y",
     ),
+    "squares of y beyond float32": ({"y": Y + 2e19, "classes": 0}, "out-of-range", "y"),
     "no classes": ({"classes": 0}, "missing", "y"),
     "half a class": ({"classes": 2.5}, "wrong-type", "classes"),
     "true classes": ({"classes": True}, "wrong-type", "classes"),

@@ -121,6 +121,8 @@ def test_the_season_of_persistence() -> None:
         ({}, {"label": "wind"}, ("wrong-type", "t.parquet")),
         ({}, {"targets": "classes"}, ("does-not-fit", "data.window")),
         ({"time": np.zeros(180)}, {}, ("in-conflict", "t.parquet")),
+        # Its square, which the loss takes, is infinite in float32.
+        ({"value": np.full(180, 1e20)}, {}, ("out-of-range", "t.parquet")),
     ],
 )
 def test_mistakes_are_one_line(

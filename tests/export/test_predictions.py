@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from coterie.cli.main import invoke
 from coterie.data.tabular.new_rows import encoded
 from coterie.errors import DataError
 from coterie.experiment import check
 from coterie.export.calibration import Calibrator
+from coterie.export.table_outputs import columns_of
 from coterie.runs.compose import compose
 from coterie.runs.run import run_config
 from tests.data.test_tables import write
@@ -139,6 +141,14 @@ def test_a_number_that_is_beyond_float32_once_it_is_scaled_is_one_line() -> None
     rule = {"name": "age", "fill": 0.0, "center": 1.0, "scale": 1e-3, "flag": False}
     with refuses(DataError, "out-of-range", "data"):
         encoded([rule], {"age": np.array([1.0, 3e38])}, 2)
+
+
+def test_outputs_that_are_no_numbers_are_one_line() -> None:
+    """A model that diverged gave a score of nan and the first class."""
+    task = {"kind": "classification", "labels": ["ill", "well"]}
+    for outputs in ([[0.0, math.nan]], [[math.inf, 0.0]]):
+        with refuses(DataError, "not-finite", "--data"):
+            columns_of(task, torch.tensor(outputs))
 
 
 def test_training_on_numbers_beyond_float32_is_one_line(tmp_path: Path) -> None:

@@ -21,6 +21,9 @@ BoolArray = NDArray[np.bool_]
 # Bytes of a line of the processor's cache. Compiled code reads arrays faster that begin one (see
 # ``coterie.local.kernels.inner_loops``).
 CACHE_LINE = 64
+# Networks multiply inputs by themselves, and a loss squares targets (see `coterie.data.rows`, which
+# an export has a copy of, and so imports nothing).
+LARGEST_INPUT = 1.8e19
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -50,18 +53,18 @@ def places_of(some: IntArray, ids: IntArray) -> IntArray:
 
 
 def finite_float32(values: NDArray[Any], name: str) -> NDArray[np.float32]:
-    """Finite numbers as float32; what would become infinite is refused, too."""
-    with np.errstate(over="ignore"):
-        narrow = values.astype(np.float32, copy=False)
-    # NaN and infinity go into one of the two, and no copy is needed to find that all is well.
-    if not narrow.size or (math.isfinite(narrow.min()) and math.isfinite(narrow.max())):
-        return narrow
-    bad = ~np.isfinite(narrow)
-    at = tuple(np.argwhere(bad)[0].tolist())
+    """Finite numbers as float32; those with which a network would overflow are refused."""
+    # NaN is in no range, and no copy is needed to find that all is well. As floats of Python, since
+    # the bound is infinite in half precision.
+    if not values.size or (
+        float(values.min()) >= -LARGEST_INPUT and float(values.max()) <= LARGEST_INPUT
+    ):
+        return values.astype(np.float32, copy=False)
+    at = tuple(np.argwhere(~(np.abs(values.astype(np.float64)) <= LARGEST_INPUT))[0].tolist())
     where = f"{values[at]:g} in row {at[0]}"
     if not np.isfinite(values[at]):
         raise DataError("not-finite", name, found=where, allowed="finite numbers")
-    expected = "numbers within those of float32, up to 3.4e+38"
+    expected = f"numbers up to {LARGEST_INPUT:.1e}, whose squares fit into float32"
     raise DataError("out-of-range", name, found=where, allowed=expected)
 
 

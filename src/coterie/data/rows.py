@@ -202,8 +202,12 @@ class Rows:
             return None
         return text
 
-    def numbers(self, name: str) -> Any:
-        """A column of numbers or booleans, float64 ``[R]``, NaN where a value is missing."""
+    def numbers(self, name: str, largest: float = FLOAT32_MAX) -> Any:
+        """A column of numbers or booleans, float64 ``[R]``, NaN where a value is missing.
+
+        Args:
+            largest: a larger number is refused.
+        """
         column = self.column(name)
         if (
             is_text(column)
@@ -216,12 +220,12 @@ class Rows:
             values = np.array(column.to_numpy(np.float64, na_value=np.nan), np.float64)
         else:
             raise _wrong(self.where, name, NUMBER, str(column.dtype))
-        # Networks compute with float32, in which a larger number is infinite.
-        large = np.abs(values) > FLOAT32_MAX
+        # By default that of float32, with which networks compute.
+        large = np.abs(values) > largest
         if large.any():
             row = int(large.argmax())
             got = "infinity" if np.isinf(values[row]) else f"{values[row]:g}"
-            expected = f"numbers up to {FLOAT32_MAX:.1e}"
+            expected = f"numbers up to {largest:.1e}"
             raise self.refused("out-of-range", name, f"{got} in row {row}", expected)
         return values
 
@@ -847,10 +851,13 @@ def float32_inputs(values: Any, where: str, names: str | Sequence[str]) -> Any:
     Args:
         names: the column, or those of the second dimension, for the error line.
     """
-    # NaN is in no range, and no copy is needed to find that all is well.
-    if not values.size or (values.min() >= -LARGEST_INPUT and values.max() <= LARGEST_INPUT):
+    # NaN is in no range, and no copy is needed to find that all is well. As floats of Python, since
+    # the bound is infinite in half precision.
+    if not values.size or (
+        float(values.min()) >= -LARGEST_INPUT and float(values.max()) <= LARGEST_INPUT
+    ):
         return values.astype(np.float32)
-    at = np.argwhere(~(np.abs(values) <= LARGEST_INPUT))[0].tolist()
+    at = np.argwhere(~(np.abs(values.astype(np.float64)) <= LARGEST_INPUT))[0].tolist()
     name = names if isinstance(names, str) else names[at[1]]
     got = f"{values[tuple(at)]:g} in row {at[0]}"
     expected = f"finite numbers up to {LARGEST_INPUT:.1e}, which fit into float32"

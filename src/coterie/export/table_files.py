@@ -14,6 +14,7 @@ from dataclasses import replace
 from importlib import resources
 from os import PathLike
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -141,8 +142,13 @@ def _targets(labels: list[str], count: int) -> list[str]:
 def write_readers(folder: Path) -> None:
     """Write what reads rows, byte for byte as it is here, and what makes inputs of them."""
     (folder / READER).write_bytes(Path(inspect.getfile(reading)).read_bytes())
-    inputs = inspect.getsource(new_rows).replace("from coterie.data.rows", "from rows")
-    (folder / INPUTS).write_text(inputs, encoding="utf-8")
+    _write_copy(folder / INPUTS, new_rows)
+
+
+def _write_copy(file: Path, module: ModuleType) -> None:
+    """Write a module as it is here, but for where it finds what reads rows."""
+    text = inspect.getsource(module).replace("from coterie.data.rows", "from rows")
+    file.write_text(text, encoding="utf-8")
 
 
 def write_columns(folder: Path, record: Record | None) -> None:
@@ -159,7 +165,7 @@ def write_predictor(folder: Path, source: ExportSource) -> None:
     """Write the files of a run on a table."""
     record = json.dumps(_record(source), indent=1)
     (folder / RECORD).write_text(record + "\n", encoding="utf-8")
-    (folder / OUTPUTS).write_text(inspect.getsource(table_outputs), encoding="utf-8")
+    _write_copy(folder / OUTPUTS, table_outputs)
     # Nothing in it is filled in: all that differs between runs is in the record.
     program = resources.files("coterie.export").joinpath("templates", f"{PROGRAM}.j2")
     (folder / PROGRAM).write_text(program.read_text(encoding="utf-8"), encoding="utf-8")

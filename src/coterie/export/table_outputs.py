@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from coterie.data.rows import DataError
+
 TaskRecord = Mapping[str, Any]
 
 
@@ -59,7 +61,14 @@ def placed_by_labels(rows: int) -> str:
 
 
 def columns_of(task: TaskRecord, outputs: Tensor) -> dict[str, list[Any]]:
-    """Prediction and score of each row, by the names of their columns."""
+    """Prediction and score of each row, by the names of their columns.
+
+    Raises:
+        DataError: if they are no numbers, as those of a model that diverged.
+    """
+    if not outputs.isfinite().all():
+        got = "infinity or NaN as an output of a model"
+        raise DataError("not-finite", "--data", found=got, allowed="rows like those of training")
     if task["kind"] == "regression":
         values = outputs.reshape(len(outputs), -1)
         if values.shape[1] == 1:

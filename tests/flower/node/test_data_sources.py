@@ -63,6 +63,7 @@ def test_targets_of_other_tasks(tmp_path: Path) -> None:
     [
         ([0, 2], DataForm((1,), ("a", "b")), ("out-of-range", "load_client")),
         ([0.0, float("nan")], DataForm((1,), ()), ("not-finite", "load_client")),
+        ([0.0, 1e308], DataForm((1,), ()), ("not-finite", "load_client")),
         (["a", "b"], DataForm((1,), ("a", "b")), ("wrong-type", "load_client")),
     ],
 )

@@ -241,7 +241,7 @@ def _labels(rows: Rows, record: Record) -> tuple[Any, Any]:
     if any(name not in rows.names for name in labels):
         return np.full(len(rows), "", dtype=object), np.zeros(len(rows))
     if record["classes"] is None:
-        numbers = np.stack([rows.numbers(name) for name in labels], axis=1)
+        numbers = np.stack([rows.numbers(name, LARGEST_INPUT) for name in labels], axis=1)
         return _texts_of_numbers(numbers), numbers
     return _classes(rows, labels[0], record["classes"])
 

@@ -15,6 +15,7 @@ from coterie.data.rows import (
     ARRAY,
     CATEGORY,
     IDENTIFIER,
+    LARGEST_INPUT,
     NUMBER,
     TEXT,
     TIME,
@@ -223,7 +224,7 @@ def series_samples(
     # As text, the tenth of a month would come before the second. ISO times are read as times.
     kind = NUMBER if kinds[window.time] == NUMBER else TIME
     moments = rows.values(window.time, kind)
-    target = rows.numbers(roles.label)
+    target = rows.numbers(roles.label, LARGEST_INPUT)
     if np.isnan(moments).any():
         raise missing_values(rows, window.time, np.isnan(moments).sum())
     names, owner = np.unique(owners, return_inverse=True)

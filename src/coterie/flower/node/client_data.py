@@ -108,6 +108,9 @@ def _validated_split(name: str, split: Any, form: DataForm) -> tuple[Tensor, Ten
         # Tokens are whole numbers; everything else is trained on as float32.
         if inputs.dtype != torch.int64:
             inputs = inputs.to(torch.float32)
+        # Before it is checked: a larger number is infinite in float32.
+        if form.numbers:
+            targets = targets.to(torch.float32)
     except (TypeError, ValueError) as error:
         what = f"{name}: not inputs and labels"
         raise _refused("wrong-type", what, first_line(error), "a pair of arrays") from None
