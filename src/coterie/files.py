@@ -41,6 +41,20 @@ def write_synced(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file that only its owner may read, and wait until it is on the disk."""
+    # Made with these rights: to change them afterwards would leave a moment in which any user of
+    # the machine can open the file.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "wb") as file:
+        # The rights above are those of a new file; an existing file would keep its own.
+        if os.name == "posix":
+            os.fchmod(descriptor, 0o600)
+        file.write(content)
+        file.flush()
+        os.fsync(descriptor)
+
+
 def replace_file(path: Path, data: bytes) -> None:
     """Write a file so that it is the old one or the new one, whole, at any moment."""
     # Beside its place, since a rename is atomic within one file system only.

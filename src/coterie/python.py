@@ -359,7 +359,7 @@ def load(
     samples = load_samples(table, root=folder, targets=targets, frame=frame)
     key = Key(seed).of("data")
     parts = make_partition(samples, partition, key)
-    population = populate(samples, parts, key)
+    population = populate(samples, parts)
     # Copies: a caller may use its tables again.
     named = {**table, "partition": dict(partition)}
     if root:

@@ -20,6 +20,7 @@ from coterie.config.schema import to_plain
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.keep import KeptState
+from coterie.core.keys import Key
 from coterie.core.own_model import ServesStored, split_own
 from coterie.core.served import Served
 from coterie.core.task import headline_of
@@ -379,7 +380,9 @@ def _save(rows: tuple[dict[str, Any], ...], unsaved: Unsaved, out: Path) -> RunF
     """Write the folder of a run that was carried out in memory, as if it had been there."""
     RunFolder.check_free(out)
     before = unsaved.composed
-    composed, folder = compose_in(out.absolute(), before.experiment, before.data)
+    composed, folder = compose_in(
+        out.absolute(), before.experiment, before.data, noise=before.noise
+    )
     checkpoint = unsaved.progress.checkpoint(composed.spec, unsaved.kept)
     with folder.locked():
         for row in rows:
@@ -391,7 +394,7 @@ def _save(rows: tuple[dict[str, Any], ...], unsaved: Unsaved, out: Path) -> RunF
 
 
 def compose_in(
-    place: Path, experiment: Experiment, data: HeldData | None = None
+    place: Path, experiment: Experiment, data: HeldData | None = None, noise: Key | None = None
 ) -> tuple[Composed, RunFolder]:
     """A run put together, and its new folder, which names all that it follows from."""
     files: dict[str, bytes] = {}
@@ -404,7 +407,7 @@ def compose_in(
     if data is None:
         composed = compose(experiment)
     else:
-        composed = compose_on(experiment, data)
+        composed = compose_on(experiment, data, noise=noise)
     return composed, make_folder(composed, place, files)
 
 

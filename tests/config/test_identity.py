@@ -89,13 +89,13 @@ def test_runs_of_today_stay_the_same_runs(tables: dict[str, Any]) -> None:
     for name, record in record_types().items():
         resolved[name] = to_plain(record(**needed.get(name, {})))
     assert config_hash(resolved) == (
-        "957784413c46ddf16b50ae649ef777024ab6e2c6f8f29228c8ddf54dcb19d324"
+        "177b9b67cb7765f4f0a06a78874021f170505a01c445a57d7c8b7d1c5c2b1dc4"
     )
     resolved["engine"]["threads"] = 2
     resolved["local"]["precision"] = "bfloat16"
     resolved["train"]["over_selection"] = 1.5
     assert config_hash(resolved) == (
-        "d78a6aeeccc968ad081d98be67ab72d39c8541f868d333f3e2a45180389b1040"
+        "3fe22bd745619ed16a603c7a16984fca6d2b2b1aeb564881001eb3d4b5bb53cb"
     )
 
 

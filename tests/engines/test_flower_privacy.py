@@ -35,7 +35,9 @@ def private(
 ) -> dict[str, Any]:
     found = tables(name, rounds, **options)
     found["train"] |= {"clients_per_round": 3}
-    found["privacy"] = {"noise": 0.5, "clip": 0.2, "accountant": "rdp", **(privacy or {})}
+    # Compared with simulations, and with other processes, whose noise has to be the same.
+    repeatable = {"accountant": "rdp", "randomness": "seed_not_private"}
+    found["privacy"] = {"noise": 0.5, "clip": 0.2, **repeatable, **(privacy or {})}
     return found
 
 

@@ -54,7 +54,6 @@ SET: dict[str, Any] = {
     "privacy": {"noise": 1.0, "accountant": "rdp"},
     "privacy.accountant": "pld",
     "privacy.least_group": 2.0,
-    "privacy.randomness": "system",
     "quorum.min_replies": 2,
     "reply_times": {"median": 2.0},
     "reply_times.deadline": 2.0,

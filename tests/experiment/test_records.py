@@ -64,7 +64,7 @@ VALUES: dict[str, list[dict[str, Any]]] = {
     "migration": [{"detector": "counts", "tau": 0.3}],
     "privacy": [
         {"epsilon": 8.0, "delta": 1e-6, "clip": 0.5, "quantile": 0.5, "start_noise": 2.0},
-        {"noise": 1.0, "least_group": 2.0, "accountant": "rdp", "randomness": "system"},
+        {"noise": 1.0, "least_group": 2.0, "accountant": "rdp", "randomness": "seed_not_private"},
     ],
     "personal": [{"layers": ["head"]}],
     "secure": [

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coterie.cli.main import invoke
-from coterie.flower.keys import write_private
+from coterie.files import write_private
 
 
 def test_keys_are_private_and_stay(deployment: Path, capsys: pytest.CaptureFixture[str]) -> None:

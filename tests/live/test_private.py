@@ -26,6 +26,7 @@ def test_noise_over_flower_is_that_of_the_simulation(tmp_path: Path) -> None:
         tables["train"]["sampler"] = "poisson"
         del tables["bounds"]
         tables["privacy"] = {"noise": 0.5, "clip": 0.2, "quantile": 0.5, "accountant": "rdp"}
+        tables["privacy"]["randomness"] = "seed_not_private"
         config = check(tables)
         out = three.run(config)
         gap = relative_difference(out, three.simulated(config, "private"))

@@ -23,6 +23,7 @@ from coterie.runs.run import execute, make_folder, run_config
 from tests.refusals import refuses
 
 LOCAL = ct.Solver(1, 20, 0.1)
+REPEATABLE: dict[str, Any] = {"randomness": "seed_not_private"}
 TABLES: dict[str, Any] = {
     "data": {"source": "digits", "partition": {"kind": "iid", "clients": 12}},
     "model": {"name": "mclr"},
@@ -172,8 +173,9 @@ def test_clients_that_are_away_spend_no_more_where_each_is_drawn_by_itself():
 def test_a_resumed_run_has_the_same_bits(tmp_path: Path):
     tables = {**TABLES, "privacy": {"noise": 2.0, "quantile": 0.5, "accountant": "rdp"}}
     tables["checkpoint"] = {"seconds": 0.0}
-    straight = run_config(check(tables), tmp_path / "straight")
     composed = compose(check(tables))
+    # Of one secret, which another run would not have.
+    straight = execute(composed, make_folder(composed, tmp_path / "straight"))
     folder = make_folder(composed, tmp_path / "stopped")
     rounds = []
 
@@ -186,7 +188,7 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path):
     again = RunFolder.open(tmp_path / "stopped")
     config = again.config({})
     checkpoint = again.checkpoints.latest(config.resolved())
-    execute(compose(config), again, checkpoint=checkpoint, resume=True)
+    execute(compose(config, again.partition), again, checkpoint=checkpoint, resume=True)
     name = "models/group-0.safetensors"
     assert (tmp_path / "straight" / name).read_bytes() == (again.path / name).read_bytes()
     kept = [row["privacy"] for row in RunFolder.open(tmp_path / "straight").rows()]
@@ -194,15 +196,15 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path):
     assert straight["privacy"]["epsilon"] == kept[-1]["epsilon"]
 
 
-def test_randomness_of_the_system_is_not_that_of_the_seed():
+def test_noise_follows_from_the_seed_only_where_that_is_asked_for():
     models = [
-        run(privacy=ct.Privacy(noise=1.0, accountant="rdp", randomness=kind)).state.models
-        for kind in ("seed", "seed", "system", "system")
+        run(privacy=ct.Privacy(noise=1.0, accountant="rdp", **kind)).state.models
+        for kind in (REPEATABLE, REPEATABLE, {}, {})
     ]
     assert torch.equal(models[0], models[1])
     # With every client in every cohort the noise alone differs.
     everyone = {"clients_per_round": 12, "rounds": 1}
-    drawn = ct.Privacy(noise=1.0, accountant="rdp", randomness="system")
+    drawn = ct.Privacy(noise=1.0, accountant="rdp")
     one, other = (run(privacy=drawn, **everyone).state.models for _ in range(2))
     assert not torch.equal(one, other)
     assert not torch.equal(models[2], models[3])
@@ -259,8 +261,6 @@ def test_descriptions_that_cannot_be_paid_or_counted_are_refused(tmp_path):
         compose(check(table_config(tmp_path, 0.2)))
     with refuses(PrivacyError, "over-budget", "privacy.epsilon"):
         compose(check(table_config(tmp_path, 1.0, noise=0.5)))
-    with refuses(ConfigError, "in-conflict", "privacy.randomness"):
-        compose(check(table_config(tmp_path, 2.0, randomness="system")))
     uniform = table_config(tmp_path, 2.0)
     uniform["train"]["sampler"] = "uniform"
     with refuses(ConfigError, "in-conflict", "data.encode.noise"):

@@ -7,6 +7,7 @@ resuming a run needs only the round number.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from hashlib import blake2b
 
 import numpy as np
 import torch
+
+SECRET_BITS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,11 @@ class Key:
         """A fresh torch generator for this stream."""
         # Torch takes a signed seed of 64 bits.
         return torch.Generator().manual_seed(self.integer() & (2**63 - 1))
+
+
+def system_secret() -> Key:
+    """A stream that follows from nothing but a number that the operating system draws."""
+    return Key(secrets.randbits(SECRET_BITS))
 
 
 @contextmanager

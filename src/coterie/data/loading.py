@@ -28,7 +28,7 @@ def load_population(
 ) -> Population:
     """Load samples and split them over clients.
 
-    That is ``populate(samples, make_partition(samples, partition, key), key)``.
+    That is ``populate(samples, make_partition(samples, partition, key))``.
 
     Args:
         source: ``source``, the name of a registered one, and its parameters.
@@ -43,7 +43,7 @@ def load_population(
     """
     # Two steps, which a caller with many partitions takes by itself, to load only once.
     samples = load_samples(source, root=root)
-    return populate(samples, make_partition(samples, partition, key), key)
+    return populate(samples, make_partition(samples, partition, key))
 
 
 def load_samples(
@@ -109,7 +109,7 @@ def populate(samples: Samples, parts: Partition, key: Key | None = None) -> Popu
     Inputs of a table are made here, by what the clients report of their training rows.
 
     Args:
-        key: for the noise of reports that have some.
+        key: for the noise of reports that have some; default a secret of the operating system.
     """
     if samples.table is not None:
         _refuse_images(parts)

@@ -16,21 +16,8 @@ from typing import Any
 
 from coterie.clients.identity import LONGEST
 from coterie.errors import ConfigError
-from coterie.files import sync_folder
+from coterie.files import sync_folder, write_private
 from coterie.flower.processes.flower_commands import require_flower
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner may read."""
-    # Made with these rights: to change them afterwards would leave a moment in which any user of
-    # the machine can open the file.
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(descriptor, "wb") as file:
-        # The rights above are those of a new file; an existing file would keep its own.
-        os.fchmod(descriptor, 0o600)
-        file.write(content)
-        file.flush()
-        os.fsync(descriptor)
 
 
 def create_private(path: Path) -> None:

@@ -3,7 +3,6 @@ and what its rounds spend."""
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
@@ -11,7 +10,7 @@ from pydantic import Field
 
 from coterie.clients.cohort import Sampler
 from coterie.config.arguments import check_fields
-from coterie.core.keys import Key
+from coterie.core.keys import Key, system_secret
 from coterie.core.traits import Excluded, Feature, of_traits
 from coterie.errors import ConfigError, PrivacyError, Problem
 from coterie.methods.method import Method
@@ -148,8 +147,7 @@ SMALL_GROUPS = Feature(
 NOISED_COLUMNS = Feature(
     "with data.encode.noise",
     {"data.encode.noise": ()},
-    # A resumed run, and a prediction, describe the columns again, and must find the same.
-    (Excluded("privacy.randomness", "the noise has to be drawn again", "'seed'", ("seed",)),),
+    (),
     needs={"privacy": ()},
     why="is counted by a budget, and without [privacy] there is none",
     instead="[privacy], or no noise",
@@ -175,8 +173,9 @@ class Privacy:
         least_group: number of clients in a round that each group should have: clients of larger
             groups train the models of smaller ones; ``None``: no client moves.
         accountant: ``pld`` or ``rdp``, see `coterie.privacy.accounting`.
-        randomness: source of the noise and the cohorts: ``seed``, so that a run can be repeated, or
-            ``system``, which cannot be repeated.
+        randomness: source of the noise and the cohorts: ``system``, a secret of the operating
+            system, or ``seed_not_private``, so that a run can be repeated: whoever knows the seed
+            can remove the noise.
 
     Raises:
         ConfigError: for a value out of its range, and without an epsilon and a noise.
@@ -194,7 +193,7 @@ class Privacy:
     start_noise: Above = 1.0
     least_group: Above | None = None
     accountant: Accountant = "pld"
-    randomness: Literal["seed", "system"] = "seed"
+    randomness: Literal["system", "seed_not_private"] = "system"
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -211,10 +210,10 @@ class Repeats:
     rounds: int = 0
     starts: int = 0
 
-    def stream(self, privacy: Privacy, seed: int) -> Key | None:
+    def stream(self, privacy: Privacy, seed: int, secret: Key | None) -> Key | None:
         """The stream of noise and cohorts; ``None``: the run's own."""
         if privacy.randomness == "system":
-            return Key(secrets.randbits(63))
+            return secret or system_secret()
         # The same noise on other replies: their difference would be what one client sent.
         if self.process:
             return Key(seed).of(f"process/{self.process}")
@@ -229,17 +228,19 @@ def make_private(
     seed: int,
     columns: Release | None = None,
     repeats: Repeats = Repeats(),
+    secret: Key | None = None,
 ) -> tuple[Method, Sampler, Budget]:
     """The method with noised sums in place of its weighted means, its cohorts, and what they spend.
 
     All clients of a group count the same, whatever the method's own weighing. `PRIVACY` and
     `SMALL_GROUPS` must allow the method. ``repeats``: of real clients, where the run was stopped.
+    ``secret``: the one of a run with ``randomness = "system"``; ``None``: a new one.
 
     Raises:
         PrivacyError: if the rounds would spend more than allowed.
     """
     # Cohorts from the same stream: whoever knew them would undo what sampling gains.
-    secret = repeats.stream(privacy, seed)
+    secret = repeats.stream(privacy, seed, secret)
     if secret is not None:
         sampler = replace(sampler, key=secret)
     assign = method.assign

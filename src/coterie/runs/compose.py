@@ -7,7 +7,7 @@ deployments call it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from coterie.core.task import Task, headline_of
 from coterie.data import Partition, Population
 from coterie.data.shifts import Shift, make_shift
 from coterie.engines import Attack
+from coterie.errors import ConfigError
 from coterie.experiment import Experiment
 from coterie.experiment.experiment import fit_to_clients
 from coterie.experiment.objects import make_choice
@@ -46,6 +47,7 @@ from coterie.runs.fitting import (
 )
 from coterie.runs.folder.digests import AVAILABILITY
 from coterie.runs.held_out import on_validation, without_held_out
+from coterie.runs.noise_key import noise_key
 from coterie.runs.schedule import Participation, Schedule, asked_clients, participation_of
 from coterie.runs.spec import CohortSampler, RunSpec, cohort_sampler
 from coterie.tasks import CLASSIFICATION
@@ -72,12 +74,14 @@ class HeldData:
 @dataclass(frozen=True, slots=True)
 class Composed:
     """An experiment with all that its run needs before its engine starts; ``data`` are as they were
-    before any of them was held out."""
+    before any of them was held out. ``noise``: the key of a private run's noise, ``None``: no noise
+    is secret."""
 
     experiment: Experiment
     spec: RunSpec
     data: HeldData
     spans_text: str | None = None
+    noise: Key | None = field(default=None, repr=False)
 
     @property
     def population(self) -> Population:
@@ -118,7 +122,7 @@ class Composed:
         load = None
         # A Ray actor on another machine reads the samples there, by the tables.
         if isinstance(self.experiment.data, DataTable) and not self.experiment.unnamed():
-            load = partial(read_inputs, self.experiment.resolved())
+            load = partial(read_inputs, self.experiment.resolved(), self.noise)
         return self.spec.make_clients(engine.name, engine.options, load)
 
 
@@ -127,16 +131,23 @@ def compose(experiment: Experiment, saved: Path | None = None) -> Composed:
     where it exists, and so are other files in its folder that the run was given."""
     if isinstance(experiment.data, Population):
         return compose_on(experiment, HeldData(experiment.data))
-    samples, partition, population = load_data(experiment, saved)
+    noise = noise_key(experiment, saved)
+    samples, partition, population = load_data(experiment, saved, noise=noise)
     if not samples.classes and experiment.task is None:
         warn(A_REGRESSION)
         experiment = assume_task(experiment)
     data = HeldData(population, partition, tuple(samples.label_names))
-    return compose_on(experiment, data, saved)
+    return compose_on(experiment, data, saved, noise)
 
 
-def compose_on(experiment: Experiment, data: HeldData, saved: Path | None = None) -> Composed:
-    """Put a run together on data that are read, or on those that stand in for them."""
+def compose_on(
+    experiment: Experiment,
+    data: HeldData,
+    saved: Path | None = None,
+    noise: Key | None = None,
+) -> Composed:
+    """Put a run together on data that are read, or on those that stand in for them. ``noise``: the
+    key of a private run that has one already."""
     experiment = fit_to_clients(experiment, data.population.clients)
     if data.at_hand:
         warn_of_columns(experiment, data.population)
@@ -153,9 +164,30 @@ def compose_on(experiment: Experiment, data: HeldData, saved: Path | None = None
     spec = _spec(experiment, fitted, spans_text)
     spec = asynchronous_spec(spec, _buffering(experiment))
     # With sums, noised or rounded, in place of what the server computes of single updates.
-    spec = private_spec(spec, experiment.privacy)
+    noise = noise or _noise_of_columns(experiment, data.population)
+    noise = noise or noise_key(experiment, saved)
+    spec = private_spec(spec, experiment.privacy, secret=noise)
     spec = secure_spec(spec, experiment.secure)
-    return Composed(experiment, spec, data, spans_text)
+    return Composed(experiment, spec, data, spans_text, noise)
+
+
+def _noise_of_columns(experiment: Experiment, population: Population) -> Key | None:
+    """The key by which the columns of a private run were noised when its data were loaded, so that
+    whoever reads them again draws the same; ``None`` where none were."""
+    if experiment.privacy is None or population.table is None:
+        return None
+    noise = population.table.noise
+    if experiment.privacy.randomness == "system":
+        return noise
+    if noise in (None, Key(experiment.seed)):
+        return None
+    raise ConfigError(
+        "in-conflict",
+        "privacy.randomness",
+        "the columns got noise of a secret when the data were loaded",
+        found=experiment.privacy.randomness,
+        allowed="'system', or data as a table of the configuration",
+    )
 
 
 def compose_stand_in(

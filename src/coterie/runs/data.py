@@ -37,18 +37,24 @@ from coterie.experiment.experiment import fit_to_clients
 from coterie.experiment.objects import make_choice
 from coterie.files import MALFORMED
 from coterie.runs.folder.digests import COLUMNS, NEWCOMERS
+from coterie.runs.noise_key import noise_key
 
 
 def load_data(
-    config: Experiment, saved: Path | None = None, samples: Samples | None = None
+    config: Experiment,
+    saved: Path | None = None,
+    samples: Samples | None = None,
+    noise: Key | None = None,
 ) -> tuple[Samples, Partition, Population]:
     """The samples, who holds them (read from ``saved`` where that is there), and both as a
     population.
 
     Args:
         samples: those of the configuration, where they have been read.
+        noise: the key of a private run's noise; default that of its folder, or a new one.
     """
-    key = Key(config.seed).of("data")
+    # By the seed where no noise is secret, also where there is none.
+    key = noise or noise_key(config, saved) or Key(config.seed)
     if saved is not None and saved.exists():
         record = read_record(saved.parent)
         samples = read_samples(config, record)
@@ -156,13 +162,13 @@ def split_samples(config: Experiment, samples: Samples) -> Partition:
     return make_partition(samples, partition, Key(config.seed).of("data"))
 
 
-def read_inputs(resolved: dict[str, Any]) -> Tensor:
+def read_inputs(resolved: dict[str, Any], noise: Key | None = None) -> Tensor:
     """The inputs of a resolved configuration's samples, as this machine has them."""
     # Every node of a cluster may have the datasets in another folder.
     if "COTERIE_DATA" in os.environ:
         data = {name: value for name, value in resolved["data"].items() if name != "root"}
         resolved = {**resolved, "data": data}
-    _, _, population = load_data(check(resolved))
+    _, _, population = load_data(check(resolved), noise=noise)
     return population.x
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from coterie.clients.cohort import Sampler
+from coterie.core.keys import Key
 from coterie.data.population import Population
 from coterie.errors import ConfigError
 from coterie.methods.algorithm import as_algorithm, method_of
@@ -30,7 +31,12 @@ def asynchronous_spec(spec: RunSpec, rule: Buffering | None) -> RunSpec:
     return replace(spec, algorithm=with_buffer(spec.algorithm, rule))
 
 
-def private_spec(spec: RunSpec, privacy: Privacy | None, repeats: Repeats = Repeats()) -> RunSpec:
+def private_spec(
+    spec: RunSpec,
+    privacy: Privacy | None,
+    repeats: Repeats = Repeats(),
+    secret: Key | None = None,
+) -> RunSpec:
     """The same run with noised sums in place of what its server computes of single updates, if
     ``privacy`` asks for it."""
     if privacy is None:
@@ -42,7 +48,14 @@ def private_spec(spec: RunSpec, privacy: Privacy | None, repeats: Repeats = Repe
     assert isinstance(schedule.sampler, Sampler)
     columns = _columns_release(spec.population)
     method, sampler, budget = make_private(
-        method, privacy, schedule.sampler, schedule.rounds, schedule.key.seed, columns, repeats
+        method,
+        privacy,
+        schedule.sampler,
+        schedule.rounds,
+        schedule.key.seed,
+        columns,
+        repeats,
+        secret,
     )
     schedule = replace(schedule, sampler=sampler, budget=budget)
     return replace(spec, algorithm=as_algorithm(method), schedule=schedule)

@@ -27,10 +27,11 @@ from coterie.runs.columns import record_description
 from coterie.runs.compose import Composed, compose
 from coterie.runs.finish import write_client_scores, write_results
 from coterie.runs.folder.checkpoints import Checkpoint
-from coterie.runs.folder.digests import AVAILABILITY, COLUMNS, PARTITION
+from coterie.runs.folder.digests import AVAILABILITY, COLUMNS, NOISE_KEY, PARTITION
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.guards import DivergenceWatch
 from coterie.runs.loop import RoundResult, StartingPoint, simulate
+from coterie.runs.noise_key import check_noise_key, key_bytes
 from coterie.runs.progress import Progress, kept_arrays, make_progress, restore_kept
 from coterie.runs.spec import RunSpec
 from coterie.runs.stored import record_bytes, rows_record
@@ -200,6 +201,8 @@ def make_folder(
     files = {PARTITION: partition_bytes(composed.partition), **files}
     if composed.spans_text is not None:
         files[AVAILABILITY] = composed.spans_text.encode()
+    if composed.noise is not None:
+        files[NOISE_KEY] = key_bytes(composed.noise)
     record = rows_record(composed)
     if record is not None:
         files[COLUMNS] = record_bytes(record)
@@ -232,6 +235,7 @@ def execute(
     config = composed.experiment
     names = composed.population.names
     check_installed(config.log.to)
+    check_noise_key(folder.path, composed.noise)
     # Once more, since a kill may have come between the folder and this file of it.
     folder.write_headline(headline_of(composed.spec.task))
     progress = make_progress(composed.spec, folder, checkpoint, resume=resume)

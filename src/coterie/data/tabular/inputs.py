@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.keys import Key
+from coterie.core.keys import Key, system_secret
 from coterie.data.tabular.encoder import Encoder, private_encoder
 from coterie.data.tabular.raw import RawTable
 from coterie.data.tabular.reports import (
@@ -38,12 +38,14 @@ class TableInputs:
         first: int64 ``[S]``, the first row of each input.
         reported: int64 ``[N]``, bytes of what each client reported of its columns; 0 for one
             without training rows.
+        noise: the key of the noise on what they reported; ``None`` without any.
     """
 
     encoder: Encoder
     raw: RawTable
     first: IntArray
     reported: IntArray
+    noise: Key | None = None
 
     @property
     def answered(self) -> int:
@@ -82,7 +84,7 @@ def encode_inputs(
     check_domains(table.columns, table.encode)
     held_first = [first[samples] for samples in held]
     if table.encode.noise is not None:
-        return _encode_privately(table, first, held_first, key or Key(0))
+        return _encode_privately(table, first, held_first, key or system_secret())
     reports = describe_clients(table, held_first)
     # As on real clients: nothing below reads a row but the encoding itself.
     totals = add_reports(table.columns, reports)
@@ -98,10 +100,10 @@ def _encode_privately(
 ) -> tuple[Tensor, TableInputs]:
     """The inputs by noised sums of what the clients report."""
     reports = bounded_reports(table, held)
-    encoder = private_encoder(table, reports, key)
+    encoder = private_encoder(table, reports, key.of("data"))
     # A client without training rows has nothing to report.
     sizes = np.where([len(rows) > 0 for rows in held], _DOUBLE * reports.shape[1], 0)
-    return inputs_of(table, first, encoder), TableInputs(encoder, table, first, sizes)
+    return inputs_of(table, first, encoder), TableInputs(encoder, table, first, sizes, key)
 
 
 def inputs_of(table: RawTable, first: IntArray, encoder: Encoder) -> Tensor:

@@ -19,7 +19,8 @@ from typing import IO, Any
 import tomli_w
 
 from coterie.errors import ConfigError, CoterieError, RemoteError
-from coterie.flower.keys import key_fingerprint, make_node_key, replace_private, write_private
+from coterie.files import write_private
+from coterie.flower.keys import key_fingerprint, make_node_key, replace_private
 from coterie.flower.node.site_checks import (
     check_clock,
     check_data,

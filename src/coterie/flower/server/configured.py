@@ -50,8 +50,8 @@ class ServerInput:
 # --- private sums ---------------------------------------------------------------------------------
 
 NODES_KNOW_THE_SEED = (
-    "privacy.randomness: the noise follows from the seed, which nodes receive; 'system' hides it "
-    "from them"
+    "privacy.randomness: the noise follows from the seed, which nodes receive; without this key it "
+    "follows from a secret of the server"
 )
 
 

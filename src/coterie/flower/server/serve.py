@@ -124,7 +124,7 @@ def _announce_start(
         "pid": os.getpid(),
     }
     write_event("start", started)
-    if config.privacy is not None and config.privacy.randomness == "seed":
+    if config.privacy is not None and config.privacy.randomness == "seed_not_private":
         write_event("say", NODES_KNOW_THE_SEED)
 
 

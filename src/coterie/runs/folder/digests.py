@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -29,6 +30,7 @@ from coterie.files import (
     refuse_unwritable,
     replace_file,
     sealed,
+    write_private,
     write_synced,
 )
 
@@ -46,6 +48,8 @@ NEWCOMERS = "newcomers.npz"  # the samples of clients that joined a run in progr
 COLUMNS = "columns.json"  # of a run of real clients with tables: what becomes of each column
 # When clients can be reached, of a run that was given such a file.
 AVAILABILITY = "availability.csv"
+# Of a private run: what its noise follows from. Only the owner may read it.
+NOISE_KEY = "noise.key"
 FIRST_FILES = (
     PARTITION,
     POPULATION,
@@ -55,6 +59,7 @@ FIRST_FILES = (
     HEADLINE,
     COLUMNS,
     AVAILABILITY,
+    NOISE_KEY,
 )
 CHECKPOINT = re.compile(r"checkpoints/round-(\d{6,12})\.safetensors\Z")
 SUMMARY = "summary.json"
@@ -184,7 +189,7 @@ def _as_found(folder: Path) -> Digests:
     files = {
         name: (sha256((folder / name).read_bytes()),)
         for name in names
-        if (folder / name).is_file() and (name in FIRST_FILES or CHECKPOINT.match(name))
+        if os.access(folder / name, os.R_OK) and (name in FIRST_FILES or CHECKPOINT.match(name))
     }
     found = Digests(read_config(folder), files)
     seals = [read_seal((folder / name).read_bytes(), round) for round, name in found.checkpoints()]
@@ -256,7 +261,8 @@ def write_digests(folder: Path, digests: Digests) -> None:
 def new_digests(folder: Path, config: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
     """Write the first files of a folder that no other process sees yet, and their record."""
     for name, data in files.items():
-        write_synced(folder / name, data)
+        write = write_private if name == NOISE_KEY else write_synced
+        write(folder / name, data)
     known = {name: (sha256(data),) for name, data in files.items()}
     write_synced(folder / DIGESTS, Digests(config, known).data())
 

@@ -33,6 +33,7 @@ from coterie.runs.folder.digests import (
     CONFIG,
     DIGESTS,
     HEADLINE,
+    NOISE_KEY,
     PARTITION,
     REPORT,
     Digests,
@@ -250,7 +251,8 @@ def check_folder(folder: RunFolder, *, resumed: bool = False) -> None:
     digests = record.read_digests(folder.path)
     _check_settings(folder, digests)
     for name in digests.files:
-        if not CHECKPOINT.match(name):
+        # The noise is drawn again by a resumed run alone, and by nobody but its owner.
+        if not CHECKPOINT.match(name) and (resumed or name != NOISE_KEY):
             _check_file(folder, name, resumed)
     # A resumed run says itself what it cuts.
     if not resumed:
