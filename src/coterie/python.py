@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
 from torch import nn
 
 from coterie.clients.clients import Clients
 from coterie.config.arguments import validated
-from coterie.config.choice_tables import with_partition
+from coterie.config.choice_tables import completed
 from coterie.config.kinds import KINDS
-from coterie.config.registry import build
+from coterie.config.registry import build, find
+from coterie.config.schema import Count, Seed, plain_values
 from coterie.core import Key, Objective, Solver, Task, headline_of
 from coterie.data import load_samples, make_partition, populate
 from coterie.data.population import FRAME, DataOrigin, Population
+from coterie.data.rows import column_names
 from coterie.data.samples import Targets
 from coterie.data.shifts import Shift
 from coterie.data.tabular.tables import ALL
@@ -46,15 +48,16 @@ Table = Mapping[str, Any]
 OnRound = Callable[[RoundResult], None]
 
 
+@validated
 def run(
     method: Method | Algorithm | Choice | Experiment,
     *,
     data: Population | Table | Any = None,
     model: nn.Module | Choice | None = None,
     local: Solver | Table | None = None,
-    rounds: int | None = None,
-    clients_per_round: int | None = None,
-    seed: int | None = None,
+    rounds: Count | None = None,
+    clients_per_round: Count | None = None,
+    seed: Seed | None = None,
     train: Training | Table | None = None,
     evaluate: Evaluate | Table | None = None,
     engine: Choice | None = None,
@@ -174,11 +177,10 @@ def _refuse(names: Sequence[str], given: Mapping[str, Any], allowed: str) -> Non
 
 def _loaded_frame(data: Any, seed: int, task: Any) -> Any:
     """The population of a frame, with or without the options of its columns; other data as they are."""
-    table = dict(data) if isinstance(data, Mapping) else {"source": data}
-    source = table.pop("source", None)
-    if not _has_columns(source):
+    table = _data_table(data)
+    if column_names(table.get("source")) is None:
         return data
-    return load(source, seed=seed, targets=_targets_of(task), **table)
+    return _population(table, seed, _targets_of(task))
 
 
 def _targets_of(task: Any) -> Targets:
@@ -255,7 +257,7 @@ def _result(
 def resume(
     folder: Path,
     *,
-    rounds: Annotated[int, Field(ge=1)] | None = None,
+    rounds: Count | None = None,
     data: Any = None,
     trust: bool = False,
     on_round: OnRound | None = None,
@@ -294,17 +296,12 @@ def resume(
     return Result.of(composed, run_folder)
 
 
-def _has_columns(source: Any) -> bool:
-    """Whether data are a frame of pandas, or a table of pyarrow or Polars."""
-    return hasattr(source, "columns") or hasattr(source, "column_names")
-
-
 def load(
     source: Choice | Any = "digits",
     *,
     partition: Table | None = None,
-    seed: int = 0,
-    root: str | None = None,
+    seed: Seed = 0,
+    root: str | PathLike[str] | None = None,
     targets: Targets = "auto",
     **options: Any,
 ) -> Population:
@@ -333,38 +330,69 @@ def load(
         >>> load(frame, features="*", label="ill", partition={"kind": "iid", "clients": 2}).shape
         (3,)
     """
-    frame: Any = None
-    if _has_columns(source):
-        frame = source
-        names = getattr(frame, "column_names", None) or list(frame.columns)
+    table = _data_table(source)
+    given = {"partition": partition, "root": root}
+    given = {name: value for name, value in given.items() if value is not None} | options
+    twice = [name for name in given if name in table]
+    _refuse(twice, given, "either a key of the table or an argument")
+    return _population({**table, **given}, seed, targets)
+
+
+def _data_table(data: Any) -> dict[str, Any]:
+    """``[data]`` as a table, if the source stands alone."""
+    return dict(data) if isinstance(data, Mapping) else {"source": data}
+
+
+def _population(table: Mapping[str, Any], seed: int, targets: Targets) -> Population:
+    """The population of the table ``[data]``, whose source may be a frame."""
+    frame = table.get("source")
+    names = column_names(frame)
+    if names is None:
+        if not isinstance(frame, str):
+            allowed = "a name, a table of options, or a DataFrame"
+            raise ConfigError("wrong-type", "source", got=frame, allowed=allowed)
+        named = completed(plain_values(table))
+        frame = None
+    else:
+        if "path" in table:
+            what = "a path beside a frame"
+            raise ConfigError(
+                "in-conflict", "data.path", what, got=table["path"], allowed="one source"
+            )
         features = "x" if "x" in names else ALL
-        source = {"source": "file", "path": FRAME, "features": features}
-        partition = partition or {"kind": "natural"}
-    elif not isinstance(source, str | Mapping):
-        raise ConfigError(
-            "wrong-type",
-            "source",
-            found=type(source).__name__,
-            allowed="a name, a table of options, or a DataFrame",
-        )
-    table = {**_choice("source", source), **options}
-    partition = partition or with_partition(table).get("partition")
+        table = {"features": features, "partition": {"kind": "natural"}, **table, "source": "file"}
+        named = {**completed(plain_values(table)), "path": FRAME}
+    partition = named.pop("partition", None)
+    return _loaded(named, partition, named.pop("root", None), seed, targets, frame)
+
+
+@validated
+def _loaded(
+    table: Table,
+    partition: Table | None,
+    root: str | None,
+    seed: Seed,
+    targets: Targets,
+    frame: Any,
+) -> Population:
+    """The population of a source and a partition, which knows what it was made from."""
     if partition is None:
         allowed = "a table, such as {'kind': 'iid'}, or client = the column of clients"
         raise ConfigError("missing", "partition", found="none", allowed=allowed)
-    folder = None
-    if root:
-        folder = Path(root)
+    reads_targets = "targets" in inspect.signature(find("source", table["source"])).parameters
+    if targets != "auto" and not reads_targets:
+        what = f"{table['source']} has targets of one kind"
+        raise ConfigError("does-not-fit", "targets", what, got=targets, allowed="no value")
+    folder = None if root is None else Path(root)
     # In three steps and not by `load_population`: a run folder needs the partition itself.
     samples = load_samples(table, root=folder, targets=targets, frame=frame)
     key = Key(seed).of("data")
     parts = make_partition(samples, partition, key)
     population = populate(samples, parts)
-    # Copies: a caller may use its tables again.
-    named = {**table, "partition": dict(partition)}
-    if root:
+    named = {**table, "partition": partition}
+    if root is not None:
         named["root"] = root
-    origin = DataOrigin(named, seed, parts, tuple(samples.label_names))
+    origin = DataOrigin(named, seed, parts, tuple(samples.label_names), reads_targets)
     # Frozen records set their own fields this way.
     object.__setattr__(population, "origin", origin)
     return population

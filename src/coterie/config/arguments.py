@@ -6,7 +6,8 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
 from functools import lru_cache, wraps
-from typing import Any, ParamSpec, TypeVar
+from types import UnionType
+from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
@@ -26,8 +27,8 @@ class Arguments(BaseModel):
 
 
 def validated(factory: Callable[P, R]) -> Callable[P, R]:
-    """Check the arguments of a function before it runs; those of a type that TOML does not know are
-    not checked.
+    """Check the arguments of a function before it runs; those of a type that TOML does not know,
+    other than functions, are not checked.
 
     Raises:
         ConfigError: with a line ``<name>: <what>, got <value>; expected <what it may be>`` for each
@@ -48,7 +49,7 @@ def check_arguments(factory: Factory, arguments: Mapping[str, Any]) -> dict[str,
     model = _model(factory)
     # The rest are objects of Python (modules, rules, populations), of which the model has no field.
     known = {name: value for name, value in arguments.items() if name in model.model_fields}
-    known = schema.plain_numbers(known)
+    known = schema.plain_values(known)
     try:
         record = model.model_validate(known)
     except ValidationError as error:
@@ -84,6 +85,12 @@ def _signature(factory: Factory) -> inspect.Signature:
 # To make a model takes a millisecond, longer than many of the factories that it checks.
 @lru_cache(maxsize=256)
 def _model(factory: Factory) -> type[Arguments]:
-    # A seed may be larger than other numbers, up to 2**63 - 1; `Key` checks it.
-    fields = schema.fields(factory, ("seed",))
+    fields = schema.fields(factory, ("self",), _can_be_checked)
     return create_model("Arguments", __base__=Arguments, **fields)
+
+
+def _can_be_checked(kind: Any) -> bool:
+    """Whether a value of this type can stand in a TOML file, or is a function."""
+    if get_origin(kind) in (Union, UnionType):
+        return all(map(_can_be_checked, get_args(kind)))
+    return get_origin(kind) is Callable or schema.tomlable(kind)

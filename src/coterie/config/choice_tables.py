@@ -8,6 +8,7 @@ Such a table has the options of the registered factory in addition to its own fi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -75,9 +76,25 @@ class DataTable(SourceTable):
     root: str | None = None
 
 
-def with_partition(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The table ``[data]``; if it names the column of clients and has no partition, these clients
-    hold its samples."""
-    if data.get("client") is None or data.get("partition") is not None:
-        return data
-    return {**data, "partition": {"kind": "natural"}}
+def completed(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The table ``[data]`` as it means the same in any folder: with paths spelled from the root, and
+    with the partition that follows from a column of clients."""
+    found = dict(data)
+    if found.get("client") is not None and found.get("partition") is None:
+        found["partition"] = {"kind": "natural"}
+    if isinstance(found.get("root"), str):
+        found["root"] = os.path.abspath(os.path.expanduser(found["root"]))
+    path = found.get("path")
+    if isinstance(path, str):
+        found["path"] = _from_root(path)
+    elif isinstance(path, list | tuple):
+        found["path"] = [_from_root(one) if isinstance(one, str) else one for one in path]
+    return found
+
+
+def _from_root(path: str) -> str:
+    spelled = os.path.expanduser(path)
+    # A path that is not there may be relative to the folder of the datasets.
+    if os.path.exists(spelled):
+        return os.path.abspath(spelled)
+    return path

@@ -154,7 +154,14 @@ def options(kind: str, name: str) -> dict[str, tuple[Any, Any]]:
 def _resolve(kind: str, table: Mapping[str, Any]) -> tuple[str, Factory, dict[str, Any]]:
     """What a table names, its factory, and the options, validated."""
     where = KINDS[kind]
-    given = schema.plain_numbers(table)
+    if not isinstance(table, Mapping):
+        raise ConfigError(
+            "wrong-type",
+            spelled(where.place),
+            got=table,
+            allowed=f"a table, such as {{'{where.selector}': '{names(kind)[0]}'}}",
+        )
+    given = schema.plain_values(table)
     name = given.get(where.selector)
     if not isinstance(name, str):
         raise unknown(kind, name)

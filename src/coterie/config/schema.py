@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import inspect
 import numbers
+import os
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import MISSING, dataclass, is_dataclass
 from dataclasses import fields as record_fields
 from functools import lru_cache
+from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
@@ -41,6 +43,13 @@ def _not_huge(value: Any) -> Any:
     return value
 
 
+def _in_order(value: Any) -> Any:
+    # Pydantic takes a set for a list, whose order would be another one in each process.
+    if isinstance(value, Set | Iterator):
+        raise PydanticCustomError("list_type", "no list")
+    return value
+
+
 # Types that refuse what TOML did not write as such: no bool for a number, nothing infinite or huge.
 Int = Annotated[int, Field(strict=True), BeforeValidator(_not_huge)]
 Float = Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -52,6 +61,8 @@ Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, lt=1)]
+# Up to the largest integer of TOML.
+Seed = Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)]
 
 
 class Table(BaseModel):
@@ -84,14 +95,22 @@ def strict(kind: Any) -> Any:
         return STRICT[kind]
     origin = get_origin(kind)
     args = get_args(kind)
+    if kind == Seed:
+        return kind
+    if origin is PathLike:
+        return str
     if origin is Annotated:
         return Annotated[(strict(args[0]), *args[1:])]
     if origin in (typing.Union, types.UnionType):
         return typing.Union[tuple(strict(a) for a in args)]  # noqa: UP007 (built at run time)
     # The items, too: without it `hidden = [true, 2.0]` would pass as a list of integers.
     if origin in CONTAINERS:
-        return CONTAINERS[origin][tuple(a if a is Ellipsis else strict(a) for a in args)]
+        return _container(origin, [a if a is Ellipsis else strict(a) for a in args])
     return kind
+
+
+def _container(origin: Any, parts: Sequence[Any]) -> Any:
+    return Annotated[CONTAINERS[origin][tuple(parts)], BeforeValidator(_in_order)]
 
 
 def tomlable(kind: Any) -> bool:
@@ -109,12 +128,16 @@ def tomlable(kind: Any) -> bool:
     args = get_args(kind)
     if origin is Annotated:
         return tomlable(args[0])
-    if origin is Literal:
+    if origin in (Literal, PathLike):
         return True
     return origin in (typing.Union, types.UnionType, *CONTAINERS) and all(tomlable(a) for a in args)
 
 
-def factory_options(factory: Factory, context: Iterable[str] = ()) -> dict[str, tuple[Any, Any]]:
+def factory_options(
+    factory: Factory,
+    context: Iterable[str] = (),
+    is_option: Callable[[Any], bool] = tomlable,
+) -> dict[str, tuple[Any, Any]]:
     """The options of a factory in order: name -> (type, default, ``...`` where there is none),
     without the parameters that the library fills in."""
     found = {}
@@ -132,7 +155,7 @@ def factory_options(factory: Factory, context: Iterable[str] = ()) -> dict[str, 
             default = ...
         # A parameter of another type, such as a rule or a module, is for Python alone and
         # no option.
-        if tomlable(kind):
+        if is_option(kind):
             found[name] = (kind, default)
     return found
 
@@ -179,10 +202,14 @@ def takes_fields_of(record: Any) -> Callable[[Factory], Factory]:
     return marked
 
 
-def fields(factory: Factory, context: Iterable[str] = ()) -> dict[str, Any]:
+def fields(
+    factory: Factory,
+    context: Iterable[str] = (),
+    is_option: Callable[[Any], bool] = tomlable,
+) -> dict[str, Any]:
     """The same as fields of a pydantic model. Every validation of an option, of a table as of a
     Python call, uses these."""
-    found = factory_options(factory, context)
+    found = factory_options(factory, context, is_option)
     return {name: (strict(kind), default) for name, (kind, default) in found.items()}
 
 
@@ -242,7 +269,7 @@ def _table_type(kind: Any) -> Any:
         parts = [part if part is Ellipsis else _table_type(part) for part in args]
         if None in parts:
             return None
-        return CONTAINERS[origin][tuple(parts)]
+        return _container(origin, parts)
     return strict(kind) if tomlable(kind) else None
 
 
@@ -269,25 +296,26 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         # A key without a value is one that is not set; a place of a list cannot be left out.
         return [to_plain(inner) for inner in value]
-    if isinstance(value, Path):
-        return str(value)
-    return plain_numbers(value)
+    return plain_values(value)
 
 
-def plain_numbers(value: Any) -> Any:
-    """The same with numbers of Python in place of NumPy's, in mappings and lists, too."""
+def plain_values(value: Any) -> Any:
+    """The same with numbers of Python in place of NumPy's, and texts in place of paths, in mappings
+    and lists, too."""
     # The strict types refuse `np.int64` and `np.float32`, which are what a user's own
     # arithmetic gives.
     if isinstance(value, Mapping):
-        return {key: plain_numbers(inner) for key, inner in value.items()}
+        return {key: plain_values(inner) for key, inner in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(map(plain_numbers, value))
+        return type(value)(map(plain_values, value))
     if isinstance(value, bool | np.bool_):
         return bool(value)
     if isinstance(value, numbers.Integral):
         return int(value)
     if isinstance(value, numbers.Real):
         return float(value)
+    if isinstance(value, PathLike):
+        return os.fspath(value)
     return value
 
 

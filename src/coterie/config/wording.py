@@ -6,7 +6,7 @@ import difflib
 import re
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -58,9 +58,11 @@ def describe_type(kind: Any, metadata: Sequence[Any] = ()) -> str:
         return "a table"
     if origin in (list, tuple):
         return _a_list([describe_type(a) for a in args if a is not Ellipsis])
-    if origin is dict:
+    if origin is Callable:
+        return "a function"
+    if origin is dict and args[1] is not Any:
         return f"a table with values {describe_type(args[1])}"
-    if kind is dict:
+    if dict in (kind, origin):
         return "a table"
     bounds = [_bound(constraint) for constraint in metadata]
     limits = " and ".join(bound for bound in bounds if bound)

@@ -44,12 +44,14 @@ class DataOrigin:
 
     Args:
         table: ``[data]`` of a configuration that names the same data.
+        reads_targets: whether the source reads labels as classes or as numbers.
     """
 
     table: Mapping[str, Any]
     seed: int
     parts: Partition
     label_names: tuple[str, ...] = ()
+    reads_targets: bool = False
 
     @property
     def from_frame(self) -> bool:

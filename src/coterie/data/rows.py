@@ -14,7 +14,7 @@ import io
 import re
 import unicodedata
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from os import PathLike
@@ -533,6 +533,19 @@ def decide_kinds(files: Sequence[Rows], names: Sequence[str]) -> dict[str, str]:
 
 
 # --- reading --------------------------------------------------------------------------------------
+
+
+def column_names(source: Any) -> list[str] | None:
+    """The names of the columns of a frame of pandas, or of a table of pyarrow or Polars; ``None``
+    for anything else."""
+    if isinstance(source, pd.DataFrame):
+        return list(source.columns)
+    if isinstance(source, type | Mapping):
+        return None
+    names = getattr(source, "column_names", getattr(source, "columns", None))
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        return None
+    return list(names)
 
 
 def read_rows(

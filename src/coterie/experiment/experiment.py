@@ -11,13 +11,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from coterie.config import custom, registry
-from coterie.config.choice_tables import DataTable, with_partition
+from coterie.config.choice_tables import DataTable, completed
 from coterie.config.kinds import KINDS
 from coterie.config.problems import problems
 from coterie.config.schema import (
     RecordTable,
     Table,
-    plain_numbers,
+    plain_values,
     table_of,
     without_objects,
 )
@@ -141,7 +141,7 @@ def check(tables: Mapping[str, Any], file: str = "configuration") -> Experiment:
     """
     try:
         # Paths first: a factory of the user's own is looked for in the folder that they name.
-        experiment, found = _check(_anchored(plain_numbers(tables)), file)
+        experiment, found = _check(_anchored(plain_values(tables)), file)
     except ConfigError as error:
         raise error.located(file) from None
     except RecursionError:
@@ -253,24 +253,13 @@ def _anchored(tables: Mapping[str, Any]) -> Mapping[str, Any]:
     out = dict(tables)
     data = tables.get("data")
     if isinstance(data, Mapping):
-        out["data"] = with_partition({**data, **_absolute_paths(data)})
+        out["data"] = completed(data)
     if any(_names_custom(tables, kind) for kind, where in KINDS.items() if where.custom):
         out.setdefault("folder", os.getcwd())
         # Only then: a folder that is searched can also stand in for a package that is not there.
         if isinstance(out["folder"], str):
             custom.search_in(out["folder"])
     return out
-
-
-def _absolute_paths(data: Mapping[str, Any]) -> dict[str, str]:
-    found = {}
-    for key in ("path", "root"):
-        if isinstance(data.get(key), str):
-            path = os.path.expanduser(data[key])
-            # A path that is not there may be relative to the folder of the datasets.
-            if key == "root" or os.path.exists(path):
-                found[key] = os.path.abspath(path)
-    return found
 
 
 def _names_custom(tables: Mapping[str, Any], kind: str) -> bool:

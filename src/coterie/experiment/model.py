@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field, create_model
+from pydantic import create_model
 
 from coterie.config import registry, schema
 from coterie.config.choice_tables import ChoiceTable, DataTable, EngineTable
@@ -23,8 +23,6 @@ from coterie.errors import ConfigError, Problem
 from coterie.experiment.tables import CHOICES, Tables, record_types
 from coterie.rules.migration import Migration
 
-# Up to the largest integer of TOML; other numbers end at `schema.LARGEST`.
-Seed = Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)]
 PLAIN = (Mapping, list, str, int, float)
 
 
@@ -66,7 +64,8 @@ def experiment_model(tables: Mapping[str, Any]) -> tuple[type[Table], list[Probl
             choices.append((kind, _choose_table(kind, tables.get(name), refused)))
     partition = _at(tables, KINDS["partition"].place)
     choices.append(("partition", _choose("partition", partition, refused)))
-    objects = frozenset(name for name in tables if is_object(tables[name]))
+    tables_of_objects = {*CHOICES, *record_types()}
+    objects = frozenset(name for name in tables_of_objects if is_object(tables.get(name)))
     plugin_engine = _plugin_engine(tables, refused)
     detector = registry.default_detector(_selected(tables.get("algorithm"), "name"))
     return _model(tuple(choices), objects, plugin_engine, detector), refused
@@ -152,7 +151,7 @@ def _model(
         if field.name in objects:
             found[field.name] = (Any, default)
         elif field.name == "seed":
-            found["seed"] = (Seed, default)
+            found["seed"] = (schema.Seed, default)
         elif field.name == "engine":
             found["engine"] = (engine, engine())
         elif field.name == "data":

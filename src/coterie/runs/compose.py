@@ -51,6 +51,7 @@ from coterie.runs.noise_key import noise_key
 from coterie.runs.schedule import Participation, Schedule, asked_clients, participation_of
 from coterie.runs.spec import CohortSampler, RunSpec, cohort_sampler
 from coterie.tasks import CLASSIFICATION
+from coterie.tasks.fitting import refuse_numbered_classes
 from coterie.terminal import warn
 
 TRIED_INPUTS = 32  # made-up samples of each client whose data are elsewhere
@@ -149,6 +150,7 @@ def compose_on(
     """Put a run together on data that are read, or on those that stand in for them. ``noise``: the
     key of a private run that has one already."""
     experiment = fit_to_clients(experiment, data.population.clients)
+    refuse_numbered_classes(make_choice(experiment, "task"), data.population)
     if data.at_hand:
         warn_of_columns(experiment, data.population)
     method = make_method(experiment)

@@ -45,6 +45,22 @@ def fit_task(task: Task | None, population: Population) -> Task:
     return task.fitted(population.y, population.classes)
 
 
+def refuse_numbered_classes(task: Task | None, population: Population) -> None:
+    """Refuse a task of numbers on labels that `coterie.load` numbered as classes, such as 30 and 50
+    as 0 and 1."""
+    origin = population.origin
+    numbered = origin is not None and origin.reads_targets and population.classes
+    if task is None or task.class_labels or not numbered:
+        return
+    raise ConfigError(
+        "does-not-fit",
+        "targets",
+        f"labels were read as classes, and [task] {task.name} learns numbers",
+        found=f"{population.classes} classes",
+        allowed="targets = 'numbers' in coterie.load",
+    )
+
+
 def _refuse_numbers(population: Population) -> None:
     """Refuse labels of a classification by default that have nearly as many values as samples."""
     # Labels that are made client by client are not made only to be checked.
