@@ -154,6 +154,15 @@ def test_a_folder_that_is_none_is_refused(
     assert "not empty" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("host", ["bad host", "", "a" * 300, "b\x1bd"])
+def test_a_host_that_is_none_leaves_no_folder(tmp_path: Path, host: str) -> None:
+    pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
+    (tmp_path / "c.toml").write_text(CONFIG)
+    arguments = ["deploy", "init", str(tmp_path / "new"), "--config", str(tmp_path / "c.toml")]
+    assert invoke([*arguments, "--host", host]) == 2
+    assert not (tmp_path / "new").exists()
+
+
 def test_resume_without_a_run_is_refused(
     deployment: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

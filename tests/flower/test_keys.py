@@ -24,6 +24,12 @@ def test_keys_are_private_and_stay(deployment: Path, capsys: pytest.CaptureFixtu
     assert private.read_bytes() == before
 
 
+def test_nobody_else_enters_the_folder_of_a_new_key(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
+    assert invoke(["node", "key", "ann", "--folder", str(tmp_path / "keys")]) == 0
+    assert (tmp_path / "keys").stat().st_mode & 0o777 == 0o700
+
+
 def test_a_file_that_others_could_read_becomes_private(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_bytes(b"old and longer")

@@ -255,6 +255,33 @@ def test_what_the_data_do_not_hold_is_refused_before_a_folder_is_made(tmp_path: 
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    "refused",
+    [
+        {"attack": {"kind": "sign_flip", "clients": [99]}},
+        {"algorithm": {"name": "fedclust", "layer": "none"}},
+    ],
+    ids=["attackers", "layer"],
+)
+def test_what_is_refused_when_it_is_used_leaves_no_folder(
+    tmp_path: Path, refused: dict[str, Any]
+) -> None:
+    """The same command was refused the second time for the folder that the first had left."""
+    with pytest.raises(ConfigError):
+        run_config(check({**tables(rounds=1), **refused}), tmp_path / "run")
+    assert not any(tmp_path.iterdir())
+    run_config(config(rounds=1), tmp_path / "run")
+
+
+def test_what_is_refused_after_a_round_keeps_the_round(tmp_path: Path) -> None:
+    def refuse(result: RoundResult) -> None:
+        raise ConfigError("failed", "on_round")
+
+    with refuses(ConfigError, "failed", "on_round"):
+        run_config(config(rounds=2), tmp_path / "run", refuse)
+    assert len(RunFolder.open(tmp_path / "run").rows()) == 1
+
+
 def test_l2_that_nothing_carries_is_refused() -> None:
     model = nn.Sequential(nn.ReLU())
     with refuses(ConfigError, "does-not-fit", "local.l2"):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.clients.identity import LONGEST
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, first_line
 from coterie.files import sync_folder, write_private
 from coterie.flower.processes.flower_commands import require_flower
 
@@ -68,12 +68,16 @@ def make_server_keys(folder: Path, hosts: Sequence[str] = ("localhost", "127.0.0
 
     if all((folder / name).exists() for name in SERVER_FILES):
         return
-    folder.mkdir(parents=True, exist_ok=True)
     # The authority's private key is not kept: nothing else can be signed by it later. By the path
     # length no certificate that it signs may sign another.
     authority = trustme.CA(path_length=0, organization_name="Coterie trial authority")
     until = dt.datetime.now(dt.UTC) + dt.timedelta(days=VALID_DAYS)
-    server = authority.issue_cert(*hosts, common_name=hosts[0], not_after=until)
+    try:
+        server = authority.issue_cert(*hosts, common_name=hosts[0], not_after=until)
+    except ValueError as error:
+        what = f"no name or address of a machine ({first_line(error)})"
+        raise ConfigError("wrong-type", "--host", what) from None
+    folder.mkdir(parents=True, exist_ok=True)
     authority.cert_pem.write_to_path(folder / "ca.crt")
     (folder / "server.pem").write_bytes(server.cert_chain_pems[0].bytes())
     write_private(folder / "server.key", server.private_key_pem.bytes())
@@ -128,7 +132,7 @@ def make_node_key(folder: Path, name: str) -> Path:
     file = folder / f"{name}.key"
     if file.exists():
         return file
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     key = ec.generate_private_key(ec.SECP384R1())
     public = key.public_key().public_bytes(
         serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH

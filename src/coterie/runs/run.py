@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -228,6 +229,8 @@ def execute(
     """Run the rounds that are left and store what comes of them; returns the summary. With
     ``resume``, rows after the checkpoint are forgotten.
 
+    A new folder is taken away again where the run is refused before its first round is stored.
+
     Raises:
         Stopped: if ``stop``, called after each round, returned a signal; the state is saved.
         QuorumError: the state is saved, too.
@@ -239,7 +242,11 @@ def execute(
     # Once more, since a kill may have come between the folder and this file of it.
     folder.write_headline(headline_of(composed.spec.task))
     progress = make_progress(composed.spec, folder, checkpoint, resume=resume)
-    with tracked(config.log, config.resolved(), folder.path, progress.round) as log:
+    is_new = checkpoint is None and not resume
+    with (
+        folder.taken_away_if_refused() if is_new else nullcontext(),
+        tracked(config.log, config.resolved(), folder.path, progress.round) as log,
+    ):
 
         def stored(result: RoundResult) -> None:
             log(result.row)

@@ -48,10 +48,9 @@ def init(
     refuse_in_deployment(config)
     # All texts before the folder: a configuration that is refused leaves nothing behind.
     texts = _texts(folder, config, clients)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_server_keys(folder / "keys", ("localhost", "127.0.0.1", *hosts))
     for file, text in texts.items():
         (folder / file).write_text(text, encoding="utf-8")
-    make_server_keys(folder / "keys", ("localhost", "127.0.0.1", *hosts))
     return [*(folder / file for file in texts), folder / "keys"]
 
 

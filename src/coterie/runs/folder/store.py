@@ -6,8 +6,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ import tomli_w
 from coterie.config.identity import differing
 from coterie.config.trust import require_trust
 from coterie.core.arrays import EMPTY
-from coterie.errors import CheckpointError, ConfigError
+from coterie.errors import CheckpointError, ConfigError, DataError
 from coterie.files import (
     canonical_json,
     plain,
@@ -162,6 +162,17 @@ class RunFolder:
     def locked(self) -> AbstractContextManager[None]:
         """The right to write the folder, held inside; one process has it at a time."""
         return locked(self.path)
+
+    @contextmanager
+    def taken_away_if_refused(self) -> Iterator[None]:
+        """Take a new folder away again where what is inside is refused before a round is stored: the
+        same command must not be refused for the folder that it left."""
+        try:
+            yield
+        except (ConfigError, DataError):
+            if not self.rows():
+                shutil.rmtree(self.path, ignore_errors=True)
+            raise
 
     def forget_results(self) -> None:
         """Forget what the run wrote at an earlier end."""
