@@ -10,7 +10,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,11 @@ UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # the byte order marks
 # A spreadsheet takes a cell that begins with one of the first for a formula. The last marks a cell
 # that was changed, so that no two texts are written alike.
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
+
+
+# JSON of others is no larger than this, in bytes, and has no more lists in lists.
+LARGEST_JSON = 2**28
+DEEPEST_JSON = 50
 
 
 # --- writing ----------------------------------------------------------------------------------------
@@ -132,8 +137,7 @@ def refuse_malformed(file: Path) -> Iterator[None]:
     """Refuse values of a file that are not what a run writes, where they are used."""
     try:
         yield
-    # JSON nested a thousand deep ends in a RecursionError.
-    except (*MALFORMED, RecursionError) as error:
+    except MALFORMED as error:
         raise damaged(file, error) from None
 
 
@@ -141,6 +145,54 @@ def canonical_json(value: Any) -> bytes:
     """JSON of plain values, the same bytes whatever the order of the keys."""
     # NaN and Infinity are no JSON; other readers would refuse the file.
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def read_json(source: bytes | str | Path, parse_float: Callable[[str], float] = float) -> Any:
+    """The values of JSON, which may be anybody's.
+
+    Args:
+        source: the text, or its file.
+
+    Raises:
+        ValueError: for what is no JSON, is too large, or is nested too deeply.
+        OSError: for a file that cannot be read.
+
+    Example:
+        >>> read_json('{"shape": [2, 3]}')
+        {'shape': [2, 3]}
+        >>> read_json("[" * 100 + "]" * 100)
+        Traceback (most recent call last):
+        ...
+        ValueError: JSON is nested too deeply; expected at most 50 levels
+    """
+    size = source.stat().st_size if isinstance(source, Path) else len(source)
+    if size > LARGEST_JSON:
+        raise ValueError(
+            f"JSON is too large, got {size:,} bytes; expected at most {LARGEST_JSON:,}"
+        )
+    text = source.read_bytes() if isinstance(source, Path) else source
+    try:
+        values = json.loads(text, parse_float=parse_float)
+    except RecursionError:
+        raise _too_deep() from None
+    # Not by the reader alone: what uses the values walks through them, too.
+    level = [values]
+    for _ in range(DEEPEST_JSON):
+        level = [inner for one in level for inner in _within(one) if isinstance(inner, list | dict)]
+        if not level:
+            return values
+    raise _too_deep()
+
+
+def _within(value: Any) -> Iterable[Any]:
+    """What is in a list or an object of JSON."""
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _too_deep() -> ValueError:
+    return ValueError(f"JSON is nested too deeply; expected at most {DEEPEST_JSON} levels")
 
 
 def sealed(body: Mapping[str, Any]) -> bytes:
@@ -153,12 +205,12 @@ def sealed(body: Mapping[str, Any]) -> bytes:
 def read_sealed(data: bytes) -> dict[str, Any] | None:
     """The values that `sealed` wrote; ``None`` where a single byte is another one."""
     try:
-        values: dict[str, Any] = json.loads(data)
+        values: dict[str, Any] = read_json(data)
         body = {key: value for key, value in values.items() if key != "sha256"}
         # Written again and compared byte by byte: so not even a changed space goes unseen.
         if sealed(body) == data:
             return body
-    except (ValueError, TypeError, AttributeError, RecursionError):
+    except (ValueError, TypeError, AttributeError):
         return None
     return None
 

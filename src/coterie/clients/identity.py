@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from coterie.core.vectors import Layout
+from coterie.files import read_json
 
 LONGEST = 64  # letters of a client's name
 _SHOWN = 150  # letters of a value in a message
@@ -49,15 +50,14 @@ class Identity:
             ValueError: no identity
         """
         try:
-            reported = json.loads(text)
+            reported = read_json(text)
             if not isinstance(reported, dict):
                 raise ValueError(_NONE)
             if set(reported) != {field.name for field in fields(cls)}:
                 raise ValueError(_NONE)
             shape = tuple(reported.pop("shape"))
             classes = tuple(reported.pop("classes"))
-        # JSON nested a thousand deep ends in a RecursionError.
-        except (TypeError, RecursionError):
+        except TypeError:
             raise ValueError(_NONE) from None
         identity = cls(**reported, shape=shape, classes=classes)
         if not identity._has_right_types():

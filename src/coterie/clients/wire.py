@@ -25,6 +25,7 @@ from coterie.core.training import (
 )
 from coterie.core.work import Deliver, Score, SelectGroup, Train, Work
 from coterie.errors import ConfigError
+from coterie.files import read_json
 
 # 1: clients chose models in an exchange of its own; 2: they kept nothing of a model; 3: one request a
 # message; 4: all clients had labels; 5: a training was one list of options.
@@ -150,7 +151,7 @@ class Known:
 
 def loads(text: str, known: Known) -> Work:
     """The work record of `dumps`; a ``ValueError`` where the text is none."""
-    return _work(json.loads(text), known)
+    return _work(read_json(text), known)
 
 
 def _work(values: Any, known: Known) -> Work:

@@ -24,6 +24,7 @@ from coterie.config.imported_files import imported_files, module_files
 from coterie.config.kinds import KINDS
 from coterie.config.wording import spelled
 from coterie.errors import ConfigError, shown
+from coterie.files import read_json
 
 FACTORY = re.compile(r"([^\W\d]\w*(?:\.\w+)*):\w+(?:\.\w+)*\Z")
 CLUSTER = ("engine", "address")
@@ -168,6 +169,6 @@ def _file_of(folder: Path) -> Path:
 def _remembered(folder: Path) -> str:
     """The digest of the code that is trusted, empty where none is."""
     try:
-        return str(json.loads(_file_of(folder).read_bytes())["code"])
+        return str(read_json(_file_of(folder))["code"])
     except (OSError, ValueError, KeyError, TypeError, RuntimeError):
         return ""

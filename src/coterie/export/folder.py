@@ -31,7 +31,7 @@ from coterie.export.onnx import require_onnx, write_onnx
 from coterie.export.placing import newcomer_vector
 from coterie.export.source import ExportSource
 from coterie.export.table_files import can_predict, write_columns, write_predictor
-from coterie.files import csv_text, refuse_unwritable_output
+from coterie.files import csv_text, read_json, refuse_unwritable_output
 from coterie.runs.folder.checkpoints import Checkpoint
 from coterie.runs.folder.store import RunFolder
 
@@ -166,7 +166,7 @@ def _put_in_place(hidden: Path, target: Path) -> None:
 def _earlier_files(target: Path) -> list[str]:
     """The files of an earlier export, as its manifest says; none where it cannot be read."""
     try:
-        names = json.loads((target / MANIFEST).read_bytes())["files"]
+        names = read_json(target / MANIFEST)["files"]
         # Files of this folder alone: a manifest may have been changed.
         return [name for name in names if Path(name).name == name]
     except (OSError, ValueError, LookupError, TypeError):

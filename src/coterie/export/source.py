@@ -6,7 +6,6 @@ samples. Those of a simulation on a table are read where they are needed.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from coterie.data import Population
 from coterie.data.shifts import FederationSnapshot
 from coterie.errors import CheckpointError, DataError
 from coterie.experiment import Experiment
+from coterie.files import read_json
 from coterie.methods.algorithm import method_of
 from coterie.runs.compose import Composed, compose, compose_stand_in
 from coterie.runs.data import read_record
@@ -188,7 +188,7 @@ def prepare_real_run(
 def _read_nodes(file: Path, most: int) -> Nodes:
     """What ``nodes.json`` says of at most ``most`` clients; OSError, ValueError, LookupError or
     TypeError if it is damaged."""
-    record = json.loads(file.read_bytes())
+    record = read_json(file)
     names = record["clients"]
     shape = record["shape"]
     labels = record["classes"]

@@ -26,6 +26,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.keep import ClientStore, Keep, Vectors
 from coterie.core.vectors import Layout, state_dict
 from coterie.errors import DataError, first_line
+from coterie.files import read_json
 from coterie.flower.keys import replace_private
 
 KEPT_FILE = "kept.safetensors"
@@ -129,7 +130,7 @@ def newest_tensors(path: Path) -> dict[str, NDArray[Any]]:
     about, _, vectors = _read(path)
     found: dict[str, NDArray[Any]] = {}
     at = 0
-    for name, shape in json.loads(about["parts"]):
+    for name, shape in read_json(about["parts"]):
         size = math.prod(shape)
         found[name] = vectors[-1, at : at + size].reshape(shape).copy()
         at += size
@@ -250,7 +251,7 @@ class ServedModel:
     def read(cls, path: Path) -> ServedModel:
         try:
             with safe_open(path, framework="numpy") as file:
-                about = json.loads((file.metadata() or {})["coterie"])
+                about = read_json((file.metadata() or {})["coterie"])
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             if about["what"] != _SERVED_FORMAT:
                 raise ValueError(about["what"])

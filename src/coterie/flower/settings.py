@@ -20,6 +20,7 @@ from coterie.errors import ConfigError, Problem
 from coterie.experiment import Experiment, check
 from coterie.experiment.defaults import fit_cohort
 from coterie.experiment.objects import make_choice
+from coterie.files import read_json
 from coterie.runs.data import read_samples
 from coterie.tasks import Multilabel
 
@@ -93,7 +94,7 @@ class DeploymentSettings(DataForm):
 
     @classmethod
     def loads(cls, text: str) -> DeploymentSettings:
-        return cls.of(json.loads(text))
+        return cls.of(read_json(text))
 
 
 def load_deployment(

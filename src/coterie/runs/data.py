@@ -35,7 +35,7 @@ from coterie.errors import CheckpointError, DataError
 from coterie.experiment import Experiment, check
 from coterie.experiment.experiment import fit_to_clients
 from coterie.experiment.objects import make_choice
-from coterie.files import MALFORMED
+from coterie.files import MALFORMED, read_json
 from coterie.runs.folder.digests import COLUMNS, NEWCOMERS
 from coterie.runs.noise_key import noise_key
 
@@ -116,9 +116,9 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        record: dict[str, Any] = json.loads(path.read_bytes())
+        record: dict[str, Any] = read_json(path)
         Encoder.read(record["rules"] or ())
-    except (*MALFORMED, RecursionError):
+    except MALFORMED:
         raise CheckpointError("damaged", path, "damaged: it has no columns") from None
     return record
 

@@ -23,6 +23,7 @@ from coterie.config import registry
 from coterie.config.identity import relevant
 from coterie.errors import ConfigError, install_command
 from coterie.experiment import Log
+from coterie.files import read_json, refuse_malformed
 
 NEEDS = {"mlflow": "mlflow", "tensorboard": "tensorboard"}  # tracker -> the package that it needs
 LISTED = re.compile(r"sizes|\w+_groups(\.\w+)?")  # lists with one number for each group
@@ -220,7 +221,8 @@ class MLflow:
         self._client = MlflowClient(tracking_uri=run.settings.uri)
         note = run.folder / "mlflow.json"
         if run.start and note.is_file():
-            self._id = str(json.loads(note.read_bytes())["run_id"])
+            with refuse_malformed(note):
+                self._id = str(read_json(note)["run_id"])
             self._client.update_run(self._id, status="RUNNING")
             return
         self._id = self._client.create_run(

@@ -21,6 +21,7 @@ from coterie.data.partitions import Partition
 from coterie.errors import ConfigError, Problem
 from coterie.experiment import Experiment
 from coterie.experiment.experiment import fit_to_clients
+from coterie.files import read_json
 from coterie.runs.data import read_samples, split_samples
 
 
@@ -59,8 +60,8 @@ def hash_data(configs: Iterable[Experiment]) -> dict[str, DataHash]:
     # time is in memory.
     for key in sorted(by_key):
         config = by_key[key][0]
-        if samples is None or json.loads(key)[0] != source:
-            source = json.loads(key)[0]
+        if samples is None or read_json(key)[0] != source:
+            source = read_json(key)[0]
             samples = read_samples(config)
             source_hash = hash_samples(samples)
         partition = split_samples(config, samples)

@@ -23,6 +23,7 @@ from typing import TextIO
 from filelock import Timeout
 
 from coterie.errors import CoterieError, InUseError, first_line
+from coterie.files import read_json
 from coterie.runs.run import Stopped
 from coterie.sweep.plan import SweepRun
 from coterie.sweep.run_once import carry_out
@@ -83,7 +84,7 @@ class Worker:
         if wait([self.answers.fileno()], 0):
             line = self.answers.readline()
             if line:
-                found: Answer = json.loads(line)
+                found: Answer = read_json(line)
                 return found
             code = self.process.wait()
         if code is None:
@@ -131,7 +132,7 @@ def execute_tasks(tasks: TextIO, answers: TextIO) -> None:
 
     # `readline`, not iteration: a file's iterator reads ahead and would wait for later tasks.
     for line in iter(tasks.readline, ""):
-        task = json.loads(line)
+        task = read_json(line)
         run = SweepRun(task["id"], task["algorithm"], task["seed"], (), task["tables"])
         answer = _execute(run, Path(task["out"]), stop)
         with suppress(BrokenPipeError):

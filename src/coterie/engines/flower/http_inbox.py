@@ -10,7 +10,6 @@ object by itself.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ from flwr.supercore.inflatable.inflatable_utils import (
 )
 
 from coterie.engines.flower.inbox import Arrival, ReplyLimit
+from coterie.files import read_json
 
 _FRAME = 1 << 10  # bytes around an object on its way
 _CHUNK = "ArrayChunk"
@@ -214,7 +214,7 @@ def _check_sizes(contents: dict[str, bytes], limit: ReplyLimit) -> None:
             raise _RefusedError("malformed")
         if kind == _ARRAY:
             body = get_object_body(content, inflatable_class_registry[_ARRAY])
-            pieces = json.loads(body)["arraychunk_ids"]
+            pieces = read_json(body)["arraychunk_ids"]
             size += sum(len(contents[children[piece]]) for piece in pieces)
     if size > limit.size:
         raise _RefusedError("malformed")

@@ -32,6 +32,7 @@ from coterie.engines.flower import (
 )
 from coterie.errors import CoterieError, DataError
 from coterie.experiment import Experiment
+from coterie.files import read_json
 from coterie.flower.federation_spec import FederationSpec, parse_config
 from coterie.flower.node.cache import NodeCache, cache_root
 from coterie.flower.node.client_data import ClientData
@@ -160,7 +161,7 @@ def _federation_spec(
     without a table."""
     form = _form(settings, classes)
     if columns:
-        form = form.encoded(Encoder.read(json.loads(columns)))
+        form = form.encoded(Encoder.read(read_json(columns)))
     clients = DeploymentSettings.loads(settings).clients
     return FederationSpec.of(_config(config), form, clients)
 
@@ -193,7 +194,7 @@ def _node(content: Any, context: Any, app: Path | None) -> Node | UndescribedNod
         if not columns:
             return UndescribedNode(table)
         spec = _federation_spec(config, settings, classes, columns)
-        data = table.encoded(Encoder.read(json.loads(columns)), spec.form)
+        data = table.encoded(Encoder.read(read_json(columns)), spec.form)
     else:
         spec = _federation_spec(config, settings, classes, "")
         train, test = node_samples(context, app, spec.form)
@@ -225,7 +226,7 @@ def _read_samples(
     options: str, stamp: Stamp, classes: tuple[str, ...], features: tuple[str, ...]
 ) -> tuple[Any, Any]:
     """The samples of files, read again when these change."""
-    return read_own_samples(node_context(json.loads(options)), None, classes, features)
+    return read_own_samples(node_context(read_json(options)), None, classes, features)
 
 
 @lru_cache(maxsize=1)
@@ -236,7 +237,7 @@ def _read_table(
     # By the texts of the run: the form of samples, and how columns become numbers, have no hash.
     encode = table_encoding(_config(config))
     form = _form(settings, classes)
-    return read_own_table(node_context(json.loads(options)), None, form, encode)
+    return read_own_table(node_context(read_json(options)), None, form, encode)
 
 
 def _stamp(options: Mapping[str, Any]) -> Stamp:

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from coterie.clients.wire import digest
 from coterie.errors import ConfigError
+from coterie.files import read_json
 from coterie.flower.kept import KEPT_FILE, SERVED_FILE, ServedModel, newest_tensors
 from coterie.flower.keys import replace_private
 
@@ -87,7 +88,7 @@ class NodeCache:
         file = self.folder / "reference.json"
         # A file that is missing or damaged is as good as one of another assignment.
         try:
-            kept = json.loads(file.read_bytes())
+            kept = read_json(file)
             reference = np.asarray(kept["histogram"], np.int64)
             if kept["placement"] == assignment_version and reference.shape == histogram.shape:
                 return reference

@@ -19,7 +19,7 @@ from typing import IO, Any
 import tomli_w
 
 from coterie.errors import ConfigError, CoterieError, RemoteError
-from coterie.files import write_private
+from coterie.files import read_json, write_private
 from coterie.flower.keys import key_fingerprint, make_node_key, replace_private
 from coterie.flower.node.site_checks import (
     check_clock,
@@ -151,7 +151,7 @@ class SiteState:
 def require_connected(name: str, folder: Path) -> str:
     """What the node of a client does, in a line."""
     try:
-        found = SiteState(**json.loads((folder / STATE).read_bytes()))
+        found = SiteState(**read_json(folder / STATE))
         running = is_running(ProcessId(found.pid, found.born))
     except (OSError, ValueError, TypeError):
         running = False

@@ -27,6 +27,7 @@ from typing import Any
 
 import psutil
 
+from coterie.files import read_json
 from coterie.flower.processes.flower_commands import SUPERNODE
 from coterie.flower.processes.process import ProcessId
 
@@ -43,7 +44,7 @@ def send(connection: Connection, head: Mapping[str, Any], body: bytes = b"") -> 
 
 def receive(connection: Connection) -> tuple[dict[str, Any], bytes]:
     """What `send` sent; an EOFError, an OSError or a ValueError for anything else."""
-    words = json.loads(connection.recv_bytes(_MOST_HEAD))
+    words = read_json(connection.recv_bytes(_MOST_HEAD))
     if not isinstance(words, dict):
         raise ValueError("no message")
     return words, connection.recv_bytes(_MOST_BODY)

@@ -17,6 +17,7 @@ from typing import Any
 
 from coterie.data.sources.files import DataForm
 from coterie.errors import ConfigError, RemoteError
+from coterie.files import read_json
 from coterie.flower.processes.flower_commands import environment, flower_home
 from coterie.flower.processes.process import Popen, start, wait_for_port
 from coterie.flower.settings import DeploymentSettings
@@ -39,13 +40,13 @@ class FederationCard:
     def loads(cls, text: bytes) -> FederationCard:
         """What a server answered."""
         try:
-            card = json.loads(text)
+            card = read_json(text)
             form = None
             if "shape" in card:
                 reported = {one.name: card[one.name] for one in fields(DataForm)}
                 form = DeploymentSettings.of({"clients": 1, **reported}, "the server's data").form
             return cls(str(card["coterie"]), str(card["flower"]), form)
-        except (ValueError, TypeError, KeyError, RecursionError, ConfigError):
+        except (ValueError, TypeError, KeyError, ConfigError):
             what = "not a description of a federation"
             expected = "the one from `coterie server up`"
             raise RemoteError(

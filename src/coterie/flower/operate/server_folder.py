@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from coterie.errors import ConfigError, InUseError, RemoteError
+from coterie.files import read_json
 from coterie.flower.keys import check_name, key_fingerprint, replace_private
 from coterie.flower.operate.proxy import NGINX
 from coterie.flower.processes.flower_commands import FEDERATION, flower_home, run_flwr
@@ -41,7 +42,7 @@ def added_nodes(folder: Path) -> dict[str, AddedNode]:
     if not file.exists():
         return {}
     try:
-        return {str(name): AddedNode(**one) for name, one in json.loads(file.read_bytes()).items()}
+        return {str(name): AddedNode(**one) for name, one in read_json(file).items()}
     except (OSError, ValueError, TypeError, AttributeError):
         advice = "restore it from a backup, or remove it and add all nodes again"
         raise ConfigError("damaged", file, do=advice) from None

@@ -27,6 +27,7 @@ from coterie.errors import (
     RemoteError,
 )
 from coterie.experiment import Experiment
+from coterie.files import read_json
 from coterie.flower.processes.flower_commands import (
     FEDERATION,
     environment,
@@ -180,7 +181,7 @@ class Events:
             self.other_lines = [*self.other_lines[1 - KEPT_LINES :], line.rstrip()]
             return None
         with suppress(ValueError, TypeError):
-            event = json.loads(line[begin + len(MARK) :])
+            event = read_json(line[begin + len(MARK) :])
             if isinstance(event, dict) and int(event.pop("number")) > self.seen:
                 self.seen += 1
                 return event
@@ -313,7 +314,7 @@ def _run_folder(
     last = folder / LAST_RUN
     if resume:
         try:
-            return str(json.loads(last.read_bytes())["out"])
+            return str(read_json(last)["out"])
         except (OSError, ValueError, KeyError, TypeError):
             start = f"`coterie deploy run {folder}`"
             raise ConfigError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -15,6 +14,7 @@ from typing import Any
 import tomli_w
 
 from coterie.errors import ConfigError, RemoteError, install_command
+from coterie.files import read_json
 
 SUPERNODE = "coterie.flower.processes.supernode"  # the module that is run
 
@@ -150,7 +150,7 @@ def _read_json(text: str) -> dict[str, Any]:
     if begin < 0:
         return {}
     try:
-        answer = json.loads(text[begin:])
+        answer = read_json(text[begin:])
     except ValueError:
         return {}
     if isinstance(answer, dict):

@@ -18,7 +18,7 @@ from coterie.data.partitions import Partition
 from coterie.data.shifts import FederationSnapshot
 from coterie.engines.flower import FlowerEngine
 from coterie.errors import CheckpointError, QuorumError
-from coterie.files import MALFORMED
+from coterie.files import MALFORMED, read_json
 from coterie.flower.server.live import LiveState
 from coterie.flower.settings import DeploymentSettings
 from coterie.runs.folder.digests import NODES
@@ -47,9 +47,9 @@ class NodesFile:
             # second run of the same seed must not find what the first one left.
             return secrets.token_hex(8), []
         try:
-            kept = json.loads(data)
+            kept = read_json(data)
             return str(kept["run"]), [str(name) for name in kept["clients"]]
-        except (*MALFORMED, RecursionError):
+        except MALFORMED:
             file = self.folder.path / NODES
             raise CheckpointError("damaged", file, found="no list of clients") from None
 

@@ -17,7 +17,7 @@ from coterie.core.groups import Groups
 from coterie.core.served import Served
 from coterie.errors import CheckpointError
 from coterie.experiment import Experiment
-from coterie.files import MALFORMED
+from coterie.files import MALFORMED, read_json
 from coterie.flower.federation_spec import FederationSpec, parse_config
 from coterie.flower.settings import DeploymentSettings
 from coterie.methods.algorithm import Algorithm
@@ -75,9 +75,9 @@ class Releases:
         if data is None:
             return cls(folder)
         try:
-            kept = json.loads(data)
+            kept = read_json(data)
             return cls(folder, [int(number) for number in kept["rounds"]], int(kept["processes"]))
-        except (*MALFORMED, RecursionError):
+        except MALFORMED:
             file = folder.path / RELEASES
             raise CheckpointError("damaged", file, found="no list of rounds") from None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.errors import CheckpointError, ConfigError
-from coterie.files import MALFORMED
+from coterie.files import MALFORMED, read_json
 from coterie.flower.operate.submit import LAST_RUN
 from coterie.flower.processes.process import ProcessId, is_running
 from coterie.flower.server.live import LIVE
@@ -140,7 +139,7 @@ def find_run(folder: Path) -> Path:
     if (folder / "config.toml").exists():
         return folder
     try:
-        run = Path(str(json.loads((folder / LAST_RUN).read_bytes())["out"]))
+        run = Path(str(read_json(folder / LAST_RUN)["out"]))
     except (OSError, ValueError, KeyError, TypeError):
         start = f"`coterie deploy run {folder}`"
         raise ConfigError(
@@ -172,8 +171,8 @@ def refuse_strange_state(run: Path) -> Iterator[None]:
     """
     try:
         yield
-    # JSON nested a thousand deep ends in a RecursionError; a time of another age in an OSError.
-    except (*MALFORMED, RecursionError, OSError) as error:
+    # A time of another age ends in an OSError.
+    except (*MALFORMED, OSError) as error:
         raise CheckpointError(
             "damaged", run, found=type(error).__name__, allowed="a run of real clients"
         ) from None
@@ -182,7 +181,7 @@ def refuse_strange_state(run: Path) -> Iterator[None]:
 def _read_json(file: Path) -> dict[str, Any]:
     """A JSON object, empty where there is none."""
     try:
-        found = json.loads(file.read_bytes())
+        found = read_json(file)
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

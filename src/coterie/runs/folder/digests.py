@@ -8,7 +8,6 @@ written after it. So a kill at any moment leaves files that the record knows.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import time
@@ -26,6 +25,7 @@ from coterie.files import (
     MALFORMED,
     POPULATION,
     canonical_json,
+    read_json,
     read_sealed,
     refuse_unwritable,
     replace_file,
@@ -231,10 +231,10 @@ def read_seal(data: bytes, round: int) -> dict[str, Any] | None:
     try:
         header, tensors = _split(data)
         found = header.pop("__metadata__")["seal"]
-        settings: dict[str, Any] = json.loads(found)["settings"]
+        settings: dict[str, Any] = read_json(found)["settings"]
         if _seal(header, tensors, settings, round) == found:
             return settings
-    except (*MALFORMED, RecursionError):
+    except MALFORMED:
         return None
     return None
 
@@ -249,7 +249,7 @@ def _seal(
 def _split(data: bytes) -> tuple[dict[str, Any], bytes]:
     """The header of safetensors, and what follows it."""
     end = 8 + int.from_bytes(data[:8], "little")
-    header: dict[str, Any] = json.loads(data[8:end])
+    header: dict[str, Any] = read_json(data[8:end])
     return header, data[end:]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from coterie.errors import InUseError
-from coterie.files import MALFORMED, refuse_unwritable
+from coterie.files import MALFORMED, read_json, refuse_unwritable
 
 LOCK = ".lock"
 # Next to the lock, since the file of a lock may be emptied by whoever tries to get it.
@@ -87,7 +87,7 @@ def _write_holder(folder: Path) -> None:
 def _read_holder(folder: Path) -> dict[str, Any]:
     """What the holder wrote; empty where it has not yet."""
     try:
-        holder = json.loads((folder / HOLDER).read_bytes())
+        holder = read_json(folder / HOLDER)
         return {"pid": int(holder["pid"]), **{key: str(holder[key]) for key in ("host", "since")}}
     except (OSError, *MALFORMED):
         return {}

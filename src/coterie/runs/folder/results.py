@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from coterie.core.arrays import FloatArray, IntArray
-from coterie.files import csv_text, plain, refuse_malformed
+from coterie.files import csv_text, plain, read_json, refuse_malformed
 from coterie.headline import ACCURACY, Headline
 from coterie.runs.folder.digests import CLIENTS, GROUPS, SHARES, SUMMARY, checked_file, store_files
 
@@ -120,7 +120,7 @@ class ResultFiles:
         if data is None:
             return None
         with refuse_malformed(self.folder / SUMMARY):
-            found: dict[str, Any] = json.loads(data)
+            found: dict[str, Any] = read_json(data)
             return found
 
 

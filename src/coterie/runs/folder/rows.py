@@ -19,7 +19,14 @@ from typing import Any
 
 from coterie.config.identity import relevant
 from coterie.errors import CheckpointError
-from coterie.files import MALFORMED, canonical_json, replace_file, sync_file
+from coterie.files import (
+    MALFORMED,
+    canonical_json,
+    read_json,
+    refuse_malformed,
+    replace_file,
+    sync_file,
+)
 from coterie.runs.folder.digests import ROWS, consistent, read_digests, record_rows, sha256
 from coterie.terminal import warn
 
@@ -83,10 +90,10 @@ def _digest(line: bytes, before: str) -> str:
 def _row(line: bytes) -> Row | None:
     """The values of a line, ``None`` where it cannot be read."""
     try:
-        row = json.loads(line, parse_float=_number)
+        row = read_json(line, parse_float=_number)
         row.pop("chain", None)
         return {**row, "round": int(row["round"])}
-    except (*MALFORMED, RecursionError):
+    except MALFORMED:
         return None
 
 
@@ -149,7 +156,8 @@ class RowFile:
                 found=f"a last line without its digest, {line[-40:]!r}",
                 allowed="whole lines",
             )
-        return int(json.loads(line)["round"]) + 1, match[1].decode()
+        with refuse_malformed(self.path):
+            return int(read_json(line)["round"]) + 1, match[1].decode()
 
     def read(self) -> list[Row]:
         """The rows; a last line that a kill tore is left out."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -21,6 +20,7 @@ from coterie.errors import CheckpointError, ConfigError, DataError
 from coterie.files import (
     canonical_json,
     plain,
+    read_json,
     refuse_malformed,
     refuse_unwritable,
     refuse_unwritable_output,
@@ -157,7 +157,7 @@ class RunFolder:
         if data is None:
             return ACCURACY
         with refuse_malformed(self.path / HEADLINE):
-            return Headline.of(json.loads(data))
+            return Headline.of(read_json(data))
 
     def locked(self) -> AbstractContextManager[None]:
         """The right to write the folder, held inside; one process has it at a time."""

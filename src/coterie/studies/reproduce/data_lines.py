@@ -21,6 +21,7 @@ from coterie.core.vectors import Layout, flatten
 from coterie.core.work import Train
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment, check
+from coterie.files import read_json
 from coterie.math.balanced import inter_cluster, random_equal_groups
 from coterie.math.similarity import Matrix, edc_embedding, madc
 from coterie.measures.groups import (
@@ -150,7 +151,7 @@ def _histograms_of(line: Line, root: str | None) -> Matrix:
 @cache
 def _histograms(config: str) -> Matrix:
     """The clients' label counts. They are kept, since to decode the images takes seconds."""
-    _, _, population = load_data(check(json.loads(config), "reproduce"))
+    _, _, population = load_data(check(read_json(config), "reproduce"))
     return population.histograms().astype(np.float64)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.errors import ConfigError
-from coterie.files import replace_file
+from coterie.files import read_json, replace_file
 from coterie.runs.summary import versions
 from coterie.studies.scoreboard.suite import Suite
 
@@ -63,7 +63,7 @@ def _json(value: Any) -> str:
 def read_results(path: Path) -> Results:
     """Read a file, and check that it is as it was written."""
     try:
-        found: Results = json.loads(path.read_text(encoding="utf-8"))
+        found: Results = read_json(path)
         if found["format"] != FORMAT:
             raise ValueError(f"its format is {found['format']!r}")
         stated, computed = found["digest"], results_digest(found)
