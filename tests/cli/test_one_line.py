@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
-import subprocess
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,37 +21,40 @@ from coterie.errors import DataError
 from coterie.files import csv_text, safe_cell
 from coterie.runs.folder.store import RunFolder
 from tests.cli.conftest import errors
-from tests.conftest import PATIENCE
 from tests.refusals import refuses
 
 
-def limited(size: int, *words: str) -> subprocess.CompletedProcess[str]:
-    """A command that cannot write files larger than so many bytes, as on a full disk."""
+@contextmanager
+def limited(size: int) -> Iterator[None]:
+    """No file can become larger than so many bytes, as on a full disk."""
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
 
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
-    command = [sys.executable, "-m", "coterie.cli.main", *words]
-    return subprocess.run(
-        command, preexec_fn=limit, capture_output=True, text=True, check=False, timeout=PATIENCE
-    )
-
-
-def test_a_full_disk_is_one_line_and_leaves_no_half_folder(config: str) -> None:
-    done = limited(2000, "run", config, "--out", "r")
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: out: cannot be written (File too large), got r")
+def test_a_full_disk_is_one_line_and_leaves_no_half_folder(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with limited(2000):
+        assert invoke(["run", config, "--out", "r"]) == 2
+    assert errors(capsys)[0].startswith("out: cannot be written (File too large), got r")
     assert not [name for name in os.listdir() if name != config]
 
 
-def test_a_disk_that_fills_up_during_a_run_is_one_line_and_the_run_resumes(config: str) -> None:
+def test_a_disk_that_fills_up_during_a_run_is_one_line_and_the_run_resumes(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert invoke(["run", config, "--out", "straight", "--set", "train.rounds=30"]) == 0
     size = Path("straight/partition.npz").stat().st_size + 1000
     assert size < Path("straight/rounds.jsonl").stat().st_size
-    done = limited(size, "run", config, "--out", "r", "--set", "train.rounds=30")
-    assert done.returncode == 4
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("error: r: cannot be written (File too large)")
+    capsys.readouterr()
+    with limited(size):
+        assert invoke(["run", config, "--out", "r", "--set", "train.rounds=30"]) == 4
+    (line,) = errors(capsys)
+    assert line.startswith("r: cannot be written (File too large)")
     assert invoke(["resume", "r"]) == 0
     model = "models/group-0.safetensors"
     assert Path("r", model).read_bytes() == Path("straight", model).read_bytes()

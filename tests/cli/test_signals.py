@@ -15,7 +15,11 @@ from coterie.cli.main import invoke
 from tests.conftest import PATIENCE
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+# By default tests of `reproduce` end theirs by SIGTERM.
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)],
+)
 def test_a_signal_saves_the_state(config: str, number: int, code: int, tmp_path: Path) -> None:
     command = [
         sys.executable,

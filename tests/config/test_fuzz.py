@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from coterie.config import registry
 from coterie.config.identity import config_hash
 from coterie.errors import ConfigError
@@ -120,11 +122,12 @@ def _mutated(rng: random.Random) -> dict[str, Any]:
     return tables
 
 
-def test_2000_fuzzed_configurations_are_accepted_or_refused_by_lines_with_a_key() -> None:
-    rng = random.Random(2)
+@pytest.mark.parametrize("seed", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_1000_fuzzed_configurations_are_accepted_or_refused_by_lines_with_a_key(seed: int) -> None:
+    rng = random.Random(seed)
     accepted = 0
     refusals = 0
-    for _ in range(2000):
+    for _ in range(1000):
         tables = _mutated(rng)
         try:
             config = check(tables, "c.toml")
@@ -135,7 +138,7 @@ def test_2000_fuzzed_configurations_are_accepted_or_refused_by_lines_with_a_key(
             accepted += 1
             assert isinstance(config, Experiment)
             assert len(config_hash(tomllib.loads(config.toml()))) == 64
-    assert min(accepted, refusals) > 200
+    assert min(accepted, refusals) > 100
 
 
 def _assert_lines(message: str, tables: Mapping[str, Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -81,20 +80,10 @@ def test_the_example_is_listed_with_its_package(capsys: pytest.CaptureFixture[st
         assert "coterie-clipped" in listed
 
 
-def by_command(site: Path, folder: Path, *words: str) -> None:
-    """A command in a process of its own, as users run it."""
-    done = subprocess.run(
-        [sys.executable, "-m", "coterie.cli", *words],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(site)])},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-
-
-def test_the_example_runs(site: Path, tmp_path: Path) -> None:
-    by_command(site, tmp_path, "run", str(PLUGIN / "clipped.toml"), "--out", "run")
+@pytest.mark.usefixtures("installed")
+def test_the_example_runs(tmp_path: Path) -> None:
+    command = ["run", str(PLUGIN / "clipped.toml"), "--out", str(tmp_path / "run")]
+    assert invoke(command) == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["algorithm"], summary["model"], summary["rounds"]) == ("clipped", "narrow", 3)
 

@@ -72,7 +72,7 @@ def test_a_pool_trains_on_three_threads_as_serial_does() -> None:
     net = OnThreads(3, scored=1)
     alone = trained(SerialEngine(LocalRunner(population, net, SOLVER), threads=3), population, net)
     assert torch.get_num_threads() == 2
-    pool = PoolEngine(LocalRunner(population, net, SOLVER), 2, threads=3)
+    pool = PoolEngine(LocalRunner(population, net, SOLVER), 1, threads=3)
     together = trained(pool, population, net)
     # Up to rounding: on several threads MKL promises no order of sums from one process to the next
     # (Developer Guide, "Reproducibility Conditions"). Twenty steps round weights of 0.4 and less.

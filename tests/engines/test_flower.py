@@ -6,8 +6,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-import subprocess
-import sys
+import runpy
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -85,7 +84,7 @@ def tables(
             "partition": {"kind": "planted", "clients": clients, "groups": 2},
         },
         "model": {"name": "mclr"},
-        "local": {"epochs": 1, "lr": 0.1},
+        "local": {"epochs": 1, "batch_size": 40, "lr": 0.1},
         "engine": {"name": "serial"},
         "train": {"rounds": rounds, "clients_per_round": 6},
         "algorithm": {"name": name, **METHODS.get(name, {}), **options},
@@ -153,7 +152,9 @@ def groups(run: Path) -> list[int]:
         return [int(row["group"]) for row in csv.DictReader(file)]
 
 
-def test_a_deployed_run_is_exported_without_its_data(tmp_path: Path) -> None:
+def test_a_deployed_run_is_exported_without_its_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     simulated = tables("flexcfl")
     own = {
         **simulated["data"],
@@ -178,10 +179,8 @@ def test_a_deployed_run_is_exported_without_its_data(tmp_path: Path) -> None:
         theirs = load_file(done.folder / file.name)
         ours = load_file(file)
         assert all(torch.equal(theirs[name], tensor) for name, tensor in ours.items())
-    said = subprocess.run(
-        [sys.executable, str(done.folder / "load.py")], check=True, capture_output=True, text=True
-    )
-    assert "group 1" in said.stdout
+    runpy.run_path(str(done.folder / "load.py"), run_name="__main__")
+    assert "group 1" in capsys.readouterr().out
     names = json.loads((run / "nodes.json").read_text())
     for changed in (
         {},

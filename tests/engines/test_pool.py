@@ -69,7 +69,11 @@ def asked(clients: Clients, population: ct.Population, net: nn.Module, round: in
     return clients.run(Train(), ids, flatten(net)[None], np.zeros_like(ids), key=Key(1).at(round))
 
 
-@pytest.mark.parametrize(("start", "workers"), [("fork", 2), ("fork", 1), ("spawn", 1)])
+# By default a spawned worker is killed at its start and between rounds, in tests of their own below.
+@pytest.mark.parametrize(
+    ("start", "workers"),
+    [("fork", 2), ("fork", 1), pytest.param("spawn", 1, marks=pytest.mark.slow)],
+)
 def test_a_worker_that_dies_is_replaced_and_nothing_changes(
     tmp_path: Any, start: str, workers: int
 ) -> None:

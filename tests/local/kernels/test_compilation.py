@@ -157,32 +157,26 @@ print(json.dumps(found))
 """
 
 
-@pytest.fixture(scope="module")
-def processes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What two processes, one after the other, load for a dense network that is trained by SGD: the
-    first finds nothing on disk. The second forks no other one, since all is there."""
-    place = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path_factory.mktemp("code"))}
-    found = []
-    for _ in range(2):
-        command = [sys.executable, "-c", LOADED]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, env=place)
-        found.append(json.loads(done.stdout))
+def loaded_by_a_process(**environment: str) -> dict[str, Any]:
+    """What a process loads for a dense network that is trained by SGD."""
+    command = [sys.executable, "-c", LOADED]
+    place = {**os.environ, **environment}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=place)
+    found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
-def test_a_dense_network_by_sgd_compiles_nothing_of_convolutions_and_of_other_optimisers(
-    processes: list[dict[str, Any]],
-) -> None:
-    """Else the first run on a machine takes thrice as long to begin."""
-    for found in processes:
-        assert found["loaded"] == ["score dense", "descend dense"]
-        assert found["others"] == [0, 0]
+def test_a_dense_network_by_sgd_loads_nothing_of_convolutions_and_of_other_optimisers() -> None:
+    """Else the first run on a machine, which compiles what it loads, takes thrice as long to begin."""
+    found = loaded_by_a_process()
+    assert found["loaded"] == ["score dense", "descend dense"]
+    assert found["others"] == [0, 0]
 
 
-def test_another_process_compiles_training_while_this_one_compiles_scoring(
-    processes: list[dict[str, Any]],
-) -> None:
-    first, second = processes
+@pytest.mark.slow  # the kernels of this network are compiled once more, for 12 s
+def test_another_process_compiles_training_while_this_one_compiles_scoring(tmp_path: Path) -> None:
+    """The second process finds all on disk, and forks no other one."""
+    first, second = [loaded_by_a_process(NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(2)]
     assert first["compiled"] == [1, 0], "the other process left the code of training on disk"
     assert second["compiled"] == [0, 0]
 
