@@ -26,8 +26,10 @@ from coterie.core.process import cores
 from coterie.core.vectors import flatten
 from coterie.core.work import Score, Train
 from coterie.engines import PoolEngine, SerialEngine
+from coterie.engines.pool import stopped
 from coterie.engines.pool.processes import cores_of_workers
 from coterie.engines.pool.sharing import pack_arguments, unpack_arguments
+from coterie.engines.pool.worker import PartJob
 from coterie.engines.simulation import ClientError
 from coterie.errors import ConfigError, CoterieError
 from coterie.local import LocalRunner
@@ -102,6 +104,64 @@ def kill_the_worker(engine: PoolEngine) -> None:
     (process,) = engine.processes
     process.kill()
     process.join()
+
+
+def test_a_worker_that_stays_stopped_is_replaced(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It lives and answers nothing: the run was silent for ever."""
+    monkeypatch.setattr(stopped, "LOOK", 0.05)
+    monkeypatch.setattr(stopped, "KILLED", 20)
+    population = blobs()
+    net = small_net()
+    engine = PoolEngine(LocalRunner(population, net, SOLVER), 2)
+    with Clients(engine) as clients:
+        asked(clients, population, net)
+        before = engine.processes[1].pid
+        os.kill(before, signal.SIGSTOP)
+        found = asked(clients, population, net, 1)
+        assert before not in [process.pid for process in engine.processes]
+        after = asked(clients, population, net, 2)
+    with Clients(SerialEngine(LocalRunner(population, net, SOLVER))) as serial:
+        for round, reply in ((1, found), (2, after)):
+            expected = asked(serial, population, net, round)
+            assert np.array_equal(reply.fields["delta"], expected.fields["delta"])
+    assert capsys.readouterr().err.count(f"worker process {before} is stopped") == 1
+
+
+def test_a_worker_that_is_continued_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    population = blobs()
+    net = small_net()
+    engine = PoolEngine(LocalRunner(population, net, SOLVER), 2)
+    lines = []
+
+    def continue_it(line: str) -> None:
+        lines.append(line)
+        os.kill(before[1], signal.SIGCONT)
+
+    monkeypatch.setattr(stopped, "LOOK", 0.05)
+    monkeypatch.setattr(stopped, "warn", continue_it)
+    with Clients(engine) as clients:
+        asked(clients, population, net)
+        before = [process.pid for process in engine.processes]
+        os.kill(before[1], signal.SIGSTOP)
+        asked(clients, population, net, 1)
+        assert [process.pid for process in engine.processes] == before
+    assert len(lines) == 1
+
+
+def test_a_job_larger_than_the_pipe_for_a_worker_that_is_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stopped, "KILLED", 1)
+    population = blobs()
+    net = small_net()
+    engine = PoolEngine(LocalRunner(population, net, SOLVER), 2)
+    with Clients(engine) as clients:
+        asked(clients, population, net)
+        os.kill(engine.processes[1].pid, signal.SIGSTOP)
+        jobs = [PartJob(Score(), [np.arange(10**5)], 0, 2, 0, [])] * 2
+        assert engine.pool.ask(jobs, None) is None
 
 
 def test_a_spawned_worker_that_is_killed_at_its_start_is_replaced(

@@ -9,8 +9,9 @@ so a client is always scored by the same worker, which keeps its samples. Where 
 scores, workers take batches that this process alone would score, and this one adds up what they
 found.
 
-If a worker dies, all are ended and started again, and the clients without an update are trained
-again. Each client draws from its own key, so the result is the same to the bit.
+If a worker dies, or a signal stops it for a minute, all are ended and started again, and the
+clients without an update are trained again. Each client draws from its own key, so the result is
+the same to the bit.
 
 Made by `coterie.engines.registry` for ``engine.name = "pool"``. What a worker does is in
 `coterie.engines.pool.worker`, and its processes are in `coterie.engines.pool.processes`.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
@@ -19,6 +18,7 @@ from torch import multiprocessing as mp
 
 from coterie.core.process import allowed_cores, find_thread_pools
 from coterie.engines.pool.sharing import pack_arguments, share
+from coterie.engines.pool.stopped import give_up_sending, wait_for
 from coterie.engines.pool.worker import (
     END,
     TASK,
@@ -162,7 +162,7 @@ class WorkerPool:
         heard = 0
         while silent:
             ended = [process.sentinel for process in silent.values()]
-            ready = wait([*silent, *ended])
+            ready = wait_for([*silent, *ended], self.processes, None)
             for pipe, process in list(silent.items()):
                 if pipe in ready:
                     with suppress(EOFError, OSError):
@@ -172,6 +172,8 @@ class WorkerPool:
                 elif process.sentinel not in ready:
                     continue
                 del silent[pipe]
+        for pipe in self._pipes:
+            give_up_sending(pipe)
         if not heard:
             self._explain_start()
 
@@ -241,10 +243,7 @@ class WorkerPool:
         sentinels = [process.sentinel for process in self.processes]
         answers: list[Any] = [None] * self.workers
         while waiting:
-            left = None
-            if end is not None:
-                left = max(0.0, end - time.monotonic())
-            ready = wait([*waiting, *sentinels], left)
+            ready = wait_for([*waiting, *sentinels], self.processes, end)
             if not ready:
                 return None
             for pipe in [pipe for pipe in self._pipes if pipe in waiting and pipe in ready]:
