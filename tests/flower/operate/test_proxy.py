@@ -89,11 +89,26 @@ def test_only_the_side_of_nodes_is_passed_on(deployment: Path, entrance: int) ->
         "/v1/fleet/..%2fcontrol/list-runs",
         "/v1/fleet/x/../../control/list-runs",
         "/V1/FLEET/../control/list-runs",
+        "/v1/control/list-runs%3f/../../fleet/x",
+        "/v1/control/list-runs?/../../fleet/x",
+        "/v1/control/list-runs%23/../../fleet/x",
+        "/v1/control/list-runs;/../../fleet/x",
+        "/v1/control/../fleet/pull-messages",
+        "/v1/control/%2e%2e/fleet/pull-messages",
+        "//v1/fleet/pull-messages",
+        "/v1//fleet/pull-messages",
+        "/v1/fleet/pull%2dmessages",
+        "/v1/fleet/pull-messages/",
+        "/v1/fleet/pull-messages?x",
+        "/v1/fleet/pull-messages/..",
+        "/v1/fleet/",
     ]
     for path in others:
         for method in ("GET", "POST", "PUT", "OPTIONS"):
             # Only the folder without its slash is another answer: it leads to the folder with it.
             assert status(entrance, deployment, path, method) in (301, 403), (method, path)
+    for method in ("GET", "PUT", "OPTIONS", "PATCH", "DELETE", "TRACE"):
+        assert status(entrance, deployment, "/v1/fleet/pull-messages", method) in (403, 405)
     assert len(Superlink.paths) == 1
 
 
