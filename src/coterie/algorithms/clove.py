@@ -48,7 +48,7 @@ class ClusterLossVectors(PlacesClients):
     A client of the cohort that does not tell its losses keeps its group, and does not train.
     """
 
-    outliers: Outliers = "keep"
+    outliers: Outliers = "leave_out"
 
     def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
         key = round.key.of("losses")
@@ -83,7 +83,7 @@ def _clustered(losses: FloatArray, key: Key) -> IntArray:
 
 
 @validated
-def clove(groups: Count = 3, outliers: Outliers = "keep") -> Method:
+def clove(groups: Count = 3, outliers: Outliers = "leave_out") -> Method:
     """CLoVE: clients with similar losses under all models form a group, which trains the model
     that fits it best.
 
@@ -95,8 +95,8 @@ def clove(groups: Count = 3, outliers: Outliers = "keep") -> Method:
     Args:
         groups: number of models ``k``.
         outliers: ``leave_out`` keeps clients whose losses are far from those of all others out of
-            k-means, of which a single one takes a cluster otherwise. They train the model under which
-            their loss is least.
+            k-means; they train the model under which their loss is least. With ``keep``, a single
+            client can take a cluster, and two groups share another.
 
     Models: one per group, their number set.
 

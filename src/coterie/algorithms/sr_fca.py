@@ -62,8 +62,10 @@ class SuccessiveRefinement(PlacesClients):
         memory = groups.memory.get(RefinementMemory)
         notes: dict[str, float] = {}
         if memory is None:
-            groups = self._one_shot(groups, round)
+            groups, left_out = self._one_shot(groups, round)
             notes = {"cold_start": int((groups.member >= 0).sum()), "groups": groups.k}
+            if left_out:
+                notes["outliers"] = left_out
         elif memory.rounds == self.every and memory.refined < self.times:
             groups = self._refine(groups, memory, round.of("refine"))
             notes = {"groups": groups.k}
@@ -82,29 +84,30 @@ class SuccessiveRefinement(PlacesClients):
         ids = round.cohort[groups.member[round.cohort] >= 0]
         return groups, Plan(ids, groups.member[ids], notes=notes)
 
-    def _one_shot(self, groups: Groups, round: Round) -> Groups:
-        """ONE_SHOT: clients train alone; those that do well with each other's models are a group."""
+    def _one_shot(self, groups: Groups, round: Round) -> tuple[Groups, int]:
+        """ONE_SHOT: clients train alone; those that do well with each other's models are a group.
+        And how many clients were left out."""
         asked = round.trainable(len(groups.member))
         work = round.trial(steps=self.steps_alone)
         trained = round.clients.run(work, asked, groups.models[0], key=round.key.of("alone"))
         own = groups.models[0] + trained.delta
         ids, of_own, _ = mean_losses(trained.ids, own, round.of("cross"))
         if len(ids) < max(2, round.least_replies):
-            return groups
+            return groups, 0
         # A client that did not score the others' models has no distance to them.
         scored = np.searchsorted(trained.ids, ids)
         own = own[torch.from_numpy(scored)]
         loss = of_own[:, scored].T
-        distance = (loss + loss.T) / 2
         clusters = max(1, len(ids) // self.least)
         key = round.key.of("pivots")
-        label, threshold = near_clusters(distance, self.threshold, self.outliers, clusters, key)
+        label, threshold = near_clusters(loss, self.threshold, self.outliers, clusters, key)
+        left_out = int((label == NO_GROUP).sum())
         label = self._without_small(label)
         count = int(label.max()) + 1
         models = torch.stack([_mean(own[torch.from_numpy(label == j)]) for j in range(count)])
         memory = RefinementMemory(ids, torch.from_numpy(loss), threshold, 0, 0)
         groups = replace(groups.select([0] * count), models=models)
-        return groups.with_members(ids, label).remember(memory)
+        return groups.with_members(ids, label).remember(memory), left_out
 
     def _without_small(self, label: IntArray) -> IntArray:
         """Clients of clusters of fewer than ``least`` no longer have one; the others are renumbered.
@@ -149,7 +152,7 @@ def sr_fca(
     refinements: Count = 2,
     least: Count = 3,
     trim: Share = 0.15,
-    outliers: Outliers = "keep",
+    outliers: Outliers = "leave_out",
 ) -> Method:
     """SR-FCA: groups clients whose models perform well on each other's data, and refines the
     groups.
@@ -167,8 +170,9 @@ def sr_fca(
         refinements: how many there are.
         least: clusters of fewer clients are dissolved.
         trim: the share of values that is left out on either side of each coordinate, ``beta``.
-        outliers: ``leave_out`` keeps clients far from all others out of the first groups and of the
-            threshold, which a single one decides otherwise. They wait for the first refinement.
+        outliers: ``leave_out`` keeps clients whose losses are far from all others, or contradict
+            them, out of the first groups and of the threshold. They wait for the first refinement.
+            With ``keep``, a single client can merge all groups.
 
     Models: one per group, their number by a threshold.
 

@@ -1,12 +1,12 @@
-"""Updates to be left out before clusters are formed: those far from all others, those against all
-others, and copies."""
+"""Clients to be left out before clusters are formed: those whose updates or losses are far from all
+others, whose updates are against all others or copies, and whose losses contradict those of others."""
 
 from __future__ import annotations
 
 import numpy as np
 from torch import Tensor
 
-from coterie.core.arrays import BoolArray
+from coterie.core.arrays import BoolArray, FloatArray
 from coterie.math.similarity import Matrix
 
 # Robust standard deviations beyond which a point is an outlier.
@@ -47,6 +47,40 @@ def far_from_neighbours(distance: Matrix, clusters: int) -> BoolArray:
     # The least share of the median: among equal points, rounding makes no outliers.
     far: BoolArray = score > middle + FAR * max(float(sigma), 0.01 * float(middle))
     return far
+
+
+def contradicted(losses: FloatArray) -> BoolArray:
+    """The clients whose losses contradict those of the others, bool ``[n]``.
+
+    If ``i`` does well with the model of ``j``, then ``j`` mostly does well with the model of ``i``.
+    The score of ``i`` is the median over ``j`` of ``|log(L_ij / L_ji)|``. A client is contradicted if
+    its score is more than three robust standard deviations above the median score, and losses differ
+    by more than a factor of two. So a client that reports losses of zero is found, which would be
+    near to everybody. Losses below a thousandth of the median count as that.
+
+    Args:
+        losses: float64 ``[n, n]``, of the model of client ``i`` on the data of client ``j``, reported
+            by ``j``.
+
+    Source: Coterie; the robust score is that of Iglewicz and Hoaglin (1993).
+
+    Example:
+        >>> losses = np.full((5, 5), 0.3)
+        >>> losses[:, 2] = 0.0
+        >>> contradicted(losses).nonzero()[0].tolist()
+        [2]
+    """
+    n = len(losses)
+    if n < 3:
+        return np.zeros(n, bool)
+    least = max(1e-3 * float(np.median(losses)), np.finfo(float).tiny)
+    logs = np.log(np.maximum(losses, least))
+    others = ~np.eye(n, dtype=bool)
+    score = np.median(np.abs(logs - logs.T)[others].reshape(n, n - 1), axis=1)
+    middle = np.median(score)
+    sigma = _TO_SIGMA * np.median(np.abs(score - middle))
+    found: BoolArray = score > max(float(middle + FAR * sigma), np.log(2))
+    return found
 
 
 def against_the_others(updates: Tensor) -> BoolArray:

@@ -9,11 +9,10 @@ import numpy as np
 from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.core import NO_GROUP, BoolArray, FloatArray, IntArray, Key, Score
+from coterie.core import NO_GROUP, FloatArray, IntArray, Key, Score
 from coterie.math.clustering import agglomerate, pivot_clusters
 from coterie.math.cuts import by_first_appearance
-from coterie.math.outliers import far_from_neighbours
-from coterie.math.similarity import Matrix
+from coterie.math.outliers import contradicted, far_from_neighbours
 from coterie.rules.cold_start import Outliers
 
 
@@ -92,35 +91,21 @@ def models_alike(loss: FloatArray, size: FloatArray, chosen: IntArray, farthest:
     return by_first_appearance(number)
 
 
-def left_out(distance: Matrix, clusters: int, outliers: Outliers) -> BoolArray:
-    """The clients that are far from all others and have no part in the clusters, bool ``[n]``.
-
-    Args:
-        clusters: how many there are, at least about.
-        outliers: ``keep``: all clients take part.
-
-    Example:
-        >>> at = np.array([0.0, 0.1, 0.2, 0.3, 90.0])
-        >>> left_out(np.abs(at[:, None] - at), 1, "leave_out").nonzero()[0].tolist()
-        [4]
-    """
-    if outliers == "keep":
-        return np.zeros(len(distance), bool)
-    return far_from_neighbours(distance, clusters)
-
-
 def near_clusters(
-    distance: Matrix,
+    losses: FloatArray,
     threshold: float | Literal["auto"],
     outliers: Outliers,
     clusters: int,
     key: Key,
 ) -> tuple[IntArray, float]:
-    """Correlation clustering of the clients whose distance is at most a threshold.
+    """Correlation clustering of clients by their distances ``(L_ij + L_ji) / 2``, of which those up
+    to a threshold are near.
 
     Args:
+        losses: float64 ``[n, n]``, of the model of client ``i`` on the data of client ``j``.
         threshold: ``auto``: by the largest gap between merges of average linkage.
-        outliers: ``leave_out``: those far from all others have no part in it, nor in the threshold.
+        outliers: ``leave_out``: those far from all others, or contradicted by them, have no part in
+            it, nor in the threshold.
         clusters: how many there are, at least about; outliers are told by it.
 
     Returns:
@@ -131,10 +116,14 @@ def near_clusters(
         >>> near_clusters(np.abs(at[:, None] - at), 1.0, "leave_out", 2, Key(0))[0].tolist()
         [0, 0, 1, 1, -1]
     """
-    far = left_out(distance, clusters, outliers)
-    among = distance[np.ix_(~far, ~far)]
+    distance = (losses + losses.T) / 2
+    taken = np.ones(len(losses), bool)
+    if outliers == "leave_out":
+        taken = ~contradicted(losses)
+        taken[taken] = ~far_from_neighbours(distance[np.ix_(taken, taken)], clusters)
+    among = distance[np.ix_(taken, taken)]
     if threshold == "auto":
         threshold = float(agglomerate(among, "average").threshold)
-    label = np.full(len(distance), NO_GROUP)
-    label[~far] = pivot_clusters(among <= threshold, key)
+    label = np.full(len(losses), NO_GROUP)
+    label[taken] = pivot_clusters(among <= threshold, key)
     return label, threshold
