@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,8 @@ from coterie.cli.main import invoke
 from coterie.runs.folder.store import RunFolder
 from tests.cli.conftest import errors
 from tests.conftest import PATIENCE
+from tests.forks import Forked, command
 
-COMMAND = [sys.executable, "-m", "coterie.cli.main"]
 ROUNDS = 40
 SLOW = ["--set", "local.epochs=20", "--set", f"train.rounds={ROUNDS}"]
 OFTEN = ["--set", "checkpoint.seconds=0"]
@@ -35,30 +34,17 @@ def left(run: str) -> dict[str, Any]:
     return {"rows": rows, **{file.name: file.read_bytes() for file in files}}
 
 
-def start(*words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([*COMMAND, *words], stdout=-1, stderr=-1, text=True)
-
-
 def rows(run: str) -> int:
     file = Path(run, "rounds.jsonl")
     return file.read_bytes().count(b"\n") if file.exists() else 0
 
 
-def wait_for(count: int, process: subprocess.Popen[str]) -> None:
+def wait_for(count: int, process: Forked) -> None:
     """Wait until a run has so many rounds; what it said if it ended before."""
     until = time.monotonic() + PATIENCE
     while rows("r") < count and time.monotonic() < until:
-        assert process.poll() is None, process.communicate()
+        assert process.poll() is None, process.ended()
         time.sleep(0.005)
-
-
-def ended(processes: Sequence[subprocess.Popen[str]]) -> list[tuple[int, str]]:
-    """Exit codes and lines of standard error."""
-    found = []
-    for process in processes:
-        _, error = process.communicate(timeout=PATIENCE)
-        found.append((process.returncode, error))
-    return found
 
 
 @pytest.mark.parametrize("count", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 5))])
@@ -66,7 +52,7 @@ def test_of_several_resume_one_runs_and_the_others_say_which(
     count: int, config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert invoke(["run", config, "--out", "straight", *SLOW, *OFTEN]) == 0
-    run = start("run", config, "--out", "r", *SLOW, *OFTEN)
+    run = command("run", config, "--out", "r", *SLOW, *OFTEN)
     try:
         wait_for(4, run)
         # Halted, so that it is not over before the other has started.
@@ -76,15 +62,15 @@ def test_of_several_resume_one_runs_and_the_others_say_which(
         assert invoke(["resume", "r"]) == 10
     finally:
         run.kill()
-        run.communicate()
+        run.ended()
     (error,) = errors(capsys)
     assert f"got process {run.pid} on {socket.gethostname()} since 20" in error
-    processes = [start("resume", "r") for _ in range(count)]
-    results = ended(processes)
+    processes = [command("resume", "r") for _ in range(count)]
+    results = [process.ended() for process in processes]
     winners = [
-        process.pid for process, (code, _) in zip(processes, results, strict=True) if not code
+        process.pid for process, (code, *_) in zip(processes, results, strict=True) if not code
     ]
-    losers = [error for code, error in results if code == 10]
+    losers = [error for code, _, error in results if code == 10]
     assert len(winners) >= 1
     assert len(winners) + len(losers) == count
     for error in losers:

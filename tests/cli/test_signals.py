@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from coterie.cli.main import invoke
 from tests.conftest import PATIENCE
+from tests.forks import command
 
 
 # By default tests of `reproduce` end theirs by SIGTERM.
@@ -21,25 +21,15 @@ from tests.conftest import PATIENCE
     [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)],
 )
 def test_a_signal_saves_the_state(config: str, number: int, code: int, tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "coterie.cli.main",
-        "run",
-        config,
-        "--out",
-        "r",
-        "--set",
-        "train.rounds=100000",
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("round 1/"):
-            break
+    process = command("run", config, "--out", "r", "--set", "train.rounds=100000")
+    rows = Path("r/rounds.jsonl")
+    until = time.monotonic() + PATIENCE
+    while not (rows.exists() and rows.stat().st_size) and time.monotonic() < until:
+        assert process.poll() is None, process.ended()
+        time.sleep(0.005)
     process.send_signal(number)
-    _, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == code
+    ended, _, err = process.ended()
+    assert ended == code
     stopped = re.search(
         r"error: stopped after (\d+) of 100000 rounds; `coterie resume r` continues", err
     )

@@ -4,8 +4,6 @@ column and row: in training, in a prediction, in an export and on a node."""
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from coterie.experiment import check
 from coterie.flower.node.data_sources import read_files
 from coterie.runs.data import load_data
 from coterie.runs.run import run_config
+from tests.forks import without_coterie
 from tests.refusals import refuses
 
 LINE = r"column dose, got 3e\+38 in row 7; expected finite numbers up to 1\.8e\+19"
@@ -103,17 +102,13 @@ def test_prediction_and_export(tmp_path: Path, capsys: pytest.CaptureFixture[str
     capsys.readouterr()
     code = invoke(["predict", str(run), "--data", new, "--out", str(tmp_path / "p.csv")])
     command = capsys.readouterr().err
-    script = subprocess.run(
-        [sys.executable, str(run / "export" / "predict.py"), new, str(tmp_path / "q.csv")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (code, script.returncode) == (3, 1)
+    script = without_coterie(run / "export" / "predict.py", new, str(tmp_path / "q.csv"))
+    code_of_script, _, error = script.ended()
+    assert (code, code_of_script) == (3, 1)
     pattern = f"error: .*{LINE}"
     assert re.search(pattern, command)
     # The same line from both.
-    assert script.stderr == command
+    assert error == command
 
 
 def test_node(tmp_path: Path) -> None:

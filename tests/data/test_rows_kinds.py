@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +26,7 @@ from coterie.runs.data import read_record
 from coterie.runs.run import run_config
 from tests.data.test_series import table as series_table
 from tests.data.test_tables import write
+from tests.forks import without_coterie
 from tests.refusals import refuses
 
 EACH = 30
@@ -66,12 +65,10 @@ def config(path: str, **data: Any) -> dict[str, Any]:
     }
 
 
-def exported_predictions(export: Path, data: str, out: Path) -> subprocess.CompletedProcess[str]:
-    """What `predict.py` of an export says, without Coterie: its import fails."""
-    start = "import sys; sys.modules['coterie'] = None; sys.path.insert(0, sys.argv[1]); "
-    start += "import predict; predict.main(*sys.argv[2:])"
-    command = [sys.executable, "-c", start, str(export), data, str(out)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def exported_predictions(export: Path, data: str, out: Path) -> tuple[int, str]:
+    """The exit code of `predict.py` of an export, without Coterie, and its errors."""
+    code, _, error = without_coterie(export / "predict.py", data, str(out)).ended()
+    return code, error
 
 
 # --- 1, 2: types are not guessed for each file ----------------------------------------------------
@@ -316,7 +313,7 @@ def test_a_later_spelling_of_a_client_is_said_by_every_reader(
     capsys.readouterr()
     predict(tmp_path / "run", new, None)
     assert line in capsys.readouterr().err
-    assert line in exported_predictions(tmp_path / "export", new, tmp_path / "out.csv").stderr
+    assert line in exported_predictions(tmp_path / "export", new, tmp_path / "out.csv")[1]
     read_joining(
         new, compose(check(config(str(tmp_path / "t.csv")))), read_record(tmp_path / "run")
     )
@@ -456,8 +453,8 @@ def test_predictions_of_the_command_and_of_the_export_are_one_file(
     one = tmp_path / "one.csv"
     other = tmp_path / "other.csv"
     assert invoke(["predict", str(run), "--data", new, "--out", str(one)]) == 0
-    done = exported_predictions(run.parent / "export", new, other)
-    assert done.returncode == 0, done.stderr
+    code, error = exported_predictions(run.parent / "export", new, other)
+    assert code == 0, error
     assert one.read_bytes() == other.read_bytes()
     with one.open(newline="") as file:
         clients = [row["client"] for row in csv.DictReader(file)]

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -27,6 +25,7 @@ from coterie.runs.folder.store import RunFolder
 from coterie.runs.loop import RoundResult
 from coterie.runs.run import Stopped, execute, make_folder, run_config
 from tests.conftest import SHIFT_OPTIONS
+from tests.forks import command
 from tests.refusals import refuses
 
 
@@ -176,14 +175,13 @@ def test_killed_and_resumed_is_the_same_to_the_bit(
     file = tmp_path / "c.toml"
     run = tmp_path / "run"
     file.write_text(tomli_w.dumps(tables() | {"engine": {"name": "pool", "workers": 2}}))
-    start = [sys.executable, "-m", "coterie.cli.main"]
     resume = ["resume", str(run)]
     for rows, words in ((1, ["run", str(file), "--out", str(run)]), (3, resume)):
-        process = subprocess.Popen([*start, *words], stdout=subprocess.DEVNULL)
+        process = command(*words)
         while process.poll() is None and _rows(run) < rows:
             time.sleep(0.005)
         process.kill()
-        process.wait()
+        process.ended()
     assert invoke(resume) == 0
     resumed = left(run)
     for ours, theirs in zip(resumed["rows"], straight["rows"], strict=True):

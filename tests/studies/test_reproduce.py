@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
+import signal
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -48,6 +46,7 @@ from coterie.studies.reproduce.papers import Line
 from coterie.studies.reproduce.reproduction import Reproduction
 from coterie.studies.reproduce.tables import paper, printed
 from coterie.sweep.grid import read_seeds
+from tests.forks import command
 from tests.runs.calls import sweeps_here
 
 LINES = [line for name in PAPERS for table in paper(name).tables for line in table.lines]
@@ -613,19 +612,13 @@ def test_the_command_runs_a_line_and_goes_on_after_a_signal(tmp_path: Path) -> N
         str(out),
     ]
     arguments += ["--data-root", str(root)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "coterie.cli.main", *arguments],
-        env=environment,
-        stdout=-3,
-        stderr=-3,
-    )
+    process = command(*arguments)
     while process.poll() is None and not [
         r for r in out.glob("runs/*/rounds.jsonl") if r.stat().st_size > 5_000
     ]:
         time.sleep(0.05)
-    process.terminate()
-    assert process.wait() == 143
+    process.send_signal(signal.SIGTERM)
+    assert process.ended()[0] == 143
     (rows,) = out.glob("runs/*/rounds.jsonl")
     done = rows.read_bytes().count(b"\n")
     assert 0 < done < 100

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -26,37 +25,37 @@ from coterie.sweep.run_once import carry_out, is_done, is_taken
 from coterie.sweep.runner import sweep
 from coterie.sweep.table_files import write_tables
 from tests.conftest import PATIENCE
+from tests.forks import Forked, command
 from tests.runs.calls import sweeps_here
 
 RUNS = ("--algorithms", "fedavg,fedgroup", "--seeds", "0-1", "--target", "0.3", "--out", "s")
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "coterie.cli.main", "compare", "c.toml", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def start(*arguments: str) -> Forked:
+    return command("compare", "c.toml", *arguments)
 
 
 def rows(out: Path) -> int:
     return sum(file.read_bytes().count(b"\n") for file in out.glob("*/rounds.jsonl"))
 
 
-def wait_for(what: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
+def wait_for(what: Callable[[], bool], process: Forked | None = None) -> None:
     end = time.monotonic() + PATIENCE
     while not what() and (process is None or process.poll() is None):
         assert time.monotonic() < end
         time.sleep(0.005)
 
 
-def kill(process: subprocess.Popen[str]) -> None:
-    """End a sweep and all that it started, at once."""
+def kill(process: Forked) -> int:
+    """End a sweep and all that it started, at once; the exit code."""
     try:
         children = psutil.Process(process.pid).children(recursive=True)
     except psutil.NoSuchProcess:
         children = []
     for one in [process, *children]:
         one.kill()
-    process.communicate()
     psutil.wait_procs(children, PATIENCE)
+    return process.ended()[0]
 
 
 def without_seconds(out: Path) -> dict[str, list[str]]:
@@ -112,7 +111,7 @@ SLOW = [
 def test_a_killed_sweep_ends_like_one_that_was_not(
     config: str, seeds: str, kills: int, rounds: int
 ) -> None:
-    command = [*RUNS, "--seeds", seeds, "--set", f"train.rounds={rounds}", "--jobs", "2"]
+    words = [*RUNS, "--seeds", seeds, "--set", f"train.rounds={rounds}", "--jobs", "2"]
     count = 2 * len(read_seeds(seeds))
     straight(
         make_plan(config, ["fedavg", "fedgroup"], read_seeds(seeds), (), [f"train.rounds={rounds}"])
@@ -120,17 +119,16 @@ def test_a_killed_sweep_ends_like_one_that_was_not(
     done: dict[Path, int] = {}
     landed = []
     for number, part in enumerate(np.random.default_rng(3).random(kills)):
-        process = start(*command)
+        process = start(*words)
         least = int((number + part) / kills * count * rounds * 0.9)
         wait_for(lambda least=least: rows(Path("s")) > least, process)
-        kill(process)
-        landed.append(process.returncode)
+        landed.append(kill(process))
         for file in Path("s").glob("*/summary.json"):
             assert done.setdefault(file, file.stat().st_mtime_ns) == file.stat().st_mtime_ns
         assert rows(Path("s")) < count * rounds
     assert landed == [-signal.SIGKILL] * kills
     with sweeps_here():
-        assert invoke(["compare", config, *command, "--jobs", "1"]) == 0
+        assert invoke(["compare", config, *words, "--jobs", "1"]) == 0
     assert all(
         file.stat().st_mtime_ns == at for file, at in done.items()
     )  # what was done was not done again
@@ -147,8 +145,10 @@ def test_two_sweeps_side_by_side_share_the_work(
     wait_for(lambda: rows(Path("s")) > 0, other)
     with sweeps_here():
         assert invoke(["compare", config, *both]) == 0
-    printed = [other.communicate(timeout=PATIENCE)[0], capsys.readouterr().out]
-    assert other.returncode == 0
+    here = capsys.readouterr().out
+    code, there, _ = other.ended()
+    printed = [there, here]
+    assert code == 0
     lines = [line for out in printed for line in out.splitlines() if line.startswith("[")]
     mine = [line.split("] ")[1].split(":")[0] for line in lines if "another sweep" not in line]
     assert len(mine) == 4
@@ -166,8 +166,8 @@ def test_an_interrupted_sweep_saves_and_goes_on(config: str) -> None:
         lambda: rows(Path("s")) > 3 and len(list(Path("s").glob("*/rounds.jsonl"))) == 2, process
     )
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 130
+    code, _, err = process.ended()
+    assert code == 130
     assert "error: stopped with 0 of 4 runs done; the same command continues, in s" in err
     for folder in Path("s").glob("[0-9a-f]*"):
         checkpoint = RunFolder(folder).checkpoints.latest()
@@ -192,7 +192,7 @@ def test_workers_of_a_killed_sweep_stop_and_save(config: str) -> None:
     wait_for(lambda: rows(Path("s")) > 3, process)
     assert is_taken(plan.runs[0], Path("s"))
     process.kill()
-    process.communicate()
+    process.ended()
     wait_for(lambda: not is_taken(plan.runs[0], Path("s")))
     folder = RunFolder(Path("s") / plan.runs[0].id)
     checkpoint = folder.checkpoints.latest()
