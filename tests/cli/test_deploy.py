@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -168,7 +169,36 @@ def test_resume_without_a_run_is_refused(
 ) -> None:
     pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
     assert invoke(["deploy", "run", str(deployment), "--resume"]) == 2
-    assert "no run to resume" in capsys.readouterr().err
+    assert "no run was started from here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("out", ["{runs}/..", "{runs}/.", "{runs}/", "{runs}/../x", "/x/run", "x"])
+@pytest.mark.parametrize("words", [["status"], ["run", "--resume"]])
+def test_a_last_run_outside_the_folder_of_runs_is_refused(
+    deployment: Path, capsys: pytest.CaptureFixture[str], out: str, words: list[str]
+) -> None:
+    """Both files may come from a backup, or from someone else."""
+    pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
+    place = {"out": out.format(runs=deployment / "runs")}
+    (deployment / "last-run.json").write_text(json.dumps(place))
+    command, *options = words
+    assert invoke(["deploy", command, str(deployment), *options]) == 2
+    assert "last-run.json: names another folder" in capsys.readouterr().err
+
+
+def test_a_restored_deployment_with_its_old_path_does_not_begin_anew(
+    deployment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
+    settings = deployment / "deploy.toml"
+    # The key in quotes, which the same file may have.
+    text = settings.read_text().replace("\nfolder = ", '\n"folder" = ')
+    old = str(deployment / "runs")
+    settings.write_text(text.replace(old, "/old/runs"))
+    (deployment / "runs" / "fedavg-1").mkdir(parents=True)
+    (deployment / "last-run.json").write_text(json.dumps({"out": "/old/runs/fedavg-1"}))
+    assert invoke(["deploy", "run", str(deployment), "--resume"]) == 2
+    assert "deploy.toml: folder: the last run is elsewhere" in capsys.readouterr().err
 
 
 def test_a_server_that_is_not_there_is_a_remote_failure(

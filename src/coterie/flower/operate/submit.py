@@ -311,22 +311,49 @@ def _run_folder(
     folder: Path, settings: DeploymentSettings, config: Experiment, resume: bool
 ) -> str:
     """The run's folder on the SuperLink's machine: a new one, or that of the last run."""
-    last = folder / LAST_RUN
     if resume:
-        try:
-            return str(read_json(last)["out"])
-        except (OSError, ValueError, KeyError, TypeError):
-            start = f"`coterie deploy run {folder}`"
-            raise ConfigError(
-                "missing", last, "no run to resume", do=f"start one with {start}"
-            ) from None
+        out = last_run(folder, settings.folder)
+        _refuse_moved(folder, settings.folder, Path(out).name)
+        return out
     name = f"{config.name('algorithm')}-{config.name('source')}-{config.seed}"
     safe_name = re.sub(r"[^A-Za-z0-9_-]+", "-", name)
     # A time, not a number: the folders that exist are on another machine.
     out = f"{settings.folder.rstrip('/')}/{safe_name}-{datetime.now():%Y%m%d-%H%M%S}"
     # Before the run is submitted: one whose start fails half-way can still be resumed.
-    last.write_text(json.dumps({"out": out}) + "\n", encoding="utf-8")
+    (folder / LAST_RUN).write_text(json.dumps({"out": out}) + "\n", encoding="utf-8")
     return out
+
+
+def last_run(folder: Path, runs: str) -> str:
+    """The folder of the last run that was started from a deployment's folder.
+
+    Args:
+        runs: the folder of all runs, by ``deploy.toml``; both may come from a backup or from someone
+            else, and no run is looked for outside it.
+    """
+    file = folder / LAST_RUN
+    try:
+        out = str(read_json(file)["out"])
+    except (OSError, ValueError, KeyError, TypeError):
+        start = f"`coterie deploy run {folder}`"
+        raise ConfigError(
+            "missing", file, "no run was started from here", do=f"start one with {start}"
+        ) from None
+    parent, _, name = out.rpartition("/")
+    if parent != runs.rstrip("/") or name in ("", ".", ".."):
+        expected = f"a run in {runs}, the folder of deploy.toml"
+        raise ConfigError("does-not-fit", file, "names another folder", got=out, allowed=expected)
+    return out
+
+
+def _refuse_moved(folder: Path, runs: str, name: str) -> None:
+    """Refuse a deployment that was restored elsewhere with its old path: the run is here, and would
+    begin anew there."""
+    here = folder / "runs"
+    if (here / name).exists() and here.resolve() != Path(runs).resolve():
+        advice = f"where the deployment was moved, write {str(here.resolve())!r}"
+        error = ConfigError("differs", "folder", "the last run is elsewhere", got=runs, do=advice)
+        raise error.located("deploy.toml")
 
 
 def _portable(resolved: dict[str, Any]) -> dict[str, Any]:

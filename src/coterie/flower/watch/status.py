@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from coterie.config.toml_text import read
 from coterie.errors import CheckpointError, ConfigError
 from coterie.files import MALFORMED, read_json
-from coterie.flower.operate.submit import LAST_RUN
+from coterie.flower.operate.submit import last_run
 from coterie.flower.processes.process import ProcessId, is_running
 from coterie.flower.server.live import LIVE
 from coterie.flower.server.scores import SameClients, same_clients
+from coterie.flower.settings import DeploymentSettings
 from coterie.runs.folder.digests import NODES
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.state import RunState, read_state
@@ -138,17 +140,19 @@ def find_run(folder: Path) -> Path:
     """The run that a folder means: itself, or the last one of a deployment."""
     if (folder / "config.toml").exists():
         return folder
-    try:
-        run = Path(str(read_json(folder / LAST_RUN)["out"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        start = f"`coterie deploy run {folder}`"
-        raise ConfigError(
-            "missing", folder, "no run was started from here", do=f"start one with {start}"
-        ) from None
+    run = Path(last_run(folder, _folder_of_runs(folder)))
     if not (run / "config.toml").exists():
         what = "the run has not begun, or is on another machine"
         raise ConfigError("not-found", run, what, allowed="the folder of a run")
     return run
+
+
+def _folder_of_runs(folder: Path) -> str:
+    """Where the runs of a deployment are."""
+    file = folder / "deploy.toml"
+    if not file.is_file():
+        return ""
+    return DeploymentSettings.of(read(file), str(file)).folder
 
 
 def read_status(folder: Path) -> FederationStatus:
