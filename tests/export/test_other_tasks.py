@@ -112,6 +112,27 @@ def new_rows() -> dict[str, Any]:
     return found
 
 
+def test_the_program_for_many_new_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It read all models for each, and printed their names as they were."""
+    run_config(check(tables(write(tmp_path, table()), "ill")), tmp_path / "run")
+    done = export_run(tmp_path / "run")
+    rows = table(seed=1)
+    rows["client"] = [f"new \x1b[2J{at % 50}" for at in range(len(rows["client"]))]
+    with program_of(done.folder) as program:
+        read = []
+        whole = program.load.load
+        monkeypatch.setattr(
+            program.load, "load", lambda *given: (read.append(given), whole(*given))[1]
+        )
+        program.main(write(tmp_path, rows, "new.csv"), tmp_path / "program.csv")
+    said = capsys.readouterr().out
+    assert "\x1b" not in said
+    assert "new \\x1b[2J49: group" in said
+    assert 0 < len(read) == len(set(read))
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_the_program_predicts_what_the_command_predicts(name: str, tmp_path: Path) -> None:
     run_config(check(tables(write(tmp_path, table()), **TASKS[name])), tmp_path / "run")

@@ -82,6 +82,8 @@ def test_the_answer_of_a_database(tmp_path: Path) -> None:
     [
         ("", ("missing", "--query")),
         ("SELECT * FROM patients", ("missing", "--query")),
+        ("SELECT * FROM patients -- ORDER BY id", ("missing", "--query")),
+        ("SELECT *, 'order by' FROM /* ORDER BY */ patients", ("missing", "--query")),
         ("SELECT * FROM visits ORDER BY id", ("cannot-be-read", "clinic.db")),
         ("SELEC ORDER BY id", ("cannot-be-read", "clinic.db")),
     ],
@@ -97,6 +99,30 @@ def test_a_query_that_cannot_be_used_is_one_line(
 
 
 @pytest.mark.parametrize(
+    "query",
+    [
+        "DELETE FROM patients WHERE id IN (SELECT id FROM patients ORDER BY id)",
+        "DROP TABLE patients /* */ --\n ORDER BY id",
+        "CREATE TABLE copy AS SELECT * FROM patients ORDER BY id",
+    ],
+)
+def test_a_query_writes_nothing(query: str, tmp_path: Path) -> None:
+    pytest.importorskip("sqlalchemy", reason="the extra 'sql' is not installed")
+    url = write_database(tmp_path / "clinic.db")
+    before = (tmp_path / "clinic.db").read_bytes()
+    with refuses(DataError, "cannot-be-read", "clinic.db"):
+        read_query({"data": url, "query": query})
+    assert (tmp_path / "clinic.db").read_bytes() == before
+
+
+def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    pytest.importorskip("sqlalchemy", reason="the extra 'sql' is not installed")
+    with refuses(DataError, "not-found", "none.db"):
+        read_query({"data": f"sqlite:///{tmp_path}/none.db", "query": ORDERED})
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
     "url",
     [
         "nothing://me:secret@db/clinic",
@@ -109,6 +135,9 @@ def test_a_query_that_cannot_be_used_is_one_line(
         "nothing://me:secret@db:port/clinic",
         "nothing://me:se\ncret@db/clinic",
         "nothing:me:secret@db://",
+        "nothing://me:secret",
+        "postgresql://me:secret",
+        "postgresql://me:secret/clinic",
         "sqlite:////none/none.db?password=secret",
     ],
 )
@@ -157,6 +186,8 @@ def test_which_urls_have_a_password() -> None:
         "postgresql://me:secret@db/clinic",
         "postgresql://db/clinic?user=me&password=secret",
         "mssql+pyodbc:///?odbc_connect=DRIVER=x;PWD=secret",
+        "postgresql://me:secret",
+        "postgresql://me:5ecret/clinic",
     ):
         assert has_password(url)
     for url in ("postgresql://me@db:5432/clinic", "sqlite:////srv/clinic.db", "patients.csv"):

@@ -28,10 +28,26 @@ from coterie.flower.node.data_sources import (
 
 # Of the environment: on a command line every user of the machine could read it.
 PASSWORD = "COTERIE_DATABASE_PASSWORD"
-_WITH_PASSWORD = re.compile(r"://[^@]*:[^@]*@|(password|passwd|pwd)\s*=", re.IGNORECASE)
-# What of a URL may be shown: its kind, its host and the database, but no user and no options.
-_SHOWN = re.compile(r"([\w+]+://)(?:[^?]*@)?([\w.:/\[\]-]*)(?:\?[^@]*)?")
+# Also without the `@` behind it, where what should be a port is none.
+_WITH_PASSWORD = re.compile(
+    r"://[^@]*:[^@]*@|://[\w.-]*:(?!\d*(?:[/?]|$))|(password|passwd|pwd)\s*=", re.IGNORECASE
+)
+# What of a URL may be shown: its kind, its host and the database, but no user, no options, and no
+# port, which is a password where the `@` behind it was forgotten.
+_SHOWN = re.compile(
+    r"([\w+]+://)(?:[^?]*@)?([\w.-]*|\[[\w.:]*\])(?::\d*)?((?:/[\w.:/-]*)?)(?:\?[^@]*)?"
+)
 _ORDERED = re.compile(r"\border\s+by\b", re.IGNORECASE)
+# Of SQL: comments and texts, in which words mean nothing.
+_UNREAD = re.compile(r"--[^\n]*|/\*.*?\*/|'[^']*'", re.DOTALL)
+# How the transaction of a query is made one that only reads, by the kind of the database. Not the
+# whole connection where that is possible: a proxy may hand it to others.
+_READ_ONLY = {
+    "sqlite": "PRAGMA query_only = ON",
+    "postgresql": "SET TRANSACTION READ ONLY",
+    "mysql": "SET SESSION TRANSACTION READ ONLY",
+    "mariadb": "SET SESSION TRANSACTION READ ONLY",
+}
 
 
 def is_database(source: str) -> bool:
@@ -77,7 +93,7 @@ def places(labels: Sequence[Any] | NDArray[Any], classes: Sequence[str]) -> NDAr
 def read_query(options: Mapping[str, Any]) -> Rows:
     """The answer of a database.
 
-    The query has to say ``ORDER BY``: a fifth of the rows is test data, and which rows these are
+    Nothing is written. The query has to say ``ORDER BY``: a fifth of the rows is test data, and which rows these are
     follows from their order.
     """
     query = str(options.get("query", ""))
@@ -104,10 +120,16 @@ def read_query(options: Mapping[str, Any]) -> Rows:
         ) from None
     if address.password is None and PASSWORD in os.environ:
         address = address.set(password=os.environ[PASSWORD])
+    # SQLite would make an empty file.
+    file = address.database or ""
+    if address.get_backend_name() == "sqlite" and "?" not in url and not Path(file).exists():
+        raise DataError("not-found", where, allowed="the file of a database")
     try:
         engine = create_engine(address, poolclass=NullPool)
         try:
             with engine.connect() as connection:
+                if engine.dialect.name in _READ_ONLY:
+                    connection.execute(text(_READ_ONLY[engine.dialect.name]))
                 frame = pd.read_sql_query(text(query), connection)
         finally:
             engine.dispose()
@@ -123,7 +145,7 @@ def read_query(options: Mapping[str, Any]) -> Rows:
 
 
 def _check_order(query: str, where: str) -> None:
-    if not _ORDERED.search(query):
+    if not _ORDERED.search(_UNREAD.sub(" ", query)):
         got = repr(query[:80]) if query else "none"
         what = f"{where}: rows in no fixed order"
         expected = "SELECT ... ORDER BY a unique key, so that the test rows stay the same"
@@ -147,7 +169,7 @@ def _shown(url: str) -> str:
     found = _SHOWN.fullmatch(url)
     if found is None:
         return "the database"
-    return found[1] + found[2]
+    return found[1] + found[2] + found[3]
 
 
 def _without_secrets(line: str, address: Any) -> str:
