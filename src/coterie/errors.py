@@ -44,8 +44,8 @@ class Problem:
     """One thing that is wrong, as data; its text is the line for the user.
 
     Args:
-        path: the key, argument, option or file that it is about.
-        what: what is wrong, where the words of the code do not say enough.
+        path: the key, argument, option or file that the problem is about.
+        what: a description of the problem, if that of the code is too general.
         got: a number, or what was found in words; ``None`` where there is no value.
         allowed: what is expected instead.
         do: what the user can do about it.
@@ -95,20 +95,20 @@ class Problem:
 
 
 class CoterieError(Exception):
-    """An expected failure: a line for the user on each problem, and the exit code.
+    """An expected failure, with one line for the user per problem and an exit code.
 
     Args:
-        code: what is wrong; or, alone, lines that are written already.
-        path: the key, argument, option or file that it is about.
-        what: what is wrong, where the words of the code do not say enough.
+        code: what is wrong; or, as the only argument, complete lines.
+        path: the key, argument, option or file that the problem is about.
+        what: a description of the problem, if that of the code is too general.
         got: the value.
-        found: what was found, in words, where there is no value.
+        found: what was found, in words, if there is no value.
         allowed: what is expected instead.
         do: what the user can do about it.
         hint: a name that may have been meant.
 
     Attributes:
-        problems: all that is wrong.
+        problems: all problems.
 
     Example:
         >>> error = ConfigError("out-of-range", "algorithm.groups", got=13, allowed="1 to 12")
@@ -162,13 +162,13 @@ class CoterieError(Exception):
 
     @classmethod
     def of(cls, problems: Iterable[Problem]) -> Self:
-        """The error of several problems; one that occurs twice is said once."""
+        """One error for several problems, each listed once."""
         error = cls.__new__(cls)
         error.problems = tuple(dict.fromkeys(problems))
         return error
 
     def located(self, file: str) -> Self:
-        """The same error with the file that it is about; what was given in Python is in no file."""
+        """The same error, with the file that it is about."""
         return self.of(replace(problem, file=file) for problem in self.problems)
 
     def __str__(self) -> str:
@@ -189,13 +189,13 @@ class ConfigError(CoterieError):
 
 
 class DataError(CoterieError):
-    """The data cannot be read, or do not hold what was asked of them."""
+    """The data cannot be read, or do not contain what was requested."""
 
     code = 3
 
 
 class CheckpointError(CoterieError):
-    """A run folder that is damaged, of another configuration, or cannot be written."""
+    """A run folder is damaged, belongs to another configuration, or cannot be written."""
 
     code = 4
 

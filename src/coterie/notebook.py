@@ -88,13 +88,14 @@ def _curve(values: Sequence[float]) -> str:
 
 
 class LiveTable:
-    """Shows a run in progress in a notebook: give it to ``coterie.run`` as ``on_round``.
+    """A table in a notebook that shows a run in progress: pass it to ``coterie.run`` as
+    ``on_round``.
 
     Args:
-        headline: of the run's task; default that of classification.
+        headline: the headline metric of the run's task; default: that of classification.
 
     Raises:
-        ConfigError: outside of IPython, at the first round.
+        ConfigError: outside IPython, in the first round.
 
     Example:
         >>> table = LiveTable()

@@ -270,8 +270,8 @@ def resume(
             What comes out is to the bit what a run of this number from the start gives.
         data: a table of new clients that join the run, with the columns of its own data: a file or a
             pandas frame. The method places them as any newcomers.
-        trust: run the code that its configuration names as ``module:factory``, though it is not
-            known to be the user's own.
+        trust: run the code that its configuration names as ``module:factory``, even if it is not
+            known to be your own.
         on_round: called after each round.
 
     Raises:

@@ -68,19 +68,19 @@ class Unsaved:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run leaves: a row per round, the last state, and the way back to modules.
+    """The result of a run: a row per round, the final state, and the network.
 
     Args:
         rows: one dictionary per round, as in ``rounds.jsonl``.
         state: the groups after the last round.
-        module: the network; its own parameters are the start.
+        module: the network, with the initial parameters.
         served: which model serves each client.
-        kept: what clients kept of their models, which is a part of what serves them; nothing for
-            most methods.
-        own_models: what clients store for a model of their own; nothing for most methods.
-        headline: what the run is measured by.
-        folder: of the run; ``None`` for a run in memory.
-        unsaved: what the folder of a run in memory would hold.
+        kept: the parts of models that clients keep, which belong to the models that serve them;
+            empty for most methods.
+        own_models: what clients store for their own models; empty for most methods.
+        headline: the headline metric of the run.
+        folder: the folder of the run; ``None`` for a run in memory.
+        unsaved: what the folder of a run in memory would contain.
         evaluate: with which models clients were scored.
     """
 
@@ -97,15 +97,15 @@ class Result:
 
     @classmethod
     def open(cls, folder: str | PathLike[str], *, trust: bool = False) -> Result:
-        """The result of a run folder, of a run from Python or from the command line.
+        """The result of a run folder, from a run in Python or on the command line.
 
         Args:
-            folder: of the run; it may be in progress, then it is the state of its newest checkpoint.
-            trust: run the code that its configuration names as ``module:factory``, though it is not
-                known to be the user's own.
+            folder: the folder of the run. If the run is in progress, its newest checkpoint is read.
+            trust: run the code that its configuration names as ``module:factory``, even if it is
+                not known to be your own.
 
         Raises:
-            ConfigError: if there is no run, no round yet, or code that is not trusted.
+            ConfigError: if there is no run, no completed round, or code that is not trusted.
             CheckpointError: if a file of the run is damaged.
         """
         run = RunFolder.open(Path(folder))
@@ -118,7 +118,7 @@ class Result:
 
     @classmethod
     def of(cls, composed: Composed, run: RunFolder) -> Result:
-        """The result of a run folder whose data and network are at hand."""
+        """The result of a run folder whose data and network have been loaded."""
         # Of clients that joined after it was saved it has no places yet.
         clients = composed.population.clients
         checkpoint = with_places(
@@ -140,20 +140,21 @@ class Result:
 
     @property
     def accuracy(self) -> list[float]:
-        """Weighted accuracy per evaluated round, over the clients with a group in it, as
-        fractions; of a classification. Other tasks have `scores`."""
+        """The accuracy of a classification in each evaluated round, as a fraction of the test
+        samples of all clients with a group. For other tasks, use `scores`.
+        """
         return [row["accuracy"] for row in self.rows if row.get("accuracy") is not None]
 
     @property
     def scores(self) -> list[float]:
-        """The headline of the task per evaluated round, over the clients with a group in it."""
+        """The headline metric of the task in each evaluated round, over the clients with a group."""
         name = self.headline.name
         return [row[name] for row in self.rows if row[name] is not None]
 
     @property
     def client_scores(self) -> list[ClientScores]:
-        """How single clients are served after the last evaluated round: a record for each way in
-        which they were scored, which says what it is of.
+        """The scores of single clients after the last evaluated round: a record for each way in
+        which they were scored.
 
         Example:
             >>> import coterie as ct
@@ -175,7 +176,7 @@ class Result:
         """The flat parameters that serve a client.
 
         Raises:
-            ConfigError: where a client fits the model to its samples before it predicts.
+            ConfigError: if clients fit the model to their samples before they predict.
         """
         sent = self.served.vector(client)
         if self.served.personal is not None:
@@ -214,7 +215,9 @@ class Result:
         return result_html(self.rows, self.headline, len(self.groups), self.folder)
 
     def frame(self) -> pd.DataFrame:
-        """The rows as a pandas frame, one column per measure (nested ones joined by a dot)."""
+        """The rows as a pandas DataFrame with one column per measure (nested names are joined by a
+        dot).
+        """
         # Imported here: it takes a while, and most runs make no frame.
         import pandas as pd
 
@@ -223,7 +226,7 @@ class Result:
     # --- what the command line makes of a run -------------------------------------------------------
 
     def save(self, folder: str | PathLike[str]) -> Path:
-        """Write the run folder that ``coterie run`` would have left; all commands know it.
+        """Write the run folder that ``coterie run`` would have written; all commands can read it.
 
         Args:
             folder: a new one.
@@ -232,8 +235,8 @@ class Result:
             The folder.
 
         Raises:
-            ConfigError: for a folder that is in use, and for a run that no configuration can name,
-                such as one of a module or of a method of the user's own.
+            ConfigError: if the folder is in use, or if a configuration cannot describe the run, for
+                example because of a module or a custom method.
 
         Example:
             >>> import tempfile
@@ -262,7 +265,7 @@ class Result:
         return _save(tuple(self.rows), self.unsaved, target).path
 
     def report(self, page: str | PathLike[str] | None = None) -> Path:
-        """Write the HTML page of the run, as ``coterie report`` does.
+        """Write an HTML page about the run, as ``coterie report`` does.
 
         Args:
             page: the file; default ``report.html`` in the run's folder.
@@ -271,7 +274,7 @@ class Result:
             The file.
 
         Raises:
-            ConfigError: as `save` does, and without a file for a run in memory.
+            ConfigError: in the same cases as `save`, and without ``page`` for a run in memory.
 
         Example:
             >>> import tempfile
@@ -297,15 +300,16 @@ class Result:
         client: str | None = None,
         onnx: bool = False,
     ) -> Exported:
-        """Write the models to use without Coterie, as ``coterie export`` does.
+        """Write the models for use without Coterie, as ``coterie export`` does.
 
         Args:
-            folder: a new one, or that of an earlier export; default ``export`` in the run's folder.
-            client: name of a client whose model alone is written, with all that it keeps.
-            onnx: write each model as ONNX, too.
+            folder: a new folder, or that of an earlier export; default ``export`` in the run's
+                folder.
+            client: name of a client; only its model is written, with everything that it keeps.
+            onnx: whether to also write each model as ONNX.
 
         Raises:
-            ConfigError: as `save` does, and without a folder for a run in memory.
+            ConfigError: in the same cases as `save`, and without ``folder`` for a run in memory.
 
         Example:
             >>> import tempfile
@@ -330,16 +334,16 @@ class Result:
         """Predict new rows of a table, as ``coterie predict`` does.
 
         Args:
-            data: a .parquet or .csv file with the columns of the run's own data, or a pandas frame.
-            out: the CSV file to write; ``None``: none is written.
+            data: a .parquet or .csv file with the columns of the run's data, or a pandas DataFrame.
+            out: the CSV file to write; ``None``: no file.
 
         Returns:
-            The predictions, whose ``frame()`` is the table that is written, and how each client came
-            to its model.
+            The predictions, and how the model of each client was chosen. ``frame()`` returns the
+            table that is written.
 
         Raises:
-            ConfigError: as `save` does, and for a run whose task has no such predictions.
-            DataError: if the rows cannot be read, or the run's data are no table.
+            ConfigError: in the same cases as `save`, and if the task does not support predictions.
+            DataError: if the rows cannot be read, or the run's data are not a table.
 
         Example:
             >>> import tempfile

@@ -80,20 +80,20 @@ class _Request:
 
 @dataclass(frozen=True, eq=False)
 class Clients:
-    """What an algorithm sees of its clients. Nothing of it changes but the ledger, and what engine
-    and stores hold; a round with other data or deadlines has a `Clients` of its own.
+    """The clients as an algorithm sees them. Only the ledger and the contents of the engine and the
+    stores change; a round with other data or deadlines has its own `Clients`.
 
     Args:
-        engine: reaches them.
-        validator: checks what they send.
-        shape: of the model that they train.
-        drift_reports: what real clients report of their own data; ``None``: those of a simulation.
-        bounds: what one client can do to the others' models.
-        stores: what they have stored.
-        simulated: the clients of a simulation, without attackers among them, for measures; ``None``:
-            real ones, or an engine that stores nothing.
-        solver: of their local training, of which steps are counted.
-        late: whose trainings come too late for the round, in a simulation; ``None``: no client's.
+        engine: sends requests to the clients.
+        validator: checks their replies.
+        shape: the shape of the model that they train.
+        drift_reports: what real clients report about their own data; ``None``: a simulation.
+        bounds: limits on the influence of one client on the others' models.
+        stores: what the clients have stored.
+        simulated: the clients of a simulation, without attackers, for measures; ``None``: real
+            clients, or an engine that stores nothing.
+        solver: the solver of their local training, by which steps are counted.
+        late: the clients of a simulation whose training is too late for the round; ``None``: none.
         ledger: what was sent and received.
     """
 
@@ -110,23 +110,24 @@ class Clients:
 
     @property
     def are_real(self) -> bool:
-        """Whether they are real clients, which notice drift, choose a group and clip their updates by
-        themselves."""
+        """Whether they are real clients, which detect drift, choose a group and clip their updates
+        themselves.
+        """
         return self.drift_reports is not None
 
     @property
     def classes(self) -> int:
-        """Number of classes, which all clients agree on."""
+        """Number of classes, the same for all clients."""
         return self.shape.classes
 
     @property
     def features(self) -> int:
-        """Values of one input."""
+        """Number of values of one input."""
         return self.shape.features
 
     @property
     def layout(self) -> Layout | None:
-        """Names and places of the model's tensors in its flat vector."""
+        """Names and positions of the model's tensors in its flat vector."""
         return self.shape.layout
 
     # --- requests ---------------------------------------------------------------------------------
@@ -141,23 +142,23 @@ class Clients:
         key: Key,
         counts: bool = True,
     ) -> Reply:
-        """Ask clients, and wait for their replies.
+        """Send a request to clients, and wait for their replies.
 
         Args:
             work: what they do: ``Train``, ``Score``, ``Describe``, ``SelectGroup``, ``Deliver``.
             ids: int64 ``[n]``, the clients.
-            models: float32 ``[d]``, the model that all of them are sent; ``[k, d]``: several, of
-                which each is sent its rows; ``None``: no model.
-            which: of ``[k, d]`` the row that each is sent, int64 ``[n]``, or its rows, ``[n, r]``;
-                ``None``: all ``k``.
+            models: float32 ``[d]``, the model that is sent to all of them; ``[k, d]``: several
+                models, of which each client is sent its rows; ``None``: no model.
+            which: int64 ``[n]``, the row of ``models`` that each client is sent, or ``[n, r]``, its
+                rows; ``None``: all ``k`` rows.
             key: random stream; client ``i`` draws from ``key.client(i)``, and ``key.round`` is the
                 round.
-            counts: whether the method asks. What only the experimenter asks no deployment would
-                send: the ledger then has no transfer, no bound but that of scores applies, and no
-                client is late.
+            counts: whether the request is part of the method. Requests of the experimenter alone
+                would not be sent in a deployment: they are not counted in the ledger, only the
+                bound of scores applies, and no client is late.
 
         Returns:
-            One clean block, in ascending order of clients.
+            The valid replies as one block, in ascending order of clients.
         """
         return self.post(work, ids, models, which, key=key, counts=counts)()
 
@@ -171,13 +172,15 @@ class Clients:
         key: Key,
         counts: bool = True,
     ) -> Callable[[], Reply]:
-        """Ask clients, and read their replies later: what several calls ask travels in one exchange
-        where exchanges take long (`coterie.core.engine.SendsTogether`). A simulation asks at once.
+        """Send a request to clients, and read their replies later. If exchanges are slow, the
+        requests of several calls are sent in one exchange (`coterie.core.engine.SendsTogether`). A
+        simulation sends each request immediately.
 
-        Arguments as of `run`. What is asked must not depend on replies that were not read yet.
+        The arguments are those of `run`. A request must not depend on replies that have not been
+        read yet.
 
         Returns:
-            What gives the reply, once.
+            A function that returns the reply; call it once.
         """
         ids = np.asarray(ids)
         models, which = _models_and_rows(models, which, len(ids))
@@ -271,30 +274,33 @@ class Clients:
     # --- the clients of a simulation --------------------------------------------------------------
 
     def served_models(self, ids: IntArray, served: Served, key: Key) -> Tensor:
-        """What some clients of a simulation predict by, with what each has of its own in it, float32
-        ``[n, d]``."""
+        """The models with which some clients of a simulation predict, including what each client
+        keeps, float32 ``[n, d]``.
+        """
         models, which = served.for_clients(ids)
         if self.simulated is None:
             return models[torch.from_numpy(which)]
         return self.simulated.served_models(ids, models, which, served.personal, key)
 
     def forgetful(self) -> Clients:
-        """The same clients, which have stored nothing, with a ledger of their own: an experiment with
-        a model that they are sent leaves no trace."""
+        """The same clients with empty stores and a separate ledger, so that an experiment with a
+        model leaves no trace.
+        """
         if self.simulated is None:
             return replace(self, ledger=Ledger())
         return replace(self, engine=self.simulated.trains, simulated=None, ledger=Ledger())
 
     def on_trial(self) -> Clients:
-        """The same clients with what they have stored so far, and a ledger of their own: what they
-        store in an experiment is forgotten with it."""
+        """The same clients with what they have stored so far and a separate ledger, so that what
+        they store in an experiment is discarded.
+        """
         if self.simulated is None:
             return replace(self, ledger=Ledger())
         trial = self.simulated.on_trial()
         return replace(self, engine=trial.engine, simulated=trial, ledger=Ledger())
 
     def holding(self, population: Population) -> Clients:
-        """The same clients, which hold these data from now on."""
+        """The same clients with these data from now on."""
         self.engine.set_population(population)
         # A late reply may be about the data of before, so the larger cap holds.
         now = validator_for(population)

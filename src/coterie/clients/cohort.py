@@ -19,15 +19,15 @@ SamplerName = Literal["uniform", "cover_then_uniform", "poisson"]
 
 @dataclass(frozen=True)
 class Sampler:
-    """Which clients are asked in round ``t``.
+    """Selects the clients of round ``t``.
 
     Args:
         kind: ``uniform``: drawn without replacement each round; ``cover_then_uniform``: in order of
-            their numbers for the first ``ceil(N / K)`` rounds, so that each is asked once, then
-            uniform. Where clients come and go in these rounds, some are asked twice and some only
-            when they are drawn later; ``poisson``: each client with the probability `rate`,
-            whoever else is drawn, so the size of a cohort varies.
-        clients: int64, the clients that can be asked (those with training samples).
+            their numbers for the first ``ceil(N / K)`` rounds, so that each is selected once, then
+            uniform (if clients come and go in these rounds, some are selected twice, and some only
+            when they are drawn later); ``poisson``: each client with the probability `rate`,
+            independently of the others, so the size of a cohort varies.
+        clients: int64, the clients that can be selected (those with training samples).
         per_round: ``K``; with ``poisson`` on average.
         key: random stream.
 
@@ -44,7 +44,7 @@ class Sampler:
 
     @property
     def rate(self) -> float:
-        """The share of the clients that is asked in a round on average."""
+        """The average share of the clients that is selected in a round."""
         return min(1.0, self.per_round / max(1, len(self.clients)))
 
     def __call__(self, round: int, present: NDArray[np.bool_] | None = None) -> IntArray:

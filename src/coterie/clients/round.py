@@ -13,20 +13,20 @@ from coterie.core import BoolArray, Epochs, IntArray, Key, Layout, Objective, So
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A round, as every slot of a method sees it. Nothing of it is kept in a rule's state.
+    """A round, as every slot of a method sees it. Rules do not store it in their state.
 
     Args:
-        number: of the round, from 0.
-        key: the random stream of the slot that is being asked, in this round.
+        number: the number of the round, from 0.
+        key: the random stream of the current slot in this round.
         cohort: int64 ``[n]``, the clients that were sampled to train, ascending.
-        clients: reaches them.
+        clients: sends requests to clients.
         solver: the run's local solver.
         local: what the method's clients do in this round.
         can_train: bool ``[N]``, the clients that are present and hold training samples; ``None``:
             all.
-        fixed_data: whether what clients hold never changes in the run, so that no rule has to look
-            for drift.
-        least_replies: without which the round does not count.
+        fixed_data: whether clients' data never change in the run, so that rules need not check for
+            drift.
+        least_replies: the number of replies without which the round does not count.
     """
 
     number: int
@@ -41,7 +41,7 @@ class Round:
 
     @property
     def objective(self) -> Objective:
-        """What clients minimise, also where a rule trains them only to place them."""
+        """What clients minimise, also when a rule trains them only to place them."""
         return self.local.objective
 
     def trial(
@@ -52,8 +52,9 @@ class Round:
         upload: tuple[int, int] | None = None,
         choose: Literal["least_loss"] | None = None,
     ) -> Train:
-        """A training that shows something of a client and leaves no trace on it, `Train.trial`: for
-        the same objective, and what stays with clients in this round is not sent here either.
+        """A training that gives information about a client and leaves no trace on it
+        (`Train.trial`). It has the same objective, and what stays with clients in this round is not
+        sent here either.
 
         Args:
             epochs: local epochs; ``None``: those of the run's solver.
@@ -72,7 +73,7 @@ class Round:
 
     @property
     def layout(self) -> Layout:
-        """Names and places of the model's tensors in its flat vector."""
+        """Names and positions of the model's tensors in its flat vector."""
         assert self.clients.layout is not None, "the clients know no layout"
         return self.clients.layout
 
@@ -83,7 +84,7 @@ class Round:
         return np.flatnonzero(self.can_train)
 
     def of(self, purpose: str) -> Round:
-        """The same round with the random stream of a purpose inside this one."""
+        """The same round with the random stream of a purpose within this one."""
         return replace(self, key=self.key.of(purpose))
 
     def with_cohort(self, cohort: IntArray) -> Round:

@@ -21,7 +21,7 @@ LIBRARY = "torchvision.transforms.v2"
 
 @dataclass(frozen=True, slots=True)
 class Augment:
-    """A change of one sample, by a class of ``torchvision.transforms.v2`` or a factory.
+    """A random change of one sample, by a class of ``torchvision.transforms.v2`` or a factory.
 
     Args:
         name: the name of the class, or ``module:factory``. The result takes one sample, returns one
@@ -29,7 +29,7 @@ class Augment:
         options: keyword arguments of the class or the factory.
 
     Raises:
-        ConfigError: when it is first used, if it cannot be made.
+        ConfigError: on first use, if it cannot be created.
 
     Example:
         >>> Augment("RandomCrop", {"size": 32, "padding": [4, 4]}).options

@@ -228,7 +228,7 @@ class MemberCounts:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """What the server knows: the models, who belongs to which, and what the rules remember.
+    """The state of the server: the models, the group of each client, and what the rules store.
 
     Args:
         models: float32 ``[k, d]``, one flat parameter vector per group.
@@ -236,10 +236,10 @@ class Groups:
         optimiser: rows of the server optimiser, each ``[k, ...]``.
         memory: one typed record for each rule (directions, signatures, ...).
         start: float32 ``[d]``, the first model ``w_0`` of the run.
-        trained: bool ``[k]``, the models that some reply of the last round counted for.
-        counted: what was counted of ``member`` so far; copies with other models share it.
+        trained: bool ``[k]``, the models for which at least one reply of the last round counted.
+        counted: cached counts of ``member``; copies with other models share them.
 
-    Everything in it is an array or a number, so all of it round-trips through a checkpoint.
+    All values are arrays or numbers, so a checkpoint contains the complete state.
     """
 
     models: Tensor
@@ -268,12 +268,12 @@ class Groups:
 
     @property
     def has_group(self) -> BoolArray:
-        """The clients with a group, bool ``[N]``; not to be written to."""
+        """The clients with a group, bool ``[N]``; read-only."""
         return self.counted.has_group(self.member)
 
     @property
     def assigned(self) -> int:
-        """How many clients have a group."""
+        """Number of clients with a group."""
         return int(self.counted.sizes(self.member).sum())
 
     def auxiliary(self, *, filled: bool) -> Tensor:
@@ -290,10 +290,11 @@ class Groups:
         return chosen.to(torch.float64).mean(dim=0).to(torch.float32)
 
     def select(self, rows: Sequence[int] | IntArray) -> Groups:
-        """Models and server-optimiser rows of the given rows, in that order; members and memory
-        stay.
+        """The groups with the given rows of models and server optimiser, in that order. Members and
+        memory are unchanged.
 
-        A row named twice is a group that splits, a row left out is one that goes.
+        A row that occurs twice is a group that splits; a row that is left out is a group that
+        disappears.
 
         Example:
             >>> groups = Groups(torch.tensor([[1.0], [2.0]]), np.zeros(3, np.int64))
@@ -306,9 +307,9 @@ class Groups:
         return replace(self, models=self.models[chosen], optimiser=MappingProxyType(optimiser))
 
     def merged(self) -> Groups:
-        """One group of all clients that have one, served by the auxiliary model.
+        """One group with all clients that have a group, served by the auxiliary model.
 
-        It is what the federation would be without grouping, for measures that compare the two.
+        This is the federation without grouping, for measures that compare the two.
         """
         return Groups(self.auxiliary(filled=True)[None], np.where(self.member >= 0, 0, NO_GROUP))
 
@@ -326,5 +327,5 @@ class Groups:
         return replace(self, member=member, counted=counted)
 
     def remember(self, record: Record) -> Groups:
-        """The same groups with this record in place of the one of its type."""
+        """The same groups, with this record in place of the stored one of its type."""
         return replace(self, memory=self.memory.with_record(record))

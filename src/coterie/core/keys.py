@@ -21,7 +21,7 @@ SECRET_BITS = 256
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The name of one random stream: a seed, a purpose, a round and, where one is meant, a client.
+    """The name of one random stream: a seed, a purpose, a round and, optionally, a client.
 
     Example:
         >>> key = Key(seed=7, round=3)
@@ -37,7 +37,7 @@ class Key:
     id: int = -1
 
     def of(self, purpose: str) -> Key:
-        """The stream for a purpose inside this one; purposes nest as a path."""
+        """The stream for a purpose within this one; purposes form a path."""
         # Written out, here and below: `dataclasses.replace` takes several times as long, and each
         # training of a client makes a few keys.
         return Key(self.seed, f"{self.purpose}/{purpose}", self.round, self.id)
@@ -58,8 +58,8 @@ class Key:
     def integer(self) -> int:
         """A 128-bit integer that is a fixed function of this key on every platform.
 
-        A hash, so that streams of neighbouring rounds or clients have nothing in common, and of the
-        parts with a zero between them, so that no two keys have the same text.
+        It is a hash, so that the streams of neighbouring rounds or clients are unrelated. The parts
+        are separated by a zero, so that no two keys hash the same text.
         """
         text = f"{self.seed}\0{self.purpose}\0{self.round}\0{self.id}"
         return int.from_bytes(blake2b(text.encode(), digest_size=16).digest(), "little")

@@ -17,8 +17,7 @@ Kind = Literal["constant", "step", "cosine"]
 
 @dataclass(frozen=True, slots=True)
 class LrSchedule:
-    """By what the learning rate is multiplied at time ``t = 0, 1, ...``, which counts local steps
-    or rounds.
+    """The factor of the learning rate at time ``t = 0, 1, ...``, counted in local steps or rounds.
 
     While ``t < warmup`` the factor is ``(t + 1) / (warmup + 1)``. Afterwards, with
     ``s = t - warmup``:
@@ -65,7 +64,7 @@ class LrSchedule:
 
         Args:
             t: from 0.
-            total: steps of the training or rounds of the run; ``over`` where that is not set.
+            total: steps of the training or rounds of the run, used if ``over`` is not set.
         """
         if t < self.warmup:
             return (t + 1) / (self.warmup + 1)

@@ -257,7 +257,7 @@ class SendsBeside(OwnModel, Protocol):
         """The vector ``[d]`` that each client of a round is sent beside its model.
 
         Args:
-            groups: what the server knows.
+            groups: the state of the server.
         """
         ...
 

@@ -81,28 +81,28 @@ def with_mixtures(models: Tensor, mixtures: FloatArray | None) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Who trains from which model, and after whom.
+    """Which clients train, from which model, and in which order.
 
-    The plan is the matrix ``M [n, k]`` of the design: client ``i`` starts from ``M_i @ models``.
-    A client of one group has a single 1 in its row of ``M``, so the matrix is kept as the number of
-    that column.
+    The plan is a matrix ``M [n, k]``: client ``i`` starts from ``M_i @ models``. A client of one
+    group has a single 1 in its row of ``M``, so only the number of that column is stored.
 
     Args:
         ids: int64 ``[n]``, distinct clients.
         row: int64 ``[n]``, the model each one trains (clients of one chain share it). Numbers from
-            ``k`` on name the rows of ``mixtures``. Where clients choose for themselves
-            (``Train.choose``), int64 ``[n, r]``: the models that each is sent.
+            ``k`` on name the rows of ``mixtures``. If clients choose a model themselves
+            (``Train.choose``), int64 ``[n, r]``: the models that each client is sent.
         chain: int64 ``[n]``, clients with the same number train one after another, in the order
-            listed. ``None``: all of them train side by side.
+            listed. ``None``: all clients train in parallel.
         spent: int64 ``[n]``, local epochs already spent in this round (in a cold start), ``None``:
             none.
         notes: what the rule did, as counts (newcomers, cold start, fallbacks).
         mixtures: float64 ``[m, k]``, rows of ``M`` with several models in them, ``None``: there are
             none. Each sums to 1.
-        shares: float64 ``[n, k]``, what clients that train all models are told of their shares
-            (``Mixture``); ``None``: they train one.
-        answers: reads what clients were asked beside their training, once they have trained, and
-            puts it into the groups and the notes; ``None``: nothing. No training may depend on it.
+        shares: float64 ``[n, k]``, the shares that are sent to clients that train all models
+            (``Mixture``); ``None``: each client trains one model.
+        answers: after the training, reads the replies to requests that were sent together with it,
+            and stores them in the groups and the notes; ``None``: there are none. No training may
+            depend on them.
         label_prior: float64 ``[k, c]``, with ``shares``: how often each model's samples have each
             class (``ClientShares.label_prior``).
     """
@@ -118,12 +118,14 @@ class Plan:
     answers: Callable[[Groups], tuple[Groups, Mapping[str, Any]]] | None = None
 
     def answered(self, groups: Groups) -> tuple[Groups, Plan]:
-        """The groups and the plan with what clients answered beside their training."""
+        """The groups and the plan, updated by the replies to requests sent together with the
+        training.
+        """
         if self.answers is None:
             return groups, self
         groups, notes = self.answers(groups)
         return groups, replace(self, notes={**self.notes, **notes}, answers=None)
 
     def start_models(self, models: Tensor) -> Tensor:
-        """The vectors ``[k + m, d]`` that ``row`` counts in: the models, then their mixtures."""
+        """The vectors ``[k + m, d]`` to which ``row`` refers: the models, then their mixtures."""
         return with_mixtures(models, self.mixtures)

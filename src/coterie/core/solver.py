@@ -78,7 +78,7 @@ class Solver:
         lr: learning rate ``eta``.
         momentum: the momentum of ``sgd`` (classical) and ``rmsprop``.
         l2: weight of ``l2 * sum w^2`` over the kernels that the model names (gradient ``2 l2 w``).
-        steps: where set, this many mini-batch steps instead of epochs, cycling through reshuffled
+        steps: number of mini-batch steps, used instead of epochs if set, cycling through reshuffled
             epochs.
         optimizer: ``sgd``, ``adam``, ``adamw``, ``rmsprop``, or another class of ``torch.optim`` in
             lower case.
@@ -153,7 +153,7 @@ class Solver:
 
     @property
     def decoupled_decay(self) -> float:
-        """The weight decay that holds."""
+        """The weight decay that is applied."""
         if self.weight_decay is not None:
             return self.weight_decay
         if self.optimizer == "adamw":
@@ -166,15 +166,15 @@ class Solver:
         return self.decoupled_decay == 0 and not self.set_beyond(_PLAIN_SGD)
 
     def set_beyond(self, known: frozenset[str]) -> list[str]:
-        """The options that are not at their defaults, without the known ones.
+        """The options that are neither at their defaults nor known.
 
-        Code that does not know all options asks for them, so that a new one is not lost.
+        Code that does not support all options checks them, so that a new one is not ignored.
         """
         kind: Any = type(self)
         return [name for name, default in _others(kind, known) if getattr(self, name) != default]
 
     def in_round(self, number: int) -> Solver:
-        """The solver of a round: with its learning rate.
+        """The solver with the learning rate of a round.
 
         Example:
             >>> halved = LrSchedule("step", every=10, gamma=0.5)
@@ -191,16 +191,18 @@ class Solver:
         return replace(self, lr=max(self.lr * factor, 1e-30), round_schedule=None)
 
     def over_rounds(self, rounds: int) -> Solver:
-        """The solver of a run of so many rounds, which is what a cosine over rounds follows unless
-        it says otherwise."""
+        """The solver of a run of this many rounds, which is the default length of a cosine schedule
+        over rounds.
+        """
         schedule = self.round_schedule
         if schedule is None or schedule.kind != "cosine" or schedule.over is not None:
             return self
         return replace(self, round_schedule=replace(schedule, over=rounds))
 
     def for_full_gradient(self) -> Solver:
-        """One step of plain SGD of rate 1 over a batch of everything: its update is minus the
-        gradient of the whole local loss."""
+        """One step of plain SGD with rate 1 on all samples as one batch: its update is minus the
+        gradient of the whole local loss.
+        """
         kind: Any = type(self)
         of_loss = {name: getattr(self, name) for name in self.set_beyond(_OF_STEPS)}
         return kind(epochs=1, batch_size=LARGEST, lr=1.0, **of_loss)

@@ -65,8 +65,8 @@ class Phase:
     """A part of a local training in which only some coordinates move.
 
     Args:
-        only: those that move; the others stay as the phase before left them. A method names layers,
-            and they become coordinates when it is fitted to its network.
+        only: those that move; the others stay as the phase before left them. A method names layers;
+            they are converted to coordinates when it is fitted to its network.
         epochs: local epochs, in place of those of the run's solver.
     """
 

@@ -22,22 +22,22 @@ class Updates:
         ids: int64 ``[n]``; the client, or the last one of the chain.
         row: int64 ``[n]``, the model that the reply counts for. Numbers from ``k`` on name the
             mixture that it started from: such a reply counts for several models.
-        delta: float32 ``[n, d]``, new minus old parameters; ``[n, 0]`` where only their sums are
-            held, in ``summed``.
-        size: float64 ``[n]``, training samples behind the update.
+        delta: float32 ``[n, d]``, new minus old parameters; ``[n, 0]`` if only their sums are
+            stored, in ``summed``.
+        size: float64 ``[n]``, number of training samples behind the update.
         loss: float64 ``[n]``, mean training loss of the last local epoch.
-        started: int64 ``[n]``, the row of ``starts`` that each one trained from, ``None``: the
+        started: int64 ``[n]``, the row of ``starts`` from which each client trained; ``None``: the
             model of ``row``.
-        starts: float32 ``[s, d]``, the models, then the mixtures, that ``started`` counts in.
-        clipped: float64 ``[n]``, 1 where a client that clips by itself made its update shorter;
-            ``None``: they are as clients made them.
-        shares: what clients that train all models found their shares to be.
-        label_sums: float64 ``[m, k, c]``, the weights of each model's samples by class, of each of
-            these clients; ``None``: they were not asked for.
-        claimed: float64 ``[n]``, the training samples that clients say they have, where bounds
-            lowered what they count in ``size``; ``None``: these are the same.
-        summed: float64 ``[k, d]``, the weighted mean update of each group, where the updates
-            themselves are too large to be held; ``None``: they are held.
+        starts: float32 ``[s, d]``, the models, then the mixtures, to which ``started`` refers.
+        clipped: float64 ``[n]``, 1 if a client clipped its own update, otherwise 0; ``None``:
+            clients do not clip.
+        shares: the shares computed by clients that train all models.
+        label_sums: float64 ``[m, k, c]``, for each of these clients, the weights of each model's
+            samples by class; ``None``: they were not requested.
+        claimed: float64 ``[n]``, the number of training samples that clients report, if bounds
+            lowered it in ``size``; ``None``: both are the same.
+        summed: float64 ``[k, d]``, the weighted mean update of each group, if the updates
+            themselves are too large to be stored; ``None``: they are stored.
     """
 
     ids: IntArray
@@ -58,17 +58,17 @@ class Updates:
 
     @property
     def replies(self) -> int:
-        """How many clients, or chains, replied."""
+        """The number of clients, or chains, that replied."""
         return len(np.unique(self.ids))
 
     def without_values(self) -> Updates:
-        """Who replied, without the updates themselves."""
+        """The replies without the updates themselves."""
         # An empty tensor of its own: a view of the updates would keep all of them in memory.
         nothing = torch.empty(len(self), 0)
         return Updates(self.ids, self.row, nothing, self.size, self.loss)
 
     def first(self, n: int) -> Updates:
-        """The first ``n`` of them."""
+        """The first ``n`` replies."""
         return replace(
             self,
             ids=self.ids[:n],
@@ -92,7 +92,7 @@ class Updates:
         return self.starts[torch.from_numpy(self.started)] + self.delta
 
     def counted_for(self, models: Tensor) -> Tensor:
-        """The vectors ``[k + m, d]`` that ``row`` counts in: the models, then their mixtures.
+        """The vectors ``[k + m, d]`` to which ``row`` refers: the models, then their mixtures.
 
         Args:
             models: float32 ``[k, d]``, the models before aggregation.
@@ -102,10 +102,11 @@ class Updates:
         return torch.cat([models, self.starts[len(models) :]])
 
     def relative_to(self, models: Tensor) -> Tensor:
-        """Where each client ended, seen from the model, or the mixture, that it counts for.
+        """Where each client ended, relative to the model or mixture for which it counts.
 
-        Where a client started from what it counts for, as clients of soft groups do, it is the
-        update itself. FeSEM's clients may count for another centre than they started from.
+        If a client started from the model or mixture for which it counts, as clients of soft groups
+        do, this is its update. A client of FeSEM may count for a centre other than the one it
+        started from.
 
         Args:
             models: float32 ``[k, d]``, the models before aggregation.

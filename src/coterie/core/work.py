@@ -41,22 +41,23 @@ class Train:
             it may stay with the client.
         choose: ``least_loss``: the client is sent ``r`` models (``which`` is ``[n, r]``), computes
             the summed loss of each on its whole training set, and trains from the one with the
-            least; ties go to the lowest column. The reply has its number as ``choice``. Losses do
-            not leave the client.
+            lowest; ties go to the lowest column. The reply contains its number as ``choice``.
+            Losses do not leave the client.
         keep: coordinates that never leave the client. The reply's ``delta`` has only the others,
             ``[d - kept]``. The client stores them, and its next training and evaluation start from
             its stored values; a client that never trained uses those of the model it is sent. A
-            method names layers, and they become coordinates when it is fitted to its network.
-        clip: the longest update that leaves a client that clips by itself: a longer one is scaled to
-            this length, and the reply's ``clipped`` is 1, else 0. Clients of a simulation do not.
-        trial: the training only shows something of the client: it starts from the model as it was
-            sent, also where the client has stored coordinates of its own, and stores nothing. So the
-            updates of all clients of a trial are from the same start and can be compared.
+            method names layers; they are converted to coordinates when it is fitted to its network.
+        clip: the largest length of an update, for clients that clip their own updates: a longer
+            update is scaled to this length, and the reply's ``clipped`` is 1, otherwise 0. Clients
+            of a simulation do not clip.
+        trial: whether the training only gives information about the client: it starts from the
+            model as it was sent, even if the client has stored coordinates, and stores nothing. So
+            the updates of all clients of a trial have the same start and can be compared.
 
     Raises:
-        ValueError: if a coordinate of ``upload`` stays with the client, for a mixture of which
-            something stays or is chosen, and for a model of the client's own, unless it is a
-            `TrainsAsSent`, in addition to kept coordinates.
+        ValueError: if a coordinate of ``upload`` stays with the client, for a mixture together with
+            ``keep`` or ``choose``, and for a client's own model together with ``keep``, unless its
+            rule is a `TrainsAsSent`.
     """
 
     objective: Objective = plain
@@ -89,21 +90,20 @@ class Train:
 
     @property
     def own_model(self) -> OwnModel | None:
-        """The rule of a training with a model of the client's own."""
+        """The rule of a training with the client's own model."""
         if isinstance(self.how, WithOwnModel):
             return self.how.rule
         return None
 
     @property
     def mixture(self) -> Mixture | None:
-        """What is special in the training of a mixture; ``None`` for one model."""
+        """The training of a mixture; ``None`` for the training of one model."""
         if isinstance(self.how, Mixture):
             return self.how
         return None
 
     def by_rule(self, rule: OwnModel) -> Train:
-        """The training by a rule for a model of the client's own, in place of one by a budget or another
-        rule."""
+        """The same training with a rule for the client's own model, in place of its budget or rule."""
         match self.how:
             case Epochs() | Steps():
                 return replace(self, how=WithOwnModel(rule, self.how))
@@ -112,10 +112,10 @@ class Train:
         raise AssertionError("only a training by a budget can become one by a rule")
 
     def after(self, spent: int) -> Train:
-        """The training of clients that trained some epochs before in this round.
+        """The training of clients that have already trained some epochs in this round.
 
         Raises:
-            ValueError: for phases, whose epochs are their own.
+            ValueError: for phases, which have their own epochs.
         """
         match self.how:
             case Epochs() | Steps():
@@ -129,11 +129,12 @@ class Train:
         return self
 
     def local_steps(self, base: Solver, number: int, sizes: FloatArray, models: int) -> int:
-        """Mini-batch steps of clients that did this work, all together. A model of its own, which a
-        client trains in addition, is not counted.
+        """The total number of mini-batch steps of clients that did this work. Steps of a client's
+        own model are not counted.
 
         Args:
-            models: that each was sent; of a mixture it trains all, else one.
+            models: the number of models that each client was sent; it trains all of a mixture,
+                otherwise one.
         """
         steps = sum(
             solver.count(int(size)) for solver in self.solvers(base, number) for size in sizes
@@ -158,8 +159,9 @@ class Train:
 
     @property
     def one_by_one(self) -> bool:
-        """Whether clients can only be trained one after another: batched steps move all coordinates
-        of all clients alike."""
+        """Whether clients can only be trained one after another, because batched steps move all
+        coordinates of all clients.
+        """
         return isinstance(self.how, Phases | WithOwnModel | WeightedSamples)
 
     @property
@@ -169,7 +171,7 @@ class Train:
         return self.keep
 
     def shared_size(self, d: int) -> int:
-        """How many coordinates of a model of ``d`` pass between server and client."""
+        """The number of coordinates of a model ``[d]`` that are sent between server and client."""
         if self.stays is None:
             return d
         return d - self.stays.size
@@ -212,17 +214,17 @@ class Score:
 
     Args:
         split: which samples.
-        loss: whether the loss is asked for.
-        sums: the sums of the task that are asked for, each ``[r, *shape]``; by default the correct
+        loss: whether the loss is requested.
+        sums: the sums of the task that are requested, each ``[r, *shape]``; by default the correct
             predictions.
-        per: ``client``: the sums above. ``sample_winner``: ``wins [r]`` in place of them, on how
-            many of its samples each model has the least loss of all; ties go to the lowest. Losses
-            do not leave the client then.
-        served_by: the training of a method whose clients have a model of their own: each client is
-            scored with the model that serves it, which its rule makes of the one that it is sent.
-            ``None``: with the models as they are sent.
-        shares: of the clients that are asked. Each is scored on the mixture of what its ``r`` models
-            predict, so every sum is ``[1, *shape]``.
+        per: ``client``: the sums above. ``sample_winner``: ``wins [r]`` in place of them, the
+            number of samples on which each model has the lowest loss; ties go to the lowest number.
+            Losses then do not leave the client.
+        served_by: the training of a method whose clients have their own models: each client is
+            scored with the model that serves it, which the rule computes from the model that it is
+            sent. ``None``: each client is scored with the models as they are sent.
+        shares: the shares of these clients. Each client is scored on the mixture of the predictions
+            of its ``r`` models, so every sum is ``[1, *shape]``.
     """
 
     split: Literal["train", "test"] = "test"

@@ -63,32 +63,34 @@ class DataOrigin:
 class Population:
     """Pooled samples and, per client and split, an index array into them.
 
-    Tensors, NumPy arrays and lists are taken, and nothing is copied that is of the kind below.
-    Fractions become float32 and have to be finite, whole numbers become int64, and booleans are 0 and
-    1. Inputs of bytes are refused: they may be pixels or numbers.
+    Tensors, NumPy arrays and lists are accepted, and not copied if they have the type below.
+    Fractions become float32 and must be finite, whole numbers become int64, and booleans become 0
+    and 1. Inputs of bytes are rejected, because they may be pixels or numbers.
 
     Args:
-        x: ``[S, ...]`` inputs, float32 (or int64 tokens); or made client by client
+        x: ``[S, ...]`` inputs, float32 (or int64 tokens); or generated lazily
             (``coterie.data.lazy``).
         y: int64 ``[S]`` labels in ``0..classes-1``, in the same way; or the targets of another task
             (docs/tasks.md): float32 ``[S]`` or ``[S, t]``, int64 tokens or labels ``[S, l]``.
-        train: ``N`` index arrays, or ``Ranges``: the training samples of each client. Or a boolean
-            mask of all ``S`` samples for each client.
+        train: the training samples of each client: ``N`` index arrays, ``Ranges``, or ``N`` boolean
+            masks of all ``S`` samples.
         test: the test samples of each client, in the same way (may be empty).
-        classes: number of classes ``c``; 0 where targets are no classes.
-        names: ``N`` client names, no two alike; default their numbers.
-        planted: int64 ``[N]``, the true group of each client where the federation was made with
-            one.
-        concept: int64 ``[S]``, the true group of each sample where clients hold samples of several.
-        copies: of each sample, one for each concept that it is seen by; sample ``c S / copies + r`` is
-            copy ``c`` of sample ``r``.
-        table: how inputs were made from columns of a table, if they were.
-        naive: predictions without a model by name, each float32 ``[S]``.
-        on_disk: whether ``x`` is read from a file when it is needed, so that nothing copies all of it.
-        scaling: how inputs were scaled, in words for the model card; empty where it is not known.
+        classes: number of classes ``c``; 0 if targets are not classes.
+        names: ``N`` distinct client names; default: their numbers.
+        planted: int64 ``[N]``, the true group of each client, if the federation was generated with
+            groups.
+        concept: int64 ``[S]``, the true group of each sample, if clients hold samples of several
+            groups.
+        copies: number of copies of each sample, one for each concept; sample ``c S / copies + r``
+            is copy ``c`` of sample ``r``.
+        table: how inputs were computed from the columns of a table, if they were.
+        naive: predictions that need no model, by name, each float32 ``[S]``.
+        on_disk: whether ``x`` is read from a file when it is needed, so that it is never copied as
+            a whole.
+        scaling: how inputs were scaled, in words for the model card; empty if unknown.
 
     Raises:
-        DataError: naming the argument, what it is, and what is allowed.
+        DataError: with the argument, its value, and what is allowed.
 
     Example:
         >>> import torch
@@ -188,7 +190,9 @@ class Population:
 
     @property
     def lazy(self) -> bool:
-        """Whether samples are made client by client: then nothing can have all of them at once."""
+        """Whether samples are generated client by client, so that they are never available all at
+        once.
+        """
         return is_lazy(self.y)
 
     @property
@@ -220,8 +224,8 @@ class Population:
         return found
 
     def planted_shares(self) -> FloatArray | None:
-        """The share of each concept in the training samples of each client, float64 ``[N, g]``; rows
-        of zeros for clients without a sample. ``None`` where samples have no known concepts.
+        """The share of each concept in the training samples of each client, float64 ``[N, g]``;
+        zeros for clients without samples. ``None`` if samples have no known concepts.
         """
         if self.concept is None:
             return None
@@ -235,14 +239,15 @@ class Population:
 
     @property
     def labels(self) -> IntArray:
-        """The labels as NumPy, int64 ``[S]``; the targets of another task as they are."""
+        """The labels as a NumPy array, int64 ``[S]``; the targets of another task unchanged."""
         # Never kept: when a process is spawned, torch moves the labels to shared memory, and an array
         # of before would point to memory that was freed.
         return self.y.numpy()
 
     def histograms(self, split: Split = "train") -> IntArray:
-        """Label histograms, int64 ``[N, c]``, in one pass over the pooled labels; ``[N, 0]`` where
-        targets are no classes."""
+        """Label histograms, int64 ``[N, c]``, in one pass over the pooled labels; ``[N, 0]`` if
+        targets are not classes.
+        """
         return self._histograms[split].copy()
 
     def histograms_of(self, ids: IntArray) -> IntArray:
@@ -303,13 +308,13 @@ class Population:
         test: tuple[IntArray, ...],
         planted: IntArray | None = None,
     ) -> Population:
-        """The same samples, held by others (after a distribution shift).
+        """The same samples, divided differently among the clients (after a distribution shift).
 
         Only the labels of clients whose arrays changed are counted again, so a shift of a few
         clients costs little in a large federation.
 
         Args:
-            train: per client; the identical array where nothing changed.
+            train: one array per client; the identical object if nothing changed.
         """
         true_groups = self.planted if planted is None else planted
         moved = replace(self, train=train, test=test, planted=true_groups)

@@ -28,7 +28,7 @@ class Samples:
             table int64 ``[S]``, the first row of each input.
         y: int64 ``[S]`` labels in ``0..classes-1``, or the targets of another task, see
             ``coterie.data.population.Population``.
-        classes: number of classes ``c``; 0 where targets are no classes.
+        classes: number of classes ``c``; 0 if targets are not classes.
         train_rows: rows ``[0:train_rows]`` are the source's own train split, the rest its test
             split; ``S`` where it has no split of its own.
         columns: further columns by name, each ``[S]`` (a writer, a site, a client).

@@ -37,30 +37,30 @@ from coterie.experiment.tables import Tables, record_types, table_names
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment(Tables):
-    """All that a run follows from. Each field is a table of a configuration.
+    """The complete description of a run. Each field is a table of a configuration.
 
-    A choice is a name with its options, or an object of Python. Only what has a name can be written
-    to a file: `tables` and `toml` refuse the rest in one line.
+    A choice is a name with options, or a Python object. Only choices with a name can be written to
+    a file; `tables` and `toml` reject the others.
 
     Args:
-        seed: of every random draw.
+        seed: the seed of all random draws.
         data: a source with its options and its partition, or a population.
-        model: the network: a name with options, or a module whose parameters are the start, alone or
-            with the kernels that carry L2.
+        model: the network: a name with options, or a module whose parameters are the initial model,
+            alone or together with the kernels that have an L2 penalty.
         local: how clients train.
         train: rounds, and who takes part in them.
         evaluate: with which models clients are scored in addition to those that serve them.
-        algorithm: what runs.
-        engine: how clients are reached.
+        algorithm: the method.
+        engine: where clients train.
         quorum: when a round counts.
         bounds: how far one client may be from the others of a request.
         checkpoint: how often the state is saved.
-        log: which trackers are sent the rounds.
-        shift: what moves as the rounds go by: a table, several, or a function.
-        server: a server optimiser in place of the algorithm's own.
-        weigh: how much replies count in place of the algorithm's own rule.
-        objective: what clients minimise in place of the algorithm's own.
-        own_model: what clients have of their own in addition to the algorithm's models.
+        log: the trackers that receive the rounds.
+        shift: how clients' data change over the rounds: a table, several tables, or a function.
+        server: a server optimiser, in place of the algorithm's.
+        weigh: the weights of replies, in place of the algorithm's rule.
+        objective: what clients minimise, in place of the algorithm's objective.
+        own_model: models that clients keep in addition to the algorithm's models.
         attack: what some clients of a simulation do to the run.
         task: what is learned and measured; by default a classification.
         migration: which clients lose their group because their data drifted, in place of the
@@ -71,11 +71,11 @@ class Experiment(Tables):
         availability: which clients of a simulation can be reached when.
         reply_times: how long clients of a simulation take to reply.
         asynchronous: rounds that do not wait for all of their clients.
-        folder: where ``module:factory`` is found; filled in with the folder that the run was
-            started in.
-        given: key paths that the user set; what is not among them is a default, which may follow
-            from other tables.
-        file: where it was read from, for error lines.
+        folder: where ``module:factory`` is found; by default the folder in which the run was
+            started.
+        given: keys that the user set. All other keys have defaults, which may depend on other
+            tables.
+        file: the file from which it was read, for error messages.
     """
 
     def __post_init__(self) -> None:
@@ -88,16 +88,16 @@ class Experiment(Tables):
         """Read and check a configuration.
 
         Raises:
-            ConfigError: with all that is wrong, one line each.
+            ConfigError: with one line for each problem.
         """
         return load_config(os.fspath(path))
 
     @classmethod
     def from_tables(cls, tables: Mapping[str, Any]) -> Experiment:
-        """Check tables as TOML has them; a choice may also be an object of Python.
+        """Read and check tables in the form of TOML; a choice may also be a Python object.
 
         Raises:
-            ConfigError: with all that is wrong, one line each.
+            ConfigError: with one line for each problem.
 
         Example:
             >>> experiment = Experiment.from_tables({
@@ -120,7 +120,7 @@ def load_config(
         values: key path -> value, set after the overrides; ``None`` sets nothing.
 
     Raises:
-        ConfigError: with all that is wrong, one line each.
+        ConfigError: with one line for each problem.
     """
     tables = read(path)
     put_all(tables, overrides, values)
@@ -137,7 +137,7 @@ def check(tables: Mapping[str, Any], file: str = "configuration") -> Experiment:
         file: that they were read from; empty for tables that were made in Python.
 
     Raises:
-        ConfigError: with all that is wrong, one line each.
+        ConfigError: with one line for each problem.
     """
     try:
         # Paths first: a factory of the user's own is looked for in the folder that they name.

@@ -26,24 +26,24 @@ TrackerName = Annotated[str, OneOf(partial(registry.names, "tracker"))]
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """``[train]``: rounds, who takes part in them, and when they are measured.
+    """``[train]``: rounds, which clients take part in them, and when models are evaluated.
 
     Args:
         rounds: communication rounds.
         clients_per_round: clients that take part in a round; by default all clients if there are
             fewer than 20.
-        sampler: which clients: ``cover_then_uniform``, ``uniform`` or ``poisson``. In Python also a
-            function of the round, and with a shift of which clients are there and hold samples
-            (bool ``[N]``). With privacy the default is ``poisson``.
+        sampler: how clients are selected: ``cover_then_uniform``, ``uniform`` or ``poisson``. In
+            Python also a function of the round and, with a shift, of the clients that are present
+            and hold samples (bool ``[N]``). With privacy the default is ``poisson``.
         over_selection: how many clients receive a request for each reply that a round waits for;
             the other replies are too late.
         hold_out: share of each client's training samples that is not used for training, but to
             calibrate probabilities.
         evaluate_every: rounds between evaluations.
-        evaluate_clients: score a random sample of so many clients, and state its standard error;
-            by default all are scored.
+        evaluate_clients: score a random sample of this many clients, and state the standard error;
+            by default all clients are scored.
         evaluate_loss: whether the loss on test samples is measured in addition to the metrics.
-        measures: names of further measures of every round. In Python also functions.
+        measures: names of further measures of every round; in Python also functions.
 
     Raises:
         ConfigError: for a value out of its range.

@@ -62,7 +62,7 @@ def refuse_conflicts(
         more: further features than `FEATURES`.
 
     Raises:
-        ConfigError: with all that is wrong, one line each.
+        ConfigError: with one line for each problem.
     """
     tables = as_tables({name: getattr(experiment, name) for name in table_names()})
     traits = traits_of_run(experiment, made, population, module)

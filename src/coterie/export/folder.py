@@ -74,8 +74,8 @@ def export_run(
             1e-5.
         root: folder of the datasets; default that of the run.
         older: export an older checkpoint where the newest is damaged.
-        trust: run the code that the configuration names as ``module:factory``, though it is not
-            known to be the user's own.
+        trust: run the code that the configuration names as ``module:factory``, even if it is not
+            known to be your own.
 
     Raises:
         ConfigError: if there is no run or no round yet, ``out`` contains something else, the network

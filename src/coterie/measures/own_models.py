@@ -71,7 +71,8 @@ class Adaptation:
 
     Args:
         epochs: passes over the client's training samples.
-        layers: that move, as `coterie.core.keep.keep_layers` reads them; ``()``: all of them.
+        layers: names of the layers that are trained, as in `coterie.core.keep.keep_layers`; ``()``:
+            all layers.
 
     Example:
         >>> Adaptation(epochs=2, layers=("head",)).text
@@ -86,7 +87,7 @@ class Adaptation:
 
     @property
     def text(self) -> str:
-        """What happens to a model, in words."""
+        """A description of the adaptation in words."""
         text = f"{self.epochs} epoch{'s' * (self.epochs > 1)} on its own training samples"
         if self.layers:
             text += f", of {', '.join(self.layers)} alone"

@@ -18,11 +18,11 @@ from coterie.rules.assigning import by_group
 
 @runtime_checkable
 class Algorithm(Protocol):
-    """A method that runs.
+    """A method that can be run.
 
-    ``init`` makes the state, ``step`` does a round and returns a new state with notes for the
-    round's row, ``serve`` says which model serves each client. With ``samples_cohort`` the cohort
-    of a step is every client that can train, not a sample.
+    ``init`` creates the state. ``step`` runs a round, and returns a new state with notes for the
+    round's row. ``serve`` returns which model serves each client. With ``samples_cohort``, the
+    cohort of a step contains every client that can train, not a sample.
     """
 
     @property

@@ -19,10 +19,10 @@ class FirstModels:
     """The models before the first round.
 
     Args:
-        groups: how many.
-        distinct: they start from different initialisations, not all from ``w_0``.
-        at_most_clients: with fewer clients than ``groups``, start with as many models as clients;
-            else that is an error.
+        groups: number of models.
+        distinct: whether they start from different initialisations, and not all from ``w_0``.
+        at_most_clients: whether to start with one model per client if there are fewer clients than
+            ``groups``; otherwise that is an error.
     """
 
     groups: int = 1

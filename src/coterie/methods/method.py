@@ -27,24 +27,25 @@ Recluster = Callable[[Groups, Updates, Round], tuple[Groups, Updates]]
 
 @dataclass(frozen=True)
 class Method:
-    """A federated method: the answers to eight questions, and how its first models are made.
+    """A federated method: a rule for each of eight questions, and the first models.
 
     Args:
-        assign: who trains from which model, and after whom?
+        assign: which clients train, from which model, and in which order?
         local: what does a client do, and what does it keep?
         recluster: do the replies change the groups? ``None``: they do not.
         weigh: how much does each reply count for each model? One matrix ``W [k, n]``.
-        aggregate: what do the weighted replies make together? Their mean, a robust average, or a sum
-            with noise or as secure aggregation computes it.
-        server: how does a model move on the weighted update?
-        inter_group: do the models pull on each other? ``None``: they do not.
-        serve: what serves a client?
+        aggregate: how are the weighted replies combined? By their mean, a robust average, or a sum
+            with noise or as in secure aggregation.
+        server: how does the weighted update change a model?
+        inter_group: are the models of different groups mixed? ``None``: they are not.
+        serve: which model does a client use for predictions?
         first: the models before the first round.
-        needs: what it needs of single clients apart from the sums of their updates, ``()`` for
-            nothing; ``None``: it does not say. What the other rules read follows from them, see
-            ``coterie.methods.traits``.
+        needs: what the method needs from single clients in addition to the sums of their updates;
+            ``()``: nothing; ``None``: not stated. The needs of its rules are derived from the
+            rules, see ``coterie.methods.traits``.
 
-    ``made_by`` is the table ``[algorithm]`` of the same method, where a factory of Coterie made it.
+    ``made_by`` is the table ``[algorithm]`` of the same method, if one of Coterie's factories
+    created it.
 
     Example:
         >>> from coterie.rules.assigning import everyone

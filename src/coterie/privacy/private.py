@@ -159,7 +159,7 @@ NO_BUDGET = Problem("missing", "privacy.epsilon", allowed="a number, or privacy.
 
 @dataclass(frozen=True, slots=True)
 class Privacy:
-    """Differential privacy of updates, as ``[privacy]`` has it.
+    """Differential privacy of updates: the table ``[privacy]``.
 
     Args:
         epsilon: the total budget of the run; ``None``: the cost of the given noise.
@@ -178,7 +178,7 @@ class Privacy:
             can remove the noise.
 
     Raises:
-        ConfigError: for a value out of its range, and without an epsilon and a noise.
+        ConfigError: for a value out of its range, or if neither ``epsilon`` nor ``noise`` is set.
 
     Example:
         >>> Privacy(epsilon=8.0, clip=0.5).delta

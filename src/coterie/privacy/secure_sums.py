@@ -64,7 +64,7 @@ SECURE = Feature(
 
 @dataclass(frozen=True, slots=True)
 class SecureSums:
-    """Sums of each group's updates as SecAgg+ would compute them, as ``[secure]`` has it.
+    """Sums of each group's updates as SecAgg+ would compute them: the table ``[secure]``.
 
     Client ``i`` with weight ``w_i`` sends ``w_i`` and ``w_i delta_i`` as whole numbers modulo
     ``2^bits``, with ``w_i`` at most 1. The server divides the sums.
@@ -74,8 +74,9 @@ class SecureSums:
         levels: steps from ``-reach`` to ``reach``.
         bits: number of bits of the modulus.
         most_samples: number of samples that counts in full, so that weights are at most 1.
-        neighbours: clients that each shares its secrets with, even; ``None``: all of its group.
-        threshold: share of them, including the client itself, that must reply.
+        neighbours: number of clients with which each client shares its secrets, an even number;
+            ``None``: all clients of its group.
+        threshold: share of these clients, including the client itself, that must reply.
         least_group: number of clients that a group must have for its sum to be computed.
 
     Raises:
@@ -98,21 +99,21 @@ class SecureSums:
         check_fields(self)
 
     def shares(self, clients: int) -> int:
-        """Into how many shares each client of a group splits its secrets."""
+        """The number of shares into which each client of a group splits its secrets."""
         # One of them it keeps itself, so that an even number of neighbours makes an odd one.
         if self.neighbours is None:
             return clients
         return min(self.neighbours + 1, clients)
 
     def needed(self, clients: int) -> int:
-        """Shares that bring a secret back, at least 2."""
+        """The number of shares needed to reconstruct a secret, at least 2."""
         return max(2, math.ceil(self.threshold * self.shares(clients)))
 
     def weight(self, size: FloatArray, weigh: WeighsAlone) -> FloatArray:
-        """What replies count, float64 ``[n]``, at most 1.
+        """The weights of replies, float64 ``[n]``, at most 1.
 
         Args:
-            size: float64 ``[n]``, the training samples behind each.
+            size: float64 ``[n]``, the number of training samples behind each reply.
             weigh: the method's rule.
         """
         most = weigh.weight_of(np.array([self.most_samples]))[0]
@@ -122,13 +123,14 @@ class SecureSums:
     def combine(
         self, groups: Groups, updates: Updates, weight: FloatArray, plan: Plan, key: Key
     ) -> Aggregated:
-        """The weighted mean update of each group; zero where its sum is lost.
+        """The weighted mean update of each group; zero if its sum is lost.
 
         Args:
             groups: before the round.
             updates: the replies.
-            weight: float64 ``[n]``, what each counts, at most 1.
-            plan: who was asked. Clients that choose their group count from their choice on.
+            weight: float64 ``[n]``, the weight of each reply, at most 1.
+            plan: the plan of the round. Clients that choose their group are counted from their
+                choice on.
             key: random stream.
         """
         total = torch.zeros(groups.k, updates.delta.shape[1], dtype=torch.float64)

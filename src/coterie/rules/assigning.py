@@ -34,7 +34,7 @@ def everyone(groups: Groups, round: Round) -> tuple[Groups, Plan]:
 
 
 def by_group(groups: Groups) -> Served:
-    """Each client is served by the model of its group, one without a group by the auxiliary model.
+    """Each client is served by the model of its group, or without a group by the auxiliary model.
 
     The auxiliary model is the mean of the groups that have members, as in FlexCFL's code. It is the
     last row of the models, ``[k + 1, d]``.

@@ -1,7 +1,7 @@
-"""How much each reply counts for each model, and what the weighted replies make together: the slots
+"""How much each reply counts for each model, and how the weighted replies are combined: the slots
 ``weigh`` and ``aggregate``.
 
-Weights are a matrix ``W [k, n]`` whose rows sum to 1, or are 0 where no client trained.
+Weights are a matrix ``W [k, n]`` whose rows sum to 1, or to 0 if no client trained.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def shares(k: int, row: IntArray, weight: FloatArray) -> Matrix:
 
 @dataclass(frozen=True, slots=True)
 class WeighsAlone:
-    """A weighing rule that knows what a reply counts without seeing the others.
+    """A weighing rule that computes the weight of a reply without the other replies.
 
-    Large rounds can then be aggregated block by block, and no update has to be kept.
+    Large rounds can then be aggregated block by block, without storing all updates.
 
     Args:
-        weight_of: the training samples behind each reply, float64 ``[n]`` -> what it counts before
-            each group's are divided by their sum, ``[n]``.
+        weight_of: the number of training samples behind each reply, float64 ``[n]`` -> its weight
+            before the weights of each group are divided by their sum, ``[n]``.
     """
 
     weight_of: Callable[[FloatArray], FloatArray]
@@ -69,12 +69,12 @@ evenly = WeighsAlone(np.ones_like)
 
 
 class Aggregated(NamedTuple):
-    """What the replies of a round make together.
+    """The combined replies of a round.
 
     Args:
-        groups: with what the rule remembers, their models as they were.
-        total: float64 ``[k, d]``, how far each model is moved.
-        trained: bool ``[k]``, the models that replies count for.
+        groups: the groups, with what the rule stores, and with unchanged models.
+        total: float64 ``[k, d]``, the change of each model.
+        trained: bool ``[k]``, the models for which replies count.
         notes: for the round's row.
     """
 
@@ -89,7 +89,7 @@ Collect = Callable[[Train, Weigh, Groups, Plan, Round], Updates]
 
 
 def side_by_side(local: Train, weigh: Weigh, groups: Groups, plan: Plan, round: Round) -> Updates:
-    """The updates of a round, all of which are held together."""
+    """The updates of a round, all of which are stored together."""
     return train(local, groups, plan, round)
 
 
@@ -98,12 +98,12 @@ class Aggregate:
     """How the weighted replies of a round become one update of each model.
 
     Args:
-        combine: ``(groups, updates, W [k, n], plan, round) -> Aggregated``: what the replies make
-            together. Its random draws are of ``round.key``.
-        collect: ``(local, weigh, groups, plan, round) -> Updates``: the clients of a plan train. By
-            default all updates are held side by side.
-        sums: whether the sum of each group's weighted updates is all that the server uses of them.
-        every_round: whether models move in a round without replies, too.
+        combine: ``(groups, updates, W [k, n], plan, round) -> Aggregated``: combines the replies.
+            Its random draws use ``round.key``.
+        collect: ``(local, weigh, groups, plan, round) -> Updates``: trains the clients of a plan.
+            By default all updates are stored together.
+        sums: whether the server uses only the sum of each group's weighted updates.
+        every_round: whether models also change in a round without replies.
 
     Example:
         >>> def first(groups, updates, weights, plan, round):
@@ -122,8 +122,8 @@ class Aggregate:
 def mean() -> Aggregate:
     """The weighted mean of a group's replies, FedAvg's rule.
 
-    The updates of a large round are never held together, where weights are known when a reply
-    arrives (by samples, evenly).
+    If weights are known when a reply arrives (by samples, evenly), the updates of a large round are
+    never stored together.
     """
     return Aggregate(_mean, _collect_means, sums=True)
 
@@ -142,8 +142,8 @@ def weighted_mean(weights: Matrix, updates: Updates, models: Tensor) -> Tensor:
     """How far the weighted replies move each model: ``sum_i W_ji (solution_i - w_j)``.
 
     The sums run in float64 and in client order, so that they have the same bits on every engine.
-    For a client that started from ``w_j``, which all clients of hard groups do, the difference is
-    its update itself.
+    For a client that started from ``w_j``, as all clients of hard groups do, the difference is the
+    update itself.
 
     Args:
         weights: ``W [k, n]``, rows sum to 1 or are 0.
@@ -168,7 +168,7 @@ def weighted_mean(weights: Matrix, updates: Updates, models: Tensor) -> Tensor:
 
 
 def any_weight(weights: Matrix) -> BoolArray:
-    """The models that some reply counts for, bool ``[k]``."""
+    """The models for which at least one reply counts, bool ``[k]``."""
     counted: BoolArray = (weights != 0).any(axis=1)
     return counted
 
