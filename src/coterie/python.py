@@ -80,39 +80,40 @@ def run(
     or be made by a factory such as `coterie.fedgroup`.
 
     Args:
-        method: such as ``coterie.fedgroup(groups=3)``; or a whole `Experiment`, beside which only
+        method: such as ``coterie.fedgroup(groups=3)``; or a complete `Experiment`, with which only
             ``on_round`` and ``out`` are allowed.
-        data: the population; or a source and its partition, as in ``[data]``; or a frame of pandas, or
+        data: a population; a source and its partition, as in ``[data]``; or a pandas DataFrame, or
             a table of pyarrow or Polars, with the columns ``client`` and ``y``. Other columns are
-            named as ``{"source": frame, "client": "hospital", "label": "disease"}``, see `load`.
-        model: a module, whose parameters are the start, or the name of one, or ``module:factory``,
-            initialised from the seed.
+            named as in ``{"source": frame, "client": "hospital", "label": "disease"}``, see `load`.
+        model: a module, whose parameters are the initial model; or the name of a model, or
+            ``module:factory``, initialised from the seed.
         local: how clients train; default 10 epochs, batches of 10, learning rate 0.03.
         rounds: communication rounds; default 100.
         clients_per_round: clients that take part in a round; default 20, or all if there are fewer.
-        seed: everything random follows from it; default 0.
-        train: what else ``[train]`` says: sampler, over-selection, when to evaluate, measures.
-        evaluate: with which models clients are scored, as ``{"local": True}``.
+        seed: the seed of all random draws; default 0.
+        train: other keys of ``[train]``: sampler, over-selection, when to evaluate, measures.
+        evaluate: with which models clients are scored, such as ``{"local": True}``.
         engine: ``pool`` (a process per core), the default, ``serial``, ``vmap`` (many clients at once, for a
             GPU), ``ray`` (a cluster), or one of a plugin, with options such as
             ``{"name": "pool", "workers": 2}``.
         task: what is learned and measured; default classification.
-        objective: what clients minimise, in place of the method's own.
-        server: how models move, in place of the method's own.
-        weigh: how much replies count, in place of the method's own rule.
+        objective: what clients minimise, in place of the method's objective.
+        server: a server optimiser, in place of the method's.
+        weigh: the weights of replies, in place of the method's rule.
         shift: how the clients' data change, such as ``coterie.data.shifts.swap_all()``.
-        privacy: differential privacy of updates, as ``coterie.Privacy(epsilon=8.0, clip=0.5)``.
+        privacy: differential privacy of updates, such as
+            ``coterie.Privacy(epsilon=8.0, clip=0.5)``.
         on_round: called after each round.
-        out: the folder of the run, a new one: it is what ``coterie run`` leaves (docs/run-folder.md),
-            so ``coterie resume``, ``report`` and all other commands know it. ``None``: the run is
-            in memory alone.
+        out: a new folder for the run, as ``coterie run`` writes it (docs/run-folder.md), so that
+            ``coterie resume``, ``report`` and all other commands can read it. ``None``: the run is
+            only kept in memory.
         tables: further tables by their names: ``quorum``, ``bounds``, ``checkpoint``, ``log``,
             ``attack``, ``migration``, ``personal``, ``own_model``, ``secure``, ``availability``,
             ``reply_times``, ``asynchronous``.
 
     Raises:
-        ConfigError: for an argument of another type or out of its range, for features that do not
-            work together, and with ``out`` for an object that no configuration can name.
+        ConfigError: for an argument of a wrong type or out of its range, for features that do not
+            work together, and, with ``out``, for an object that a configuration cannot name.
         DataError: for targets that the task cannot learn.
         PrivacyError: if the rounds would spend more privacy than allowed.
         QuorumError: if too few clients answered for too long.
@@ -265,20 +266,21 @@ def resume(
     """Continue the run of a folder from its newest checkpoint, as ``coterie resume`` does.
 
     Args:
-        folder: of the run, from Python or from the command line.
-        rounds: how many the run shall have in all, more or fewer than before; ``None``: as before.
-            What comes out is to the bit what a run of this number from the start gives.
-        data: a table of new clients that join the run, with the columns of its own data: a file or a
-            pandas frame. The method places them as any newcomers.
+        folder: the folder of a run, from Python or from the command line.
+        rounds: total number of rounds of the run, more or fewer than before; ``None``: as before.
+            The result is bitwise identical to that of a run with this number from the start.
+        data: a table of new clients that join the run, with the columns of its own data: a file or
+            a pandas DataFrame. The method places them like any newcomers.
         trust: run the code that its configuration names as ``module:factory``, even if it is not
             known to be your own.
         on_round: called after each round.
 
     Raises:
-        ConfigError: for fewer rounds than are done, and where something follows from the number of
-            rounds: a cosine of the learning rate without ``over``, or the noise of an epsilon.
+        ConfigError: for fewer rounds than have been completed, and if a setting depends on the
+            number of rounds: a cosine schedule of the learning rate without ``over``, or noise that
+            was computed from ``epsilon``.
         CheckpointError: if a file of the run is damaged.
-        InUseError: if another process writes the folder.
+        InUseError: if another process is writing to the folder.
 
     Example:
         >>> import tempfile
@@ -305,22 +307,22 @@ def load(
     targets: Targets = "auto",
     **options: Any,
 ) -> Population:
-    """A population from a named source and partition.
+    """Load a dataset and divide it among clients.
 
     Args:
-        source: a name of ``coterie list datasets``, or ``module:factory``, which makes a population
-            or samples; or a table of ``source`` and options, as for a source with a seed of its own,
-            ``{"source": "synthetic", "seed": 1}``; or a frame of pandas, or a table of pyarrow or
-            Polars, whose options are those of the source ``file``: without ``features``, inputs are
-            made of the column ``x``, or else of all that have no other role. The folder of a run on
-            a frame holds its inputs.
-        partition: ``kind`` and its parameters. Without it, the clients are those of the column
-            ``client``, for a frame and where that option is given.
-        seed: of the partition.
+        source: a name from ``coterie list datasets``; ``module:factory``, which returns a
+            population or samples; a table of ``source`` and options, for example for a source with
+            its own seed, ``{"source": "synthetic", "seed": 1}``; or a pandas DataFrame, or a table
+            of pyarrow or Polars, with the options of the source ``file``. Without ``features``,
+            inputs come from the column ``x``, or else from all columns that have no other role. The
+            folder of a run on such a table contains its inputs.
+        partition: ``kind`` and its parameters. Without it, the column ``client`` says which client
+            a row belongs to; this works for a DataFrame, and if the option ``client`` is given.
+        seed: the seed of the partition.
         root: folder of the datasets; default the environment variable ``COTERIE_DATA``.
-        targets: whether labels are ``classes``, ``numbers`` for a task such as regression, or what
-            they look like (``auto``).
-        options: of the source.
+        targets: whether labels are ``classes``, ``numbers`` for a task such as regression, or
+            determined from their values (``auto``).
+        options: options of the source.
 
     Example:
         >>> load("digits", partition={"kind": "iid", "clients": 5}).clients

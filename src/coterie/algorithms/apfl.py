@@ -70,13 +70,13 @@ class Apfl:
 def apfl(alpha: Share = 0.5, adaptive: bool = True) -> Method:
     """APFL: FedAvg, and each client predicts with a mixture of the shared model and its own.
 
-    Client ``i`` predicts by ``alpha_i v_i + (1 - alpha_i) w``. It trains ``v_i`` for the loss of this
-    mixture, and ``w`` as in FedAvg (Alg. 1).
+    Client ``i`` predicts with ``alpha_i v_i + (1 - alpha_i) w``. It trains ``v_i`` for the loss of
+    this mixture, and ``w`` as in FedAvg (Alg. 1).
 
     Args:
-        alpha: share of the own model in the mixture, at the start where it adapts. Fixed, 0 is FedAvg
-            and 1 local training, to the bit.
-        adaptive: whether each client has a share of its own, which follows its loss.
+        alpha: share of the client's own model in the mixture; with ``adaptive``, its initial value.
+            If it is fixed, 0 is bitwise FedAvg and 1 is local training.
+        adaptive: whether each client has its own share, which follows its loss.
 
     Models: one.
 

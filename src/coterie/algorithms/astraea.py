@@ -50,11 +50,11 @@ def astraea(
 
     Clients train one after another inside mediators whose labels are nearly uniform.
 
-    A round's cohort is dealt greedily to mediators by ``argmin_i KL(P_m + h_i || uniform)``;
-    mediators count by their samples: ``w <- sum_m n_m / n w_m``.
+    A round's cohort is assigned greedily to mediators by ``argmin_i KL(P_m + h_i || uniform)``;
+    mediators are weighted by their samples: ``w <- sum_m n_m / n w_m``.
 
     Args:
-        gamma: most clients per mediator.
+        gamma: largest number of clients per mediator.
         privacy: how a client makes its histogram private before it sends it.
         epsilon: privacy budget.
 

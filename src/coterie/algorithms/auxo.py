@@ -186,16 +186,17 @@ def auxo(share: Share = 0.05, participants: Count = 10, reward: Above = 5.0) -> 
     """Auxo: a cohort splits when its clients' updates form two clusters, and clients move by
     rewards.
 
-    Each cohort gives a participant the reward ``(R_0 - R_0 d_i / (mean d + std d)) * known / n`` for the
-    distance of its update to those of known members. A client trains with the cohort that gave it most.
-    Two clusters of the updates' directions are the halves of a cohort, and a client is of the half of its
-    nearest neighbour. When enough clients of both are known, the cohort splits.
+    Each cohort gives a participant the reward ``(R_0 - R_0 d_i / (mean d + std d)) * known / n``,
+    where ``d_i`` is the distance of its update to those of known members. A client trains with the
+    cohort that gave it the largest reward. The directions of the updates form two clusters, the
+    halves of a cohort, and a client belongs to the half of its nearest neighbour. When enough
+    clients of both halves are known, the cohort splits.
 
     Args:
-        share: a cohort splits when more than this share of all clients is known of either half; a
-            tenth less for each cohort there is.
-        participants: that a cohort must have in a round, on average, to split.
-        reward: ``R_0``, of a client in the centre of a cohort.
+        share: a cohort splits when more than this share of all clients is known in each half; the
+            share decreases by a tenth for each existing cohort.
+        participants: average number of participants that a cohort must have in a round to split.
+        reward: ``R_0``, the reward of a client in the centre of a cohort.
 
     Models: one per group, their number by two thresholds.
 

@@ -315,21 +315,21 @@ def cfl(
 ) -> Method:
     """CFL: starts with one group, and splits a group whose updates disagree.
 
-    A group splits in two while its mean update is short and single ones are long, and so do its
-    parts.
+    A group splits in two while its mean update is short and single updates are long. Its parts
+    split in the same way.
 
-    Split where ``|sum p_i D_i| < eps1`` and ``max |D_i| > eps2``, into the halves with the least
-    largest cosine across.
+    It splits if ``|sum p_i D_i| < eps1`` and ``max |D_i| > eps2``, into the halves with the
+    smallest maximum cosine between them.
 
     Args:
-        eps1: the mean update of a cluster is short below this; it scales with the learning rate and
-            the epochs.
-        eps2: the longest update is long above this.
-        after: rounds at the start in which nothing splits.
+        eps1: the length below which a cluster's mean update is short; it scales with the learning
+            rate and the epochs.
+        eps2: the length above which the longest update is long.
+        after: number of initial rounds in which no group splits.
         linkage: ``single`` is the optimal bipartition (the paper), ``complete`` the released code.
-        gamma_max: with a number, split only if ``sqrt((1 - alpha_cross) / 2) > gamma_max``.
-        max_age: with a number, split only when every member that is present has sent an update in
-            so many rounds.
+        gamma_max: if set, split only if ``sqrt((1 - alpha_cross) / 2) > gamma_max``.
+        max_age: if set, split only if every member that is present has sent an update in the last
+            ``max_age`` rounds.
         migration: with a detector, clients whose data drifted descend the tree of splits again.
 
     Models: one per group, their number by two thresholds.

@@ -114,8 +114,8 @@ def cfl_gp(groups: Count = 3, every: Count = 2, partitions: Count = 5) -> Method
 
     Args:
         groups: number of models ``k``.
-        every: rounds from one clustering to the next.
-        partitions: how many clusterings there are.
+        every: number of rounds between two clusterings.
+        partitions: number of clusterings.
 
     Models: one per group, their number set.
 

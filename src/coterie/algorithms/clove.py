@@ -94,8 +94,8 @@ def clove(groups: Count = 3, outliers: Outliers = "leave_out") -> Method:
 
     Args:
         groups: number of models ``k``.
-        outliers: ``leave_out`` keeps clients whose losses are far from those of all others out of
-            k-means; they train the model under which their loss is least. With ``keep``, a single
+        outliers: ``leave_out`` excludes clients from k-means if their losses are far from those of
+            all others; they train the model with their lowest loss. With ``keep``, a single such
             client can take a cluster, and two groups share another.
 
     Models: one per group, their number set.

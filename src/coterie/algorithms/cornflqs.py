@@ -113,14 +113,15 @@ def evenly_at_first(groups: Groups, updates: Updates, round: Round) -> Matrix:
 def cornflqs(groups: Count = 3, together: Annotated[int, Field(ge=1)] = 10) -> Method:
     """CORNFLQS: the server clusters trained models, clients choose by loss, until both agree.
 
-    After one round of FedAvg in which all clients count the same, in each round the server clusters
-    the trained models by Ward's linkage, and averages each cluster. A client then starts from the
-    model with its least loss. When all clients choose the cluster that the server put them in, they go
-    on by losses alone, and when all choose the group that they had, the groups are fixed.
+    The first round is FedAvg with equal weights. In each later round the server clusters the
+    trained models by Ward's linkage, and averages each cluster. A client then starts from the model
+    with its lowest loss. When all clients choose the cluster to which the server assigned them,
+    only losses are used from then on. When all choose the group that they already had, the groups
+    are fixed.
 
     Args:
         groups: number of models ``k``.
-        together: the most rounds in which the server clusters.
+        together: largest number of rounds in which the server clusters.
 
     Models: one per group, their number set.
 

@@ -49,8 +49,8 @@ class Ditto:
 def ditto(lam: Weight = 1.0) -> Method:
     """Ditto: FedAvg, and each client also trains its own model, close to the shared one.
 
-    The shared model ``w`` is that of FedAvg. Client ``k`` predicts by ``v_k``, which it trains for
-    ``h_k(v_k; w) = F_k(v_k) + lambda/2 ||v_k - w||^2`` (eq. 2).
+    The shared model ``w`` is that of FedAvg. Client ``k`` predicts with ``v_k``, which it trains to
+    minimise ``h_k(v_k; w) = F_k(v_k) + lambda/2 ||v_k - w||^2`` (eq. 2).
 
     Args:
         lam: weight ``lambda`` of the pull towards the shared model; with 0 clients train alone.

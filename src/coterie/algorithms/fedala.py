@@ -111,15 +111,15 @@ def fedala(
 ) -> Method:
     """FedALA: each client starts from a mixture of the shared model and its own, learned for each parameter.
 
-    With the shared model ``Theta`` and the client's last one ``Theta_i``, it starts local training from
-    ``Theta_i + (Theta - Theta_i) * W_i``, and predicts by that model.
+    With the shared model ``Theta`` and its own previous model ``Theta_i``, a client starts local
+    training from ``Theta_i + (Theta - Theta_i) * W_i``, and predicts with that model.
 
     Args:
-        adaptive_layers: last layers whose weights ``W_i`` are learned, ``p``; in the others they are
-            1, which is the shared model; with 0 this is FedAvg.
-        share: of the client's samples by which weights are learned, ``s``.
+        adaptive_layers: number ``p`` of last layers whose weights ``W_i`` are learned. In the other
+            layers the weights are 1, which is the shared model; with 0 this is FedAvg.
+        share: share ``s`` of the client's samples from which weights are learned.
         eta: learning rate of the weights.
-        threshold: of the standard deviation of losses, below which they have converged.
+        threshold: standard deviation of the losses below which the weights have converged.
 
     Models: one.
 

@@ -14,11 +14,11 @@ from coterie.rules.weighing import evenly
 def fedbn(layers: tuple[str, ...] = ("norm",)) -> Method:
     """FedBN: FedAvg whose clients keep their normalisation layers.
 
-    Every layer ``l`` is trained. One that is no normalisation is averaged:
+    Every layer ``l`` is trained. Layers other than normalisation are averaged:
     ``w^(l) <- 1/K sum_k w_k^(l)`` (Alg. 1).
 
     Args:
-        layers: those that stay with the client, see ``coterie.core.keep.keep_layers``.
+        layers: the layers that stay with the client, see ``coterie.core.keep.keep_layers``.
 
     Models: one.
 

@@ -38,31 +38,31 @@ def fedclust(
 
     With ``u_i`` the final layer of client ``i`` after training ``w_0``, ``P_ij = |u_i - u_j|_2``;
     agglomerative clustering of ``P`` gives the groups, each of which starts from ``w_0``. A
-    newcomer does the same and joins the nearest cluster, or opens one where that is farther than
+    newcomer does the same and joins the nearest cluster, or opens a new one if that is farther than
     ``lambda``.
 
     Args:
         linkage: how clusters are merged.
-        threshold: ``lambda``, the distance up to which they are; ``gap``: found by the largest gap;
-            ``auto``: the same, and by silhouettes where no gap is wide enough.
-        groups: a number of groups instead of a threshold; ``auto`` is ``None``: the threshold
-            decides.
+        threshold: ``lambda``, the largest distance at which clusters are merged; ``gap``: found by
+            the largest gap; ``auto``: the same, or by silhouettes if no gap is wide enough.
+        groups: number of groups, in place of a threshold; ``auto`` is the same as ``None``: the
+            threshold decides.
         layer: ``final``, or the name of a layer or a tensor of the model.
-        bias: whether the layer's bias is uploaded, too.
+        bias: whether the layer's bias is also uploaded.
         warmup_epochs: local epochs before the upload; ``None``: the run's.
         migration: with a detector, clients whose data drifted send their layer again.
         outliers: ``leave_out`` keeps clients that are far from all others out of the tree; they join
             the nearest cluster.
-        sample: clients that make the tree; the others join the nearest cluster, or open one. ``None``:
-            all of up to 10,000 clients, of more 4,096.
-        sketch: values that longer layers are projected to at random where a sample makes the tree;
-            ``None``: 512.
-        ask: ``all`` clients upload their layer before the first round, or the ``sample`` alone, and
-            each other client when it is first selected.
+        sample: number of clients that form the tree; the others join the nearest cluster, or open a
+            new one. ``None``: all clients if there are at most 10,000, otherwise 4,096.
+        sketch: number of values to which longer layers are randomly projected if a sample forms the
+            tree; ``None``: 512.
+        ask: ``all`` clients upload their layer before the first round, or only the ``sample``; then
+            each other client does when it is first selected.
 
     Raises:
-        ConfigError: for a number of groups and a threshold; in the first round for a layer that the
-            model lacks, or more groups than clients.
+        ConfigError: if both a number of groups and a threshold are set; in the first round, for a
+            layer that the model lacks, or for more groups than clients.
 
     Models: one per group, their number by a threshold.
 

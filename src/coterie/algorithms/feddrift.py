@@ -172,19 +172,19 @@ def feddrift(
 ) -> Method:
     """FedDrift: a client whose loss jumps starts its own model, and similar models are merged.
 
-    At each time step a client has drifted if ``min_j F_i(w_j)`` is more than ``delta`` above what it
-    was at the last one. It trains a new model alone until the next time step. Other clients choose
-    the model of least loss. Models are merged by complete linkage while
+    At each time step a client has drifted if ``min_j F_i(w_j)`` is more than ``delta`` above its
+    value at the previous one. It trains a new model alone until the next time step. Other clients
+    choose the model with the lowest loss. Models are merged by complete linkage while
     ``max(L_ij - L_jj, L_ji - L_ii, 0) <= merge``, where ``L_ij`` is the loss of model ``i`` on the
-    data of those who chose model ``j``.
+    data of the clients that chose model ``j``.
 
     Args:
-        every: rounds of a time step.
-        delta: the jump of a loss that is drift.
-        merge: how far models may be apart that are merged; ``None``: ``delta``.
-        most: models that there may be. Where there is no room, a client that drifted stays with the
-            model of least loss.
-        start: all clients have one model in the first time step, or each trains alone.
+        every: number of rounds in a time step.
+        delta: the increase of a loss that counts as drift.
+        merge: the largest distance at which models are merged; ``None``: ``delta``.
+        most: largest number of models. Once it is reached, a client that drifted stays with the
+            model with the lowest loss.
+        start: whether all clients have one model in the first time step, or each trains alone.
 
     Models: one per group, their number by a threshold.
 

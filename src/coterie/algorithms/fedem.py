@@ -37,10 +37,10 @@ class TrainsComponents:
 def fedem(groups: Annotated[int, Field(ge=1)] = 3) -> Method:
     """FedEM: a client's data are a mixture of several models; it trains all and mixes their predictions.
 
-    Client ``i`` has shares ``pi_i`` of the components. A sample ``s`` belongs to component ``m`` with
-    ``q_s(m) ~ pi_im exp(-loss_m(s))``; then ``pi_im`` is the mean of ``q_s(m)`` over its samples, and
-    it trains component ``m`` on its samples weighted by ``q_s(m)``. The server averages each
-    component by samples.
+    Client ``i`` has shares ``pi_i`` of the components. A sample ``s`` belongs to component ``m``
+    with ``q_s(m) ~ pi_im exp(-loss_m(s))``; then ``pi_im`` is the mean of ``q_s(m)`` over its
+    samples, and it trains component ``m`` on its samples weighted by ``q_s(m)``. The server
+    averages each component, weighted by samples.
 
     Args:
         groups: number of components ``M``.

@@ -25,7 +25,7 @@ def fedfusion(
 
     Args:
         operator: ``conv``: a 1x1 convolution of both; ``multi``: a coefficient per channel;
-            ``single``: one for all.
+            ``single``: one coefficient for all channels.
         smoothing: how much of its old coefficient the server keeps (``multi``, ``single``).
 
     Models: one.

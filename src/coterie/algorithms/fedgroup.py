@@ -200,13 +200,13 @@ def fedgroup(
     FedAvg runs inside each group (Alg. 2 and 3).
 
     Args:
-        groups: number of groups ``m``, or ``auto``: as many as the clients of a cold start show.
+        groups: number of groups ``m``, or ``auto``: estimated in a cold start.
         alpha: ``alpha * m`` clients take part in the group cold start.
         measure: ``edc`` (k-means++ on the embedding, eq. 8) or ``madc`` (complete linkage, eq. 7).
         eta_g: inter-group learning rate, 0 in the paper's tables.
         inter_group_rule: which of three rules, see ``coterie.rules.inter_group``.
-        pretrain: ``steps`` (the authors' code), all local ``epochs`` (Alg. 3 l. 5), one epoch and
-            the rest after the assignment with ``continue`` (sec. 3.4).
+        pretrain: ``steps`` (the authors' code), all local ``epochs`` (Alg. 3 l. 5), or
+            ``continue``: one epoch, and the rest after the assignment (sec. 3.4).
         pretrain_steps: mini-batch steps of pre-training with ``steps``.
         newcomer: ``w0_frozen`` (the authors' code, FlexCFL) or ``aux_latest`` (eq. 9).
         assign_time: place clients ``on_first_selection`` or ``upfront`` (the authors' code).
@@ -215,9 +215,9 @@ def fedgroup(
             ``rac_redraw`` each time.
         fallback: where a newcomer without a usable direction goes.
         on_shortage: ``stop`` or ``fewer`` groups when too few directions are received.
-        max_groups: the most that ``auto`` finds.
-        outliers: ``leave_out`` keeps directions that are far from all others, or against them, out of
-            the clustering.
+        max_groups: largest number that ``auto`` finds.
+        outliers: ``leave_out`` excludes directions that are far from all others, or opposite to
+            them, from the clustering.
 
     Models: one per group, their number set or estimated.
 

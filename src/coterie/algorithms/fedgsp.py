@@ -93,24 +93,24 @@ def fedgsp(
 
     ``w <- 1/s sum_m w_m`` over the ends ``w_m`` of ``s = kappa f(r)`` chains out of ``f(r)`` groups
     (erratum P12). The groups are new in every round, by inter-cluster grouping of the clients'
-    label histograms (Alg. 2). The method samples its clients itself, so ``clients_per_round`` does
-    not matter; the paper trains one local epoch: ``local.epochs = 1``.
+    label histograms (Alg. 2). The method samples its clients itself, so ``clients_per_round`` has
+    no effect; the paper trains one local epoch: ``local.epochs = 1``.
 
     Args:
         growth: ``log``, ``linear`` or ``exp``, see ``coterie.math.balanced.grow``.
         alpha: growth rate.
-        beta: first number of groups and span of growth.
+        beta: initial number of groups, and span of growth.
         kappa: share of the groups that train in a round.
         leftover: clients that ICG has no place for: ``idle`` this round, ``append`` to groups, or
             ``exact`` clusters.
         normalize: compare class shares instead of counts.
-        iterations: of ICG, ``tau`` of the paper.
+        iterations: number of iterations of ICG, ``tau`` in the paper.
         init: where ICG's centroids start, ``random`` or ``k-means++``.
-        solver: of ICG's assignment, all exact: ``transport``, ``matching`` (scipy), ``flow``
-            (OR-Tools).
+        solver: solver of ICG's assignment problem, all of them exact: ``transport``, ``matching``
+            (scipy), ``flow`` (OR-Tools).
         privacy: how a client makes its histogram private before it sends it.
         epsilon: privacy budget.
-        migration: with a detector, clients whose labels drifted are described again.
+        migration: with a detector, clients whose labels drifted send their histogram again.
 
     Models: one.
 

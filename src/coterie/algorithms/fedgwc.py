@@ -173,15 +173,15 @@ def fedgwc(
     """FedGWC: clients whose losses stay near the round's mean when they are sampled together form a
     group.
 
-    The reward of client ``i`` in a round is ``exp(-(l_i - m)^2 / (2 s^2))``, with mean and variance of the
-    losses of its group's clients in the round. ``P_ij`` is the moving mean of the share of ``i`` in the
-    rewards of rounds in which ``j`` was, too. When ``P`` has settled, spectral clustering splits the
-    group, and each part is treated likewise.
+    The reward of client ``i`` in a round is ``exp(-(l_i - m)^2 / (2 s^2))``, with mean and variance
+    of the losses of its group's clients in the round. ``P_ij`` is the moving mean of the share of
+    ``i`` in the rewards of rounds in which ``j`` also took part. When ``P`` has settled, spectral
+    clustering splits the group, and each part is treated in the same way.
 
     Args:
-        gamma: of the kernel ``exp(-gamma |v_i - v_j|^2)`` of two clients' rows of ``P``.
+        gamma: parameter of the kernel ``exp(-gamma |v_i - v_j|^2)`` of two clients' rows of ``P``.
         eps: the matrix has settled when the moving mean of its squared changes is below this.
-        most: parts that a group splits into at once.
+        most: largest number of parts into which a group splits at once.
 
     Models: one per group, their number by a threshold.
 

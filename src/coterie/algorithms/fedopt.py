@@ -38,12 +38,12 @@ def fedavgm(lr: Rate = 1.0, beta: Decay = 0.9) -> Method:
 def fedadagrad(lr: Rate = 0.1, beta1: Decay = 0.0, tau: Rate = 1e-3) -> Method:
     """FedAdagrad: FedAvg with Adagrad on the server.
 
-    Each coordinate has a step of its own, with ``v <- v + D^2`` (Alg. 2).
+    Each coordinate has its own step size, with ``v <- v + D^2`` (Alg. 2).
 
     Args:
         lr: server learning rate.
         beta1: decay of the first moment.
-        tau: adaptivity; smaller is more.
+        tau: adaptivity; smaller values adapt more.
 
     Models: one.
 
@@ -62,13 +62,13 @@ def fedadam(
 ) -> Method:
     """FedAdam: FedAvg with Adam on the server.
 
-    FedAdagrad that forgets, with ``v <- beta2 v + (1 - beta2) D^2`` (Alg. 2).
+    FedAdagrad with a second moment that decays, with ``v <- beta2 v + (1 - beta2) D^2`` (Alg. 2).
 
     Args:
         lr: server learning rate.
         beta1: decay of the first moment.
         beta2: decay of the second moment.
-        tau: adaptivity; smaller is more.
+        tau: adaptivity; smaller values adapt more.
 
     Models: one.
 
@@ -93,7 +93,7 @@ def fedyogi(
         lr: server learning rate.
         beta1: decay of the first moment.
         beta2: decay of the second moment.
-        tau: adaptivity; smaller is more.
+        tau: adaptivity; smaller values adapt more.
 
     Models: one.
 

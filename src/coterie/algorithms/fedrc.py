@@ -36,8 +36,8 @@ def fedrc(groups: Annotated[int, Field(ge=1)] = 3) -> Method:
 
     A sample ``s`` of class ``y`` belongs to component ``m`` with
     ``q_s(m) ~ w_im exp(-loss_m(s)) / C_m(y)``, where ``C_m(y)`` is the share of class ``y`` in the
-    samples of component ``m`` over all clients. So clients that label alike but hold other classes, or
-    other inputs, share a component. All else is as in FedEM.
+    samples of component ``m`` over all clients. So clients that label inputs in the same way, but
+    hold different classes or inputs, share a component. Everything else is as in FedEM.
 
     Args:
         groups: number of components ``K``.

@@ -29,8 +29,8 @@ def fedrep(
     ``phi <- sum n_i / n phi_i``.
 
     Args:
-        head_epochs: local epochs in which the head alone moves.
-        body_epochs: local epochs after them in which the other layers alone move.
+        head_epochs: local epochs in which only the head is trained.
+        body_epochs: subsequent local epochs in which only the other layers are trained.
 
     Models: one.
 

@@ -92,7 +92,7 @@ def fedrod(gamma: Power = 1.0, predict: Predictor = "personal") -> Method:
 
     Args:
         gamma: power of the class counts; 0 trains the shared model as FedAvg does.
-        predict: ``personal``: by ``m(x) + h_i(x)``; ``generic``: by ``m(x)``.
+        predict: ``personal``: predict with ``m(x) + h_i(x)``; ``generic``: with ``m(x)``.
 
     Models: one.
 

@@ -89,14 +89,14 @@ def fedsoft(
     """FedSoft: a client has a share of several groups; it trains and is served their weighted mean.
 
     The importance of group ``j`` for client ``i`` is the share of its samples on which the centre
-    ``c_j`` has the least loss. Clients minimise ``F_i(w) + mu/2 sum_j u_ij ||w - c_j||^2``, and the
-    centres become means of their solutions, ``c_j = sum_i u_ij n_i w_i / sum_i u_ij n_i``.
+    ``c_j`` has the lowest loss. Clients minimise ``F_i(w) + mu/2 sum_j u_ij ||w - c_j||^2``, and
+    the centres become means of their solutions, ``c_j = sum_i u_ij n_i w_i / sum_i u_ij n_i``.
 
     Args:
         groups: number of centres.
         mu: weight of the proximal term, ``lambda`` in the paper.
-        interval: rounds from one estimate of the importance to the next, ``tau``.
-        sigma: least importance of a group.
+        interval: number of rounds between two estimates of the importance, ``tau``.
+        sigma: minimum importance of a group.
 
     Models: one per group, their number set.
 

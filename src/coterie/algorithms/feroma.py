@@ -157,21 +157,22 @@ def feroma(
 ) -> Method:
     """Feroma: each client starts from a mix of the models whose data are most similar to its own.
 
-    After ``warmup_rounds`` rounds of FedAvg each client has a model of its own. In every round it
-    describes its data by moments in the latent space of the joint model, its profile ``s_i``, and starts
-    from ``sum_j a_ij w_j`` with ``a_ij`` proportional to ``n_j / |s_i - s_j|^power``, where ``s_j`` is the
-    profile of the data that model ``j`` was last trained on. A client that comes later without labels
-    is served the model with the nearest profile, by the moments of all its samples.
+    After ``warmup_rounds`` rounds of FedAvg each client has its own model. In every round it
+    describes its data by moments in the latent space of the joint model, its profile ``s_i``, and
+    starts from ``sum_j a_ij w_j`` with ``a_ij`` proportional to ``n_j / |s_i - s_j|^power``, where
+    ``s_j`` is the profile of the data that model ``j`` was last trained on. A client that joins
+    later without labels is served the model whose profile is nearest to the moments of all its
+    samples.
 
     Args:
         warmup_rounds: rounds of FedAvg before the first profiles.
-        dimensions: random directions ``l`` of a profile; ``None``: the number of classes.
-        draws: random halves of its samples that a client describes in a round; 0: all of them, in the
-            same way in every round.
+        dimensions: number ``l`` of random directions of a profile; ``None``: the number of classes.
+        draws: number of random halves of its samples that a client describes in a round; 0: it
+            describes all samples, in the same way in every round.
         power: how sharply shares fall with the distance of profiles.
 
     Raises:
-        ConfigError: in the round of the first profiles for a network without a dense layer.
+        ConfigError: in the round of the first profiles, for a network without a dense layer.
 
     Models: one per group, their number that of clients, each of which is a group.
 

@@ -116,12 +116,12 @@ def fesem(
     participants. The centres start from different initialisations.
 
     Args:
-        groups: number of centres ``m``, or ``auto``: as many as the clients of a cold start show.
-        order: ``train_then_assign``, or ``flexcfl`` for the E-step before training that the
-            reference code has.
+        groups: number of centres ``m``, or ``auto``: estimated in a cold start.
+        order: ``train_then_assign``, or ``flexcfl``: the E-step comes before training, as in the
+            reference code.
         migration: with a detector this is FeSEM-MIG (the distance test needs no data, so nothing
             changes).
-        max_groups: the most that ``auto`` finds.
+        max_groups: largest number that ``auto`` finds.
 
     Models: one per group, their number set or estimated.
 

@@ -50,21 +50,21 @@ def flexcfl(
     The directions of the groups are those of the cold start, for the whole run (Alg. 2 and 3).
 
     Args:
-        groups: number of groups ``m``, or ``auto``: as many as the clients of a cold start show.
+        groups: number of groups ``m``, or ``auto``: estimated in a cold start.
         alpha: ``alpha * m`` clients take part in the group cold start.
         measure: ``edc`` or ``madc``.
-        migration: the drift detector, ``none`` is FedGroup as the FlexCFL paper compares with.
+        migration: the drift detector; ``none`` is FedGroup as in the comparisons of the FlexCFL
+            paper.
         eta_g: inter-group rate; 0.1 without and 5 with shift in the paper's FlexCFL-eta_g.
-        inter_group_rule: ``convex`` is what the published numbers were made with.
+        inter_group_rule: the published numbers were computed with ``convex``.
         pretrain: length of pre-training.
         pretrain_steps: mini-batch steps of pre-training with ``steps``.
-        ablation: as in ``fedgroup``; a random group goes to newcomers only, never to migrating
-            clients.
+        ablation: as in ``fedgroup``; only newcomers get a random group, never migrating clients.
         fallback: where a client without a usable direction goes.
         on_shortage: ``stop`` or ``fewer`` groups when too few directions are received.
-        max_groups: the most that ``auto`` finds.
-        outliers: ``leave_out`` keeps directions that are far from all others, or against them, out of
-            the clustering.
+        max_groups: largest number that ``auto`` finds.
+        outliers: ``leave_out`` excludes directions that are far from all others, or opposite to
+            them, from the clustering.
 
     Models: one per group, their number set or estimated.
 

@@ -29,8 +29,8 @@ def flhc(
 
     After ``warmup_rounds`` rounds of FedAvg all clients train the joint model.
 
-    One-shot clustering of the updates ``w_i - w`` by their distances; each cluster continues
-    with FedAvg from the joint model ``w``. A newcomer trains that same ``w`` and joins the nearest
+    The updates ``w_i - w`` are clustered once by their distances; each cluster continues with
+    FedAvg from the joint model ``w``. A newcomer trains that same ``w`` and joins the nearest
     cluster.
 
     Args:
@@ -38,15 +38,15 @@ def flhc(
         epochs: local epochs of the training that is clustered; ``None``: the run's.
         metric: ``l1`` (Manhattan), ``l2`` or ``cosine``.
         linkage: how clusters are merged.
-        threshold: the distance up to which they are, ``T``; ``gap``: found by the largest gap;
-            ``auto``: the same, and by silhouettes where no gap is wide enough.
-        groups: a number of groups instead of a threshold; ``auto`` is ``None``: the threshold
-            decides.
+        threshold: ``T``, the largest distance at which clusters are merged; ``gap``: found by the
+            largest gap; ``auto``: the same, or by silhouettes if no gap is wide enough.
+        groups: number of groups, in place of a threshold; ``auto`` is the same as ``None``: the
+            threshold decides.
         migration: with a detector, clients whose data drifted send their update again.
 
     Raises:
-        ConfigError: for a number of groups and a threshold; in the first round for more groups than
-            clients.
+        ConfigError: if both a number of groups and a threshold are set; in the first round, for
+            more groups than clients.
 
     Models: one per group, their number by a threshold.
 

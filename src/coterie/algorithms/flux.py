@@ -129,22 +129,23 @@ def flux(
 ) -> Method:
     """FLUX: clusters clients by moments of their data under a first model. Newcomers need no labels.
 
-    It needs no number of groups. After ``warmup_rounds`` rounds of FedAvg each client sends, once, the mean and the standard
-    deviation of what the joint model makes of its samples, of all and of each class, in a few
-    random directions. Each kind of moment is scaled to 0..1 over the clients, and DBSCAN clusters
-    them within ``eps``, the knee of the distances to the nearest neighbour. Then FedAvg per
-    cluster. A newcomer joins the cluster with the nearest mean; one without labels by the moments
-    of all its samples alone.
+    It needs no number of groups. After ``warmup_rounds`` rounds of FedAvg each client sends, once,
+    the mean and the standard deviation of its samples in the latent space of the joint model, of
+    all samples and of each class, in a few random directions. Each kind of moment is scaled to 0..1
+    over the clients, and DBSCAN clusters them within ``eps``, the knee of the distances to the
+    nearest neighbour. FedAvg then runs in each cluster. A newcomer joins the cluster with the
+    nearest mean; without labels, only the moments of all its samples are compared.
 
     Args:
         warmup_rounds: rounds of FedAvg before the clustering.
-        dimensions: random directions ``l``; ``None``: the number of classes.
-        eps_scaling: what the radius ``eps`` is multiplied by.
-        groups: a number of groups instead, by Ward's linkage; ``auto`` is ``None``.
+        dimensions: number ``l`` of random directions; ``None``: the number of classes.
+        eps_scaling: factor of the radius ``eps``.
+        groups: number of groups, in place of ``eps``, by Ward's linkage; ``auto`` is the same as
+            ``None``.
         migration: with a detector, clients whose data drifted are placed again.
 
     Raises:
-        ConfigError: in the clustering round for a network without a dense layer.
+        ConfigError: in the clustering round, for a network without a dense layer.
 
     Models: one per group, their number by density.
 

@@ -122,10 +122,10 @@ def ida(
     plain mean.
 
     Args:
-        norm: of the distance.
-        eps: keeps a client at the mean from being all that counts.
-        intrac: give more weight, too, to clients on whose data the received model is less accurate.
-        by_size: weight clients by their samples, too.
+        norm: the norm of the distance.
+        eps: prevents a client at the mean from getting all of the weight.
+        intrac: also give more weight to clients on whose data the received model is less accurate.
+        by_size: also weight clients by their samples.
 
     Models: one.
 

@@ -67,22 +67,24 @@ def ifca(
     """IFCA: each client joins the model with the lowest loss on its data.
 
     ``j* = argmin_j F_i(w_j)``, then ``w_j <- w_j + mean of delta_i``. The models start from
-    different initialisations. These can lose groups: a model that is a little better for everybody
-    at the start is trained by everybody. ``init`` and ``restarts`` are two remedies.
+    different initialisations. From random models, groups can be lost: all clients train a model
+    that is slightly better for all of them at the start. ``init`` and ``restarts`` are two
+    remedies.
 
     Args:
-        groups: number of models ``m``, or ``auto``: as many as the clients of a cold start show.
+        groups: number of models ``m``, or ``auto``: estimated in a cold start.
         migration: with a detector this is IFCA-MIG: clients that have a group and drifted choose
             again before each round.
-        max_groups: the most that ``auto`` finds.
+        max_groups: largest number that ``auto`` finds.
         init: ``random`` models as in the paper, or those of FedGroup's ``cold_start``;
-            ``robust_cold_start`` leaves out directions that are far from all others or against them.
-        restarts: how many draws of random models are tried before the first round; the one with the
-            least mean loss is kept.
+            ``robust_cold_start`` excludes directions that are far from all others, or opposite to
+            them.
+        restarts: number of draws of random models that are tried before the first round; the one
+            with the lowest mean loss is kept.
         alpha: ``alpha * m`` clients take part in the cold start, or try every draw.
 
     Raises:
-        ConfigError: for restarts together with a cold start, or with a number that is counted.
+        ConfigError: for ``restarts`` together with a cold start, or with ``groups = "auto"``.
 
     Models: one per group, their number set or estimated.
 

@@ -168,14 +168,14 @@ def _join(memory: ClusterMeans, k: int, centre: FloatArray, share: FloatArray) -
 def k_fed(groups: Count = 3, centres: Count = 1) -> Method:
     """k-FED: clusters clients once, by the means of their inputs, before any training.
 
-    Each client finds ``k'`` centres of its inputs by k-means. The server takes the centres of one client,
-    adds the centre that is farthest from all it has until there are ``k``, and draws every centre to the
-    nearest. A client joins the cluster that most of its samples are in. A newcomer's centres are compared
-    with the means of the clusters.
+    Each client finds ``k'`` centres of its inputs by k-means. The server takes the centres of one
+    client, adds the centre that is farthest from those it has until there are ``k``, and assigns
+    every centre to the nearest of them. A client joins the cluster that contains most of its
+    samples. A newcomer's centres are compared with the means of the clusters.
 
     Args:
         groups: number of models ``k``.
-        centres: of each client, ``k'``, at most ``k``.
+        centres: number ``k'`` of centres of each client, at most ``k``.
 
     Raises:
         ConfigError: for more centres than groups.

@@ -51,18 +51,17 @@ def known_groups(
 ) -> Method:
     """Known groups: FedAvg inside each group of clients; the groups are given and not learned.
 
-    Where groups follow from what is known, such as the maker of a device, compare with this before
-    a method that finds them. On federations with planted groups it is the oracle: no method that
-    has to find the groups should be better, but by luck.
+    If groups follow from something that is known, such as the maker of a device, try this method
+    before one that finds groups. On federations with planted groups it is the oracle: no method
+    that has to find the groups should be better, except by chance.
 
-    Client ``i`` is of group ``members[t][i mod n]`` in time step ``t``, whose row has ``n`` entries.
-    All groups start from ``w_0``.
+    Client ``i`` belongs to group ``members[t][i mod n]`` in time step ``t``, whose row has ``n``
+    entries. All groups start from ``w_0``.
 
     Args:
-        members: a row for each time step, with the groups of the clients from 0 on. A row that is
-            shorter than there are clients is read again from its start. The last row holds to the
-            end.
-        every: rounds of a time step.
+        members: a row for each time step, with the groups of the clients from client 0 on. A row
+            with fewer entries than clients is repeated. The last row is used until the end.
+        every: number of rounds in a time step.
 
     Models: one per group, their number set.
 

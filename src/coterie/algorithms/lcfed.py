@@ -158,17 +158,17 @@ def lcfed(
 ) -> Method:
     """LCFed: clusters low-dimensional projections of the models; all clients share an embedding.
 
-    A client minimises ``F_i(w) + mu/2 |w - Omega_k|^2 + lambda/2 |phi - Phi|^2``, where ``Omega_k`` is the
-    model of its cluster, ``phi`` the embedding part of ``w``, and ``Phi`` the mean of all clients'
-    embeddings. After its training it joins ``argmax_k cos(M' w_i, M' Omega_k)``, where the columns of ``M``
-    are principal directions of clients' models.
+    A client minimises ``F_i(w) + mu/2 |w - Omega_k|^2 + lambda/2 |phi - Phi|^2``, where ``Omega_k``
+    is the model of its cluster, ``phi`` the embedding part of ``w``, and ``Phi`` the mean of all
+    clients' embeddings. After training it joins ``argmax_k cos(M' w_i, M' Omega_k)``, where the
+    columns of ``M`` are principal directions of clients' models.
 
     Args:
         groups: number of models ``K``.
-        mu: weight of the pull to the cluster's model.
-        lam: weight ``lambda`` of the pull to the joint embedding.
+        mu: weight of the pull towards the cluster's model.
+        lam: weight ``lambda`` of the pull towards the joint embedding.
         rank: dimensions ``D`` in which models are compared.
-        head_layers: the last layers, which are not of the embedding.
+        head_layers: number of last layers, which do not belong to the embedding.
 
     Models: one per group, their number set.
 

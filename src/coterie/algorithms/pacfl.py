@@ -29,28 +29,28 @@ def pacfl(
 ) -> Method:
     """PACFL: clusters clients by the subspaces of their data, before any training.
 
-    Clients send the leading directions of their data once; those at small angles train together.
+    Clients send the leading directions of their data once; clients at small angles train together.
 
-    ``U_i`` holds the first ``p`` left singular vectors of the client's samples of each class,
-    ``A_ij`` is the smallest angle between ``U_i`` and ``U_j`` in degrees; agglomerative clustering
-    of ``A``, then FedAvg per cluster from ``w_0``. A newcomer joins the nearest cluster, or opens
-    one where that is farther than the threshold.
+    ``U_i`` holds the first ``p`` left singular vectors of the client's samples of each class, and
+    ``A_ij`` is the smallest angle between ``U_i`` and ``U_j`` in degrees. Agglomerative clustering
+    of ``A`` forms the clusters, and each runs FedAvg from ``w_0``. A newcomer joins the nearest
+    cluster, or opens a new one if that is farther than the threshold.
 
     Args:
-        vectors: singular vectors per class ``p``.
-        angle: ``entry_min``: between single vectors, as the reference code; ``principal``: between
-            their spans.
-        threshold: up to how many degrees clusters are merged (the code's script for CIFAR-10 has
-            4.9); ``gap``: the largest one; ``auto``: the same, and silhouettes where no gap is wide
-            enough.
-        groups: a number of groups instead of a threshold; ``auto`` is ``None``: the threshold
-            decides.
+        vectors: number ``p`` of singular vectors per class.
+        angle: ``entry_min``: between single vectors, as in the reference code; ``principal``:
+            between their spans.
+        threshold: largest angle in degrees at which clusters are merged (the code's script for
+            CIFAR-10 has 4.9); ``gap``: found by the largest gap; ``auto``: the same, or by
+            silhouettes if no gap is wide enough.
+        groups: number of groups, in place of a threshold; ``auto`` is the same as ``None``: the
+            threshold decides.
         linkage: how clusters are merged; ``weighted`` (WPGMA) is what the code calls average.
         migration: with a detector, clients whose data drifted send their directions again.
 
     Raises:
-        ConfigError: for a number of groups and a threshold; in the first round for more groups than
-            clients.
+        ConfigError: if both a number of groups and a threshold are set; in the first round, for
+            more groups than clients.
 
     Models: one per group, their number by a threshold.
 

@@ -79,14 +79,14 @@ class PerFedAvg:
 def perfedavg(alpha: Rate = 0.01, order: Order = "first", delta: Above = 0.001) -> Method:
     """Per-FedAvg: one model, trained so that a single step on a client's data makes it fit the client.
 
-    Clients minimise ``F_i(w) = f_i(w - alpha grad f_i(w))`` (eq. 3), and client ``i`` predicts by ``w -
-    alpha grad f_i(w)``.
+    Clients minimise ``F_i(w) = f_i(w - alpha grad f_i(w))`` (eq. 3), and client ``i`` predicts with
+    ``w - alpha grad f_i(w)``.
 
     Args:
-        alpha: rate of that step; 0 is FedAvg to the bit.
+        alpha: rate of that step; 0 is bitwise FedAvg.
         order: how the derivative of the step is taken: ``first``, as if it were 1, or
             ``hessian_free``, by a difference of gradients.
-        delta: of that difference.
+        delta: step size of that difference.
 
     Models: one.
 

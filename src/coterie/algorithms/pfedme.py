@@ -62,12 +62,12 @@ class PFedMe:
 def pfedme(lam: Above = 15.0, inner_steps: Count = 5, inner_lr: Above = 0.05) -> Method:
     """pFedMe: each client trains its own model near the shared one, which follows it.
 
-    Client ``i`` predicts by ``theta_i(w) = argmin f_i(theta) + lambda/2 |theta - w|^2`` (eq. 3), and
-    moves ``w`` by the gradient of this envelope, ``lambda (w - theta_i(w))``.
+    Client ``i`` predicts with ``theta_i(w) = argmin f_i(theta) + lambda/2 |theta - w|^2`` (eq. 3),
+    and changes ``w`` by the gradient of this envelope, ``lambda (w - theta_i(w))``.
 
     Args:
         lam: weight ``lambda`` of the distance between the two models.
-        inner_steps: steps of the own model for each batch, ``K``.
+        inner_steps: number ``K`` of steps of the own model for each batch.
         inner_lr: their learning rate.
 
     Models: one.

@@ -128,20 +128,22 @@ def rfedavg(
     """RFedAvg: trains one model. Similar updates count as one, with weights that reduce class
     imbalance.
 
-    ``w^{t+1} = w^t - eta sum_n p_n g_n`` (eq. 5), ``g_n`` the ``D_k``-weighted mean of a cluster of
-    adaptive CCS (eq. 4, 6, 7, Alg. 1), ``p_n`` in proportion to ``1 / I_Cn`` (sec. III-B).
+    ``w^{t+1} = w^t - eta sum_n p_n g_n`` (eq. 5), where ``g_n`` is the ``D_k``-weighted mean of a
+    cluster of adaptive CCS (eq. 4, 6, 7, Alg. 1), and ``p_n`` is proportional to ``1 / I_Cn`` (sec.
+    III-B).
 
     Args:
         theta: angle between updates of a cluster in the first round, in radians.
         l_star: the loss at which any two updates less than 90 degrees apart may share a cluster.
         ema: share of the past in the current loss.
-        d_scope: ``D`` counts the samples of ``all`` clients that are there, or of the ``scheduled``
-            ones.
+        d_scope: ``D`` counts the samples of ``all`` clients that are present, or of the
+            ``scheduled`` ones.
         gradient: ``epochs``: ``g = (w - w_k) / eta`` after local SGD with its learning rate as
-            ``eta``; ``one``: the gradient of the whole local loss, as the equations have it.
+            ``eta``; ``one``: the gradient of the whole local loss, as in the equations.
         eta: the server's step with ``gradient = "one"``.
-        privacy: the imbalance that a client tells is that of a histogram with noise.
-        epsilon: the noise's privacy budget.
+        privacy: how a client makes its histogram private before it computes the imbalance that it
+            sends.
+        epsilon: privacy budget of the noise.
 
     Models: one.
 
@@ -175,12 +177,12 @@ def rfedavg_kmeans(
 ) -> Method:
     """RFedAvg K-means: RFedAvg with k-means as its clustering.
 
-    It stands in the place of CCS (eq. 18); with one cluster this is FedAvg.
+    k-means replaces CCS (eq. 18); with one cluster this is FedAvg.
 
     Args:
-        clusters: ``N``, at most; never more than replies.
+        clusters: largest number ``N`` of clusters; there are never more than replies.
         unit: cluster directions instead of updates.
-        d_scope: as in ``rfedavg``, and so the rest.
+        d_scope: as in ``rfedavg``, like the other arguments.
 
     Models: one.
 

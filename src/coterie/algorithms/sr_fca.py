@@ -157,22 +157,22 @@ def sr_fca(
     """SR-FCA: groups clients whose models perform well on each other's data, and refines the
     groups.
 
-    With ``L_ij`` the mean loss of client ``i``'s own model on ``j``'s data, clients are near where
-    ``(L_ij + L_ji) / 2 <= threshold``. Correlation clustering of this graph makes the first groups.
-    Then, after some rounds of training, each client joins the nearest group, and near groups
-    are merged. A group's updates are combined by a trimmed mean.
+    With ``L_ij`` the mean loss of client ``i``'s own model on ``j``'s data, clients are near if
+    ``(L_ij + L_ji) / 2 <= threshold``. Correlation clustering of this graph forms the first groups.
+    Then, after some rounds of training, each client joins the nearest group, and near groups are
+    merged. A group's updates are combined by a trimmed mean.
 
     Args:
         threshold: ``lambda``; ``auto``: by the largest gap between merges of average linkage.
-        steps_alone: mini-batch steps of each client alone. With too few its model is not yet better on
-            its own data than on those of other groups, and all clients look alike.
+        steps_alone: mini-batch steps of each client alone. With too few, its model is not yet
+            better on its own data than on those of other groups, and all clients look similar.
         refine_every: rounds of training before each refinement.
-        refinements: how many there are.
-        least: clusters of fewer clients are dissolved.
+        refinements: number of refinements.
+        least: smallest number of clients in a cluster; smaller ones are dissolved.
         trim: the share of values that is left out on either side of each coordinate, ``beta``.
-        outliers: ``leave_out`` keeps clients whose losses are far from all others, or contradict
-            them, out of the first groups and of the threshold. They wait for the first refinement.
-            With ``keep``, a single client can merge all groups.
+        outliers: ``leave_out`` excludes clients whose losses are far from all others, or contradict
+            them, from the first groups and from the threshold. They wait for the first refinement.
+            With ``keep``, a single such client can merge all groups.
 
     Models: one per group, their number by a threshold.
 

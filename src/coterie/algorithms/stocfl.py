@@ -167,15 +167,15 @@ def stocfl(
     """StoCFL: every client begins as a cluster, and similar clusters merge as their clients are
     drawn.
 
-    ``Psi_i`` is what client ``i`` makes of a fixed model, the anchor. Clusters of which clients are in
-    the round are merged where ``cos(mean Psi of A, mean Psi of B) >= tau``. Clients train the model
-    ``theta`` of their cluster for ``F_i(theta) + lambda/2 |theta - omega|^2``, and the global
-    model ``omega`` for ``F_i(omega)``.
+    ``Psi_i`` is the update of client ``i`` to a fixed model, the anchor. Clusters with clients in
+    the round are merged if ``cos(mean Psi of A, mean Psi of B) >= tau``. Clients train the model
+    ``theta`` of their cluster to minimise ``F_i(theta) + lambda/2 |theta - omega|^2``, and the
+    global model ``omega`` to minimise ``F_i(omega)``.
 
     Args:
-        tau: the least cosine of clusters that are merged; with -1 all are.
+        tau: lowest cosine at which clusters are merged; with -1 all of them are.
         lam: weight ``lambda`` of the pull towards the global model.
-        epochs: local epochs from the anchor that show a client's data; ``None``: the run's.
+        epochs: local epochs for which the anchor is trained; ``None``: the run's.
 
     Models: one per group, their number by a threshold.
 

@@ -18,37 +18,39 @@ Epsilon = Annotated[float, Field(ge=1e-6)]
 
 @dataclass(frozen=True, slots=True)
 class Describe:
-    """A statistic of the client's own training data that leaves it.
+    """A statistic of the client's training data, which is sent to the server.
 
     - ``histogram``: its label histogram ``[c]``.
     - ``subspace``: per class the first ``vectors`` left singular vectors of its samples,
       ``[features, vectors * c]``; columns of classes it does not hold, or has too few samples of,
       are zero (PACFL).
-    - ``centres``: the ``vectors`` k-means centres of its inputs, and the share of its samples that each
-      stands for, ``[vectors, features + 1]``; rows that it has too few samples for are zero (k-FED).
+    - ``centres``: the ``vectors`` k-means centres of its inputs, and the share of its samples that
+      each represents, ``[vectors, features + 1]``; rows that it has too few samples for are zero
+      (k-FED).
     - ``imbalance``: the number ``sum_m |level - D_m|`` over its class counts ``D_m`` (RFedAvg eq.
       17).
-    - ``latent``: the mean and the standard deviation of its samples in the latent space of the model
-      that it is sent, of all and of each class, in ``vectors`` random directions, ``[2 + 2c,
-      vectors]`` (FLUX). With no classes labels are not read. With ``draws`` it is of that many random
-      halves of its samples, which are drawn again for each request.
-    - ``columns``: of each column of its table, how many values it has, their mean and the squares
-      around it, or how often it has each category (``coterie.data.tabular.reports``).
+    - ``latent``: the mean and the standard deviation of its samples in the latent space of the
+      model that it is sent, of all samples and of each class, in ``vectors`` random directions,
+      ``[2 + 2c, vectors]`` (FLUX). With no classes, labels are not read. With ``draws``, that many
+      random halves of its samples are described, which are drawn again for each request.
+    - ``columns``: for each column of its table, the number of values, their mean and the sum of
+      squared deviations from it, or the count of each category (``coterie.data.tabular.reports``).
 
-    ``centres``, ``latent`` with no classes and ``subspace`` with one class can be asked of a client
-    whose samples have no labels: all of them are described together, and no label is read.
+    ``centres``, ``latent`` with no classes and ``subspace`` with one class can be requested from a
+    client whose samples have no labels: all samples are described together, and no label is read.
 
     Args:
-        statistic: which.
+        statistic: the name of the statistic.
         classes: number of classes ``c``.
         features: values of one sample (``subspace``, ``centres``), or of a report (``columns``).
         vectors: singular vectors per class (``subspace``), centres (``centres``), or directions
             (``latent``).
-        draws: random halves of the samples (``latent``); 0: all samples.
-        level: samples per class of a balanced world, ``D / M`` (``imbalance``).
+        draws: number of random halves of the samples (``latent``); 0: all samples.
+        level: samples per class in a balanced federation, ``D / M`` (``imbalance``).
         labelled: whether labels may be read; ``False``: the inputs alone are described.
         privacy: how a histogram is made private: ``discrete_laplace`` noise on every count, or the
-            dominant class only, by ``randomised_response``. Drawn once per client and kept.
+            dominant class only, by ``randomised_response``. The noise is drawn once per client and
+            kept.
         epsilon: privacy budget.
 
     Raises:
@@ -76,7 +78,7 @@ class Describe:
 
     @property
     def needs_model(self) -> bool:
-        """Whether the client describes its data by what a model makes of them."""
+        """Whether the client describes its data with a model."""
         return self.statistic == "latent"
 
     def fields(self, d: int, r: int) -> Mapping[str, tuple[tuple[int, ...], str]]:

@@ -103,18 +103,18 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class KeepLayers:
-    """What stays with the client, as a method says it before it knows the network.
+    """The layers that stay with the client, as a method names them before it knows the network.
 
     Args:
-        names: of layers or tensors, as `keep_layers` reads them; ``None``: the whole model.
-        option: where the names stand, for error lines.
+        names: names of layers or tensors, as in `keep_layers`; ``None``: the whole model.
+        option: the option that contains the names, for error messages.
     """
 
     names: tuple[str, ...] | None = None
     option: str = "algorithm.layers"
 
     def of(self, module: nn.Module) -> Keep:
-        """The coordinates in a network.
+        """The coordinates of these layers in a network.
 
         Raises:
             ConfigError: for a name that the network does not have.
@@ -138,7 +138,7 @@ def keep_layers(module: nn.Module, names: Sequence[str], option: str = "algorith
             weights with two dimensions or more, and the parameters behind them. ``body``: all but
             the head. ``norm``: all normalisation layers, with their running statistics. A layer
             that has one of these words as its name goes before the word.
-        option: where the names stand, for error lines.
+        option: the option that contains the names, for error messages.
 
     Raises:
         ConfigError: for a name that the network does not have, if nothing is named, and for names

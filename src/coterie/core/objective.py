@@ -18,9 +18,9 @@ from coterie.errors import ConfigError
 class Objective(Protocol):
     """What a client minimises. A record whose fields are its hyper-parameters.
 
-    ``mu`` is the weight of the proximal term that the solver adds to every gradient, ``mu (w -
-    w_start)``; the batch loss itself is ``loss``. ``received()`` is the model that the client was
-    sent: frozen, in evaluation mode, and made only when asked for.
+    ``mu`` is the weight of the proximal term that the solver adds to every gradient,
+    ``mu (w - w_start)``; the batch loss itself is ``loss``. ``received()`` is the model that the
+    client was sent: frozen, in evaluation mode, and created only when it is called.
     """
 
     @property
@@ -32,7 +32,7 @@ class Objective(Protocol):
         """The mean loss of a mini-batch, a tensor of one value.
 
         Args:
-            module: the network in training, whose parameters take the gradient.
+            module: the network in training; the gradient is taken with respect to its parameters.
             x: inputs ``[B, ...]``.
             y: their targets, labels ``[B]`` for classes.
             received: returns the network with the model that the client was sent.
@@ -163,8 +163,8 @@ class CrossEntropy:
     """Mean cross-entropy of a batch, and FedProx's proximal term where ``mu > 0``.
 
     The term is ``mu / 2 ||w - w_start||^2``. The solver adds its gradient ``mu (w - w_start)`` to
-    that of the batch, with ``w_start`` a snapshot of the model received; so ``loss`` does not have
-    it.
+    that of the batch, with ``w_start`` a snapshot of the model received; so ``loss`` does not
+    include it.
 
     Source: Li et al., Federated Optimization in Heterogeneous Networks, eq. 2.
     """

@@ -42,7 +42,7 @@ class Batch:
 
 @dataclass(slots=True)
 class LastPassLoss:
-    """The mean loss of a sample over the last pass, for a rule that steps by itself."""
+    """The mean loss per sample in the last pass, for a rule that takes its own steps."""
 
     total: float = 0.0
     samples: int = 0
@@ -55,16 +55,17 @@ class LastPassLoss:
 
     @property
     def mean(self) -> float:
-        """0 without a sample."""
+        """The mean loss; 0 without samples."""
         return self.total / max(1, self.samples)
 
 
 @dataclass(frozen=True, slots=True)
 class OwnTrained:
-    """The end of a training by a rule.
+    """The result of a training by a rule.
 
     Args:
-        update: float32 ``[d]``, new minus received parameters: all that leaves the client.
+        update: float32 ``[d]``, new minus received parameters: the only values that leave the
+            client.
         loss: mean loss of the last pass over the samples.
         own: what the client stores from now on.
     """
@@ -75,12 +76,12 @@ class OwnTrained:
 
 
 class LocalTraining(Protocol):
-    """Local training of one client in one round, as a tool in the hands of a rule.
+    """Local training of one client in one round, as a tool for a rule.
 
     ``received`` is float32 ``[r, d]``: the model that the client was sent, and the further vectors
-    that the method sends beside it. ``start`` is its first row. ``solver`` is that of the round:
+    that the method sends with it. ``start`` is its first row. ``solver`` is that of the round:
     ``solver.lr`` is the learning rate of the round, without a schedule of the steps. ``steps`` is
-    how many mini-batch steps a training of this client takes. ``objective`` is what the method's
+    the number of mini-batch steps in a training of this client. ``objective`` is what the method's
     clients minimise.
     """
 
@@ -96,8 +97,9 @@ class LocalTraining(Protocol):
 
     @property
     def layout(self) -> Layout:
-        """Where the tensors of the network lie in a model ``[d]``: ``layout.final_layer()`` is the
-        slice of the classifier, ``layout.views(w)["fc.weight"]`` a tensor of ``w``."""
+        """The positions of the network's tensors in a model ``[d]``: ``layout.final_layer()`` is
+        the slice of the classifier, ``layout.views(w)["fc.weight"]`` a tensor of ``w``.
+        """
         ...
 
     def run(
@@ -109,8 +111,7 @@ class LocalTraining(Protocol):
         constant: Tensor | None = None,
         objective: Objective | None = None,
     ) -> tuple[Tensor, float]:
-        """Ordinary local training; without any option it is that of FedAvg to the bit, from
-        whatever start.
+        """Ordinary local training; without options it is bitwise that of FedAvg, from any start.
 
         Args:
             start: float32 ``[d]``, where it begins.
@@ -127,23 +128,24 @@ class LocalTraining(Protocol):
         ...
 
     def go_on(self, start: Tensor, memory: Tensor) -> tuple[Tensor, float, Tensor]:
-        """The training of `run`, whose optimiser continues from its state of before.
+        """The training of `run`, with an optimiser that continues from its previous state.
 
         Args:
             start: float32 ``[d]``, where it begins.
-            memory: float32 ``[m]``, see ``coterie.local.training.optimizers``; zeros: it starts afresh.
+            memory: float32 ``[m]``, see ``coterie.local.training.optimizers``; zeros: a new
+                optimiser.
 
         Returns:
-            The update ``w - start``, the mean loss of the last pass, and what the optimiser remembers
-            now.
+            The update ``w - start``, the mean loss of the last pass, and the new state of the
+            optimiser.
         """
         ...
 
     def batches(self, stream: str = "") -> Iterator[Batch]:
-        """The mini-batches of a training, ``steps`` of them, for a rule that steps by itself.
+        """The mini-batches of a training, ``steps`` of them, for a rule that takes its own steps.
 
         Args:
-            stream: of the shuffling; the empty one is that of `run`.
+            stream: the stream of the shuffling; the empty one is that of `run`.
         """
         ...
 
@@ -157,11 +159,11 @@ class LocalTraining(Protocol):
     ) -> tuple[Tensor, float]:
         """The gradient of what the method's clients minimise, float32 ``[d]``, and the batch loss.
 
-        It has the objective's proximal term, if there is one, which pulls to `start`.
+        It includes the objective's proximal term, if there is one, which pulls towards `start`.
 
         Args:
             at: float32 ``[d]``.
-            batch: of `batches`, or `everything`.
+            batch: a batch from `batches`, or `everything`.
             objective: what is minimised; ``None``: what the method's clients minimise.
         """
         ...
@@ -177,30 +179,30 @@ class LocalTraining(Protocol):
 
 @runtime_checkable
 class OwnModel(Protocol):
-    """What a client has of its own, and how it trains. A frozen record; its fields are the
-    hyper-parameters.
+    """A rule that says what a client stores, and how it trains. A frozen record whose fields are
+    the hyper-parameters.
 
-    ``plain_sgd`` says that the rule takes steps of its own, or has the learning rate in a formula,
-    so that it needs plain SGD and a network without running statistics.
+    ``plain_sgd`` says that the rule takes its own steps, or uses the learning rate in a formula, so
+    that it needs plain SGD and a network without running statistics.
 
-    A rule that is no more than this serves clients with the model that they are sent. One that
-    serves another is a `ServesStored` or an `Adapts`, too.
+    By default, a rule serves clients with the model that they are sent. A rule that serves another
+    model is also a `ServesStored` or an `Adapts`.
     """
 
     @property
     def plain_sgd(self) -> bool: ...
 
     def lengths(self, d: int) -> Mapping[str, int]:
-        """What a client stores: name -> number of values; empty for nothing.
+        """What a client stores: name -> number of values; empty if it stores nothing.
 
         Args:
-            d: values of a model. A part of one, such as a head, is stored as ``d`` values, with zeros
-                in the others.
+            d: number of values of a model. A part of a model, such as a head, is stored as ``d``
+                values, with zeros elsewhere.
         """
         ...
 
     def first(self, sent: Tensor) -> Own:
-        """What a client has that never trained.
+        """The stored values of a client that has never trained.
 
         Args:
             sent: float32 ``[d]``, the model that it is sent.
@@ -219,7 +221,7 @@ class OwnModel(Protocol):
 
 @runtime_checkable
 class ServesStored(OwnModel, Protocol):
-    """A rule whose clients predict by a model made of what they store."""
+    """A rule whose clients predict with a model computed from what they store."""
 
     def serve(self, sent: Tensor, own: Own) -> Tensor:
         """The model ``[d]`` that serves a client that has trained.
@@ -248,13 +250,14 @@ class Adapts(OwnModel, Protocol):
 
 @runtime_checkable
 class SendsBeside(OwnModel, Protocol):
-    """A rule whose clients are sent a vector of the server's beside the model.
+    """A rule whose clients are sent a vector of the server in addition to the model.
 
-    Its method moves that vector: its rule `recluster` by the updates of a round, or its rule `assign`.
+    The method changes that vector in its rule `recluster`, by the updates of a round, or in its
+    rule `assign`.
     """
 
     def beside(self, groups: Groups) -> Tensor:
-        """The vector ``[d]`` that each client of a round is sent beside its model.
+        """The vector ``[d]`` that each client of a round is sent in addition to its model.
 
         Args:
             groups: the state of the server.

@@ -91,9 +91,9 @@ def ratio(sums: FloatArray, size: FloatArray) -> FloatArray:
 class Task(Protocol):
     """What labels are, what is minimised, and what is measured. A hashable record.
 
-    ``metrics`` has the headline first. ``class_labels`` says that a target is one number of
-    ``0..c-1``, so that rules may count classes. ``outputs`` is how many outputs a network has for
-    each sample.
+    ``metrics`` starts with the headline. ``class_labels`` says whether a target is one number of
+    ``0..c-1``, so that rules may count classes. ``outputs`` is the number of outputs of a network
+    for each sample.
     """
 
     @property
@@ -132,7 +132,7 @@ class Task(Protocol):
         ...
 
     def naive(self, targets: Tensor) -> Tensor:
-        """The outputs ``[o]`` of a model that ignores its inputs, by training targets."""
+        """The outputs ``[o]`` of a model that ignores its inputs, computed from training targets."""
         ...
 
 

@@ -16,7 +16,7 @@ class Epochs:
 
     Args:
         number: ``None``: the budget of the run's solver.
-        spent: epochs that the client trained before in this round; they are taken off.
+        spent: epochs that the client has already trained in this round; they are subtracted.
     """
 
     number: int | None = None
@@ -33,7 +33,7 @@ class Epochs:
         return replace(base, epochs=max(0, epochs - self.spent), steps=None)
 
     def after(self, spent: int) -> Epochs:
-        """What is left of the budget after some epochs of this round."""
+        """The remaining budget after some epochs of this round."""
         return replace(self, spent=spent)
 
 
@@ -48,7 +48,7 @@ class Steps:
         return replace(base, steps=self.number)
 
     def after(self, spent: int) -> Steps:
-        """The same: epochs before do not count."""
+        """The same budget, because earlier epochs do not count."""
         return self
 
 
@@ -65,8 +65,8 @@ class Phase:
     """A part of a local training in which only some coordinates move.
 
     Args:
-        only: those that move; the others stay as the phase before left them. A method names layers;
-            they are converted to coordinates when it is fitted to its network.
+        only: the coordinates that move; the others keep their values from the previous phase. A
+            method names layers; they are converted to coordinates when it is fitted to its network.
         epochs: local epochs, in place of those of the run's solver.
     """
 
@@ -82,22 +82,23 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """The training in parts, one after another, as FedRep trains the head and then the body. The loss
-    of the reply is that of the last one."""
+    """Training in consecutive parts, such as the head and then the body in FedRep. The loss of the
+    reply is that of the last part.
+    """
 
     parts: tuple[Phase, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WithOwnModel:
-    """The client trains by a rule, with something of its own that it stores and never sends.
+    """The client trains by a rule, with values of its own that it stores and never sends.
 
-    A method may send further vectors beside the model: then ``which`` is ``[n, r]``, the model
-    first.
+    A method may send further vectors in addition to the model: then ``which`` is ``[n, r]``, the
+    model first.
 
     Args:
-        rule: what the client has of its own, and how it trains.
-        budget: of one training by the rule.
+        rule: what the client stores, and how it trains.
+        budget: the budget of one training by the rule.
     """
 
     rule: OwnModel
@@ -106,16 +107,16 @@ class WithOwnModel:
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """The client trains all models that it is sent, each on its samples weighted by how likely that
-    model explains them.
+    """The client trains all models that it is sent, each on its samples, weighted by the
+    probability that the model explains them.
 
     It is sent ``r`` models (``which`` is ``[n, r]``) and its shares of them. The reply's ``delta``
     is ``[r, d]``, and it has the client's new ``shares [r]``. With a prior of labels it also has
     ``label_sums [r, c]``, the weights of each model's samples by class.
 
     Args:
-        shares: of the clients of a request; a method leaves them out.
-        budget: of the training of each model.
+        shares: the shares of the clients of a request; methods leave them out.
+        budget: the budget of the training of each model.
     """
 
     shares: ClientShares | None = None

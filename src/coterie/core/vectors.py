@@ -1,6 +1,6 @@
 """Flat parameter vectors: the layout of a module as one row of ``[k, d]``.
 
-The vector is what moves between server and clients. The order is the module's own: layer by layer,
+The vector is sent between server and clients. The order is that of the module: layer by layer,
 weight then bias, C order. Floating-point buffers (running statistics) follow the parameters; they
 move with the model and take no gradient.
 
@@ -29,8 +29,8 @@ class Layout:
 
     Args:
         names: trained parameters, then buffers.
-        shapes: of each.
-        trainable: how many of them are parameters.
+        shapes: the shape of each.
+        trainable: number of names that are parameters.
 
     Example:
         >>> layout = Layout.of(nn.Linear(3, 2))
@@ -61,7 +61,7 @@ class Layout:
         return sum(self.sizes)
 
     def span(self, name: str) -> slice:
-        """Where one tensor lies in the flat vector."""
+        """The position of one tensor in the flat vector."""
         at = self.names.index(name)
         start = sum(self.sizes[:at])
         return slice(start, start + self.sizes[at])
@@ -74,7 +74,7 @@ class Layout:
         """The slice of the last layers: weights with two dimensions or more, and what follows them.
 
         Args:
-            count: of layers; where there are not so many, the slice is that of all parameters.
+            count: number of layers; if there are fewer, the slice contains all parameters.
 
         Example:
             >>> layout = Layout.of(nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 4)))
@@ -140,7 +140,7 @@ def is_frozen_norm(layer: nn.Module) -> bool:
 
 
 def training_mode(module: nn.Module) -> nn.Module:
-    """Put a module into training mode, but for frozen normalisation. Returns the module."""
+    """Put a module into training mode, except frozen normalisation. Returns the module."""
     module.train()
     for layer in module.modules():
         if is_frozen_norm(layer):
@@ -149,7 +149,7 @@ def training_mode(module: nn.Module) -> nn.Module:
 
 
 def frozen_parameters(module: nn.Module) -> dict[str, Tensor]:
-    """The parameters that are the same everywhere and do not move, by name.
+    """The frozen parameters by name, which are the same everywhere and are not sent.
 
     Example:
         >>> net = nn.Linear(3, 2)
@@ -161,7 +161,7 @@ def frozen_parameters(module: nn.Module) -> dict[str, Tensor]:
 
 
 def frozen_digest(module: nn.Module) -> str:
-    """A digest of the names and values of the frozen parameters; empty without any."""
+    """A digest of the names and values of the frozen parameters; empty if there are none."""
     frozen = frozen_parameters(module)
     if not frozen:
         return ""
@@ -174,13 +174,13 @@ def frozen_digest(module: nn.Module) -> str:
 
 
 def copy_module(module: nn.Module) -> nn.Module:
-    """A copy that shares the frozen parameters, which nothing changes, with the module."""
+    """A copy that shares the frozen parameters, which never change, with the module."""
     shared = {id(p): p for p in module.parameters() if not p.requires_grad}
     return copy.deepcopy(module, dict[int, object](shared))
 
 
 def flatten(module: nn.Module) -> Tensor:
-    """What moves of a module as one float32 vector ``[d]`` (a copy).
+    """The moving values of a module as one float32 vector ``[d]`` (a copy).
 
     Example:
         >>> flatten(nn.Linear(3, 2)).shape
@@ -190,8 +190,9 @@ def flatten(module: nn.Module) -> Tensor:
 
 
 def bind(module: nn.Module, vector: Tensor) -> nn.Module:
-    """Make what moves of a module views into ``vector``: writing one writes the other. Returns the
-    module."""
+    """Make the moving tensors of a module views into ``vector``: writing to one changes the other.
+    Returns the module.
+    """
     views = Layout.of(module).views(vector)
     for name, tensor in _named(module):
         # `data`, so that parameters stay the objects that an optimiser or a hook may hold.
@@ -203,11 +204,11 @@ class FlatModule:
     """A module whose moving tensors are read and written as one vector ``[d]``.
 
     On a CPU they are views into the vector. On a GPU each begins at its own multiple of 256 bytes,
-    as tensors that stand alone do: some of cuDNN's kernels read 16 bytes at a time, and fail at other
+    like separate tensors: some of cuDNN's kernels read 16 bytes at a time, and fail at other
     addresses.
 
     Args:
-        module: taken over, on its device.
+        module: the module, which is taken over on its device.
         apart: whether tensors begin at such multiples; ``None``: on a GPU.
 
     Example:
@@ -247,7 +248,7 @@ class FlatModule:
             self.memory[self._places] = vector.to(self.memory.device)
 
     def read(self) -> Tensor:
-        """The module's vector ``[d]``, on its device. On a CPU it is the memory itself."""
+        """The module's vector ``[d]``, on its device. On a CPU it is not a copy."""
         if self._places is None:
             return self.memory
         return self.memory[self._places]
@@ -266,7 +267,8 @@ def state_dict(layout: Layout, vector: Tensor) -> Mapping[str, Tensor]:
 def whole_state(module: nn.Module, vector: Tensor) -> dict[str, Tensor]:
     """All floating-point tensors of a module with a flat vector put in, as copies.
 
-    Beside what moves these are the frozen parameters, and each name of a weight that has several.
+    In addition to the moving tensors, these are the frozen parameters, and each name of a weight
+    that has several.
     """
     bound = bind(copy_module(module), vector.clone())
     state = bound.state_dict()

@@ -21,26 +21,26 @@ Targets = Literal["classes", "numbers", "auto"]
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs, labels and what else is known of each sample. The source's training rows come first.
+    """Inputs, labels and further columns of samples. The source's training rows come first.
 
     Args:
-        x: float32 ``[S, ...]`` inputs, or made client by client (``coterie.data.lazy``); of a
-            table int64 ``[S]``, the first row of each input.
+        x: float32 ``[S, ...]`` inputs, or generated lazily (``coterie.data.lazy``); for a table
+            int64 ``[S]``, the first row of each input.
         y: int64 ``[S]`` labels in ``0..classes-1``, or the targets of another task, see
             ``coterie.data.population.Population``.
         classes: number of classes ``c``; 0 if targets are not classes.
         train_rows: rows ``[0:train_rows]`` are the source's own train split, the rest its test
-            split; ``S`` where it has no split of its own.
+            split; ``S`` if it has no split.
         columns: further columns by name, each ``[S]`` (a writer, a site, a client).
         label_names: ``c`` names, or none.
-        offsets: int64 ``[N + 1]``, where each client's rows begin, of a source that comes client by
+        offsets: int64 ``[N + 1]``, the first row of each client, for a source that is ordered by
             client.
-        table: the rows of a table, whose inputs are made when it is known who holds them.
-        naive: predictions of targets without a model by name, each float32 ``[S]``.
-        holders: who holds which samples, of a source that says it itself.
+        table: the rows of a table; inputs are computed once the clients are known.
+        naive: predictions that need no model, by name, each float32 ``[S]``.
+        holders: which client holds which samples, if the source specifies it.
         on_disk: whether ``x`` is read from a file when it is needed.
         scaling: what the source did to its inputs, for the model card: the end of the sentence "How
-            inputs were scaled: ..."; empty where it does not say, and for a table, whose encoder does.
+            inputs were scaled: ..."; empty if unknown, and for a table, whose encoder states it.
 
     Example:
         >>> import torch

@@ -222,24 +222,25 @@ def make_clients(
     load_samples: Callable[[], Tensor] | None = None,
     **options: Any,
 ) -> Clients:
-    """The clients of a simulation. They are a context manager; leaving it ends the engine's
+    """Create the clients of a simulation. They are a context manager; leaving it ends the engine's
     processes.
 
     Args:
-        population: who holds which samples.
-        module: the network. The values of its parameters do not matter: clients are sent models.
+        population: which client holds which samples.
+        module: the network. The values of its parameters are not used, because clients are sent
+            models.
         solver: the local training of a client.
         engine: ``pool``, ``serial``, ``vmap`` or ``ray``.
-        decay: names of the kernels that carry L2.
+        decay: names of the kernels that have an L2 penalty.
         task: what is learned and measured, fitted to the population's targets.
         remember_networks: whether each client remembers the network that it trained last
             (``ClientStores.networks``).
         load_samples: reads all samples on a Ray actor's node (``samples="path"``).
-        options: of the engine, see `coterie.engines.registry.ENGINES`: ``workers``,
+        options: options of the engine, see `coterie.engines.registry.ENGINES`: ``workers``,
             ``round_timeout``, ``device``, ... Options of other engines have no effect.
 
     Raises:
-        ConfigError: for an engine that cannot be had on this machine, or that cannot train this
+        ConfigError: for an engine that is not available on this machine, or that cannot train this
             network.
     """
     runner = LocalRunner(population, module, solver or Solver(), decay, task=task)

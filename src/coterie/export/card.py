@@ -29,7 +29,7 @@ MACHINE_TABLES = (*SIMULATION, *STORAGE)
 MACHINE_KEYS = ("root", "path")  # of `[data]`
 SHOWN_CLASSES = 12  # columns in the table of label mixes
 TASKS = {1: "tabular-classification", 2: "text-classification", 3: "image-classification"}
-# Of targets that are no classes.
+# Of targets that are not classes.
 OTHER_TASKS = {1: "tabular-regression", 2: "time-series-forecasting"}
 # Letters that mean nothing in Markdown or HTML.
 PLAIN = frozenset(" .,-+()/%")

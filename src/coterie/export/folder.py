@@ -59,32 +59,34 @@ def export_run(
     older: bool = False,
     trust: bool = False,
 ) -> Exported:
-    """Write the models of a run, finished or not, with all it takes to use them without Coterie.
+    """Write the models of a run, finished or not, with everything needed to use them without
+    Coterie.
 
-    The newest valid checkpoint is exported. Where clients keep layers or have a model of their own, the
-    models are the shared ones, in which none of that is; ``client`` asks for the model of one client.
+    The newest valid checkpoint is exported. If clients keep layers or have their own models, only
+    the shared models are written, without these; ``client`` selects the model of one client.
 
     Args:
         run: the folder of the run.
-        out: the folder to write, new or an earlier export; default ``export`` in the run's folder, of
-            a client ``export-client-`` and its number.
-        client: name of a client of a simulation, whose model alone is written, with its own layers in it
-            or the one of its own.
-        onnx: write every model as ONNX, too, and check that ONNX Runtime gives what torch gives, to
-            1e-5.
+        out: the folder to write, a new one or an earlier export; default ``export`` in the run's
+            folder, or for a client ``export-client-`` and its number.
+        client: name of a client of a simulation; only its model is written, with its own layers, or
+            its own model.
+        onnx: whether to also write every model as ONNX, and check that the outputs of ONNX Runtime
+            equal those of torch to 1e-5.
         root: folder of the datasets; default that of the run.
-        older: export an older checkpoint where the newest is damaged.
+        older: whether to export an older checkpoint if the newest is damaged.
         trust: run the code that the configuration names as ``module:factory``, even if it is not
             known to be your own.
 
     Raises:
-        ConfigError: if there is no run or no round yet, ``out`` contains something else, the network
-            cannot be written, there is no such client, or clients share no model and none is named.
+        ConfigError: if there is no run or no round yet, ``out`` contains something else, the
+            network cannot be written, there is no such client, or clients share no model and no
+            client is named.
         CheckpointError: if a file of the run is damaged, or its newest checkpoint is and ``older``
             is not set.
-        DataError: if the data of a simulation are not at hand. They give the shape of inputs and
-            the accuracies of the card. Of a run of real clients the server knows the shape, and the
-            accuracies that clients reported.
+        DataError: if the data of a simulation are not available. The shape of inputs and the
+            accuracies in the card are computed from them. For a run on real clients, the server
+            knows the shape, and the accuracies that clients reported.
 
     Example:
         >>> import tempfile

@@ -1,4 +1,4 @@
-"""Features or distances to cluster labels ``0..m-1``, every label in use."""
+"""Clustering of features or distances into labels ``0..m-1``, all of which are used."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Automatic = Literal["auto", "gap"]
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """What agglomerative clustering found.
+    """The result of agglomerative clustering.
 
     Args:
         labels: int64 ``[n]`` in ``0..count-1``, numbered by first appearance.
         tree: float64 ``[n-1, 4]``, the merges as ``scipy.cluster.hierarchy.linkage`` writes them.
-        threshold: the height ``lambda`` of the cut: what lies farther apart is not merged.
+        threshold: the height ``lambda`` of the cut: clusters that are farther apart are not merged.
     """
 
     labels: IntArray
@@ -56,18 +56,19 @@ def agglomerate(
     """Agglomerative hierarchical clustering, cut at a height, at a number, or automatically.
 
     - ``threshold``: clusters merge while they are at most that far apart.
-    - ``count``: that many clusters (or ``n``, where there are fewer); ``lambda`` is then the middle
-      of the gap.
+    - ``count``: that many clusters (or ``n``, if there are fewer points); ``lambda`` is then the
+      middle of the gap.
     - ``gap``: see ``cuts.largest_gap``.
-    - ``auto``: as ``gap``; where that finds one cluster, ``cuts.silhouette_count`` is the number.
+    - ``auto``: as ``gap``; if that finds one cluster, ``cuts.silhouette_count`` is the number.
 
     Args:
         distance: ``[n, n]``, symmetric.
         method: ``average`` (UPGMA), ``complete``, ``single``, ``ward``, ``weighted`` (WPGMA, what
             PACFL's code does).
         threshold: ``lambda``, ``auto`` or ``gap``.
-        count: number of clusters; it goes before the threshold.
-        tolerated: the share of the points that ``auto`` need not find in their place.
+        count: number of clusters; it takes precedence over the threshold.
+        tolerated: the share of the points that may be misplaced in ``auto``, see
+            ``cuts.silhouette_count``.
 
     Source: Day and Edelsbrunner, Efficient Algorithms for Agglomerative Hierarchical Clustering
     Methods (1984).
@@ -122,7 +123,7 @@ def _merge(distance: Matrix, method: Linkage) -> Matrix:
 def linkage_distance(
     cross: Matrix, within: Matrix, labels: IntArray, k: int, method: Linkage
 ) -> Matrix:
-    """How far new points are from clusters, by the distance that a linkage merges them at.
+    """The distances of new points from clusters, as a linkage defines them.
 
     ``average`` is the mean distance to a cluster's points; so is ``weighted``, since a point that
     comes later has no place in the order of merges. For ``ward`` (Euclidean distances) it is
@@ -175,7 +176,7 @@ def _ward_distance(to_members: Matrix, among: Matrix) -> FloatArray:
 def complete_linkage(distance: Matrix, m: int) -> IntArray:
     """Agglomerative clustering with complete linkage, cut at exactly ``m`` clusters (FedGroup).
 
-    Where merges have equal heights the point farthest from all others is parted from its cluster;
+    If merges have equal heights, the point farthest from all others is separated from its cluster;
     `agglomerate` with ``count=m`` leaves out whichever of these merges comes last.
 
     Args:
@@ -201,9 +202,9 @@ def complete_linkage(distance: Matrix, m: int) -> IntArray:
 
 
 def kmeans(features: Matrix, m: int, key: Key) -> IntArray:
-    """K-Means with k-means++ seeding: 10 starts, 20 iterations, as FedGroup's code has them.
+    """K-Means with k-means++ seeding: 10 starts, 20 iterations, as in FedGroup's code.
 
-    A cluster left empty takes the point farthest from its own centre.
+    An empty cluster takes the point farthest from its own centre.
 
     Args:
         features: ``[n, f]``, ``n >= m``.
@@ -258,11 +259,11 @@ def _fill_empty(labels: IntArray, distance: Matrix, m: int) -> IntArray:
 
 
 def best_partition(alike: Matrix, most: int, key: Key) -> IntArray | None:
-    """Spectral clusters with the least Davies-Bouldin index, ``None`` if none is below 1.
+    """The spectral clustering with the lowest Davies-Bouldin index; ``None`` if none is below 1.
 
     Args:
         alike: float64 ``[n, n]``, the affinity.
-        most: clusters there may be.
+        most: largest number of clusters.
         key: the stream of the eigenvectors' start.
 
     Returns:
@@ -303,7 +304,7 @@ def best_partition(alike: Matrix, most: int, key: Key) -> IntArray | None:
 
 
 def pivot_clusters(near: BoolArray, key: Key) -> IntArray:
-    """Correlation clustering: a random point and all that are near it and still free are a cluster.
+    """Correlation clustering: a random point forms a cluster with all unassigned points near it.
 
     Args:
         near: bool ``[n, n]``, symmetric.
@@ -342,17 +343,17 @@ def cut_without_few(
 ) -> tuple[Clusters, BoolArray]:
     """Agglomerative clustering with an automatic cut, in which far points do not hide clusters.
 
-    The merges of far points are the last ones, so the largest gap of a tree can be the one before
-    them. All others are then one cluster, whatever is in it. Where a cut gives one cluster and
-    besides it only a few points (clusters of at most 5 % of all), these are set aside, and the
-    others are clustered again, until there are two clusters of more than a few points. If there
-    never are, or a quarter of the points would have to go, the first cut stands.
+    Far points are merged last, so the largest gap of a tree can be the one before their merges. All
+    other points are then one cluster, whatever their structure. If a cut gives one cluster and
+    otherwise only a few points (clusters of at most 5 % of all), these are set aside, and the
+    others are clustered again, until there are two clusters of more than a few points. If that
+    never happens, or a quarter of the points would have to be set aside, the first cut is used.
 
     Args:
         distance: ``[n, n]``, symmetric.
         method: how clusters are merged.
         threshold: ``auto`` or ``gap``, see `agglomerate`.
-        tolerated: see there.
+        tolerated: see `agglomerate`.
 
     Returns:
         The clusters of the points that were not set aside, and those that were, bool ``[n]``.

@@ -23,10 +23,10 @@ FEW = 16
 def largest_gap(heights: FloatArray) -> float:
     """The height at which to cut a tree by its largest gap, which FedClust leaves open.
 
-    Of the merge heights ``z_1 <= ... <= z_{n-1}`` the largest gap ``z_{k+1} - z_k`` with ``k >=
-    n/2``, cut in its middle. Where it is under a tenth of ``z_{n-1}`` all is one cluster, and the
-    height is ``z_{n-1} / 0.9``: from there on a point would open a gap of a tenth. Infinite where
-    all points are one.
+    With merge heights ``z_1 <= ... <= z_{n-1}``, the cut is in the middle of the largest gap
+    ``z_{k+1} - z_k`` with ``k >= n/2``. If this gap is under a tenth of ``z_{n-1}``, there is one
+    cluster, and the height is ``z_{n-1} / 0.9``: a point farther away would open a gap of a tenth.
+    The height is infinite if all points coincide.
 
     Args:
         heights: float64 ``[n-1]``, ascending.
@@ -50,7 +50,7 @@ def largest_gap(heights: FloatArray) -> float:
 
 
 def widest_gap(heights: FloatArray) -> float:
-    """The gap that ``largest_gap`` judges, as a share of the last height; 0 where there is none.
+    """The gap that ``largest_gap`` considers, as a share of the last height; 0 if there is none.
 
     Args:
         heights: float64 ``[n-1]``, ascending.
@@ -75,22 +75,22 @@ def _first_merge(n: int) -> int:
 
 
 def silhouette_count(distance: Matrix, tree: Matrix, tolerated: float = 0.0) -> int:
-    """The number of clusters whose points all are nearer to their own cluster than to others.
+    """The number of clusters for which all points are nearer to their own cluster than to others.
 
-    The distances between updates of many noisy values are all alike: clients of the same group are
-    ``sqrt(2) s`` apart for noise of length ``s``, clients of groups that differ by ``D`` are
-    ``sqrt(2 s^2 + D^2)``. Merge heights then have no wide gap, though the tree is right. With
-    ``a_i`` the mean distance of point ``i`` to the others of its cluster, and ``b_i`` to the nearest
-    other cluster, its silhouette is ``(b_i - a_i) / max(a_i, b_i)``; alone in a cluster it has 0. Of
-    the cuts into 2 to ``min(n/2, 50)`` clusters in which every silhouette is positive, the answer is
-    the one with the largest mean, if that is 0.18 or more. Otherwise, and for fewer than 16 points,
-    it is one.
+    The distances between updates of many noisy values are all similar: clients of the same group
+    are ``sqrt(2) s`` apart for noise of length ``s``, clients of groups that differ by ``D`` are
+    ``sqrt(2 s^2 + D^2)``. Merge heights then have no wide gap, even though the tree is right. With
+    ``a_i`` the mean distance of point ``i`` to the others of its cluster, and ``b_i`` to the
+    nearest other cluster, its silhouette is ``(b_i - a_i) / max(a_i, b_i)``; a point alone in a
+    cluster has 0. Of the cuts into 2 to ``min(n/2, 50)`` clusters in which every silhouette is
+    positive, the answer is the one with the largest mean, if that is 0.18 or more. Otherwise, and
+    for fewer than 16 points, it is one.
 
     Args:
         distance: ``[n, n]``, symmetric.
         tree: float64 ``[n-1, 4]``, its merges.
-        tolerated: the share of the points whose silhouette need not be positive, since they may be
-            of attackers, whose updates belong nowhere.
+        tolerated: the share of the points whose silhouette need not be positive, because they may
+            belong to attackers, whose updates fit no cluster.
 
     Source: Rousseeuw, Silhouettes: A Graphical Aid to the Interpretation and Validation of Cluster
     Analysis (1987).
@@ -131,7 +131,7 @@ def silhouettes(distance: Matrix, labels: IntArray) -> FloatArray:
         labels: int64 ``[n]`` in ``0..k-1``, ``k >= 2``.
 
     Returns:
-        float64 ``[n]`` in -1..1; 0 where all distances are 0, and for a point alone in its cluster.
+        float64 ``[n]`` in -1..1; 0 if all distances are 0, and for a point alone in its cluster.
 
     Example:
         >>> x = np.array([0.0, 1.0, 8.0, 9.0])
@@ -157,13 +157,13 @@ def silhouettes(distance: Matrix, labels: IntArray) -> FloatArray:
 
 
 def cut_after(tree: Matrix, merges: int) -> IntArray:
-    """Labels after so many of a tree's merges.
+    """The labels after a number of merges of a tree.
 
     scipy cuts at heights, which cannot separate merges of equal height.
 
     Args:
         tree: float64 ``[n-1, 4]``, as scipy writes it.
-        merges: how many of them are done, from the lowest.
+        merges: number of merges that are done, from the lowest.
 
     Returns:
         int64 ``[n]``, numbered by first appearance.
@@ -179,11 +179,12 @@ def cut_after(tree: Matrix, merges: int) -> IntArray:
 
 
 def middle_of_gap(heights: FloatArray, merges: int) -> float:
-    """Half-way between the last merge done and the first one left; infinite where none is left.
+    """The height half-way between the last merge that is done and the next one; infinite if there
+    is none.
 
     Args:
         heights: float64 ``[n-1]``, ascending.
-        merges: how many of them are done.
+        merges: number of merges that are done.
 
     Example:
         >>> middle_of_gap(np.array([1.0, 3.0]), 1)
@@ -198,7 +199,7 @@ def middle_of_gap(heights: FloatArray, merges: int) -> float:
 def by_first_appearance(labels: IntArray) -> IntArray:
     """The same partition with labels in order of first appearance.
 
-    Libraries number clusters as they like; a run must not depend on it.
+    Libraries number clusters arbitrarily; a run must not depend on that.
 
     Args:
         labels: int64 ``[n]``.
@@ -228,7 +229,7 @@ def knee(values: FloatArray) -> int:
         values: float64 ``[n]``, ascending, at least one.
 
     Returns:
-        The index of the knee; the last one where there is none.
+        The index of the knee; the last one if there is none.
 
     Source: Satopaa et al., Finding a "Kneedle" in a Haystack (2011), with sensitivity 1.
 

@@ -1,4 +1,4 @@
-"""Updates or weights to distances: L1, L2 and cosine, of all pairs."""
+"""Distances between all pairs of updates or weights: L1, L2 and cosine."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def l1(a: Tensor, b: Tensor | None = None) -> Matrix:
 
 
 def cosine_distance(a: Tensor, b: Tensor | None = None) -> Matrix:
-    """``1 - S(a_i, b_j)`` in 0..2; 1 where a row is zero.
+    """``1 - S(a_i, b_j)`` in 0..2; 1 if a row is zero.
 
     Args:
         a: ``[n, d]``.
@@ -97,16 +97,16 @@ def cosine_distance(a: Tensor, b: Tensor | None = None) -> Matrix:
 
 
 def snap_to_one(cosines: Matrix) -> Matrix:
-    """Cosines that miss 1 by no more than rounding as 1.
+    """The cosines, with those that differ from 1 only by rounding set to 1.
 
-    The angles between equal vectors would otherwise be some 1e-8, and trees of distances would
+    The angles between equal vectors would otherwise be about 1e-8, and trees of distances would
     find structure in them.
     """
     return np.where(cosines > 1 - _TINY, 1.0, cosines)
 
 
 def symmetrise(distance: Matrix) -> Matrix:
-    """The mean of a square matrix and its transpose, in its own memory, with a zero diagonal."""
+    """The mean of a square matrix and its transpose, computed in place, with a zero diagonal."""
     n = len(distance)
     for i in range(0, n, similarity.MANY):
         for j in range(i, n, similarity.MANY):

@@ -1,4 +1,6 @@
-"""From updates to the number of groups, for ``groups = "auto"``. Every estimator can answer one."""
+"""Estimators of the number of groups from updates, for ``groups = "auto"``. Each of them can return
+one.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +40,14 @@ Estimator = Callable[[Tensor, int, Key], int]
 
 
 def estimate_groups(updates: Tensor, most: int, key: Key, how: str = "separation") -> int:
-    """How many groups the clients of a cold start form, 1 to ``most``.
+    """The number of groups that the clients of a cold start form, 1 to ``most``.
 
     Args:
         updates: ``[n, d]``, the updates of clients that all started from the same model; zero rows
             are left out.
-        most: the largest answer; there are at least two clients to a group.
+        most: the largest answer; a group has at least two clients.
         key: random stream.
-        how: a name of ``ESTIMATORS``.
+        how: a name from ``ESTIMATORS``.
 
     Example:
         >>> import torch
@@ -63,11 +65,11 @@ def estimate_groups(updates: Tensor, most: int, key: Key, how: str = "separation
 
 
 def estimate_notes(m: int, clients: int) -> dict[str, Any]:
-    """What the notes of a round say of the number that was found.
+    """What the notes of a round say about the number that was found.
 
     Args:
-        m: groups.
-        clients: of the federation.
+        m: number of groups.
+        clients: number of clients of the federation.
 
     Example:
         >>> estimate_notes(3, 40), estimate_notes(1, 40)["grouping"]
@@ -92,8 +94,8 @@ def eigengap(updates: Tensor, most: int, key: Key) -> int:
     """The largest gap in the spectrum of the normalised cosine kernel.
 
     With ``A = max(S, 0)`` and ``D`` its row sums, ``m = argmax_{j <= most} (l_j - l_{j+1})`` over
-    the eigenvalues ``l_1 = 1 >= l_2 >= ...`` of ``D^-1/2 A D^-1/2``; one group leaves all of the
-    spectrum but ``l_1`` small.
+    the eigenvalues ``l_1 = 1 >= l_2 >= ...`` of ``D^-1/2 A D^-1/2``; with one group, the whole
+    spectrum except ``l_1`` is small.
 
     Source: von Luxburg, A Tutorial on Spectral Clustering (2007), section 8.3.
     """
@@ -108,9 +110,9 @@ def eigengap(updates: Tensor, most: int, key: Key) -> int:
 def silhouette(updates: Tensor, most: int, key: Key) -> int:
     """The number of k-means clusters of the EDC embedding with the widest silhouette.
 
-    It is one where that silhouette is under 0.7.
+    It is one if that silhouette is under 0.7.
 
-    Source: Rousseeuw, Silhouettes (1987); clusters wider than 0.7 are there called strong.
+    Source: Rousseeuw, Silhouettes (1987); there, clusters wider than 0.7 are called strong.
     """
     from sklearn.metrics import silhouette_score
 
@@ -126,8 +128,9 @@ def silhouette(updates: Tensor, most: int, key: Key) -> int:
 def gap(updates: Tensor, most: int, key: Key) -> int:
     """The gap statistic of the EDC embedding.
 
-    It is compared with uniform draws in the box of its principal axes. ``Gap(k) = E log W*_k - log
-    W_k``, and the answer is the least ``k`` with ``Gap(k) >= Gap(k+1) - s_{k+1}``.
+    It is compared with uniform draws in the box of its principal axes.
+    ``Gap(k) = E log W*_k - log W_k``, and the answer is the smallest ``k`` with
+    ``Gap(k) >= Gap(k+1) - s_{k+1}``.
 
     Source: Tibshirani, Walther, Hastie, Estimating the number of clusters in a data set via the gap
     statistic (2001).

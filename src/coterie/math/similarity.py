@@ -1,4 +1,4 @@
-"""Updates to similarities: the cosine kernel and the measures of FedGroup."""
+"""Similarities of updates: the cosine kernel and the measures of FedGroup."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TINY = 1e-12
 
 
 def cosine(a: Tensor, b: Tensor) -> Matrix:
-    """The cosine kernel ``S(a, b) = <a, b> / (|a| |b|)``, 0 where a norm is 0 (FedGroup eq. 5, 6).
+    """The cosine kernel ``S(a, b) = <a, b> / (|a| |b|)``, 0 if a norm is 0 (FedGroup eq. 5, 6).
 
     Args:
         a: ``[n, d]``.
@@ -153,9 +153,9 @@ def directions(updates: Tensor, m: int) -> Tensor:
 
     They come from the ``n x n`` Gram matrix, as there are far fewer updates than parameters:
     ``DW DW^T = Q L Q^T``, ``V = DW^T Q_m L_m^{-1/2}``. A direction whose eigenvalue is under 1e-12
-    of the largest is left zero. Of more than ``MANY`` updates of more than ``MANY`` values they are
-    found by a randomised SVD in float32 with ten power iterations (Halko et al., 2011): exact to
-    about 1e-5 where the directions stand out of the noise.
+    of the largest is left zero. For more than ``MANY`` updates of more than ``MANY`` values, they
+    are computed by a randomised SVD in float32 with ten power iterations (Halko et al., 2011):
+    exact to about 1e-5 if the directions stand out from the noise.
 
     Args:
         updates: ``[n, d]``.

@@ -18,9 +18,9 @@ _TINY = 1e-12
 def entry_min(a: Tensor, b: Tensor | None = None) -> Matrix:
     """The least angle between a basis vector of one client and one of another, in degrees.
 
-    ``A_ij = min_{p,q} arccos((U_i^T U_j)_pq)``, as PACFL's code has it: no orthonormalisation, no
-    SVD. A zero column (a class that a client does not hold) never counts; a client without any is
-    at 90 degrees from all others.
+    ``A_ij = min_{p,q} arccos((U_i^T U_j)_pq)``, as in PACFL's code: no orthonormalisation, no SVD.
+    A zero column (a class that a client does not hold) never counts; a client with only such
+    columns is at 90 degrees from all others.
 
     Args:
         a: ``[n, features, q]``, basis vectors as columns, of any length.

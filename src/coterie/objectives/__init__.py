@@ -1,7 +1,7 @@
 """What a client minimises, `OBJECTIVES` by name: the batch loss, and what is added to it.
 
 An objective is a frozen record of its hyper-parameters with a method ``loss``, see
-``coterie.core.objective``. To add one, write its file beside these and name it in `OBJECTIVES`.
+``coterie.core.objective``. To add one, add a file to this package and list it in `OBJECTIVES`.
 """
 
 from collections.abc import Callable

@@ -22,7 +22,7 @@ class Balanced:
     e^{m_c}``.
 
     Args:
-        objective: whose loss it is.
+        objective: the objective whose loss it is.
         prior: one value for each output, as `class_prior` computes it.
 
     Source: Ren et al., Balanced Meta-Softmax for Long-Tailed Visual Recognition (2020), eq. 3.
@@ -61,7 +61,8 @@ def class_prior(labels: Tensor, outputs: int, gamma: float = 1.0) -> Tensor:
 
     Args:
         labels: int64 ``[n]``.
-        outputs: of the network; the single one of a binary task is the difference of two logits.
+        outputs: number of outputs of the network; the single output of a binary task is the
+            difference of two logits.
         gamma: power of the counts; 0 adds nothing.
 
     Returns:

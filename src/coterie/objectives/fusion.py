@@ -124,7 +124,7 @@ class Fused(nn.Sequential):
 def fuse(module: nn.Module, operator: Operator, key: Key) -> Fused:
     """The network with an operator behind its last convolutional block.
 
-    A network without convolutions has it behind its last hidden layer.
+    Without convolutions, the operator comes after the last hidden layer.
 
     Args:
         module: an ``nn.Sequential``; it is copied.
@@ -206,7 +206,7 @@ def _refuse(what: str) -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """The loss of the task, of the network whose features are ``F(E_l(x), E_g(x))``.
+    """The loss of the task for the network whose features are ``F(E_l(x), E_g(x))``.
 
     ``E_l`` is the extractor in training, ``E_g`` that of the model received, frozen. The operator
     ``F`` is trained and averaged like everything else, but the server follows the coefficients
@@ -262,7 +262,7 @@ def fusion(
 
     Args:
         operator: ``conv``: a 1x1 convolution of both; ``multi``: a coefficient per channel;
-            ``single``: one for all.
+            ``single``: one coefficient for all channels.
         smoothing: how much of its old coefficient the server keeps (``multi``, ``single``).
 
     Example:

@@ -91,7 +91,7 @@ def mmd(weight: Annotated[float, Field(ge=0)] = 0.1) -> Mmd | CrossEntropy:
     """Cross-entropy and FedMMD's distance of the logits from those of the model received.
 
     Args:
-        weight: of the distance, ``lambda`` in the paper; 0 is plain.
+        weight: weight of the distance, ``lambda`` in the paper; 0 is the plain loss.
 
     Example:
         >>> mmd(0.5).weight

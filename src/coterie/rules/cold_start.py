@@ -102,7 +102,7 @@ class GroupColdStart:
         group_init: groups start from their cluster's mean model, or from ``w_0``.
         random_centres: the ablation RCC: ``m`` single clients are the clusters.
         on_shortage: stop, or form fewer groups, when too few directions were received.
-        max_groups: the most that ``auto`` finds.
+        max_groups: largest number that ``auto`` finds.
         outliers: ``leave_out``: directions are made equally long, and those far from all others take
             no part in the clustering. Their clients come later, as newcomers.
     """

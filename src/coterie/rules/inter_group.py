@@ -1,5 +1,6 @@
-"""Whether and how group models pull on each other after a round. All sums run over ``l != j``, all
-at once (Jacobi)."""
+"""Whether and how the models of groups pull on each other after a round. All sums run over
+``l != j``, and all models are updated at once (Jacobi).
+"""
 
 from __future__ import annotations
 
@@ -121,7 +122,9 @@ _RULES: Mapping[Rule, Callable[[Tensor, float], Tensor]] = {
 
 
 def pull_shared(pull: InterGroup, stays: Keep | None, groups: Groups) -> Groups:
-    """The models after they pulled on each other, in the coordinates that they share with clients."""
+    """The models after they have pulled on each other, in the coordinates that are shared with
+    clients.
+    """
     if stays is None:
         return pull(groups)
     shared = torch.from_numpy(stays.shared(groups.models.shape[1]))

@@ -1,8 +1,8 @@
-"""Robust rules for the slot ``aggregate``: what a group makes of its replies where some of them may
-be hostile. `WEIGHS` has their names.
+"""Robust rules for the slot ``aggregate``: how a group combines its replies if some of them may be
+hostile. `WEIGHS` lists their names.
 
 A mean follows whoever sends the largest update. The rules here replace it, group by group, and work
-with every method whose groups are means of replies. They need the replies side by side.
+with every method whose groups are means of replies. They need all replies at once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Replies:
 
     Args:
         ids: int64 ``[n]``, their clients.
-        points: float64 ``[n, d]``, where they ended, seen from the model.
+        points: float64 ``[n, d]``, where they ended, relative to the model.
         share: float64 ``[n]``, how much each counts, positive.
     """
 
@@ -67,10 +67,10 @@ class Replies:
 def replies_by_group(
     models: Tensor, updates: Updates, weights: Matrix
 ) -> Iterator[tuple[int, Replies]]:
-    """The model and the replies of each group that some reply counts for.
+    """The model and the replies of each group for which at least one reply counts.
 
     Args:
-        models: float32 ``[k, d]``, before.
+        models: float32 ``[k, d]``, the models before the round.
         updates: the replies.
         weights: ``W [k, n]``.
     """
@@ -92,11 +92,11 @@ class RobustAverage:
     """Each group takes a robust average of its replies.
 
     Args:
-        average: of the replies that count for a model, with their shares.
-        bucket: replies that are averaged in front of it.
-        one_vote: all replies that count for a model count the same for it, whatever the method's
-            weighing rule says. An average that bears less than half of the weight is lost to a
-            single client that has half of a round's samples.
+        average: the average of the replies that count for a model, with their shares.
+        bucket: number of replies that are averaged first.
+        one_vote: whether all replies that count for a model have the same weight, regardless of the
+            method's weighing rule. An average that tolerates less than half of the weight fails if
+            a single hostile client has half of a round's samples.
     """
 
     average: Average
@@ -132,9 +132,9 @@ class RememberingMedian(RobustAverage):
     """The geometric median, in which clients that go against their group count less.
 
     What a client has sent is compared with what all clients of its group have sent, see
-    `coterie.rules.standing`. Replies are held to three times the typical length of the group's round
-    before. Where no client goes against its group and no reply is so long, a round is that of the
-    plain rule, to the bit.
+    `coterie.rules.standing`. Replies are limited to three times the typical length in the group's
+    previous round. If no client goes against its group and no reply is that long, a round is
+    bitwise identical to that of the plain rule.
     """
 
     @one_torch_thread()
@@ -164,10 +164,11 @@ def _of_share(share: float, n: int) -> int:
 def coordinate_median(bucket: Bucket = 1) -> Aggregate:
     """The median of each coordinate over a group's replies.
 
-    It bears any values of fewer than half of the replies. All replies count the same.
+    It tolerates arbitrary values in fewer than half of the replies. All replies have the same
+    weight.
 
     Args:
-        bucket: replies that are averaged in front of it, in random buckets.
+        bucket: number of replies that are first averaged, in random buckets.
 
     Source: Yin et al., Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates
     (2018).
@@ -186,12 +187,12 @@ def coordinate_median(bucket: Bucket = 1) -> Aggregate:
 def trimmed_mean(share: Share = 0.2, bucket: Bucket = 1) -> Aggregate:
     """The mean of each coordinate without its largest and its smallest values.
 
-    Of ``n`` replies ``ceil(share * n)`` values go on either side, but fewer than half. All replies
-    count the same.
+    Of ``n`` replies, ``ceil(share * n)`` values are removed on either side, but fewer than half.
+    All replies have the same weight.
 
     Args:
-        share: of the replies that may be hostile.
-        bucket: replies that are averaged in front of it, in random buckets.
+        share: share of the replies that may be hostile.
+        bucket: number of replies that are first averaged, in random buckets.
 
     Source: Yin et al., Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates
     (2018).
@@ -214,13 +215,13 @@ def krum(
 ) -> Aggregate:
     """Multi-Krum: the mean of the replies that are nearest to their neighbours.
 
-    A reply's score is the mean squared distance to its ``n - f - 1`` nearest neighbours, with ``f =
-    ceil(share * n)``. Of those with the lowest scores ``n - f`` are averaged.
+    A reply's score is the mean squared distance to its ``n - f - 1`` nearest neighbours, with
+    ``f = ceil(share * n)``. The ``n - f`` replies with the lowest scores are averaged.
 
     Args:
-        share: of the replies that may be hostile.
+        share: share of the replies that may be hostile.
         keep: how many replies are averaged; 1 is Krum.
-        bucket: replies that are averaged in front of it, in random buckets.
+        bucket: number of replies that are first averaged, in random buckets.
 
     Source: Blanchard et al., Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent
     (2017).
@@ -249,16 +250,17 @@ def geometric_median(
 ) -> Aggregate:
     """RFA: the geometric median of a group's replies, by the smoothed Weiszfeld algorithm.
 
-    ``argmin_z sum_i w_i |x_i - z|``. It bears replies of less than half of the weight.
+    ``argmin_z sum_i w_i |x_i - z|``. It tolerates arbitrary replies with less than half of the
+    weight.
 
     Args:
-        steps: of the algorithm.
-        nu: smoothing: no distance counts as smaller.
-        bucket: replies that are averaged in front of it, in random buckets.
+        steps: number of steps of the algorithm.
+        nu: smoothing: smaller distances are replaced by this value.
+        bucket: number of replies that are first averaged, in random buckets.
         remember: clients that go against their group, round after round, count less
             (`coterie.rules.standing`). The server then keeps 256 numbers for each client.
-        evenly: all replies count the same, and not by samples: where sizes differ much, one client
-            can have half of a round's samples.
+        evenly: give all replies the same weight instead of weighting them by samples: if sizes
+            differ much, one client can have half of a round's samples.
 
     Raises:
         ConfigError: for ``remember`` with buckets, which hide who sent what.
@@ -292,14 +294,15 @@ def geometric_median(
 def centred_clipping(
     steps: Steps = 5, tau: Positive | None = None, bucket: Bucket = 1
 ) -> Aggregate:
-    """Centred clipping: the mean of the replies, those far from the centre moved towards it.
+    """Centred clipping: the mean of the replies, after those far from the centre are moved towards
+    it.
 
     ``v <- v + sum_i w_i (x_i - v) min(1, tau / |x_i - v|)`` from ``v = 0``.
 
     Args:
-        steps: of the algorithm.
+        steps: number of steps of the algorithm.
         tau: the radius; ``None``: the median distance from the centre.
-        bucket: replies that are averaged in front of it, in random buckets.
+        bucket: number of replies that are first averaged, in random buckets.
 
     Source: Karimireddy et al., Learning from History for Byzantine Robust Optimization (2021).
 
@@ -322,7 +325,7 @@ def mean_by_size() -> Weigh:
 
 
 def plain_mean() -> Weigh:
-    """The mean of a group's replies, in which all count the same."""
+    """The mean of a group's replies, with equal weights."""
     return evenly
 
 

@@ -1,9 +1,8 @@
-"""How a model moves on the weighted update of its participants.
+"""How the weighted update of its participants changes a model.
 
 All rules work on the rows of ``[k, d]`` at once. A row that no client trained neither moves nor
-decays.
-With ``D`` the weighted mean of the updates, the adaptive ones are those of Reddi et al., Adaptive
-Federated Optimization (2021), Alg. 2:
+decays. With ``D`` the weighted mean of the updates, the adaptive rules are those of Reddi et al.,
+Adaptive Federated Optimization (2021), Alg. 2:
 
     m <- beta1 m + (1 - beta1) D,   v <- (by rule),   w <- w + lr m / (sqrt(v) + tau)
 
@@ -62,7 +61,7 @@ def adagrad(lr: Rate = 0.1, beta1: Decay = 0.0, tau: Rate = 1e-3) -> Server:
     Args:
         lr: server learning rate.
         beta1: decay of the first moment.
-        tau: adaptivity; smaller is more.
+        tau: adaptivity; smaller values adapt more.
 
     Example:
         >>> import numpy as np
@@ -81,7 +80,7 @@ def adam(lr: Rate = 10**-2.5, beta1: Decay = 0.9, beta2: Decay = 0.99, tau: Rate
         lr: server learning rate.
         beta1: decay of the first moment.
         beta2: decay of the second moment.
-        tau: adaptivity; smaller is more.
+        tau: adaptivity; smaller values adapt more.
 
     Example:
         >>> import numpy as np
@@ -100,7 +99,7 @@ def yogi(lr: Rate = 10**-2.5, beta1: Decay = 0.9, beta2: Decay = 0.99, tau: Rate
         lr: server learning rate.
         beta1: decay of the first moment.
         beta2: decay of the second moment.
-        tau: adaptivity; smaller is more.
+        tau: adaptivity; smaller values adapt more.
 
     Example:
         >>> import numpy as np

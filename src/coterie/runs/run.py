@@ -160,15 +160,15 @@ class Run:
 def run_config(
     config: Experiment, out: Path | str | None = None, on_round: OnRound | None = None
 ) -> dict[str, Any]:
-    """Execute a configuration; returns what ``summary.json`` holds.
+    """Run a configuration, and return the content of ``summary.json``.
 
     Args:
         config: the configuration.
-        out: the folder of the run, new; default ``runs/<algorithm>-<dataset>-<seed>-<n>``.
+        out: a new folder for the run; default ``runs/<algorithm>-<dataset>-<seed>-<n>``.
         on_round: called after each round, when its row is stored.
 
     Raises:
-        CoterieError: for anything expected; the state is saved where there is one.
+        CoterieError: for any expected failure; the state, if there is one, is saved first.
 
     Example:
         >>> import tempfile

@@ -1,7 +1,7 @@
 """What a federation learns, `TASKS` by name: what targets are, the loss, and the metrics.
 
-A task is a hashable record with the methods of `coterie.core.task.Task`. To add one, write its file
-beside these and name it in `TASKS`.
+A task is a hashable record with the methods of `coterie.core.task.Task`. To add one, add a file to
+this package and list it in `TASKS`.
 """
 
 from collections.abc import Callable

@@ -49,7 +49,7 @@ class Binary:
     """Targets are 0 or 1, the one output ``z`` of a network is the logit of 1, the loss is the
     binary cross-entropy ``log(1 + exp(z)) - y z``.
 
-    A sample is called positive where ``z > 0``, that is with a probability above one half.
+    A sample is predicted as positive if ``z > 0``, that is, if its probability is above one half.
 
     Args:
         headline: the metric that stands for a run.
@@ -103,10 +103,10 @@ class Binary:
         )
 
     def fitted(self, y: Tensor, classes: int) -> Binary:
-        """See ``coterie.core.task.Task``. Labels that are made client by client are not read.
+        """See ``coterie.core.task.Task``. Labels that are generated lazily are not read.
 
         Raises:
-            DataError: for targets that are not 0 and 1.
+            DataError: for targets that are nott 0 and 1.
         """
         if is_lazy(y):
             found = classes == 2
@@ -293,7 +293,7 @@ def binary(headline: Name = "auroc") -> Binary:
     """Yes or no, by binary cross-entropy; the headline is the area under the ROC curve.
 
     Args:
-        headline: what stands for a run: ``auroc``, ``average_precision``, ``accuracy``,
+        headline: the headline metric: ``auroc``, ``average_precision``, ``accuracy``,
             ``balanced_accuracy``, ``brier``, ``log_loss`` or ``ece`` (calibration error).
 
     Example:

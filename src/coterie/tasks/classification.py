@@ -42,7 +42,7 @@ class Classification:
         classes: number of classes ``c``, known when the task is fitted to its targets.
         smoothing: share of a label that the loss spreads over all classes.
         headline: the metric that stands for a run.
-        further: metrics beside it; accuracy is always among them.
+        further: metrics in addition to it; accuracy is always included.
     """
 
     classes: int = 0
@@ -94,10 +94,10 @@ class Classification:
         return (*CORRECT, *((name, (self.classes,)) for name in of_classes))
 
     def fitted(self, y: Tensor, classes: int) -> Classification:
-        """See ``coterie.core.task.Task``. Labels that are made client by client are not read.
+        """See ``coterie.core.task.Task``. Labels that are generated lazily are not read.
 
         Raises:
-            DataError: for targets that are no classes.
+            DataError: for targets that are not classes.
         """
         if not is_lazy(y) and (y.is_floating_point() or y.ndim > 1):
             got = f"{str(y.dtype).removeprefix('torch.')} targets"
@@ -207,13 +207,13 @@ def classification(headline: Name = "accuracy", metrics: tuple[Name, ...] = ()) 
     """One class of several, by cross-entropy; the headline is accuracy.
 
     Args:
-        headline: what stands for a run: ``accuracy``, ``balanced_accuracy`` or ``macro_f1``.
-        metrics: what is measured beside the headline and accuracy. The two others need counts of
-            each class: a client's answer to an evaluation then has ``2c`` numbers more, with
-            ``macro_f1`` ``3c``.
+        headline: the headline metric: ``accuracy``, ``balanced_accuracy`` or ``macro_f1``.
+        metrics: further metrics, in addition to the headline and accuracy. The two others need
+            counts of each class: a client's reply to an evaluation then has ``2c`` more numbers, or
+            ``3c`` with ``macro_f1``.
 
     Raises:
-        ConfigError: for another metric.
+        ConfigError: for an unknown metric.
 
     Example:
         >>> classification().predict(torch.tensor([[0.2, 0.9], [3.0, 1.0]])).tolist()

@@ -30,8 +30,8 @@ def fit_task(task: Task | None, population: Population) -> Task:
         population: who holds what.
 
     Raises:
-        DataError: for targets that the task cannot learn, and for labels that look like numbers
-            where no task is said.
+        DataError: for targets that the task cannot learn, and for labels that look like numbers if
+            no task is given.
 
     Example:
         >>> y = torch.tensor([0, 1, 1])
@@ -135,17 +135,17 @@ def check_tokens(module: nn.Module, population: Population) -> None:
 
 
 def baseline(task: Task, population: Population) -> float | None:
-    """The headline of a model that ignores its inputs, on all test samples.
+    """The headline metric of a model that ignores its inputs, on all test samples.
 
-    It puts out what is best for all training targets together: the majority class, or the mean of
-    the numbers.
+    Its output is the best constant for all training targets together: the majority class, or the
+    mean of the numbers.
 
     Args:
         task: fitted to the population.
         population: who holds what.
 
     Returns:
-        ``None`` without test samples, and where samples are made client by client.
+        ``None`` without test samples, and if samples are generated lazily.
 
     Example:
         >>> from coterie.tasks import regression
@@ -165,11 +165,11 @@ def baseline(task: Task, population: Population) -> float | None:
 
 
 def naive_scores(task: Task, population: Population) -> dict[str, float]:
-    """The headlines of predictions that no model made, on all test samples.
+    """The headline metrics of predictions that need no model, on all test samples.
 
     Args:
         task: fitted to the population.
-        population: with such predictions, as those of series are: their last value.
+        population: a population with such predictions, such as the last value of series.
 
     Returns:
         name of the prediction -> headline.
@@ -220,7 +220,7 @@ def total(added: Added) -> FloatArray:
 
 
 def pooled_sums(task: Task, outputs: Tensor, targets: Tensor) -> Sums:
-    """The sums of the task over samples that lie in one place.
+    """The sums of the task over pooled samples.
 
     Args:
         task: fitted to the targets.

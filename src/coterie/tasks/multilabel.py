@@ -27,7 +27,7 @@ class Multilabel:
 
     Args:
         headline: the metric that stands for a run.
-        labels: how many ``l``, known when the task is fitted to its targets.
+        labels: number of labels ``l``, known when the task is fitted to its targets.
     """
 
     headline: Name = "macro_f1"
@@ -70,7 +70,7 @@ class Multilabel:
         """See ``coterie.core.task.Task``.
 
         Raises:
-            DataError: for targets that are no rows of zeros and ones.
+            DataError: for targets that are not rows of zeros and ones.
         """
         if y.ndim != 2 or not bool(((y == 0) | (y == 1)).all()):
             raise DataError(
@@ -153,10 +153,10 @@ def micro_f1(sums: Sums) -> FloatArray:
 
 @validated
 def multilabel(headline: Name = "macro_f1") -> Multilabel:
-    """Several yes-or-no labels a sample, by binary cross-entropy; the headline is macro-F1.
+    """Several yes-or-no labels per sample, by binary cross-entropy; the headline is macro-F1.
 
     Args:
-        headline: what stands for a run: ``macro_f1``, ``micro_f1``, ``label_accuracy`` or
+        headline: the headline metric: ``macro_f1``, ``micro_f1``, ``label_accuracy`` or
             ``exact_match``.
 
     Example:

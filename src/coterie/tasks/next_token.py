@@ -68,7 +68,7 @@ class NextToken:
         largest target.
 
         Raises:
-            DataError: for targets that are no rows of tokens.
+            DataError: for targets that are not rows of tokens.
         """
         if y.ndim != 2 or y.is_floating_point():
             raise DataError(
@@ -149,7 +149,7 @@ def next_token(headline: Name = "perplexity") -> NextToken:
     """The next token at each place of a sequence, by cross-entropy; the headline is perplexity.
 
     Args:
-        headline: what stands for a run: ``perplexity`` or ``token_accuracy``.
+        headline: the headline metric: ``perplexity`` or ``token_accuracy``.
 
     Example:
         >>> task = next_token().fitted(torch.tensor([[1, 0, -100]]), 0)

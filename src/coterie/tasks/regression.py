@@ -26,7 +26,7 @@ Name = Literal["mae", "rmse", "r2", "pinball"]
 class Regression:
     """Targets are numbers ``[n]`` or ``[n, t]``, outputs are predictions ``[n, t]``.
 
-    `Task` and `KnownTask` in `coterie.core.task` say what its members mean.
+    `Task` and `KnownTask` in `coterie.core.task` explain its members.
 
     With the error ``e = target - prediction``, the loss of a sample is the mean over its targets of
 
@@ -37,11 +37,11 @@ class Regression:
 
     Args:
         kind: the loss.
-        delta: of ``huber``.
-        q: of ``quantile``.
+        delta: parameter of ``huber``.
+        q: parameter of ``quantile``.
         headline: the metric that stands for a run.
-        unit: of the targets, shown behind errors.
-        targets: how many ``t``, known when the task is fitted to its targets.
+        unit: the unit of the targets, shown after errors.
+        targets: number of targets ``t``, known when the task is fitted to its targets.
     """
 
     kind: Loss = "squared"
@@ -207,15 +207,15 @@ def regression(
     headline: Name = "mae",
     unit: str = "",
 ) -> Regression:
-    """Numbers: one target a sample, or several.
+    """Numbers: one target per sample, or several.
 
     Args:
         loss: ``squared``, ``absolute``, ``huber`` or ``quantile``.
-        delta: of ``huber``: from which error on the loss grows linearly.
-        quantile: of ``quantile``: which one is predicted.
-        headline: what stands for a run: ``mae``, ``rmse``, ``r2``, or ``pinball`` with the loss
+        delta: for ``huber``, the error above which the loss grows linearly.
+        quantile: for ``quantile``, the quantile that is predicted.
+        headline: the headline metric: ``mae``, ``rmse``, ``r2``, or ``pinball`` with the loss
             ``quantile``.
-        unit: of the targets, shown behind errors.
+        unit: the unit of the targets, shown after errors.
 
     Raises:
         ConfigError: for a value out of its range, or ``pinball`` with another loss.

@@ -49,7 +49,7 @@ def concepts(
     Args:
         matrix: a row for each time step, with a concept for each client. A row that is shorter than
             there are clients is read again from its start. The last row holds to the end.
-        every: rounds of a time step.
+        every: number of rounds in a time step.
         fresh: a client's training samples are divided among the time steps, so that it never sees one
             in two of them.
 

@@ -1,8 +1,8 @@
 """Attacks that a simulation can try on a method, `ATTACKS` by name.
 
-An attack says which clients are attackers, what they do to their data before the run, and what they
-send in place of their update. `coterie.engines.attacks.attack` carries it out around any engine. All
-attackers of a request work together.
+An attack defines which clients are attackers, what they do to their data before the run, and what
+they send in place of their update. `coterie.engines.attacks.attack` wraps any engine to carry it
+out. All attackers of a request work together.
 """
 
 from __future__ import annotations

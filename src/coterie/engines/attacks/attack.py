@@ -43,13 +43,13 @@ class Attack:
     """Who attacks, and how.
 
     Args:
-        share: of the clients that attack, rounded to the nearest number of clients.
-        clients: their numbers in place of a share.
+        share: share of the clients that attack, rounded to the nearest number of clients.
+        clients: the numbers of the attackers, in place of a share.
         forge: what they send in place of their updates; ``None``: what they have trained.
         poison: what they do to their training samples, with the number of classes as its third
             argument; ``None``: nothing.
-        colludes: all of them hold the training data of one honest client, so that a method puts
-            them into the same group.
+        colludes: whether all of them hold the training data of one honest client, so that a method
+            puts them into the same group.
     """
 
     share: float = 0.2
@@ -61,14 +61,14 @@ class Attack:
     def attackers(self, able: IntArray, population: int, key: Key) -> IntArray:
         """The clients that attack, int64, ascending.
 
-        Every attack with the same seed and share has the same attackers, and a larger share has
-        those of a smaller one among them.
+        All attacks with the same seed and share have the same attackers, and those of a larger
+        share include those of a smaller one.
 
         Args:
             able: int64, the clients with training samples.
 
         Raises:
-            ConfigError: for clients that are not there.
+            ConfigError: for clients that do not exist.
         """
         if self.clients is not None:
             if self.clients and max(self.clients) >= population:

@@ -21,8 +21,8 @@ def label_flip(share: Share = 0.2, clients: Ids = None) -> Attack:
     """Attackers train on the labels ``c - 1 - y`` in place of ``y``, of ``c`` classes.
 
     Args:
-        share: of the clients that attack.
-        clients: their numbers in place of a share.
+        share: share of the clients that attack.
+        clients: the numbers of the attackers, in place of a share.
 
     Source: Fung et al., The Limitations of Federated Learning in Sybil Settings (2020); the
     permutation of all labels is that of Karimireddy et al., Learning from History (2021).
@@ -48,9 +48,9 @@ def backdoor(
     ``target``, and send ``factor * delta_i``.
 
     Args:
-        share: of the clients that attack.
-        clients: their numbers in place of a share.
-        target: the class that the pattern shall stand for.
+        share: share of the clients that attack.
+        clients: the numbers of the attackers, in place of a share.
+        target: the class that the model should predict wherever it sees the pattern.
         poisoned: the share of an attacker's samples that have the pattern.
         factor: how much longer the update becomes.
 
@@ -115,8 +115,8 @@ def collusion(share: Share = 0.2, clients: Ids = None, factor: Factor = 1.0) -> 
     flip the sign of their updates.
 
     Args:
-        share: of the clients that attack.
-        clients: their numbers in place of a share.
+        share: share of the clients that attack.
+        clients: the numbers of the attackers, in place of a share.
         factor: how much longer the update becomes.
 
     Source: Coterie. An attack on the groups themselves; the copied client is that of "mimic" in

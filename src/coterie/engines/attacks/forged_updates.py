@@ -24,8 +24,8 @@ def sign_flip(share: Share = 0.2, clients: Ids = None, factor: Factor = 1.0) -> 
     """Attackers send ``-factor * delta_i``, their update in the opposite direction.
 
     Args:
-        share: of the clients that attack.
-        clients: their numbers in place of a share.
+        share: share of the clients that attack.
+        clients: the numbers of the attackers, in place of a share.
         factor: how much longer the update becomes.
 
     Source: Li et al., RSA: Byzantine-Robust Stochastic Aggregation Methods (2019).
@@ -43,10 +43,10 @@ def scaling(share: Share = 0.2, clients: Ids = None, factor: Factor = 100.0) -> 
     """Attackers send ``factor * delta_i``, their update in its own direction.
 
     Args:
-        share: of the clients that attack.
-        clients: their numbers in place of a share.
+        share: share of the clients that attack.
+        clients: the numbers of the attackers, in place of a share.
         factor: how much longer the update becomes; ``1e14`` is nearly the largest number that the
-            validation of replies lets pass.
+            validation of replies accepts.
 
     Source: Bagdasaryan et al., How To Backdoor Federated Learning (2020), model replacement.
 
@@ -63,8 +63,8 @@ def noise(share: Share = 0.2, clients: Ids = None, factor: Factor = 1.0) -> Atta
     """Attackers send ``delta_i + z`` with Gaussian ``z`` of the length ``factor * |delta_i|``.
 
     Args:
-        share: of the clients that attack.
-        clients: their numbers in place of a share.
+        share: share of the clients that attack.
+        clients: the numbers of the attackers, in place of a share.
         factor: the expected length of the noise, as a multiple of the update's.
 
     Source: Li et al., RSA: Byzantine-Robust Stochastic Aggregation Methods (2019).
@@ -94,10 +94,11 @@ def alie(
     model. The update is far from the mean, but not farther than many honest ones.
 
     Args:
-        share: of the clients that attack.
-        clients: their numbers in place of a share.
-        z: how far; ``None``: as in the paper, of ``n`` updates with ``m`` attackers the largest
-            ``z`` with ``Phi(z) < (n - m - s) / (n - m)``, ``s = floor(n / 2 + 1) - m``.
+        share: share of the clients that attack.
+        clients: the numbers of the attackers, in place of a share.
+        z: number of standard deviations; ``None``: as in the paper, for ``n`` updates with ``m``
+            attackers, the largest ``z`` with ``Phi(z) < (n - m - s) / (n - m)``,
+            ``s = floor(n / 2 + 1) - m``.
 
     Source: Baruch et al., A Little Is Enough: Circumventing Defenses For Distributed Learning
     (2019), Alg. 3. The attackers of the paper estimate ``mu`` and ``sigma`` from their own data.
@@ -134,8 +135,8 @@ def ipm(share: Share = 0.2, clients: Ids = None, factor: Factor = 0.5) -> Attack
     smaller or a negative inner product with ``mu``.
 
     Args:
-        share: of the clients that attack.
-        clients: their numbers in place of a share.
+        share: share of the clients that attack.
+        clients: the numbers of the attackers, in place of a share.
         factor: ``epsilon`` in the paper.
 
     Source: Xie et al., Fall of Empires: Breaking Byzantine-Tolerant SGD by Inner Product
