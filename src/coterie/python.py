@@ -171,7 +171,7 @@ def _refuse(names: Sequence[str], given: Mapping[str, Any], allowed: str) -> Non
     """Refuse arguments that say again what another one has said."""
     if names:
         raise ConfigError.of(
-            Problem("in-conflict", name, "said twice", shown(given[name]), allowed)
+            Problem("in-conflict", name, "given twice", shown(given[name]), allowed)
             for name in names
         )
 

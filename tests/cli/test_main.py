@@ -140,7 +140,7 @@ def test_exit_codes_are_documented(capsys: pytest.CaptureFixture[str]) -> None:
         "4 run folder",
         "5 quorum",
         "8 runs of a sweep failed",
-        "10 another process writes the run",
+        "10 another process is writing to the run folder",
         "70 a bug",
         "130 and 143",
     ):

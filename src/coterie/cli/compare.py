@@ -107,7 +107,7 @@ class TableOptions:
         ),
     ] = None
     figure: Annotated[
-        str, typer.Option(help="The figure compared: last10_mean, max (the best) or final.")
+        str, typer.Option(help="The figure to compare: last10_mean, max (the best) or final.")
     ] = "last10_mean"
 
 

@@ -32,7 +32,7 @@ from coterie.terminal import with_escapes
 EXIT_CODES = (
     "Exit codes: 0 ok, 2 usage or configuration, 3 data, 4 run folder, 5 quorum, "
     "7 a remote run failed, 8 runs of a sweep failed, 9 a federation is open to outsiders, "
-    "10 another process writes the run, "
+    "10 another process is writing to the run folder, "
     "70 a bug in Coterie (the traceback is saved to a file), "
     "130 and 143 stopped by SIGINT or SIGTERM (the state is saved)."
 )

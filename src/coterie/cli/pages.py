@@ -39,7 +39,7 @@ def plot_command(
     runs: RunPaths,
     chart: Annotated[
         str,
-        typer.Option(help="A chart of the page: accuracy, agreement, mix, map, tree, ..."),
+        typer.Option(help="A chart of the report: accuracy, agreement, mix, map, tree, ..."),
     ],
     out: Annotated[
         Path | None,

@@ -35,7 +35,7 @@ def run_command(
         Path | None,
         typer.Option(help="A new folder for the run. Default: runs/<algorithm>-<dataset>-..."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="The seed.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of all random draws.")] = None,
     debug: Debug = False,
 ) -> None:
     """Run a configuration."""

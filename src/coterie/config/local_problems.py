@@ -90,12 +90,12 @@ def optimizer_problems(place: Place, local: Mapping[str, Any]) -> list[Problem]:
     momentum = local.get("momentum") or 0
     if momentum and not has_momentum(name):
         where = spelled((*place, "momentum"))
-        found.append(Problem("in-conflict", where, f"{name} has none", momentum, "0"))
+        found.append(Problem("in-conflict", where, f"{name} has no momentum", momentum, "0"))
     # Torch's only rule across options: Nesterov's momentum needs some.
     if options.get("nesterov") is True and not momentum:
         where = spelled((*place, "momentum"))
         found.append(
-            Problem("in-conflict", where, "none for nesterov", momentum, "a number > 0 and < 1")
+            Problem("in-conflict", where, "nesterov needs momentum", momentum, "a number > 0 and < 1")
         )
     return found
 

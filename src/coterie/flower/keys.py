@@ -92,7 +92,7 @@ def certificate_end(file: Path) -> dt.datetime:
     if not begin <= now <= end:
         got = f"{begin:%Y-%m-%d} to {end:%Y-%m-%d}"
         expected = "a certificate that is valid today"
-        raise ConfigError("out-of-range", file, "not valid today", found=got, allowed=expected)
+        raise ConfigError("out-of-range", file, "not valid now", found=got, allowed=expected)
     return end
 
 

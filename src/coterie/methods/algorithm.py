@@ -106,7 +106,7 @@ def _check_arguments(slot: str, rule: Callable[..., Any], names: Sequence[str]) 
         raise ConfigError(
             "differs",
             slot,
-            "other arguments",
+            "wrong arguments",
             found=f"({taken})",
             allowed=f"({', '.join(names)}); the cohort, the clients and the key are attributes of round",
         ) from None

@@ -113,7 +113,7 @@ def check_records(made: Method | Algorithm) -> None:
         >>> from coterie.objectives import CrossEntropy
         >>> check_records(Method(assign=fedavg().assign, local=Train(CrossEntropy)))
         Traceback (most recent call last):
-        coterie.errors.ConfigError: objective: a class, got CrossEntropy; expected CrossEntropy()
+        coterie.errors.ConfigError: objective: is a class, got CrossEntropy; expected CrossEntropy()
     """
     method = method_of(made)
     if method is None:
@@ -131,13 +131,13 @@ def _check_has(argument: str, record: object, names: tuple[str, ...]) -> None:
     """Refuse a record that lacks one of some attributes, and a class in the place of its record."""
     if isinstance(record, type):
         name = record.__name__
-        raise ConfigError("wrong-type", argument, "a class", found=name, allowed=f"{name}()")
+        raise ConfigError("wrong-type", argument, "is a class", found=name, allowed=f"{name}()")
     missing = [name for name in names if not hasattr(record, name)]
     if missing:
         raise ConfigError(
             "wrong-type",
             argument,
-            f"without {', '.join(missing)}",
+            f"lacks {', '.join(missing)}",
             found=f"a {type(record).__name__}",
             allowed=f"a record with {', '.join(names)}",
         )

@@ -132,7 +132,7 @@ def export_kept(name: str, out: Path, cache: Path | None) -> list[str]:
     it is the model that serves it. Returns the names of the tensors.
     """
     if out.exists():
-        raise ConfigError("in-use", "--out", "there already", found=out, allowed="a new file")
+        raise ConfigError("in-use", "--out", "already exists", found=out, allowed="a new file")
     root = cache_root({"cache": cache}, name)
     found = [file for kind in (KEPT_FILE, SERVED_FILE) for file in root.glob(f"run-*/{kind}")]
     files = sorted(found, key=lambda file: file.stat().st_mtime)

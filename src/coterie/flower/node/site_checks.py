@@ -119,8 +119,8 @@ def check_clock(answer: ServerAnswer) -> str:
     if ahead > MOST_AHEAD or ahead < -MOST_BEHIND:
         got = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the server's"
         expected = f"at most {MOST_AHEAD:g} s ahead and {MOST_BEHIND:g} s behind (use NTP)"
-        raise ConfigError("differs", "clock", "wrong", found=got, allowed=expected)
-    return "clock: as the server has it"
+        raise ConfigError("differs", "clock", "wrong time", found=got, allowed=expected)
+    return "clock: agrees with the server"
 
 
 def check_versions(card: FederationCard | None) -> str:

@@ -111,7 +111,7 @@ def merge(ours: Results, others: Mapping[Path, Results]) -> list[dict[str, Any]]
                 raise ConfigError(
                     "differs",
                     path,
-                    f"other seeds of {entry['method']} on {entry['federation']}",
+                    f"different seeds of {entry['method']} on {entry['federation']}",
                     found=theirs,
                     allowed=sorted(seeds),
                 )
@@ -123,7 +123,7 @@ def merge(ours: Results, others: Mapping[Path, Results]) -> list[dict[str, Any]]
                 raise ConfigError(
                     "differs",
                     path,
-                    f"other results of {entry['method']} ({entry['settings']}) on {entry['federation']}",
+                    f"different results of {entry['method']} ({entry['settings']}) on {entry['federation']}",
                     found=_digests(entry),
                     allowed=_digests(same),
                 )
@@ -135,7 +135,7 @@ def check_mergeable(ours: Results, path: Path, others: Results) -> None:
     expected = sorted(ours["suite"]["seeds"])
     got = sorted(others["suite"]["seeds"])
     if got != expected:
-        raise ConfigError("differs", path, "other seeds", found=got, allowed=expected)
+        raise ConfigError("differs", path, "different seeds", found=got, allowed=expected)
     shared = [name for name in ours["federations"] if name in others["federations"]]
     if not shared:
         raise ConfigError(
@@ -150,7 +150,7 @@ def check_mergeable(ours: Results, path: Path, others: Results) -> None:
             raise ConfigError(
                 "differs",
                 path,
-                f"other clients in {name}",
+                f"different clients in {name}",
                 found=others["federations"][name][:12],
                 allowed=ours["federations"][name][:12],
             )
