@@ -10,7 +10,7 @@ import pytest
 
 from coterie.config.identity import config_hash, differing
 from coterie.config.schema import to_plain
-from coterie.errors import ConfigError
+from coterie.errors import Code, ConfigError
 from coterie.experiment import check
 from coterie.experiment.tables import record_types
 from tests.refusals import refuses
@@ -146,9 +146,15 @@ def test_threads_are_part_of_a_run_where_there_are_several(tables: dict[str, Any
     assert config_hash(before) == config_hash(one)
     tables["engine"]["threads"] = 2
     assert differing(check(tables).resolved(), one) == ["engine.threads"]
-    for got in (0, 257, 1.5, "two"):
+    wrong: dict[Any, Code] = {
+        0: "out-of-range",
+        257: "out-of-range",
+        1.5: "wrong-type",
+        "two": "wrong-type",
+    }
+    for got, code in wrong.items():
         tables["engine"]["threads"] = got
-        with pytest.raises(ConfigError, match=r"engine\.threads"):
+        with refuses(ConfigError, code, "engine.threads"):
             check(tables)
 
 

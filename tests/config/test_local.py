@@ -9,6 +9,7 @@ import pytest
 import coterie as ct
 from coterie.config.identity import config_hash, relevant
 from coterie.config.local_problems import optimizer_classes
+from coterie.errors import Code
 from coterie.experiment import check
 from tests.refusals import refuses
 
@@ -53,67 +54,75 @@ def test_plain_sgd_is_the_run_that_it_was(tables: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("local", "line"),
+    ("local", "code", "key", "hint"),
     [
-        ({"optimizer": "AdamW"}, "optimizer: unknown choice, got 'AdamW'; .*'adamw'\\?"),
-        ({"optimizer": "lbfgs"}, "optimizer: unknown choice, got 'lbfgs'; "),
+        ({"optimizer": "AdamW"}, "unknown-choice", "optimizer", "adamw"),
+        ({"optimizer": "lbfgs"}, "unknown-choice", "optimizer", None),
         (
             {"optimizer": "adam", "optimizer_options": {"beta": [0.9, 0.99]}},
-            r"optimizer_options\.beta: unknown key, got \[0.9, 0.99\]; .*'betas'\?",
+            "unknown-key",
+            "optimizer_options.beta",
+            "betas",
         ),
         (
             {"optimizer": "adam", "optimizer_options": {"betas": [1.5, 0.9]}},
-            r"optimizer_options\.betas: out of range, got \[1.5, 0.9\]; .*Invalid beta",
+            "out-of-range",
+            "optimizer_options.betas",
+            None,
         ),
         (
             {"optimizer": "adam", "optimizer_options": {"betas": 0.9}},
-            r"optimizer_options\.betas: wrong type, got 0.9; expected a list of 2 numbers",
+            "wrong-type",
+            "optimizer_options.betas",
+            None,
         ),
         (
             {"optimizer": "adam", "optimizer_options": {"amsgrad": 1}},
-            r"optimizer_options\.amsgrad: wrong type, got 1; expected true or false",
+            "wrong-type",
+            "optimizer_options.amsgrad",
+            None,
         ),
         (
             {"optimizer": "adam", "optimizer_options": {"weight_decay": 0.1}},
-            r"optimizer_options\.weight_decay: has its own key",
+            "unknown-key",
+            "optimizer_options.weight_decay",
+            None,
         ),
-        (
-            {"optimizer_options": {"nesterov": True}},
-            "momentum: none for nesterov, got 0; expected a number > 0",
-        ),
-        ({"optimizer": "adam", "momentum": 0.9}, "momentum: adam has none, got 0.9; expected 0"),
-        ({"clip_norm": 0.0}, "clip_norm: out of range, got 0.0; expected a number > 0"),
-        ({"precision": "float16"}, "precision: unknown choice, got 'float16'; .*'bfloat16'\\?"),
+        ({"optimizer_options": {"nesterov": True}}, "in-conflict", "momentum", None),
+        ({"optimizer": "adam", "momentum": 0.9}, "in-conflict", "momentum", None),
+        ({"clip_norm": 0.0}, "out-of-range", "clip_norm", None),
+        ({"precision": "float16"}, "unknown-choice", "precision", "bfloat16"),
     ],
 )
 def test_a_mistake_is_one_line_in_a_table_and_in_python(
-    tables: dict[str, Any], local: dict[str, Any], line: str
+    tables: dict[str, Any], local: dict[str, Any], code: Code, key: str, hint: str | None
 ) -> None:
     tables["local"] = local
-    with pytest.raises(ct.ConfigError, match=rf"^configuration: local\.{line}") as caught:
+    with refuses(ct.ConfigError, code, f"local.{key}") as caught:
         check(tables)
     assert "\n" not in str(caught.value)
-    with pytest.raises(ct.ConfigError, match=f"^{line}") as caught:
+    with refuses(ct.ConfigError, code, key) as caught:
         ct.Solver(**local)
     assert "\n" not in str(caught.value)
+    assert caught.value.problems[0].hint == hint
 
 
 @pytest.mark.parametrize(
-    ("schedule", "line"),
+    ("schedule", "code", "key"),
     [
-        ({"kind": "step"}, "every: missing; expected an integer >= 1"),
-        ({"kind": "cosine", "gamma": 0.5}, "gamma: an option of kind 'step', got 0.5"),
-        ({"kind": "cosin"}, "kind: unknown choice, got 'cosin'; .*'cosine'\\?"),
-        ({"warmup": -1}, "warmup: out of range, got -1; expected an integer >= 0"),
+        ({"kind": "step"}, "missing", "every"),
+        ({"kind": "cosine", "gamma": 0.5}, "in-conflict", "gamma"),
+        ({"kind": "cosin"}, "unknown-choice", "kind"),
+        ({"warmup": -1}, "out-of-range", "warmup"),
     ],
 )
 def test_a_mistake_in_a_schedule(
-    tables: dict[str, Any], schedule: dict[str, Any], line: str
+    tables: dict[str, Any], schedule: dict[str, Any], code: Code, key: str
 ) -> None:
     tables["local"] = {"step_schedule": schedule}
-    with pytest.raises(ct.ConfigError, match=rf"^configuration: local\.step_schedule\.{line}"):
+    with refuses(ct.ConfigError, code, f"local.step_schedule.{key}"):
         check(tables)
-    with pytest.raises(ct.ConfigError, match=f"^{line}"):
+    with refuses(ct.ConfigError, code, key):
         ct.LrSchedule(**schedule)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from coterie.config import registry
 from coterie.config.identity import config_hash, differing
-from coterie.errors import ConfigError
+from coterie.errors import CheckpointError, ConfigError
 from coterie.experiment import check
 from coterie.experiment.traits import refuse_conflicts
 from coterie.rules import migration
@@ -155,5 +155,7 @@ def test_a_run_stores_the_table_and_its_checkpoint_is_of_its_detector_alone(
     assert folder.resolved["migration"] == {"detector": "counts", "tau": 0.2}
     assert folder.checkpoints.latest(check(given).resolved()) is not None
     other = check(tables("ifca", {"groups": 2}, migration={"detector": "ordinal"})).resolved()
-    with pytest.raises(Exception, match=r"got other values of migration\.detector;"):
+    with pytest.raises(CheckpointError) as caught:
         folder.checkpoints.latest(other)
+    (problem,) = caught.value.problems
+    assert (problem.code, problem.got) == ("differs", "other values of migration.detector")

@@ -3,7 +3,6 @@ column and row: in training, in a prediction, in an export and on a node."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from coterie.runs.run import run_config
 from tests.forks import without_coterie
 from tests.refusals import refuses
 
-LINE = r"column dose, got 3e\+38 in row 7; expected finite numbers up to 1\.8e\+19"
+PLACE = "column dose, got 3e+38 in row 7"
 ROWS = 60
 
 
@@ -71,8 +70,9 @@ def written(folder: Path, suffix: str = "csv", **large: float) -> Path:
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_training(tmp_path: Path, suffix: str) -> None:
     path = written(tmp_path, suffix, dose=3e38)
-    with pytest.raises(DataError, match=LINE):
+    with refuses(DataError, "not-finite", path.name) as caught:
         load_data(check(tables(path)))
+    assert PLACE in str(caught.value)
     # A column of the label, too.
     with refuses(DataError, "not-finite", f"t.{suffix}"):
         load_data(
@@ -105,8 +105,8 @@ def test_prediction_and_export(tmp_path: Path, capsys: pytest.CaptureFixture[str
     script = without_coterie(run / "export" / "predict.py", new, str(tmp_path / "q.csv"))
     code_of_script, _, error = script.ended()
     assert (code, code_of_script) == (3, 1)
-    pattern = f"error: .*{LINE}"
-    assert re.search(pattern, command)
+    assert command.startswith("error: ")
+    assert PLACE in command
     # The same line from both.
     assert error == command
 

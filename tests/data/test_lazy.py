@@ -104,19 +104,23 @@ def test_a_maker_that_breaks_its_promise_is_named() -> None:
 
 def test_what_needs_all_samples_says_so() -> None:
     data = federation(lazy=True)
-    uses: list[Any] = [
-        lambda: data.labels,
-        lambda: data.x.reshape(1, -1),
-        lambda: data.y.clone(),
-        lambda: data.x.contiguous(),
-        lambda: run_small(data, shift=swap_all()),
-        lambda: ct.load("synthetic", partition={"kind": "iid", "clients": 3}, clients=9, lazy=True),
-        lambda: ct.load("digits", partition={"kind": "given"}),
+    iid = {"kind": "iid", "clients": 3}
+    uses: list[tuple[Any, str]] = [
+        (lambda: data.labels, "data.source"),
+        (lambda: data.x.reshape(1, -1), "data.source"),
+        (lambda: data.y.clone(), "data.source"),
+        (lambda: data.x.contiguous(), "data.source"),
+        (lambda: run_small(data, shift=swap_all()), "shift"),
+        (lambda: ct.load("synthetic", partition=iid, clients=9, lazy=True), "data.partition.kind"),
+        (lambda: ct.load("digits", partition={"kind": "given"}), "data.partition.kind"),
     ]
-    for use in uses:
-        with pytest.raises(CoterieError, match="expected") as caught:
+    for use, path in uses:
+        with pytest.raises(CoterieError) as caught:
             use()
-        assert "\n" not in str(caught.value)
+        (problem,) = caught.value.problems
+        assert problem.path == path
+        assert problem.allowed
+        assert "\n" not in str(problem)
 
 
 def test_ranges_round_trip_and_damage_is_refused(tmp_path: Path) -> None:

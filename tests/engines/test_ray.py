@@ -236,11 +236,11 @@ def actors_that_train_many_clients_at_once(crew: Crew) -> None:
 
 
 def a_client_that_raises_is_named(crew: Crew) -> None:
-    with pytest.raises(
-        ct.CoterieError, match="client 0: training failed in round 7: no such layer"
-    ) as caught:
+    with pytest.raises(ct.CoterieError) as caught:
         ask(crew(LocalRunner(blobs(), Tuned("raise"), SOLVER)), Tuned("raise"), 1, round=7)
     assert caught.value.code == 2
+    assert caught.value.problems[0].path == "client 0"
+    assert "no such layer" in str(caught.value)
 
 
 def a_lost_actor_is_replaced(crew: Crew, tmp_path: Path) -> None:

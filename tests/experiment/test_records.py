@@ -440,8 +440,10 @@ def test_a_record_refuses_none_where_a_key_has_to_have_a_value(table: str) -> No
     required = {key: 3 for key, field in keys.items() if field.is_required()}
     for key, field in keys.items():
         if type(None) not in get_args(field.annotation):
-            with pytest.raises(ConfigError, match=rf"^(\w+\.)*{key}: .* got nothing"):
+            with pytest.raises(ConfigError) as caught:
                 kind(**{**required, key: None})
+            paths = [problem.path.split(".")[-1] for problem in caught.value.problems]
+            assert key in paths
 
 
 def test_a_list_of_a_record_has_a_value_in_each_place() -> None:

@@ -19,7 +19,7 @@ from coterie.methods.override import with_buffer
 from coterie.privacy import accounting
 from coterie.runs.compose import compose
 from coterie.runs.folder.store import RunFolder
-from coterie.runs.run import execute, make_folder, run_config
+from coterie.runs.run import Stopped, execute, make_folder, run_config
 from tests.refusals import refuses
 
 LOCAL = ct.Solver(1, 20, 0.1)
@@ -183,8 +183,9 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path):
         rounds.append(1)
         return 15 if len(rounds) == 2 else 0
 
-    with pytest.raises(ct.CoterieError, match="stopped after 2"):
+    with pytest.raises(Stopped) as caught:
         execute(composed, folder, stop=stop)
+    assert caught.value.code == 143
     again = RunFolder.open(tmp_path / "stopped")
     config = again.config({})
     checkpoint = again.checkpoints.latest(config.resolved())

@@ -99,14 +99,15 @@ def test_a_rule_of_version_0_1_is_refused_in_one_line() -> None:
             return state
 
     old = {
-        "weigh": (replace(ct.fedavg(), weigh=weigh), r"got \(groups, updates\)"),
-        "recluster": (replace(ct.fedavg(), recluster=weigh), r"got \(groups, updates\)"),
-        "assign": (replace(ct.fedavg(), assign=assign), r"got \(groups, cohort, door, key\)"),
-        "step": (Steps(), r"got \(state, cohort, door, key\)"),
+        "weigh": (replace(ct.fedavg(), weigh=weigh), "(groups, updates)"),
+        "recluster": (replace(ct.fedavg(), recluster=weigh), "(groups, updates)"),
+        "assign": (replace(ct.fedavg(), assign=assign), "(groups, cohort, door, key)"),
+        "step": (Steps(), "(state, cohort, door, key)"),
     }
     for slot, (method, got) in old.items():
-        with pytest.raises(ct.ConfigError, match=f"^{slot}: other arguments.*{got}.*round"):
+        with refuses(ct.ConfigError, "differs", slot) as caught:
             ct.run(method, data=blobs(), model=small_net(), rounds=1, engine="serial")
+        assert caught.value.problems[0].got == got
 
 
 def test_a_quorum_that_is_never_met_ends_the_run() -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import coterie as ct
-from coterie.errors import ConfigError, DataError
+from coterie.errors import Code, ConfigError, DataError
 from tests.refusals import refuses
 
 ROWS = 120
@@ -79,24 +79,24 @@ class Lazy:
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("make", "code"),
     [
-        (Lazy, r"data: wrong type, got Lazy; expected a frame of"),
-        (lambda: pytest.importorskip("polars").LazyFrame({"y": [0]}), "got LazyFrame; expected"),
+        (Lazy, "wrong-type"),
+        (lambda: pytest.importorskip("polars").LazyFrame({"y": [0]}), "wrong-type"),
         # Arrow has no whole numbers of 128 bits.
         (
             lambda: pytest.importorskip("polars").from_dict(
                 {"y": [0, 1]}, schema={"y": pytest.importorskip("polars").Int128}
             ),
-            "data: cannot be read as a table of Arrow",
+            "cannot-be-read",
         ),
     ],
     ids=["lazy", "lazy of Polars", "128 bits"],
 )
 @pytest.mark.filterwarnings("ignore:Determining the column names of a LazyFrame")
-def test_what_is_no_frame_is_one_line(make: Any, words: str) -> None:
+def test_what_is_no_frame_is_one_line(make: Any, code: Code) -> None:
     for call in (ct.load, lambda data: ct.run("fedavg", data=data, model="mclr", rounds=1)):
-        with pytest.raises(DataError, match=words) as caught:
+        with refuses(DataError, code, "data") as caught:
             call(make())
         assert "\n" not in str(caught.value)
 

@@ -123,7 +123,7 @@ def test_stopped_and_resumed_is_the_same_to_the_bit(
     composed = compose(config())
     done = []
     folder = make_folder(composed, tmp_path / "run")
-    with pytest.raises(Stopped, match=f"stopped after {after} of 6 rounds") as caught:
+    with pytest.raises(Stopped) as caught:
         execute(composed, folder, done.append, stop=partial(stop_after, after, done))
     assert caught.value.code == 143
     with (folder.path / "rounds.jsonl").open("a") as file:

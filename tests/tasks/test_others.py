@@ -314,8 +314,11 @@ def test_logits_of_tokens_for_one_label_a_sample_name_the_task(
     x = torch.randint(5, (8, 3), generator=torch.Generator().manual_seed(0))
     data = ct.Population(x, x[:, 0], ([0, 1, 2], [3, 4, 5]), ([6], [7]), 5)
     local = ct.Solver(epochs=1, batch_size=3, lr=0.1, label_smoothing=smoothing)
-    with pytest.raises(ct.CoterieError, match="'next_token'"):
+    with pytest.raises(ct.CoterieError) as caught:
         ct.run(ct.fedavg(), data=data, model=TokenLogits(), local=local, rounds=1, engine=engine)
+    (problem,) = caught.value.problems
+    assert problem.path == "model.name"
+    assert "'next_token'" in problem.allowed
 
 
 def test_targets_of_several_tokens_name_the_task() -> None:

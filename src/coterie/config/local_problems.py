@@ -95,7 +95,9 @@ def optimizer_problems(place: Place, local: Mapping[str, Any]) -> list[Problem]:
     if options.get("nesterov") is True and not momentum:
         where = spelled((*place, "momentum"))
         found.append(
-            Problem("in-conflict", where, "nesterov needs momentum", momentum, "a number > 0 and < 1")
+            Problem(
+                "in-conflict", where, "nesterov needs momentum", momentum, "a number > 0 and < 1"
+            )
         )
     return found
 

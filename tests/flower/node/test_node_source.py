@@ -159,9 +159,10 @@ def test_a_driver_that_repeats_a_password_is_not_quoted(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(sqlalchemy, "create_engine", refuse)
     url = "postgresql://me:secret@db/clinic?sslpassword=hidden"
-    with pytest.raises(DataError, match=r'got invalid option "\*\*\*" in') as found:
+    with refuses(DataError, "cannot-be-read", "postgresql://db/clinic") as found:
         read_query({"data": url, "query": "SELECT 1 ORDER BY 1"})
-    assert str(found.value).startswith("postgresql://db/clinic: ")
+    assert '"***"' in str(found.value)
+    assert "secret" not in str(found.value)
     assert "hidden" not in str(found.value)
 
 
@@ -176,7 +177,7 @@ def test_the_password_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(sqlalchemy, "create_engine", refuse)
     monkeypatch.setenv(PASSWORD, "of the environment")
     for url in ("postgresql://me@db/clinic", "postgresql://me:own@db/clinic"):
-        with pytest.raises(DataError, match="no such server"):
+        with refuses(DataError, "cannot-be-read", "postgresql://db/clinic"):
             read_query({"data": url, "query": "SELECT 1 ORDER BY 1"})
     assert [url.password for url in asked] == ["of the environment", "own"]
 

@@ -79,12 +79,12 @@ def test_what_is_wrong_with_the_connection_is_one_line(
     certificates = deployment / "keys" / "ca.crt"
     make_server_keys(tmp_path / "other")
     cases = (
-        (address, tmp_path / "other" / "ca.crt", "its certificate is signed by another authority"),
-        (f"127.0.0.1:{free_ports(1)[0]}", certificates, "no connection, got .*refused"),
-        ("nowhere.invalid:18001", certificates, "no connection, got "),
+        (address, tmp_path / "other" / "ca.crt", "not-trusted"),
+        (f"127.0.0.1:{free_ports(1)[0]}", certificates, "unreachable"),
+        ("nowhere.invalid:18001", certificates, "unreachable"),
     )
-    for server, authority, words in cases:
-        with pytest.raises(RemoteError, match=words) as found:
+    for server, authority, code in cases:
+        with refuses(RemoteError, code, server) as found:
             meet_server(server, authority)
         assert "\n" not in str(found.value)
     with pytest.raises(RemoteError, match=r"is for other names, got localhost\.localdomain"):
@@ -157,20 +157,16 @@ def test_data_are_checked_against_what_the_server_expects(tmp_path: Path) -> Non
     )
     assert "does not say" in check_data(options, None)
     wrong = (
-        (
-            options | {"classes": "a, c, b"},
-            form,
-            "a different class list, got a, c, b; expected a, b",
-        ),
-        (options, replace(form, shape=(3,)), "shapes do not fit"),
-        (options, replace(form, features=()), "whose names the server does not list, got a, b"),
-        (options, replace(form, features=("a", "c")), "no column 'c'; expected one of a, b, label"),
-        (options, replace(form, classes=("a", "b")), "labels out of range, got 0 to 2"),
-        ({"data": str(tmp_path / "none")}, form, "none: not found"),
-        (options | {"classes": "a,b"}, None, "labels out of range, got 0 to 2"),
+        (options | {"classes": "a, c, b"}, form, "differs", "--classes"),
+        (options, replace(form, shape=(3,)), "wrong-shape", "load_client"),
+        (options, replace(form, features=()), "does-not-fit", "p.parquet"),
+        (options, replace(form, features=("a", "c")), "not-found", "p.parquet"),
+        (options, replace(form, classes=("a", "b")), "out-of-range", "load_client"),
+        ({"data": str(tmp_path / "none")}, form, "not-found", "none"),
+        (options | {"classes": "a,b"}, None, "out-of-range", "data"),
     )
-    for given, known, words in wrong:
-        with pytest.raises(DataError, match=words):
+    for given, known, code, path in wrong:
+        with refuses(DataError, code, path):
             check_data(given, known)
     loader = tmp_path / "own.py"
     loader.write_text("def load_client(context):\n    return ([[1.0, 2.0]], [1]), None\n")
@@ -251,4 +247,4 @@ def test_a_long_class_list_is_left_out_and_other_text_is_no_card() -> None:
         with refuses(RemoteError, "cannot-be-read", "server"):
             FederationCard.loads(text)
     assert json.loads(card_text(SETTINGS))["classes"] == list(ODD)
-    assert check_clock(ServerAnswer(None, -200.0)).startswith("clock: as")
+    assert check_clock(ServerAnswer(None, -200.0)).startswith("clock: agrees")

@@ -49,9 +49,7 @@ def test_what_no_server_refused_is_not_called_closed(
 ) -> None:
     attempt = listed(monkeypatch, tmp_path, message)
     assert attempt.worked is None
-    with pytest.raises(
-        RemoteError, match="no server responded to the attempt to list the runs: start the server"
-    ):
+    with refuses(RemoteError, "unreachable", ADDRESS):
         refuse_exposed(ADDRESS, [attempt])
 
 

@@ -13,6 +13,7 @@ from coterie.config.toml_text import read
 from coterie.errors import CoterieError, RemoteError
 from coterie.experiment import check
 from tests.flower.conftest import CONFIG
+from tests.refusals import refuses
 
 
 def followed(
@@ -67,32 +68,25 @@ def test_a_run_is_shown_from_its_log_each_line_once(
 
 
 @pytest.mark.parametrize(
-    ("lines", "code", "words"),
+    ("lines", "code", "said"),
     [
-        (
-            [START, event(1, "error", {"code": 5, "message": "quorum: too few"})],
-            5,
-            "quorum: too few",
-        ),
+        ([START, event(1, "error", {"code": 5, "message": "quorum: few"})], 5, "quorum: few"),
         ([START, event(1, "error", {"code": 4, "message": "damaged"})], 4, "damaged"),
         ([START, event(1, "error", {"code": 70, "message": "odd"})], 7, "odd"),
-        ([START, "ERROR: killed"], 7, r"run 7: finished:failed \('ERROR: killed'\)"),
-        ([START, "Installed d"], 7, "no word of why, as when it is killed"),
+        ([START, "ERROR: killed"], 7, "ERROR: killed"),
         # After the last round, too, where only the results are missing.
-        (
-            [START, "Installed d"],
-            7,
-            r"it is killed\): to continue, run the same command with --resume",
-        ),
-        ([], 7, "no word of why"),
+        ([START, "Installed d"], 7, "--resume"),
+        ([], 7, "run 7"),
     ],
 )
 def test_a_run_that_failed_elsewhere_has_its_exit_code(
-    lines: list[str], code: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lines: list[str], code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(CoterieError, match=words) as caught:
+    """It also has the words of the other machine, and says what to do."""
+    with pytest.raises(CoterieError) as caught:
         followed(lines, "finished:failed", tmp_path, monkeypatch)
     assert caught.value.code == code
+    assert said in str(caught.value)
 
 
 def test_a_server_that_falls_silent_is_given_up(
@@ -107,7 +101,7 @@ def test_a_server_that_falls_silent_is_given_up(
     monkeypatch.setattr(submit, "UNREACHABLE", 0.5)
     monkeypatch.setattr(submit, "QUIET", 0.2)
     monkeypatch.setattr(submit, "PAUSE", 0.1)
-    with pytest.raises(RemoteError, match=r"no answer \(given up after 0.5 s\)"):
+    with refuses(RemoteError, "unreachable", "flwr list"):
         followed(["Using SuperLink: coterie", START], silent, tmp_path, monkeypatch)
     # Said once, and not at every look.
     assert capsys.readouterr().out.count("the SuperLink does not answer; asking again") == 1
