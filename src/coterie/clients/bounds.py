@@ -35,28 +35,28 @@ _LONG = 2**15  # values of a row from which on rows are measured one by one
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a reply may say, compared with the other replies to its request.
+    """Limits of a reply, relative to the other replies to its request.
 
-    An update that is longer than its limit is scaled down to the typical length (``clipped:
-    norm``): at the limit it would still outweigh several others. One that is ``refuse`` times
-    longer than its limit is refused (``refused: norm``), since no training of working clients ends
-    there. A claim of more samples than its limit is lowered to it (``clipped: size``), and the field
-    ``claimed`` has the claims as they were.
-    As weights are made of these claims, no client can take over the mean of its group.
+    An update that is longer than its limit is scaled down to the typical length
+    (``clipped: norm``): at the limit it would still outweigh several others. An update that is
+    ``refuse`` times longer than its limit is rejected (``refused: norm``), since training never
+    gives one on clients that work. A claim of more samples than its limit is lowered to it
+    (``clipped: size``), and the field ``claimed`` has the original claims. As weights are made of
+    these claims, no client can take over the mean of its group.
 
     Updates are those of rounds, of cold starts, and slices of them (the signatures of FedClust).
-    Statistics are treated alike: a subspace, centres or moments as an update, counts of labels as
-    samples.
-    With ``scores`` so are the results of evaluations: who claims too many samples counts as having
-    as many as its limit, with the same share of right answers (``clipped: size``).
+    Statistics are treated in the same way: a subspace, centres or moments as an update, counts of
+    labels as samples. With ``scores``, the results of evaluations are treated in the same way, too:
+    the samples of a client that claims too many are lowered to its limit, with the same share of
+    correct predictions (``clipped: size``).
 
     Args:
         enabled: whether replies are bounded.
         floor: multiple of the typical update or claim that is always allowed.
         ceiling: multiple that is never allowed for updates; at least ``floor``.
-        refuse: multiple of the limit from which an update is refused.
-        scores: whether evaluations are bounded, too: real clients count their samples themselves,
-            those of a simulation are counted by the simulation.
+        refuse: multiple of the limit from which an update is rejected.
+        scores: whether evaluations are also bounded. Real clients count their samples themselves;
+            in a simulation the simulation counts them.
     """
 
     enabled: bool = True

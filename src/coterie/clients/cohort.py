@@ -90,14 +90,14 @@ class Sampler:
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """How many replies make a round, and when a run that gets too few gives up.
+    """How many replies a round needs, and when a run with too few replies stops.
 
     Args:
         min_replies: with fewer updates than this the round is skipped, and the models do not
             change.
         max_skipped_rounds: after more than this many skipped rounds in a row the run stops.
-        max_wait: after skipped rounds in a row that took more seconds than this in all, the run
-            stops; ``None``: no limit.
+        max_wait: after skipped rounds in a row that took more than this many seconds in total, the
+            run stops; ``None``: no limit.
 
     Raises:
         ConfigError: for a value out of its range.

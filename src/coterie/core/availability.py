@@ -27,21 +27,22 @@ COLUMNS = ("client", "from", "until")
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """Which clients can be asked in which rounds.
+    """Which clients can be reached in which rounds.
 
     Args:
         kind: ``day_night``: each client can be reached in the first ``share`` of its own day of
-            ``period`` rounds, which begins at a random round for each client; ``random``: in
-            each round with the probability ``share``, whatever it was before; ``file``: as `spans`
-            say.
-        period: rounds of a day. The spans of a file begin again after so many rounds; ``0``: never.
+            ``period`` rounds, which begins at a random round for each client; ``random``: in each
+            round with the probability ``share``, independently of earlier rounds; ``file``: as
+            `spans` say.
+        period: number of rounds in a day. The spans of a file are repeated after this many rounds;
+            ``0``: never.
         share: share of the rounds in which a client can be reached.
         zones: number of different rounds in which a day can begin; ``None``: any round.
         file: a CSV file of spans, with ``kind`` ``file``.
-        spans: of that file: client, by name or else by number -> rounds ``from`` to ``until``, without the last. A
-            number that is a client's name means this client. Clients that are not named can always be
-            reached.
-        names: of the clients.
+        spans: the spans of that file: client, by name or else by number -> rounds ``from`` to
+            ``until``, without the last. A number that is a client's name means this client. Clients
+            that are not named can always be reached.
+        names: the names of the clients.
 
     Raises:
         ConfigError: for a value out of its range.

@@ -16,7 +16,7 @@ from coterie.core.keys import Key
 
 @dataclass(frozen=True, slots=True)
 class ReplyTimes:
-    """The time from a request to a client's reply, in a unit of the user's own.
+    """The time from a request to a client's reply, in any unit.
 
         time(i, t) = median * exp(spread * z_i + noise * z_it)
 

@@ -55,9 +55,9 @@ def pool(
     """A process per core: the default on a CPU.
 
     Args:
-        workers: processes; default as many as there are cores for their threads.
+        workers: number of processes; default: as many as there are cores for their threads.
         round_timeout: seconds after which a request is closed.
-        threads: how many the training of one client uses.
+        threads: number of threads for the training of one client.
     """
     return PoolEngine(simulation.runner, workers, round_timeout, threads=threads)
 
@@ -65,11 +65,11 @@ def pool(
 def serial(
     simulation: Simulation, round_timeout: Seconds | None = None, threads: Threads = 1
 ) -> SimulationEngine:
-    """One client after another in this process: the reference, and for the debugger.
+    """One client after another in this process: the reference, and for debugging.
 
     Args:
         round_timeout: seconds after which a request is closed.
-        threads: how many the training of one client uses.
+        threads: number of threads for the training of one client.
     """
     return SerialEngine(simulation.runner, round_timeout, threads)
 
@@ -88,13 +88,13 @@ def vmap(
     Args:
         round_timeout: seconds after which a request is closed.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
-        precision: ``float32``; ``tf32`` and ``bfloat16`` are faster on a GPU, and do not equal the
-            other engines.
-        graphs: record steps as CUDA graphs where their shapes repeat; needs a GPU.
-        memory: GiB that a block of clients may take; default half of what is free on a GPU, a
-            quarter GiB on a CPU.
-        streams: clients at a time where each trains by itself, as with running statistics; default
-            4 on a GPU, 1 on a CPU.
+        precision: ``float32``; ``tf32`` and ``bfloat16`` are faster on a GPU, but their results
+            differ from those of the other engines.
+        graphs: whether to record steps as CUDA graphs if their shapes repeat; needs a GPU.
+        memory: GiB that a block of clients may take; default: half of the free memory of a GPU, or
+            a quarter GiB on a CPU.
+        streams: number of clients at a time if each trains separately, as with running statistics;
+            default 4 on a GPU, 1 on a CPU.
     """
     return VmapEngine(simulation.runner, round_timeout, device, precision, graphs, memory, streams)
 
@@ -115,16 +115,16 @@ def ray(
     """Actors over a Ray cluster.
 
     Args:
-        workers: actors; default as many as the cluster has cores for their threads.
+        workers: number of actors; default: as many as the cluster has cores for their threads.
         round_timeout: seconds after which a request is closed.
-        address: of the cluster, ``auto`` for the one that runs on this machine.
+        address: the address of the cluster; ``auto``: the one that runs on this machine.
         each: how an actor trains.
         samples: ``shard``: they are sent; ``path``: each node reads them from its own disk.
-        device: of a ``vmap`` actor.
-        precision: of a ``vmap`` actor.
-        graphs: of a ``vmap`` actor.
-        memory: of a ``vmap`` actor, GiB.
-        threads: how many the training of one client uses; an actor asks for as many cores.
+        device: the device of a ``vmap`` actor.
+        precision: the precision of a ``vmap`` actor.
+        graphs: the option ``graphs`` of a ``vmap`` actor.
+        memory: the memory of a ``vmap`` actor, in GiB.
+        threads: number of threads for the training of one client; an actor requests as many cores.
 
     Raises:
         ConfigError: if Ray is not installed.

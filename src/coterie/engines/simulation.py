@@ -133,7 +133,7 @@ class SimulationEngine(ABC):
     Args:
         round_timeout: seconds after which clients that are not done are left out, ``None``: wait
             for all.
-        threads: how many the training of one client uses.
+        threads: number of threads for the training of one client.
     """
 
     def __init__(

@@ -86,7 +86,7 @@ class Checkpoints:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """``[log]``: which trackers are sent the rounds.
+    """``[log]``: the trackers that receive the rounds.
 
     Args:
         to: names of trackers: ``mlflow``, ``tensorboard``.
@@ -110,7 +110,8 @@ class PersonalLayers:
     """``[personal]``: layers that stay with their client; see ``docs/personal-layers.md``.
 
     Args:
-        layers: as `coterie.core.keep.keep_layers` reads them, such as ``head`` or ``norm``.
+        layers: names of layers, as in `coterie.core.keep.keep_layers`, such as ``head`` or
+            ``norm``.
     """
 
     layers: tuple[str, ...] = ()

@@ -104,17 +104,17 @@ def _largest_shift(inter_group: InterGroup | None, models: Tensor) -> float | No
 
 
 def balance(solver: Solver, method: Method | Algorithm) -> Measure:
-    """How equal the classes are that a round's model learned from.
+    """How balanced the classes are from which a round's model learned.
 
     The clients' true label histograms are counted. Adds ``balance``: ``weighted`` by how much each
     reply counted (RFedAvg eq. 14), ``plain`` by its samples (eq. 2 over the replies) and ``all``
-    clients' data (eq. 2). Each has the class shares ``b``, ``beta = max b / min b`` (eq. 3, ``None``
-    where a class is missing) and ``distance = |b - 1/M|^2`` (eq. 15). Where the method makes
-    clusters of updates, there are also their number (``clusters``) and for how many the guard
-    against ``I_C <= 0`` stood in (``guarded``). ``None`` for a round that was skipped.
+    clients' data (eq. 2). Each has the class shares ``b``, ``beta = max b / min b`` (eq. 3,
+    ``None`` if a class is missing) and ``distance = |b - 1/M|^2`` (eq. 15). If the method clusters
+    updates, it also has the number of clusters (``clusters``) and the number of those to which the
+    guard against ``I_C <= 0`` was applied (``guarded``). ``None`` for a round that was skipped.
 
-    Several models count by the samples they were trained on. A chain is one reply, with the labels
-    of all its clients, also of those that were lost on the way.
+    Several models are weighted by the samples that they were trained on. A chain is one reply, with
+    the labels of all its clients, including those that were lost on the way.
     """
 
     def measure(view: RoundView) -> Mapping[str, Any]:
@@ -169,10 +169,10 @@ def evenness(counts: FloatArray) -> dict[str, Any]:
 
 
 def cpd(solver: Solver, method: Method | Algorithm) -> Measure:
-    """How alike the groups are that a round trained in parallel.
+    """How similar the groups are that were trained in parallel in a round.
 
-    The clients' true label histograms are counted. A group is a chain of the plan, or a client
-    where there are no chains. Adds ``cpd``: the number of ``groups``, the median class probability
+    The clients' true label histograms are counted. A group is a chain of the plan, or a client if
+    there are no chains. Adds ``cpd``: the number of ``groups``, the median class probability
     distance over their pairs in both readings of FedGSP's eq. 14 (``label``, and ``vector`` with
     the ``common_gamma`` of all clients; ``None`` for fewer than two groups) and the ``divergence``
     of their label counts (eq. 4).

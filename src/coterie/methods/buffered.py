@@ -28,17 +28,17 @@ from coterie.rules.training import train
 
 @dataclass(frozen=True, slots=True)
 class Buffering:
-    """``[asynchronous]``: rounds that do not wait for all of their clients, for each group by itself;
-    see ``docs/asynchronous.md``.
+    """``[asynchronous]``: rounds that do not wait for all of their clients, separately for each
+    group; see ``docs/asynchronous.md``.
 
-    An update that began with version ``v`` of its group's model, and comes when that model has moved
-    ``s`` times since, counts ``(1 + s)^-exponent`` of itself.
+    An update that began with version ``v`` of its group's model, and arrives after that model has
+    changed ``s`` times, is multiplied by ``(1 + s)^-exponent``.
 
     Args:
-        buffer: updates after which the models move; the paper's K.
-        concurrency: clients that train at the same time, at most.
-        exponent: of ``1 / (1 + s)^exponent``, the weight of an update that is ``s`` moves late. The
-            paper uses the square root.
+        buffer: number of updates after which the models change; the paper's K.
+        concurrency: largest number of clients that train at the same time.
+        exponent: the exponent in ``1 / (1 + s)^exponent``, the weight of an update that is ``s``
+            changes late. The paper uses the square root.
         times: how long clients take.
 
     Raises:

@@ -122,8 +122,8 @@ def cnn_rfedavg() -> ModelSpec:
 def cnn_small(first: Width = 8, second: Width = 16) -> ModelSpec:
     """A small CNN for many rounds on a laptop: conv5/2(8) pool conv3(16) pool -> classes.
 
-    No paper has it; it is for FEMNIST by writer. The first convolution has stride 2, and a step on
-    five 28x28 images takes half the time of LeNet-5's on ten CIFAR-10 images.
+    It is from no paper, and intended for FEMNIST by writer. The first convolution has stride 2, and
+    a step on five 28x28 images takes half the time of LeNet-5's on ten CIFAR-10 images.
 
     Args:
         first: channels of the first convolution.
@@ -212,7 +212,7 @@ def lenet5(padding: Annotated[int, Field(ge=0, le=4)] = 0) -> ModelSpec:
     """LeNet-5: conv5(6) pool conv5(16) pool 120 84 -> classes, with relu and max pooling.
 
     Args:
-        padding: of the first convolution; 2 gives 28x28 images the original's 32x32.
+        padding: padding of the first convolution; 2 extends 28x28 images to the original's 32x32.
 
     Source: PACFL's "simple-cnn" has these sizes, for 32x32 images.
 
@@ -250,8 +250,8 @@ def vgg16(hidden: Annotated[int, Field(ge=1)] = 512) -> ModelSpec:
     """VGG-16: 13 conv3 with relu in 5 max-pooled blocks, two dense layers of 512 -> classes.
 
     Sixteen layers with weights, as the name says. The published network has dense layers of 4,096
-    for images of 224x224; for 32x32 a dense layer sees 512 values, and 512 is what is used here. No
-    dropout, no normalisation.
+    for images of 224x224; for 32x32 a dense layer sees 512 values, so its dense layers have 512
+    units. It has no dropout and no normalisation.
 
     Args:
         hidden: units of the two dense layers before the last.

@@ -27,8 +27,8 @@ def mclr(outputs: Outputs = None) -> ModelSpec:
     regression with one output, under ``regression`` linear regression.
 
     Args:
-        outputs: more outputs than the data have classes (FedGroup's FEMNIST models have 26);
-            ``None``: as many.
+        outputs: number of outputs, if larger than the number of classes (FedGroup's FEMNIST models
+            have 26); ``None``: one for each class.
 
     Example:
         >>> mclr().parameters, mclr().count((60,), 10), mclr(outputs=26).parameters
@@ -47,7 +47,8 @@ def mlp(hidden: Widths = 128, outputs: Outputs = None) -> ModelSpec:
 
     Args:
         hidden: width of the hidden layer, or a list with the width of each.
-        outputs: more outputs than the data have classes; ``None``: as many.
+        outputs: number of outputs, if larger than the number of classes; ``None``: one for each
+            class.
 
     Example:
         >>> mlp().parameters, mlp([200, 100]).parameters
@@ -71,7 +72,8 @@ def mlp512(outputs: Outputs = None) -> ModelSpec:
     """Perceptron with one hidden layer: inputs -> 512 relu -> classes (FEMNIST).
 
     Args:
-        outputs: more outputs than the data have classes (FedGroup's has 26); ``None``: as many.
+        outputs: number of outputs, if larger than the number of classes (FedGroup's has 26);
+            ``None``: one for each class.
 
     Example:
         >>> mlp512().parameters, mlp512(outputs=26).parameters

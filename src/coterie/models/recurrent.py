@@ -119,7 +119,7 @@ def bigru(dropout: Probability = 0.5) -> ModelSpec:
     """Bidirectional GRU: 64 at every word, then 32 at the last, 64 relu, dropout 0.5 -> classes.
 
     Args:
-        dropout: before the last layer.
+        dropout: dropout before the last layer.
 
     Source: the authors' code of FlexCFL.
 
@@ -141,7 +141,7 @@ def bilstm(dropout: Probability = 0.5) -> ModelSpec:
     """Bidirectional LSTM: 64 at every word, then 32 at the last, 64 relu, dropout 0.5 -> classes.
 
     Args:
-        dropout: before the last layer.
+        dropout: dropout before the last layer.
 
     Source: the authors' code of FlexCFL.
 
@@ -217,7 +217,7 @@ def forecaster(cell: Cell = "gru", hidden: Count = 64, layers: Count = 1) -> Mod
     Args:
         cell: ``gru``, or ``lstm`` with one bias for each gate.
         hidden: size of the state.
-        layers: of cells, one after another.
+        layers: number of layers of cells.
 
     Example:
         >>> forecaster().parameters, forecaster("lstm").parameters, forecaster(layers=2).parameters

@@ -41,11 +41,11 @@ class Residual(nn.Module):
 def resnet8(norm_groups: NormGroups = 8) -> ModelSpec:
     """ResNet-8 with GroupNorm: conv3(16), a block each of 16, 32 and 64 channels, mean -> classes.
 
-    The smallest of the networks for CIFAR-10 with ``6n + 2`` layers, with GroupNorm in the place of
+    The smallest of the networks for CIFAR-10 with ``6n + 2`` layers, with GroupNorm in place of
     batch normalisation, and 1x1 convolutions where a stage changes the number of channels.
 
     Args:
-        norm_groups: groups of channels that are normalised together; they have to divide 16.
+        norm_groups: groups of channels that are normalised together; their number must divide 16.
 
     Source: He et al., Deep Residual Learning for Image Recognition (2015), section 4.2; Hsieh et
     al., The Non-IID Data Quagmire of Decentralized Machine Learning (2020), for GroupNorm.
@@ -69,7 +69,7 @@ def resnet18(norm_groups: NormGroups = 32) -> ModelSpec:
     of 32x32 pixels.
 
     Args:
-        norm_groups: groups of channels that are normalised together; they have to divide 64.
+        norm_groups: groups of channels that are normalised together; their number must divide 64.
 
     Source: He et al., Deep Residual Learning for Image Recognition (2015), Table 1; Hsieh et al.,
     The Non-IID Data Quagmire of Decentralized Machine Learning (2020), for GroupNorm.

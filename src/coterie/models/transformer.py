@@ -109,13 +109,13 @@ def transformer(
     which a linear layer maps to the width. Blocks normalise first. There is no dropout.
 
     Args:
-        width: of a place of the sequence.
-        heads: of attention; they have to divide the width.
+        width: width of a position of the sequence.
+        heads: number of attention heads; it must divide the width.
         layers: number of blocks.
-        vocabulary: number of different tokens ``v``; ``None``: as many as outputs, which is right
-            for the next token alone.
-        per_token: outputs for each place, which see only the places before them, as the task
-            ``next_token`` needs it; otherwise for the whole text.
+        vocabulary: number of different tokens ``v``; ``None``: the number of outputs, which is only
+            right for the next token.
+        per_token: whether there are outputs for each position, which depend only on earlier
+            positions, as the task ``next_token`` needs; otherwise for the whole text.
 
     Source: Vaswani et al., Attention Is All You Need (2017), with normalisation before each
     sub-layer.

@@ -204,8 +204,9 @@ class TrackerThread:
 
 
 class MLflow:
-    """A run of an MLflow experiment; its number is kept in ``mlflow.json``, so that a resumed run
-    goes on with it."""
+    """A run of an MLflow experiment; its number is stored in ``mlflow.json``, so that a resumed run
+    continues it.
+    """
 
     def __init__(self, run: LoggedRun) -> None:
         # Optional packages are imported where they are used.
@@ -265,7 +266,7 @@ def _parameter(value: Any) -> str:
 
 
 class TensorBoard:
-    """Event files in ``tensorboard`` of the run's folder, a scalar for each metric."""
+    """Event files in the folder ``tensorboard`` of the run folder, with a scalar for each metric."""
 
     def __init__(self, run: LoggedRun) -> None:
         from torch.utils.tensorboard import SummaryWriter

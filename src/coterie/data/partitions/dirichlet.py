@@ -39,7 +39,7 @@ def dirichlet(
     min_size: Annotated[int, Field(ge=0)] = 10,
     test: Literal["proportional", "labels_present"] = "proportional",
 ) -> Partition:
-    """Label skew as in NIID-Bench: each class is split over the clients by a draw from Dir(beta).
+    """Label skew as in NIID-Bench: each class is split among the clients by a draw from Dir(beta).
 
     Class by class, clients that already hold ``n / N`` samples get nothing, so that sizes stay
     balanced. All classes are drawn again until every client has ``min_size`` samples. Every
@@ -47,8 +47,8 @@ def dirichlet(
     class to test on.
 
     Args:
-        beta: concentration; a small one gives a client few classes.
-        min_size: least training samples of a client.
+        beta: concentration; a small value gives a client few classes.
+        min_size: smallest number of training samples of a client.
         test: ``proportional``: the test rows of a class are split as its training rows are.
             ``labels_present``: a client is tested on all test rows of every class it holds, so
             that clients share them, as in PACFL's code.
@@ -126,10 +126,10 @@ def dirichlet_by_size(
     sizes: tuple[Count, ...] | None = None,
     beta: Annotated[float, Field(gt=0)] = 0.1,
 ) -> Partition:
-    """Clients of given sizes, each with class shares of its own from Dir(beta).
+    """Clients of given sizes, each with its own class shares from Dir(beta).
 
     One sample after another goes to a random client that has room. Its class is drawn by the shares
-    of that client, among the classes of which samples are left. Towards the end few classes may be
+    of that client, among the classes that have samples left. Towards the end few classes may be
     left, so the last samples follow the shares less. Test rows of a class are split as its training
     rows are. A source without a test split gives a random tenth of each class to test on.
 
@@ -138,10 +138,10 @@ def dirichlet_by_size(
 
     Args:
         sizes: training samples of each client; by default all samples, in equal parts.
-        beta: concentration; a small one gives a client few classes.
+        beta: concentration; a small value gives a client few classes.
 
-    Source: Acar et al., Federated Learning Based on Dynamic Regularization (2021), as the
-    ``InnerDirichletPartitioner`` of flwr-datasets has it.
+    Source: Acar et al., Federated Learning Based on Dynamic Regularization (2021), as in the
+    ``InnerDirichletPartitioner`` of flwr-datasets.
     """
     train, tests = train_and_test_pools(samples, key)
     pools = shuffled_pools(train, key)

@@ -32,7 +32,8 @@ VARIANCE = 10.0
 def shards(
     samples: Samples, key: Key, /, *, clients: Count = 100, shards_per_client: Count = 2
 ) -> Partition:
-    """Rows sorted by label and cut into shards of equal size, of which each client gets a few.
+    """Rows are sorted by label and cut into shards of equal size, and each client gets a few
+    shards.
 
     With two shards most clients hold two classes. Test rows of a class are split as its training
     rows are. A source without a test split gives a random tenth of each class to test on.
@@ -68,15 +69,15 @@ def majority_classes(
 
     Device ``k`` draws its majority class ``a = round(N(5, variance 10))`` in ``1..c`` (label
     ``a - 1``) and ``B`` sizes from ``1..largest``. The largest is that of its majority class; the
-    others go to ``B - 1`` further classes. The samples of a class are read in turn, from the start
-    again where it runs out, so devices may share some. All test rows are used, split evenly, so
+    others go to ``B - 1`` further classes. The samples of a class are read in turn, and from the
+    start again if it runs out, so devices may share some. All test rows are used, split evenly, so
     that the accuracy over all clients is that of the whole test set.
 
     Args:
-        samples: of a source; their inputs are not read. Without test rows, a tenth of each class is
-            tested on.
+        samples: the samples of a source; their inputs are not read. Without test rows, a tenth of
+            each class is tested on.
         classes_per_client: classes that each device holds, ``B``.
-        largest: most samples of a class that a device holds.
+        largest: largest number of samples of a class that a device holds.
         truncation: a majority class out of range is drawn again (``rejection``), or moved to the
             nearest (``clip``), which gives the first and the last class too many devices.
 

@@ -33,10 +33,10 @@ def iid(
     clients: Count = 100,
     test_fraction: Fraction = 0.1,
 ) -> Partition:
-    """A random share of equal size for every client, of the train rows and of the test rows.
+    """Random shares of equal size of the train rows and of the test rows for every client.
 
     Args:
-        test_fraction: share of each client's samples to test on, where the source has no test rows.
+        test_fraction: share of each client's samples to test on, if the source has no test rows.
     """
     train_rows = samples.train_rows
     if clients > train_rows:
@@ -59,18 +59,18 @@ def quantity_skew(
     beta: Annotated[float, Field(gt=0)] = 0.5,
     test_fraction: Fraction = 0.1,
 ) -> Partition:
-    """Random samples for every client, of unlike numbers: ``i + 1``, its square, its exponential, or
-    by Dir(beta).
+    """Different numbers of random samples for each client: ``i + 1``, its square, its exponential,
+    or by Dir(beta).
 
-    Every client has a training sample at least. ``linear``, ``square`` and ``exponential`` are the
-    partitioners ``LinearPartitioner``, ``SquarePartitioner`` and ``ExponentialPartitioner`` of
-    flwr-datasets; ``dirichlet`` is the quantity skew of NIID-Bench. By ``exponential`` the last
+    Every client has at least one training sample. ``linear``, ``square`` and ``exponential`` are
+    the partitioners ``LinearPartitioner``, ``SquarePartitioner`` and ``ExponentialPartitioner`` of
+    flwr-datasets; ``dirichlet`` is the quantity skew of NIID-Bench. With ``exponential`` the last
     client has nearly two thirds of all samples, however many clients there are.
 
     Args:
         skew: how sizes differ.
-        beta: concentration of ``dirichlet``; a small one gives few clients nearly everything.
-        test_fraction: share of each client's samples to test on, where the source has no test rows.
+        beta: concentration of ``dirichlet``; a small value gives nearly all samples to few clients.
+        test_fraction: share of each client's samples to test on, if the source has no test rows.
 
     Source: Li et al., Federated Learning on Non-IID Data Silos: An Experimental Study (2022).
     """
@@ -117,15 +117,15 @@ def feature_noise(
     """A random share of equal size for every client, and Gaussian noise in its inputs.
 
     The noise of client ``i`` of ``N``, from 0, has the standard deviation ``noise i / (N - 1)``. It
-    is drawn once, so that a sample looks the same in every round, and is in training and test
-    samples. Inputs of a table get it after scaling.
+    is drawn once, so that a sample is the same in every round, and is added to training and test
+    samples. For a table it is added to the inputs after scaling.
 
     Args:
         noise: standard deviation of the last client's noise, in units of the inputs.
-        test_fraction: share of each client's samples to test on, where the source has no test rows.
+        test_fraction: share of each client's samples to test on, if the source has no test rows.
 
     Source: Li et al., Federated Learning on Non-IID Data Silos: An Experimental Study (2022). Its
-    text calls the number a variance, its code takes it for a standard deviation, and so does this.
+    text calls the number a variance; its code uses it as a standard deviation, and so does Coterie.
     """
     parts = iid(samples, key, clients=clients, test_fraction=test_fraction)
     seed = int(key.of("noise").generator().integers(2**62))

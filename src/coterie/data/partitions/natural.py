@@ -37,7 +37,7 @@ def natural(
     """One client per value of a column of the data: a writer, a site, a user.
 
     Args:
-        column: which of their columns names the client.
+        column: the column that names the client.
         min_size: clients with fewer samples, train and test together, are left out.
         test_fraction: share of each client's samples to test on, in a random split.
         split: ``source``: keep the source's train and test rows. ``random``: pool and split each
@@ -88,11 +88,11 @@ def predefined(
     *,
     test_fraction: Fraction = 0.1,
 ) -> Partition:
-    """The clients as the source has them: the first rows of each to train on, the last to test on.
+    """The clients of the source: the first rows of each are for training, the last for testing.
 
-    Of a source that comes client by client, a client's rows are kept as two numbers, so a million
-    clients take no more memory than their sizes do. A population of Python has its own split, and
-    ``test_fraction`` does not matter.
+    If the source is ordered by client, a client's rows are stored as two numbers, so a million
+    clients take no more memory than their sizes. A population from Python has its own split, and
+    ``test_fraction`` has no effect.
 
     Args:
         test_fraction: share of each client's samples to test on; one is always left to train on.

@@ -67,29 +67,31 @@ def planted(
     skew: Annotated[float, Field(gt=0)] | None = None,
     noise: Annotated[float, Field(ge=0, lt=1)] = 0.0,
 ) -> Partition:
-    """A federation with known groups: client ``i`` is of group ``i mod groups``.
+    """A federation with known groups: client ``i`` belongs to group ``i mod groups``.
 
     The true groups are kept as ``planted``; no method sees them.
 
     Args:
-        how: ``labels``: each group has classes of its own. ``swap``: each group has its own
+        how: ``labels``: each group has its own classes. ``swap``: each group has its own
             permutation of the labels, and no two groups agree on any. ``rotate``: the images of
-            group ``g`` are turned by ``90 g`` degrees. ``images``: by ``styles``. ``columns``: each group
-            has the labels of another column of the source.
+            group ``g`` are turned by ``90 g`` degrees. ``images``: by ``styles``. ``columns``: each
+            group has the labels of another column of the source.
         test_fraction: share of each client's samples to test on.
-        size: most samples of a client, train and test together; ``None``: all samples are used.
+        size: largest number of samples of a client, train and test together; ``None``: all samples
+            are used.
         angles: with ``rotate``, by how many degrees the images of each group are turned instead.
-        styles: with ``images``, how each group sees them: ``plain``, ``rotate A``, ``invert``, ``erode``
-            or ``dilate``, see `images.styles.restyle`.
-        swaps: with ``swap``, pairs of labels that each group takes for each other, in place of
-            permutations without an agreement. The labels of ``()`` are as they are.
+        styles: with ``images``, how those of each group are changed: ``plain``, ``rotate A``,
+            ``invert``, ``erode`` or ``dilate``, see `images.styles.restyle`.
+        swaps: with ``swap``, pairs of labels that are exchanged in each group, in place of
+            permutations without an agreement. With ``()`` labels are unchanged.
         columns: with ``columns``, the column with the labels of each group, as numbers of classes.
-        copies: every group has all samples, and each of them goes to one client of every group.
-            Otherwise a sample goes to one client. A sample is tested on in every group, or in none:
-            those of the source's test split, or without one a random share.
+        copies: whether every group has all samples, each of which goes to one client of every
+            group. Otherwise a sample goes to one client. A sample is tested on in every group, or
+            in none: those of the source's test split, or without one a random share.
         skew: concentration of the Dirichlet distribution of the sizes of a group's clients; ``None``:
             equal sizes.
-        noise: share of each client's training labels that are wrong: any other class, each as likely.
+        noise: share of each client's training labels that are wrong: any other class, with equal
+            probability.
     """
     lists = {"angles": angles, "styles": styles, "swaps": swaps, "columns": columns}
     _check_lists(how, groups, clients, lists)
@@ -195,19 +197,20 @@ def planted_mixture(
     test_fraction: Fraction = 0.2,
     size: Annotated[int, Field(ge=2)] | None = None,
 ) -> Partition:
-    """Each client holds samples of two concepts, a share of ``share`` of the first.
+    """Each client holds samples of two concepts, a share ``share`` of them of the first.
 
     The first concept of client ``i`` is ``i mod groups``, the second one of the others in turn. The
     first one is kept as ``planted``, and that of each sample as ``concept``; no method sees them.
 
     Args:
         how: ``swap``: each concept has its own permutation of the labels, and no two concepts agree
-            on any, so that every sample tells its concept. ``rotate``: the images of concept ``g``
-            are turned by ``90 g`` degrees.
-        share: of each client's samples that are of its first concept, in training and in test
-            samples, to a whole sample.
+            on any, so that every sample reveals its concept. ``rotate``: the images of concept
+            ``g`` are turned by ``90 g`` degrees.
+        share: share of each client's samples that belong to its first concept, in training and in
+            test samples, rounded to whole samples.
         test_fraction: share of each client's samples to test on.
-        size: most samples of a client, train and test together; ``None``: all samples are used.
+        size: largest number of samples of a client, train and test together; ``None``: all samples
+            are used.
     """
     check_groups(groups, clients, how, samples.classes)
     if clients * 2 > len(samples):

@@ -43,9 +43,9 @@ def power_law(
     """FedProx's MNIST: consecutive classes per client and sizes by a power law.
 
     Client ``u`` holds the classes ``(u + j) mod c``. It gets 5 samples of each first. Then it gets
-    ``int`` of a lognormal(0, 2) share of what is left of the class; a share that would overrun the
-    class is skipped. The samples of train and test are pooled, and each client's are shuffled and
-    cut at ``int(0.9 n)``.
+    ``int`` of a lognormal(0, 2) share of the rest of the class; a share that is larger than the
+    rest is skipped. The samples of train and test are pooled, and those of each client are shuffled
+    and split at ``int(0.9 n)``.
 
     Source: Li et al., Federated Optimization in Heterogeneous Networks (2020), and its generator.
     """
@@ -144,10 +144,10 @@ def ditto(
 ) -> Partition:
     """Ditto's Fashion-MNIST: consecutive classes, lognormal sizes and class shares.
 
-    Train and test are split alike. Sizes are ``lognormal(3, 1) + 10``, scaled to the training rows.
-    Client ``u`` holds the classes ``(u + j) mod c`` in lognormal(1, 1) shares ``p``: ``int(p n) +
-    1`` training samples and ``int(p n / 6) + 1`` test samples of each. A class that runs out is
-    read from its start again, so clients may share samples.
+    Train and test are split in the same way. Sizes are ``lognormal(3, 1) + 10``, scaled to the
+    training rows. Client ``u`` holds the classes ``(u + j) mod c`` in lognormal(1, 1) shares ``p``:
+    ``int(p n) + 1`` training samples and ``int(p n / 6) + 1`` test samples of each. If a class runs
+    out, it is read from its start again, so clients may share samples.
 
     Source: the generator of Li et al., Ditto (2021), litian96/ditto. On Fashion-MNIST it gives the
     61,251 + 11,254 samples of FlexCFL's Table 2.
@@ -195,8 +195,8 @@ def femnist10(
             paper's text.
         overlap: ``disjoint``: no sample goes to two clients. ``released``: as in the released
             script, whose test for the end of a class is inverted, so that every client reads each
-            class from its start. Clients share samples then, and one tests on what another trains
-            on.
+            class from its start. Then clients share samples, and some test on samples with which
+            others train.
         per_class: size of the pool of each class.
 
     Source: the script ``data/nist`` of Li et al., Federated Optimization in Heterogeneous Networks

@@ -47,11 +47,11 @@ def concepts(
     concept is one of the copies. The true group of a client is its concept.
 
     Args:
-        matrix: a row for each time step, with a concept for each client. A row that is shorter than
-            there are clients is read again from its start. The last row holds to the end.
+        matrix: a row for each time step, with a concept for each client. A row with fewer entries
+            than clients is repeated. The last row is used until the end.
         every: number of rounds in a time step.
-        fresh: a client's training samples are divided among the time steps, so that it never sees one
-            in two of them.
+        fresh: whether a client's training samples are divided among the time steps, so that none is
+            used in two of them.
 
     Source: the experiments of Jothimurugesan et al., Federated Learning under Distributed Concept
     Drift (2023).
@@ -130,14 +130,14 @@ def rotate_labels(
 ) -> Shift:
     """A planted change of concept: for some clients every label y becomes (y + by) mod c.
 
-    That holds for training and test. Samples that a client has yet to receive (`incremental`) turn
-    with it. Where the federation has planted groups, the clients form new ones, one for each group
-    they came from.
+    This holds for training and test samples, and for samples that a client has not received yet
+    (`incremental`). If the federation has planted groups, the clients form new ones, one for each
+    group that they came from.
 
     Args:
         count: clients in each wave.
         fraction: share of the pool in each wave, instead of ``count``; default 0.1.
-        by: how far labels turn.
+        by: the number that is added to a label.
         pool: ``warm``: clients with a group; ``all``: all clients present.
         waves: number of waves; a client can be chosen again.
     """

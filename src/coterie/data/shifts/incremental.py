@@ -32,21 +32,21 @@ def incremental(
     release: Release = "cumulative",
     start: Round = 0,
 ) -> Shift:
-    """Training data are released by and by: a share first, more later, until all are there.
+    """Training data are released gradually: first a share, later more, until all are available.
 
     Each client's training samples are put in a random order once. At round ``start + s * every`` it
-    has the first ``ceil(min(1, (s + 1) share) n)`` of them. Tests stay as they are. With other
-    shifts, put this one first: what is yet to be released stays the client's own, whatever it swaps
-    meanwhile. Planted groups and tests then describe a mixture until the swapped data are
-    outweighed. The data of all clients together differ from round to round.
+    has the first ``ceil(min(1, (s + 1) share) n)`` of them. Test samples are unchanged. With other
+    shifts, list this one first: samples that have not been released stay with the client, whatever
+    it swaps in the meantime. Planted groups and tests then describe a mixture until the swapped
+    data are outweighed. The data of all clients together differ from round to round.
 
     Args:
         release: ``cumulative``: as above, 25, 50, 75, 100 of 100. ``flexcfl_code``: as in the
             authors' code, where the share is one of what the client has *left*, so that data
             shrink: 25, 13, 10, 10 of 100.
-        start: round of the first release; before it clients have everything, and no other shift may
-            move training data. 1 lets groups form on all data, as in FlexCFL's code, whose cold
-            start comes before round 0.
+        start: round of the first release; before it, clients have all their data, and no other
+            shift may move training data. With 1, groups form on all data, as in FlexCFL's code,
+            whose cold start comes before round 0.
 
     Source: Duan et al., FlexCFL (2022), section 5.3.
     """

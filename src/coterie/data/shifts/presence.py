@@ -33,7 +33,7 @@ def arrivals(
     """Clients that join late: some are absent until a round, in one wave or several.
 
     Args:
-        round: of the first wave.
+        round: the round of the first wave.
         count: clients in each wave.
         fraction: share of all clients in each wave, instead of ``count``; default 0.1.
     """
@@ -77,7 +77,7 @@ def departures(
     """Clients that leave for good, in one wave or several.
 
     Args:
-        round: of the first wave.
+        round: the round of the first wave.
         count: clients in each wave; one client always stays.
         fraction: share of all clients in each wave, instead of ``count``; default 0.1.
     """

@@ -34,7 +34,7 @@ def swap_all(
 ) -> Shift:
     """Pairs of clients exchange all their data, training and test, each pair with probability p.
 
-    The pool is paired off at random. Of its ``floor(n / 2)`` disjoint pairs each is swapped
+    The pool is paired at random. Each of its ``floor(n / 2)`` disjoint pairs is swapped
     independently, so that about ``p n`` clients move in a round. A planted group moves with the
     data.
 
@@ -84,9 +84,9 @@ def swap_part(
 ) -> Shift:
     """Pairs of clients exchange all samples of one label each, each pair with probability p.
 
-    Pairs are made as in `swap_all`. One label that only the first client has goes against one that
-    only the second has; a label counts if the client has it in training and in test. A pair without
-    such labels is skipped; the authors' code ends the round's swaps there.
+    Pairs are made as in `swap_all`. A label that only the first client has is exchanged for one
+    that only the second has; a label counts if the client has it in training and in test. A pair
+    without such labels is skipped; the authors' code ends the round's swaps there.
 
     Args:
         pool: ``warm``: clients with a group; ``all``: all clients present.

@@ -62,11 +62,11 @@ def file(
 ) -> Samples:
     """Your own data: .parquet, .csv or .npz with features, labels and the client of each row.
 
-    Labels, text or numbers, are mapped to ``0..c-1`` in sorted order; for a task of numbers they are
-    kept as they are. ``uint8`` features and images
-    are divided by 255. Columns of text, times and missing values become numbers by what the clients
-    report of them, see ``docs/tables.md``; columns of numbers alone stay as they are, unless
-    ``encode`` or ``window`` is set.
+    Labels, text or numbers, are mapped to ``0..c-1`` in sorted order; for a task with numbers they
+    are unchanged. ``uint8`` features and images are divided by 255. Columns of text, times and
+    missing values are converted to numbers with what the clients report about them, see
+    ``docs/tables.md``; columns of numbers alone are unchanged, unless ``encode`` or ``window`` is
+    set.
 
     Args:
         path: the file; or a list of .parquet and .csv files, or a folder of them, with the rows of
@@ -78,14 +78,14 @@ def file(
             as ``client``. ``(file)``: the name of the file that a row is in.
         split: a column with the values ``train`` and ``test``; without it, all rows are training
             rows.
-        shape: shape of one input, where the file has it flat (``[1, 28, 28]``).
-        columns: kinds of columns that are others than they look: ``category``, ``number``,
-            ``boolean``, ``time``; ``identifier`` and ``text`` are no inputs.
-        encode: how columns of a table become numbers.
+        shape: shape of one input, if the file contains it flat (``[1, 28, 28]``).
+        columns: kinds of columns, where they are not determined correctly: ``category``,
+            ``number``, ``boolean``, ``time``; ``identifier`` and ``text`` are not inputs.
+        encode: how columns of a table are converted to numbers.
         window: for series: which rows are an input, and which one has its target.
-        targets: whether labels are classes, numbers for a task such as regression, or whatever they
-            look like.
-        frame: of pandas, or a table of pyarrow or Polars, in place of the file.
+        targets: whether labels are classes, numbers for a task such as regression, or determined
+            from their values.
+        frame: a pandas DataFrame, or a table of pyarrow or Polars, in place of the file.
     """
     options = {
         "path": path,
@@ -291,18 +291,19 @@ def hub(
     """A dataset of the Hugging Face hub: its columns of features, labels and clients.
 
     Columns are read as those of a file: images, lists of numbers, numbers, or with ``*`` all
-    columns of a table. The split ``test`` is for testing where there is one; all rows of a dataset
-    with one split are training rows.
+    columns of a table. The split ``test``, if there is one, is used for testing; all rows of a
+    dataset with one split are training rows.
 
     Args:
-        root: a folder of this name in it, or in the current folder, is read in place of the hub.
-        id: of the dataset, as ``ylecun/mnist``.
-        subset: its configuration, where it has several.
+        root: if it or the current folder contains a folder of this name, that folder is read in
+            place of the Hub.
+        id: the identifier of the dataset, such as ``ylecun/mnist``.
+        subset: the configuration of the dataset, if it has several.
         features: a column, a list of columns of a table, or ``*``.
         label: the column of labels; for several targets a list of columns, or one of lists.
         client: the column that names the client; it may be absent. The partition `natural` finds it
             as ``client``.
-        targets: whether labels are classes, numbers, or whatever they look like.
+        targets: whether labels are classes, numbers, or determined from their values.
     """
     # A folder of this name is read in its place.
     place = str(find_folder(id, root) or id)
@@ -412,8 +413,8 @@ def nodes(root: Path | None = None, *, encode: Encode | None = None, **form: Any
     A simulation has no such data, so this always raises.
 
     Args:
-        encode: how columns of a table become numbers.
-        form: of the samples, the fields of `DataForm`.
+        encode: how columns of a table are converted to numbers.
+        form: the form of the samples, as the fields of `DataForm`.
     """
     known = DataForm(**form)
     got = f"inputs of shape {list(known.shape)} in {len(known.classes)} classes"

@@ -43,19 +43,20 @@ def synthetic(
 ) -> Samples:
     """FedProx's Synthetic(alpha, beta): a teacher and an input mean per client.
 
-    Client ``k`` has ``u_k ~ N(0, alpha)``, ``B_k ~ N(0, beta)``; ``W_k, b_k ~ N(u_k, 1)`` and ``v_k
-    ~ N(B_k, 1)`` in every entry; ``x ~ N(v_k, diag(j^-1.2))`` in 60 features, ``y = argmax(x W_k +
-    b_k)`` in 10 classes. It holds ``int(lognormal(4, 2)) + 50`` samples. ``alpha`` and ``beta`` are
-    standard deviations. The partitions `natural` (column ``client``) and `given` keep the clients.
+    Client ``k`` has ``u_k ~ N(0, alpha)``, ``B_k ~ N(0, beta)``; ``W_k, b_k ~ N(u_k, 1)`` and
+    ``v_k ~ N(B_k, 1)`` in every entry; ``x ~ N(v_k, diag(j^-1.2))`` in 60 features,
+    ``y = argmax(x W_k + b_k)`` in 10 classes. Each client holds ``int(lognormal(4, 2)) + 50``
+    samples. ``alpha`` and ``beta`` are standard deviations. The partitions `natural` (column
+    ``client``) and `given` keep the clients.
 
     Args:
         alpha: how much the teachers differ.
         beta: how much the inputs differ.
         clients: number of clients ``N``.
-        iid: one teacher, and inputs around zero, for all clients.
-        lazy: make a client's samples when they are needed: the same ones, in memory that does not
-            grow with them. Such a federation takes the partition `given`.
-        seed: of the data; the run's own seed does not change them.
+        iid: whether all clients have one teacher, and inputs around zero.
+        lazy: whether to generate a client's samples when they are needed: the same samples, in
+            memory that does not grow with them. Such a federation needs the partition `given`.
+        seed: the seed of the data; the run's seed does not change them.
 
     Source: Li et al., Federated Optimization in Heterogeneous Networks (2020), section 5.1, and its
     generator.
@@ -132,22 +133,22 @@ def drift_stream(
     samples: Annotated[int, Field(ge=10)] = 10_000,
     seed: Annotated[int, Field(ge=0)] = 0,
 ) -> Samples:
-    """Points in [0, 1] with two classes whose border lies elsewhere in each concept.
+    """Points in [0, 1] with two classes, whose border is different in each concept.
 
     - ``sea``: three features; class 1 where ``10 (x_1 + x_2) <= theta``, with ``theta`` of 8, 9, 7
       and 9.5 in the four concepts.
-    - ``sine``: two features; class 1 where ``x_2 <= sin(x_1)``, and in the second concept where it is
-      not.
-    - ``circle``: two features; class 1 outside of a circle around (0.2, 0.5) with radius 0.15, and in
+    - ``sine``: two features; class 1 where ``x_2 <= sin(x_1)``, and in the second concept the other
+      way round.
+    - ``circle``: two features; class 1 outside a circle around (0.2, 0.5) with radius 0.15, and in
       the second concept around (0.6, 0.5) with 0.25.
 
     Labels are those of the first concept. The columns ``concept_0``, ``concept_1``, ... have the
-    labels of each, for `planted` with ``how = "columns"``.
+    labels of each concept, for `planted` with ``how = "columns"``.
 
     Args:
-        function: which of them.
+        function: the name of the function.
         samples: number of points.
-        seed: of the points; the run's own seed does not change them.
+        seed: the seed of the points; the run's seed does not change them.
 
     Source: Street and Kim, A Streaming Ensemble Algorithm (SEA) for Large-Scale Classification (2001);
     Pesaranghader et al., Fast Hoeffding Drift Detection Method for Evolving Data Streams (2016).

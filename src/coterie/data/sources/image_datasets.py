@@ -131,7 +131,7 @@ IMAGE_DATASETS: Mapping[str, ImageDataset] = MappingProxyType(
 def digits(root: Path | None = None) -> Samples:
     """1,797 hand-written digits of 8x8 pixels in 10 classes, which come with scikit-learn.
 
-    Pixels are divided by 16; the images have no test split of their own.
+    Pixels are divided by 16; the images have no test split.
     """
     # One row a digit: 64 pixels from 0 to 16, then the label.
     table = np.loadtxt(_file_of_digits(), delimiter=",", dtype=np.uint8)
@@ -160,8 +160,8 @@ def _file_of_digits() -> Path:
 def mnist(root: Path | None, *, pixels: PixelScale = "standardised", hub: bool = False) -> Samples:
     """MNIST: 60,000 + 10,000 hand-written digits of 28x28 pixels in 10 classes.
 
-    Writers (``writer_id``, ``hsf``) are read where the files have them. Pixels are standardised
-    over all 70,000 images, as FedProx's generator does it.
+    Writers (``writer_id``, ``hsf``) are read if the files contain them. Pixels are standardised
+    over all 70,000 images, as in FedProx's generator.
     """
     return load_images(IMAGE_DATASETS["mnist"], root, pixels, hub)
 
@@ -171,7 +171,7 @@ def fashion_mnist(
 ) -> Samples:
     """Fashion-MNIST: 60,000 + 10,000 pictures of clothing of 28x28 pixels in 10 classes.
 
-    Pixels are standardised as Ditto's generator does it.
+    Pixels are standardised as in Ditto's generator.
     """
     return load_images(IMAGE_DATASETS["fashion_mnist"], root, pixels, hub)
 
@@ -191,7 +191,8 @@ def femnist(
     Args:
         test_only_writers: add the writers of ``femnist/test_only_writers.parquet`` to the test
             rows: unseen clients.
-        hub: from the Hugging Face hub instead of ``root`` (all writers, no split of its own).
+        hub: whether to read from the Hugging Face Hub instead of ``root`` (all writers, without a
+            split).
     """
     if hub and test_only_writers:
         what = "the Hub does not have this file"
@@ -211,8 +212,8 @@ def femnist(
 def emnist_letters_aj(root: Path | None, *, pixels: PixelScale = "unit") -> Samples:
     """EMNIST Letters A to J: 47,998 + 8,000 hand-written letters of 28x28 pixels in 10 classes.
 
-    It stands for the NIST letters of FedProx's FEMNIST-10. ``unit`` is light on dark; ``inverted``
-    is dark on light, as the images are that the FEMNIST-10 recipe takes.
+    It replaces the NIST letters of FedProx's FEMNIST-10. ``unit`` is light on dark; ``inverted`` is
+    dark on light, like the images that the FEMNIST-10 recipe uses.
     """
     return load_images(IMAGE_DATASETS["emnist_letters_aj"], root, pixels, hub=False)
 

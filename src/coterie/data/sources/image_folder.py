@@ -21,16 +21,17 @@ SPLITS = ("train", "test")
 
 
 def image_folder(root: Path | None, *, path: str, layout: str = "label") -> Samples:
-    """Images of one size, in folders that say what they show and whose they are.
+    """Images of one size, in folders named after labels and clients.
 
     All formats of Pillow are read by the rules of ``docs/tables.md``; pixels are between 0 and 1.
     They are decoded once, image by image, into a file of the cache folder
-    (``$XDG_CACHE_HOME/coterie/mapped`` or ``~/.cache/coterie/mapped``), four bytes a pixel and channel,
-    and read from there when they are needed. So memory has to hold a cohort's images, and not all.
+    (``$XDG_CACHE_HOME/coterie/mapped`` or ``~/.cache/coterie/mapped``), four bytes per pixel and
+    channel, and read from there when they are needed. So memory must hold the images of a cohort,
+    but not all of them.
 
     Args:
-        path: the folder. What is hidden in it, and files that are no images, are left out.
-        layout: what its folders are named after, from the outermost: one or more of ``split``
+        path: the folder. Hidden files, and files that are not images, are left out.
+        layout: what the folders are named after, from the outermost: one or more of ``split``
             (``train`` or ``test``), ``client`` and ``label`` with ``/`` between them. With
             ``client/label``, ``ann/cat/1.png`` is a cat of the client ``ann``, which the partition
             ``natural`` with ``column = "client"`` gives to her.

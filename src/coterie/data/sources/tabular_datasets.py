@@ -64,9 +64,9 @@ def parkinsons(
 
     Args:
         unseen: what is tested on: ``recordings`` of every patient, as the partition splits them;
-            ``patients``: all of every fifth patient, who then trains nothing. The partition
-            `natural` needs ``split = "source"`` for it.
-        fold: which fifth of the patients, 0 to 4: the one after so many, and every fifth from there.
+            ``patients``: all recordings of every fifth patient, who then does not take part in
+            training. The partition `natural` needs ``split = "source"`` for it.
+        fold: which fifth of the patients, 0 to 4: every fifth patient, starting after this many.
     """
     rows = _open(root, "parkinsons")
     split = "split"
@@ -89,10 +89,10 @@ def beijing_air(
     """Beijing multi-site air quality (UCI): four years of hours at 12 stations, a value to forecast.
 
     The column ``station`` is the client. By default a week of hours is the input, and the target is
-    24 hours after its last one; there is a forecast a day.
+    24 hours after its last one; there is one forecast per day.
 
     Args:
-        label: the column that is forecast.
+        label: the column to forecast.
         window: which hours are an input, and which one has its target.
     """
     rows = _open(root, "beijing_air")

@@ -60,9 +60,9 @@ def sent140(
             and ``user``.
         embeddings: a GloVe file (text: a word and its numbers on each line); ``None``: learned from
             the texts of ``others.parquet``, whose labels are not read.
-        dim: dimensions of a word vector; ``None``: the file's own, or 100 where they are learned.
-        tokens: words and punctuation marks kept of a tweet, the first ones.
-        pad: where short tweets are filled up with zero vectors: ``front`` (FlexCFL) or ``end``
+        dim: dimensions of a word vector; ``None``: those of the file, or 100 if they are learned.
+        tokens: number of words and punctuation marks that are kept from the start of a tweet.
+        pad: where short tweets are padded with zero vectors: ``front`` (FlexCFL) or ``end``
             (FedProx).
         min_count: rarer words are not learned; a word without a vector is the zero vector.
     """
@@ -87,13 +87,13 @@ def sent140_tokens(
 ) -> Samples:
     """Sentiment140: tweets as 25 tokens for a network that embeds them, by user.
 
-    Token 0 is padding, 1 any word without a number of its own; the most frequent words of
+    Token 0 is padding, and token 1 any word without its own number; the most frequent words of
     ``others.parquet`` follow. The column ``user`` names the user.
 
     Args:
         vocabulary: number of tokens ``v``; the network needs as many.
-        tokens: words and punctuation marks kept of a tweet, the first ones.
-        pad: where short tweets are filled up with padding.
+        tokens: number of words and punctuation marks that are kept from the start of a tweet.
+        pad: where short tweets are padded with padding.
         predict: ``sentiment``: classes, negative or positive; ``next_word``: the token one place
             later, for the task ``next_token``.
     """
