@@ -13,9 +13,11 @@ from torch import nn
 from coterie.clients.clients import Clients
 from coterie.config.arguments import validated
 from coterie.config.choice_tables import completed
+from coterie.config.functions import check_takes
 from coterie.config.kinds import KINDS
 from coterie.config.registry import build, find
 from coterie.config.schema import Count, Seed, plain_values
+from coterie.config.wording import nearest
 from coterie.core import Key, Objective, Solver, Task, headline_of
 from coterie.data import load_samples, make_partition, populate
 from coterie.data.population import FRAME, DataOrigin, Population
@@ -34,7 +36,7 @@ from coterie.methods.method import Method
 from coterie.privacy.private import Privacy
 from coterie.result import Result, Unsaved, compose_in
 from coterie.rules.server_step import Server
-from coterie.rules.weighing import Weigh
+from coterie.rules.weighing import Aggregate, Weigh
 from coterie.runs.compose import Composed, compose
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.loop import RoundResult
@@ -42,6 +44,7 @@ from coterie.runs.progress import kept_arrays
 from coterie.runs.run import Run, execute
 
 ROUNDS = 100  # where a call does not say how many
+_ARGUMENTS = (*table_names(), "rounds", "clients_per_round")
 # The name of a choice, or a table of its name and its options, as a configuration has it.
 Choice = str | Mapping[str, Any]
 Table = Mapping[str, Any]
@@ -64,7 +67,7 @@ def run(
     task: Task | Choice | None = None,
     objective: Objective | Choice | None = None,
     server: Server | Choice | None = None,
-    weigh: Weigh | Choice | None = None,
+    weigh: Weigh | Aggregate | Choice | None = None,
     shift: Shift | Choice | Sequence[Table] | None = None,
     privacy: Privacy | Table | None = None,
     on_round: OnRound | None = None,
@@ -143,8 +146,13 @@ def run(
         "shift": shift,
         "privacy": privacy,
     }
+    if on_round is not None:
+        check_takes("on_round", on_round, ("result",))
     experiment = _experiment(method, given)
     if out is None:
+        if experiment.log.to:
+            what = "trackers follow a run that has a folder"
+            raise ConfigError("in-conflict", "log.to", what, got=experiment.log.to, do="give out")
         return _in_memory(compose(experiment), on_round)
     # Before anything is computed: digests of large data take a while, too.
     RunFolder.check_free(Path(out))
@@ -158,7 +166,7 @@ def _experiment(method: Any, given: dict[str, Any]) -> Experiment:
     """What the arguments of a call say, of which ``None`` is one that was not given."""
     if isinstance(method, Experiment):
         beside = [name for name, value in given.items() if value is not None]
-        _refuse(beside, given, "on_round and out alone beside an Experiment")
+        _refuse(beside, given, "on_round and out alone beside an Experiment", known=_ARGUMENTS)
         return method
     _refuse([name for name in given if name == "algorithm"], given, "the method alone")
     given["data"] = _loaded_frame(given["data"], given["seed"] or 0, given["task"])
@@ -167,13 +175,20 @@ def _experiment(method: Any, given: dict[str, Any]) -> Experiment:
     return check(_tables({"algorithm": method, **given}), file="")
 
 
-def _refuse(names: Sequence[str], given: Mapping[str, Any], allowed: str) -> None:
-    """Refuse arguments that say again what another one has said."""
-    if names:
-        raise ConfigError.of(
-            Problem("in-conflict", name, "given twice", shown(given[name]), allowed)
-            for name in names
-        )
+def _refuse(
+    names: Sequence[str], given: Mapping[str, Any], allowed: str, known: Sequence[str] = ()
+) -> None:
+    """Refuse arguments that say again what another one has said, or that are none."""
+    found = []
+    for name in names:
+        said = Problem("in-conflict", name, "given twice", shown(given[name]), allowed)
+        if known and name not in known:
+            said = Problem(
+                "unknown-key", name, "", shown(given[name]), allowed, hint=nearest(name, known)
+            )
+        found.append(said)
+    if found:
+        raise ConfigError.of(found)
 
 
 def _loaded_frame(data: Any, seed: int, task: Any) -> Any:
@@ -197,11 +212,18 @@ def _training(train: Any, rounds: Any, clients_per_round: Any) -> Any:
     """``[train]`` with the two of its keys that are arguments of their own."""
     own = {"rounds": rounds, "clients_per_round": clients_per_round}
     own = {name: value for name, value in own.items() if value is not None}
+    table = {} if train is None else train
     if isinstance(train, Training):
-        return {**without_lowered("train", train), **own}
-    if train is None or isinstance(train, Mapping):
-        return {"rounds": ROUNDS, **(train or {}), **own}
-    return train
+        table = without_lowered("train", train)
+    if not isinstance(table, Mapping):
+        return train
+    # The same in both places is no contradiction.
+    _refuse(
+        [name for name in own if table.get(name, own[name]) != own[name]],
+        own,
+        "one value, here or in train",
+    )
+    return {"rounds": ROUNDS, **table, **own}
 
 
 def _tables(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -291,6 +313,8 @@ def resume(
         ...     len(ct.resume(f"{place}/run", rounds=3).rows)
         3
     """
+    if on_round is not None:
+        check_takes("on_round", on_round, ("result",))
     run_folder = RunFolder.open(folder)
     with run_folder.locked():
         composed, checkpoint = reopen_with(run_folder, data, {}, rounds=rounds, trust=trust)

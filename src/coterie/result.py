@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from coterie.config.arguments import validated
 from coterie.config.schema import to_plain
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
@@ -45,10 +47,11 @@ from coterie.runs.scores import ClientScores, last_scores
 from coterie.runs.stored import compose_recorded
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from coterie.export.folder import Exported
     from coterie.export.predictions import Predicted
+else:
+    # Charts and exports take a second to import; `validated` reads annotations.
+    Exported = Predicted = Any
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -96,6 +99,7 @@ class Result:
     evaluate: Evaluate = Evaluate()
 
     @classmethod
+    @validated
     def open(cls, folder: str | PathLike[str], *, trust: bool = False) -> Result:
         """The result of a run folder, from a run in Python or on the command line.
 
@@ -172,12 +176,17 @@ class Result:
         """int64 ``[N]``, the group of each client, -1 without one."""
         return self.state.member
 
+    @validated
     def vector_for(self, client: int) -> Tensor:
         """The flat parameters that serve a client.
 
         Raises:
-            ConfigError: if clients fit the model to their samples before they predict.
+            ConfigError: for a number that no client has, and if clients fit the model to their
+                samples before they predict.
         """
+        if not 0 <= client < len(self.groups):
+            allowed = f"0 to {len(self.groups) - 1}"
+            raise ConfigError("out-of-range", "client", got=client, allowed=allowed)
         sent = self.served.vector(client)
         if self.served.personal is not None:
             return self._own_model(sent, self.served.personal, client)
@@ -200,6 +209,7 @@ class Result:
         stored = torch.from_numpy(self.own_models.vectors[row[0]])
         return rule.serve(sent, split_own(stored, rule.lengths(len(sent))))
 
+    @validated
     def model_for(self, client: int) -> nn.Module:
         """The network that serves a client, ready to predict."""
         # A copy, since `module` holds the first weights, from which another run may start.
@@ -218,13 +228,11 @@ class Result:
         """The rows as a pandas DataFrame with one column per measure (nested names are joined by a
         dot).
         """
-        # Imported here: it takes a while, and most runs make no frame.
-        import pandas as pd
-
         return pd.json_normalize(list(self.rows))
 
     # --- what the command line makes of a run -------------------------------------------------------
 
+    @validated
     def save(self, folder: str | PathLike[str]) -> Path:
         """Write the run folder that ``coterie run`` would have written; all commands can read it.
 
@@ -264,6 +272,7 @@ class Result:
             )
         return _save(tuple(self.rows), self.unsaved, target).path
 
+    @validated
     def report(self, page: str | PathLike[str] | None = None) -> Path:
         """Write an HTML page about the run, as ``coterie report`` does.
 
@@ -293,6 +302,7 @@ class Result:
         with self._stored() as run:
             return write_report([run], None if page is None else Path(page))
 
+    @validated
     def export(
         self,
         folder: str | PathLike[str] | None = None,
@@ -328,6 +338,7 @@ class Result:
             out = folder if folder is None else Path(folder)
             return export_run(run, out, client=client, onnx=onnx)
 
+    @validated
     def predict(
         self, data: str | PathLike[str] | pd.DataFrame, out: str | PathLike[str] | None = None
     ) -> Predicted:

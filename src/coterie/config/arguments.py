@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
 from functools import lru_cache, wraps
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
@@ -85,12 +85,12 @@ def _signature(factory: Factory) -> inspect.Signature:
 # To make a model takes a millisecond, longer than many of the factories that it checks.
 @lru_cache(maxsize=256)
 def _model(factory: Factory) -> type[Arguments]:
-    fields = schema.fields(factory, ("self",), _can_be_checked)
+    fields = schema.fields(factory, ("self", "cls"), _can_be_checked)
     return create_model("Arguments", __base__=Arguments, **fields)
 
 
 def _can_be_checked(kind: Any) -> bool:
     """Whether a value of this type can stand in a TOML file, or is a function."""
-    if get_origin(kind) in (Union, UnionType):
-        return all(map(_can_be_checked, get_args(kind)))
-    return get_origin(kind) is Callable or schema.tomlable(kind)
+    parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    functions = [get_origin(part) is Callable for part in parts if part is not NoneType]
+    return all(functions) or schema.tomlable(kind)

@@ -54,7 +54,8 @@ def _in_order(value: Any) -> Any:
 Int = Annotated[int, Field(strict=True), BeforeValidator(_not_huge)]
 Float = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Bool = Annotated[bool, Field(strict=True)]
-STRICT: Mapping[Any, Any] = {int: Int, float: Float, bool: Bool}
+Text = Annotated[str, Field(strict=True)]
+STRICT: Mapping[Any, Any] = {int: Int, float: Float, bool: Bool, str: Text}
 
 # Ranges that many options have.
 Count = Annotated[int, Field(ge=1)]
@@ -90,15 +91,15 @@ def _made(value: Any) -> Any:
 
 
 def strict(kind: Any) -> Any:
-    """The same type with `Int`, `Float` and `Bool` in the place of Python's."""
-    if kind in (int, float, bool):
+    """The same type with `Int`, `Float`, `Bool` and `Text` in the place of Python's."""
+    if kind in STRICT:
         return STRICT[kind]
     origin = get_origin(kind)
     args = get_args(kind)
     if kind == Seed:
         return kind
     if origin is PathLike:
-        return str
+        return Text
     if origin is Annotated:
         return Annotated[(strict(args[0]), *args[1:])]
     if origin in (typing.Union, types.UnionType):
@@ -300,8 +301,8 @@ def to_plain(value: Any) -> Any:
 
 
 def plain_values(value: Any) -> Any:
-    """The same with numbers of Python in place of NumPy's, and texts in place of paths, in mappings
-    and lists, too."""
+    """The same with numbers and lists of Python in place of NumPy's, and texts in place of paths,
+    in mappings and lists, too."""
     # The strict types refuse `np.int64` and `np.float32`, which are what a user's own
     # arithmetic gives.
     if isinstance(value, Mapping):
@@ -314,6 +315,8 @@ def plain_values(value: Any) -> Any:
         return int(value)
     if isinstance(value, numbers.Real):
         return float(value)
+    if isinstance(value, np.ndarray):
+        return plain_values(value.tolist())
     if isinstance(value, PathLike):
         return os.fspath(value)
     return value

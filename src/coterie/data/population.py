@@ -141,10 +141,13 @@ class Population:
         for split in ("train", "test"):
             held = parts_of(getattr(self, split), f"population.{split}", len(self.y))
             yield split, held
-        if self.names is None or not len(self.names):
-            yield "names", tuple(str(i) for i in range(len(self.train)))
-        else:
-            yield "names", names_of(self.names, "population.names")
+        names = () if self.names is None else names_of(self.names, "population.names")
+        yield "names", names or tuple(str(i) for i in range(len(self.train)))
+        for name, kind in (("on_disk", bool), ("scaling", str)):
+            if not isinstance(getattr(self, name), kind):
+                allowed = "true or false" if kind is bool else "text"
+                got = getattr(self, name)
+                raise DataError("wrong-type", f"population.{name}", got=got, allowed=allowed)
         yield "naive", self._naive_tensors()
         if self.planted is not None:
             yield "planted", groups_of(self.planted, "population.planted", len(self.train))

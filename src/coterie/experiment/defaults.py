@@ -23,6 +23,17 @@ def without_lowered(name: str, record: Any) -> dict[str, Any]:
     return values
 
 
+def said_by_hand(experiment: Tables) -> frozenset[str]:
+    """What the user of an experiment that was made by hand has set: all of its records but the
+    defaults that few clients lower."""
+    return frozenset(
+        f"{name}.{key}"
+        for name in LOWERED
+        if getattr(experiment, name) is not None
+        for key in without_lowered(name, getattr(experiment, name))
+    )
+
+
 def fit_to_privacy(experiment: Run) -> Run:
     """The experiment with the defaults that ``[privacy]`` has: cohorts are drawn client by client,
     and there are no bounds. With ``[secure]`` there are none either.

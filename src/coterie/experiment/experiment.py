@@ -11,23 +11,26 @@ from typing import Any
 from pydantic import ValidationError
 
 from coterie.config import custom, registry
+from coterie.config.arguments import validated
 from coterie.config.choice_tables import DataTable, completed
 from coterie.config.kinds import KINDS
 from coterie.config.problems import problems
 from coterie.config.schema import (
     RecordTable,
+    Seed,
     Table,
     plain_values,
     table_of,
     without_objects,
 )
 from coterie.config.toml_text import printable_name, put_all, read
-from coterie.errors import ConfigError, Problem
+from coterie.errors import ConfigError, Problem, shown
 from coterie.experiment.crosscheck import as_tables, cross_check
 from coterie.experiment.defaults import (
     LOWERED,
     fit_defaults,
     fit_to_privacy,
+    said_by_hand,
     without_lowered,
 )
 from coterie.experiment.model import experiment_model
@@ -74,16 +77,26 @@ class Experiment(Tables):
         folder: where ``module:factory`` is found; by default the folder in which the run was
             started.
         given: keys that the user set. All other keys have defaults, which may depend on other
-            tables.
+            tables. By default what the records say, but for defaults that few clients lower.
         file: the file from which it was read, for error messages.
     """
 
     def __post_init__(self) -> None:
+        _check_values(self.seed, self.folder, self.file)
         found = field_problems(self)
+        if not isinstance(self.given, frozenset):
+            got = shown(self.given)
+            found.append(
+                Problem("wrong-type", "given", got=got, allowed="a frozenset of key paths")
+            )
         if found:
             raise ConfigError.of(found)
+        if not self.given:
+            # Frozen records set their own fields this way.
+            object.__setattr__(self, "given", said_by_hand(self))
 
     @classmethod
+    @validated
     def from_toml(cls, path: str | os.PathLike[str]) -> Experiment:
         """Read and check a configuration.
 
@@ -107,6 +120,11 @@ class Experiment(Tables):
             (3, 2)
         """
         return check(tables)
+
+
+@validated
+def _check_values(seed: Seed, folder: str | None, file: str) -> None:
+    """Refuse values of an experiment that was made by hand."""
 
 
 def load_config(
@@ -139,6 +157,9 @@ def check(tables: Mapping[str, Any], file: str = "configuration") -> Experiment:
     Raises:
         ConfigError: with one line for each problem.
     """
+    if not isinstance(tables, Mapping):
+        allowed = "a table of tables, such as {'data': ..., 'model': ...}"
+        raise ConfigError("wrong-type", "configuration", got=tables, allowed=allowed)
     try:
         # Paths first: a factory of the user's own is looked for in the folder that they name.
         experiment, found = _check(_anchored(plain_values(tables)), file)
@@ -178,7 +199,9 @@ def _check(tables: Mapping[str, Any], file: str) -> tuple[Experiment | None, lis
     except ValidationError as error:
         found += problems(error, values, model)
     # On the unvalidated tables, so that these problems are listed beside those of single keys.
-    found += cross_check(as_tables(tables), model)
+    objects_refused = {problem.path for problem in found}
+    rest = {name: value for name, value in tables.items() if name not in objects_refused}
+    found += cross_check(as_tables(rest), model)
     for problem in found:
         # One line for each key: what follows from a factory that is not there is no news.
         if problem.path not in refused:

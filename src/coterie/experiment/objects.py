@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from functools import cache
+from typing import Any, get_args, get_type_hints
 
 from torch import nn
 
@@ -102,28 +103,49 @@ def field_problems(experiment: Tables) -> list[Problem]:
     found = []
     for name in table_names():
         value = getattr(experiment, name)
-        chosen = name in CHOICES and isinstance(value, ChoiceTable | tuple | Network)
+        several = name == "shift" and isinstance(value, tuple)
+        tables = value if several else (value,)
+        chosen = all(isinstance(one, _choice_types(name)) for one in tables)
         if not chosen and not (value is None and name in optional):
             do = "Experiment.from_tables() reads tables as a file has them"
             found += [
-                replace(one, do=do) if one.code == "wrong-type" else one
+                replace(one, do=one.do or do) if one.code == "wrong-type" else one
                 for one in _problems_of(name, value)
             ]
     return found
 
 
+@cache
+def _choice_types(name: str) -> tuple[type[Any], ...]:
+    """The tables that a field may hold, and a network that is ready."""
+    hint = get_type_hints(Tables)[name]
+    kinds = (hint, *get_args(hint))
+    ready = (ChoiceTable, Network)
+    return tuple(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, ready))
+
+
+def _uncalled(name: str, value: Any) -> str:
+    """What to do with a factory that stands in place of what it makes."""
+    for known, factory in registry.builtin(CHOICES[name]).items():
+        if factory is value:
+            return f"call it: {known}()"
+    return ""
+
+
 def _problems_of(name: str, value: Any) -> list[Problem]:
+    do = ""
     if name in record_types():
         record = record_types()[name]
         expected = f"a {record.__name__}, or a table of its fields"
         fits = isinstance(value, record)
     elif name in CHOICES:
         expected = OBJECTS[name].expected
-        fits = OBJECTS[name].fits(value)
+        do = _uncalled(name, value)
+        fits = not do and OBJECTS[name].fits(value)
     else:
         return []  # a number or a text, which its field refuses
     if not fits:
-        return [Problem("wrong-type", name, got=shown(value), allowed=expected)]
+        return [Problem("wrong-type", name, got=shown(value), allowed=expected, do=do)]
     outside = outside_tables(value) if name in FILLED_IN else {}
     return [
         Problem(

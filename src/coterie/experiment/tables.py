@@ -157,9 +157,26 @@ class Tables:
         return tomli_w.dumps(self.resolved())
 
     def with_table(self, name: str, **values: Any) -> Self:
-        """The same with other values in the record of a table."""
+        """The same with other values in the record of a table.
+
+        Raises:
+            ConfigError: for a table that is no record, an unknown key, or a value out of its range.
+        """
+        if name not in record_types():
+            allowed = ", ".join(record_types())
+            raise ConfigError("unknown-choice", "name", got=name, allowed=f"one of {allowed}")
+        kind = record_types()[name]
+        known = [one.name for one in fields(kind)]
+        unknown = [key for key in values if key not in known]
+        if unknown:
+            allowed = f"one of {', '.join(known)}"
+            raise ConfigError.of(
+                Problem("unknown-key", f"{name}.{key}", "", shown(values[key]), allowed)
+                for key in unknown
+            )
+        before = getattr(self, name)
         try:
-            record = replace(getattr(self, name), **values)
+            record = kind(**values) if before is None else replace(before, **values)
         except ConfigError as error:
             raise ConfigError.of(
                 replace(one, path=f"{name}.{one.path}") for one in error.problems

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 from coterie.clients.round import Round
+from coterie.config.functions import check_takes
 from coterie.core import Groups, Served
-from coterie.errors import ConfigError
 from coterie.methods.buffered import Buffered
 from coterie.methods.first_models import InitialModels
 from coterie.methods.method import Clustered, Method
 from coterie.rules.assigning import by_group
+
+_OF_ROUND = "; the cohort, the clients and the key are attributes of round"
 
 
 @runtime_checkable
@@ -68,12 +69,14 @@ def as_algorithm(method: Method | Algorithm | InitAndStep) -> Algorithm:
     """A method as an algorithm, unless it is one; a ConfigError for rules with other arguments."""
     # Before the check for an algorithm: it is made of slots and has no step of its own.
     if isinstance(method, Method):
-        _check_arguments("assign", method.assign, ("groups", "round"))
+        check_takes("assign", method.assign, ("groups", "round"), _OF_ROUND)
         if method.recluster is not None:
-            _check_arguments("recluster", method.recluster, ("groups", "updates", "round"))
-        _check_arguments("weigh", method.weigh, ("groups", "updates", "round"))
+            takes = ("groups", "updates", "round")
+            check_takes("recluster", method.recluster, takes, _OF_ROUND)
+        check_takes("weigh", method.weigh, ("groups", "updates", "round"), _OF_ROUND)
+        check_takes("server", method.server, ("groups", "total", "trained"))
         return Clustered(method)
-    _check_arguments("step", method.step, ("state", "round"))
+    check_takes("step", method.step, ("state", "round"), _OF_ROUND)
     if isinstance(method, Algorithm):
         return method
     return ServedByGroup(method)
@@ -93,20 +96,3 @@ def with_method(made: Method | Algorithm, method: Method) -> Method | Algorithm:
     if isinstance(made, Buffered):
         return replace(made, method=method)
     return method
-
-
-def _check_arguments(slot: str, rule: Callable[..., Any], names: Sequence[str]) -> None:
-    """Refuse a rule that cannot be called with these arguments."""
-    signature = inspect.signature(rule)
-    # By their number and not their names, since a user may have called them anything.
-    try:
-        signature.bind(*names)
-    except TypeError:
-        taken = ", ".join(signature.parameters)
-        raise ConfigError(
-            "differs",
-            slot,
-            "wrong arguments",
-            found=f"({taken})",
-            allowed=f"({', '.join(names)}); the cohort, the clients and the key are attributes of round",
-        ) from None

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from coterie.clients.round import Round
+from coterie.config.functions import check_returned
 from coterie.core import NO_GROUP, Groups, Keep, Plan, Served, Train, one_torch_thread
 from coterie.core.own_model import serves_as_sent
 from coterie.core.traits import Need
@@ -166,12 +167,16 @@ def move_models(
     round's row."""
     before = groups.models
     weights = method.weigh(groups, updates, round.of("assign"))
+    fits = isinstance(weights, np.ndarray) and weights.shape == (groups.k, len(updates))
+    expected = f"a NumPy array of shape [{groups.k}, {len(updates)}]: models and replies"
+    check_returned("weigh", weights, fits, expected)
     notes: dict[str, Any] = {"ids": updates.ids, "weights": weights}
     notes["loss"] = None
     if len(updates):
         notes["loss"] = float(np.average(updates.loss, weights=updates.size))
     groups, total, trained, found = method.aggregate.combine(groups, updates, weights, plan, round)
     groups = method.server(groups, total, torch.from_numpy(trained))
+    check_returned("server", groups, isinstance(groups, Groups), "a coterie.Groups")
     if method.inter_group is not None:
         groups = pull_shared(method.inter_group, method.local.stays, groups)
     groups = replace(groups, trained=trained)

@@ -17,6 +17,7 @@ from torch import nn
 
 from coterie.clients.clients import Clients
 from coterie.config.choice_tables import DataTable
+from coterie.config.functions import check_takes
 from coterie.core.availability import Availability, parse_spans, read_spans_text
 from coterie.core.keys import Key
 from coterie.core.reply_times import ReplyTimes
@@ -233,6 +234,7 @@ def _spec(experiment: Experiment, fitted: Fitted, spans_text: str | None) -> Run
         participation=_participation(experiment, tuple(population.names), spans_text),
         quorum=experiment.quorum,
     )
+    _check_functions(schedule)
     return RunSpec(
         fitted.algorithm,
         population,
@@ -242,6 +244,16 @@ def _spec(experiment: Experiment, fitted: Fitted, spans_text: str | None) -> Run
         bounds=experiment.bounds,
         attack=attack,
     )
+
+
+def _check_functions(schedule: Schedule) -> None:
+    """Refuse functions of the user's own that cannot be called as a run does."""
+    if schedule.shift is not None:
+        check_takes("shift", schedule.shift, ("snapshot", "initial", "round", "placed", "key"))
+    takes = ("round", "present") if schedule.asks_with_present else ("round",)
+    check_takes("train.sampler", schedule.sampler, takes)
+    for measure in schedule.evaluation.measures:
+        check_takes("train.measures", measure, ("view",))
 
 
 def task_headline(experiment: Experiment) -> Headline:

@@ -11,9 +11,10 @@ import numpy as np
 from torch import Tensor
 
 from coterie.clients.clients import Clients
-from coterie.clients.cohort import Quorum
+from coterie.clients.cohort import Quorum, Sampler
 from coterie.clients.ledger import Block
 from coterie.clients.round import Round
+from coterie.config.functions import check_returned
 from coterie.core.arrays import BoolArray, IntArray
 from coterie.core.engine import Reply
 from coterie.core.groups import NO_GROUP, Groups
@@ -128,13 +129,25 @@ class _RoundSteps:
         # FedGSP draws groups, not clients, so it has to know all who could be in one.
         if self.algorithm.samples_cohort:
             return np.flatnonzero(can_train)
-        if schedule.shift is not None or schedule.participation.availability is not None:
-            return schedule.sampler(number, can_train)
-        cohort = schedule.sampler(number)
+        if schedule.asks_with_present:
+            return self._sampled(schedule.sampler(number, can_train))
+        cohort = self._sampled(schedule.sampler(number))
         if schedule.evaluation.unseen:
             # A sampler of the user's own may know nothing of them.
             return cohort[snapshot.present[cohort]]
         return cohort
+
+    def _sampled(self, cohort: Any) -> IntArray:
+        """What a sampler returned, which may be a user's own."""
+        if isinstance(self.schedule.sampler, Sampler):
+            return cohort
+        clients = self.population.clients
+        found = np.asarray(cohort)
+        fits = found.ndim == 1 and (found.dtype.kind in "iu" or not found.size)
+        if fits and found.size:
+            fits = found.min() >= 0 and found.max() < clients and len(set(found)) == len(found)
+        check_returned("train.sampler", cohort, fits, f"numbers of clients, 0 to {clients - 1}")
+        return found.astype(np.int64)
 
     def step(self, groups: Groups, round: Round) -> tuple[Groups, Mapping[str, Any]]:
         """The method's round: the groups after it, and its notes."""

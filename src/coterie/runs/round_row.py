@@ -12,6 +12,7 @@ import numpy as np
 
 from coterie.clients.ledger import Ledger, flexcfl_models, transfer_totals
 from coterie.clients.round import Round
+from coterie.config.functions import check_returned
 from coterie.core.arrays import BoolArray, IntArray
 from coterie.core.groups import Groups
 from coterie.core.served import Served
@@ -237,5 +238,8 @@ class RoundEvaluation:
             own = known_shares(groups)
             found["share_error"] = share_error(own[self.honest], shares[self.honest])
         for measure in self.evaluation.measures:
-            found |= measure(view)
+            measured = measure(view)
+            fits = isinstance(measured, Mapping) and all(isinstance(one, str) for one in measured)
+            check_returned("train.measures", measured, fits, "values by their names")
+            found |= measured
         return found

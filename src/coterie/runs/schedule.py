@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.clients.cohort import Quorum
+from coterie.config.functions import check_returned
 from coterie.core.arrays import BoolArray, FloatArray, IntArray
 from coterie.core.availability import Availability
 from coterie.core.engine import Late
@@ -140,7 +141,15 @@ class Schedule:
             return snapshot
         key = self.key.at(number).of("shift")
         # FlexCFL's code swaps the data of clients with a group only; a shift may ask for that.
-        return self.shift(snapshot, initial, number, member >= 0, key)
+        shifted = self.shift(snapshot, initial, number, member >= 0, key)
+        fits = isinstance(shifted, FederationSnapshot)
+        check_returned("shift", shifted, fits, "a coterie.data.shifts.FederationSnapshot")
+        return shifted
+
+    @property
+    def asks_with_present(self) -> bool:
+        """Whether the sampler is told who can train in a round."""
+        return self.shift is not None or self.participation.availability is not None
 
     def can_train(self, snapshot: FederationSnapshot, number: int) -> BoolArray:
         """Who holds training samples and can be reached in a round, bool ``[N]``. Methods that ask
