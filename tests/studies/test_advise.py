@@ -321,6 +321,8 @@ def test_an_earlier_answer_is_not_written_over(tmp_path, monkeypatch) -> None:
     (tmp_path / "c.toml").write_text(CONFIG.format(how="labels", groups=1))
     assert invoke(["advise", "missing.toml", *QUICK]) == 2
     assert not (tmp_path / "runs").exists()
+    assert invoke(["advise", "c.toml", *QUICK, "--methods", "none"]) == 2
+    assert not any((tmp_path / "runs").iterdir())
     assert invoke(["advise", "c.toml", *QUICK]) == 0
     first, second = (tmp_path / "runs" / f"advise-{n}" for n in (1, 2))
     (first / "suggested.toml").write_text("mine")

@@ -24,9 +24,9 @@ def wait_for(pipes: Sequence[Any], processes: Sequence[Any], end: float | None) 
     """Those of some pipes and sentinels that are ready, none if the time is over. A worker that is
     stopped for long is named, and then killed, which its sentinel tells.
 
-    The state that the system gives is no guess: a worker that computes or sleeps, however slowly, is
-    not stopped. Looks are counted and not seconds, so that no worker is killed for the time in which
-    this process was stopped itself, as by Ctrl-Z.
+    The state that the system gives is no guess: a worker that computes or sleeps, however slowly,
+    is not stopped. Looks are counted and not seconds, so that no worker is killed for the time in
+    which this process was stopped itself, as by Ctrl-Z.
     """
     seen = [0] * len(processes)
     while True:
@@ -40,8 +40,9 @@ def wait_for(pipes: Sequence[Any], processes: Sequence[Any], end: float | None) 
             seen[number] = seen[number] + 1 if _is_stopped(process) else 0
             if seen[number] == SAID:
                 warn(
-                    f"worker process {process.pid} is stopped and the run waits for it: `kill -CONT "
-                    f"{process.pid}` continues it; it is replaced in {(KILLED - SAID) * LOOK:g} s"
+                    f"worker process {process.pid} is stopped and the run waits for it: "
+                    f"`kill -CONT {process.pid}` continues it; it is replaced in "
+                    f"{(KILLED - SAID) * LOOK:g} s"
                 )
             if seen[number] == KILLED:
                 process.kill()
@@ -55,8 +56,8 @@ def _is_stopped(process: Any) -> bool:
 
 
 def give_up_sending(pipe: Connection) -> None:
-    """Let what is sent through a pipe fail if nobody reads for as long: a job may be larger than the
-    pipe, and a stopped worker does not read."""
+    """Let what is sent through a pipe fail if nobody reads for as long: a job may be larger than
+    the pipe, and a stopped worker does not read."""
     # Elsewhere pipes are no sockets.
     if os.name == "posix":
         with socket.socket(fileno=os.dup(pipe.fileno())) as end:

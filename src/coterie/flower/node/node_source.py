@@ -93,8 +93,8 @@ def places(labels: Sequence[Any] | NDArray[Any], classes: Sequence[str]) -> NDAr
 def read_query(options: Mapping[str, Any]) -> Rows:
     """The answer of a database.
 
-    Nothing is written. The query has to say ``ORDER BY``: a fifth of the rows is test data, and which rows these are
-    follows from their order.
+    Nothing is written. The query has to say ``ORDER BY``: a fifth of the rows is test data, and
+    which rows these are follows from their order.
     """
     query = str(options.get("query", ""))
     url = str(options["data"])

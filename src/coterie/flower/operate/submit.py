@@ -328,8 +328,8 @@ def last_run(folder: Path, runs: str) -> str:
     """The folder of the last run that was started from a deployment's folder.
 
     Args:
-        runs: the folder of all runs, by ``deploy.toml``; both may come from a backup or from someone
-            else, and no run is looked for outside it.
+        runs: the folder of all runs, by ``deploy.toml``; both files may come from a backup or from
+            someone else, and no run is looked for outside it.
     """
     file = folder / LAST_RUN
     try:

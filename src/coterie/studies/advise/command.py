@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from coterie.data import Population
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, CoterieError
 from coterie.experiment import Experiment
 from coterie.experiment.experiment import fit_to_clients
 from coterie.files import refuse_unwritable_output
@@ -69,15 +69,21 @@ def print_advice(
     # For a file of samples, what the user sets is not searched for.
     keys = {assignment.partition("=")[0].strip() for assignment in set_by_user}
     bare = is_bare(path)
-    found = advise(
-        config,
-        population,
-        search=bare and "local.lr" not in keys,
-        bare=bare and "train.clients_per_round" not in keys,
-        budget=budget,
-        methods=methods,
-        report=lambda line: say(f"  {line}"),
-    )
+    try:
+        found = advise(
+            config,
+            population,
+            search=bare and "local.lr" not in keys,
+            bare=bare and "train.clients_per_round" not in keys,
+            budget=budget,
+            methods=methods,
+            report=lambda line: say(f"  {line}"),
+        )
+    except CoterieError:
+        # Nothing was written into it; one with other files stays.
+        with suppress(OSError):
+            folder.rmdir()
+        raise
     files = write_advice(found, folder)
     _print(found)
     names = ", ".join(file.name for file in files)
