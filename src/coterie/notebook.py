@@ -25,7 +25,7 @@ def result_html(
     """The result of a run as a piece of HTML: its headline, the curve of it, and the last rounds.
 
     Args:
-        folder: of the run, ``None``: it is in memory.
+        folder: the folder of the run; ``None``: the run is in memory.
     """
     values = _values(rows, headline)
     facts = {

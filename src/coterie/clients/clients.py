@@ -51,8 +51,8 @@ class ClientStores:
     part of the model stays with them (``parts.keep``).
 
     Args:
-        parts: of the model that stay with each client.
-        own_models: what each stores for a model of its own.
+        parts: the parts of the model that stay with each client.
+        own_models: what each client stores for its own model.
         networks: the network that each trained last; ``None``: they are not remembered.
     """
 

@@ -79,8 +79,8 @@ class SentModels:
     while that memory is in use; what was sent from freed memory is forgotten.
 
     Args:
-        clients: of each address, who was sent the model there.
-        storages: of each tensor's first address, its memory, by a weak reference.
+        clients: for each address, the clients that were sent the model there.
+        storages: for each tensor's first address, a weak reference to its memory.
     """
 
     clients: dict[int, set[int]] = field(default_factory=dict)
@@ -139,7 +139,7 @@ class Ledger:
         training: seconds that the server waited for training.
         scores: what real clients answered when they scored the models that serve them; ``None``:
             they were not asked.
-        round: of the requests so far; ``None``: there were none.
+        round: the round of the requests so far; ``None``: there were none.
     """
 
     blocks: list[Block] = field(default_factory=list)

@@ -14,12 +14,12 @@ class Kind:
     """A kind of choice.
 
     Args:
-        module: that holds the table of factories.
+        module: the module that contains the table of factories.
         table: its name there.
         selector: the key that names the choice.
-        place: of the table in a configuration.
+        place: the place of the table in a configuration.
         context: parameters that the library fills in; the others are options.
-        custom: whether ``module:factory`` names one, too.
+        custom: whether ``module:factory`` is also allowed.
         options_name_code: whether a text of its options may be ``module:factory``, too; not where it
             may be the name of a file or a column.
         custom_options: whether such a factory has options; a network's takes only what the data

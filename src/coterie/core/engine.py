@@ -20,9 +20,9 @@ class Reply:
     """What one client sent, or in a simulation a block of clients.
 
     Args:
-        round: of the request that it answers.
+        round: the round of the request that it answers.
         fields: name -> values, the clients first: ``[n, ...]``.
-        purpose: of the request, since a client may be asked several times in a round.
+        purpose: the purpose of the request, since a client may be asked several times in a round.
     """
 
     round: int

@@ -56,7 +56,7 @@ class Memory:
     """The records of all rules of a method, at most one of each type. It never changes.
 
     Args:
-        records: by their ``record_name``.
+        records: the records by their ``record_name``.
         saved: tensors of a checkpoint, ``<record_name>.<field>``; a record is made of them when a
             rule asks for it, so reading a checkpoint imports no rule.
 

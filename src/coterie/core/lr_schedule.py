@@ -63,7 +63,7 @@ class LrSchedule:
         """The factor at time ``t``.
 
         Args:
-            t: from 0.
+            t: the time, from 0.
             total: steps of the training or rounds of the run, used if ``over`` is not set.
         """
         if t < self.warmup:

@@ -1,4 +1,4 @@
-"""What a client has of its own beside the model that it is sent: a model that only this client
+"""What a client stores in addition to the model that it is sent: a model that only this client
 trains, a control variate, or the network of its last training.
 
 An `OwnModel` is a rule of a client's work, with its hyper-parameters as fields. The methods of

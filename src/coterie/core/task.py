@@ -28,7 +28,7 @@ class Binned:
 
     Args:
         place: int64 ``[n]``, the bin of each sample.
-        bins: how many there are.
+        bins: number of bins.
         weight: ``[n]``, what each adds to its bin; ``None``: 1.
     """
 
@@ -169,7 +169,8 @@ def is_classes(task: Task) -> bool:
 
 def has_squared_error(task: Task) -> bool:
     """Whether the loss of a sample is the mean of its squared errors: what compiled code minimises
-    beside cross-entropy."""
+    in addition to cross-entropy.
+    """
     return _form(task) == "squared"
 
 

@@ -63,7 +63,7 @@ class Excluded(NamedTuple):
     """What a feature does not work with: values of a key, or a trait.
 
     Args:
-        path: of a table or a key.
+        path: the path of a table or a key.
         why: it does not.
         instead: what may stand there, in words.
         allowed: values of the key that work; without any the key may not be set. ``None``: all do.
@@ -95,7 +95,7 @@ class Feature:
         keys: that a run with the feature sets, and the values that count, which may be in a list;
             without any all do but false and 0.
         excludes: of several traits the first one is named.
-        traits: that parts of a run with the feature have.
+        traits: the traits that parts of a run with the feature have.
         needs: keys of which one has to be set, and the values that do not count.
         why: it needs one of them.
         instead: what may stand there otherwise, in words.
@@ -155,8 +155,8 @@ def conflicts(
     """What of a run does not work together, one problem for each key.
 
     Args:
-        tables: of its experiment, validated or not.
-        traits: of its parts, each with the name of the part.
+        tables: the tables of its experiment, validated or not.
+        traits: the traits of its parts, each with the name of the part.
     """
     found: dict[str, Problem] = {}
     for feature in features:

@@ -213,7 +213,7 @@ class Score:
     summed loss.
 
     Args:
-        split: which samples.
+        split: the samples that are used.
         loss: whether the loss is requested.
         sums: the sums of the task that are requested, each ``[r, *shape]``; by default the correct
             predictions.

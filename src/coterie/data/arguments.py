@@ -31,7 +31,7 @@ def checked_inputs(x: Any, name: str, on_disk: bool = False) -> Tensor:
     """Inputs ``[S, ...]`` as float32, or whole numbers such as tokens as int64.
 
     Args:
-        name: of the argument.
+        name: the name of the argument.
         on_disk: whether they are in a file, which is not read to check them.
     """
     if is_lazy(x) or (isinstance(x, Tensor) and _CHECKED.get(id(x)) is x):

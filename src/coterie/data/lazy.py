@@ -147,7 +147,7 @@ def lazy_columns(make: Maker, offsets: IntArray, shape: tuple[int, ...]) -> tupl
     Args:
         make: makes a client's samples; it is pickled where worker processes are not forked.
         offsets: int64 ``[N + 1]``, ascending from 0.
-        shape: of one input.
+        shape: the shape of one input.
     """
     if not callable(make):
         expected = "a function that returns the samples of a client"

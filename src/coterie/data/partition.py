@@ -46,7 +46,7 @@ class Partition:
             ``None``: nothing. So wrong labels are made.
         noise: float64 ``[N]``, the standard deviation of Gaussian noise in each client's inputs;
             ``None``: nothing.
-        noise_seed: of the stream that the noise is drawn from.
+        noise_seed: the seed of the stream from which the noise is drawn.
 
     Example:
         >>> import numpy as np

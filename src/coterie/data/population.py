@@ -55,7 +55,7 @@ class DataOrigin:
 
     @property
     def from_frame(self) -> bool:
-        """Whether the data were a frame, which no configuration can name."""
+        """Whether the data were a DataFrame, which a configuration cannot name."""
         return self.table.get("path") == FRAME
 
 

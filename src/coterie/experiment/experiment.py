@@ -151,8 +151,8 @@ def check(tables: Mapping[str, Any], file: str = "configuration") -> Experiment:
     A choice may be an object of Python, and so may the record of a table.
 
     Args:
-        tables: of the experiment.
-        file: that they were read from; empty for tables that were made in Python.
+        tables: the tables of the experiment.
+        file: the file from which they were read; empty for tables from Python.
 
     Raises:
         ConfigError: with one line for each problem.

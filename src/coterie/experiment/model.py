@@ -31,8 +31,8 @@ class Choice:
     """What a table chose.
 
     Args:
-        kind: of the choice, a key of ``KINDS``.
-        factory: that the name stands for; ``None`` if the name is missing or unknown.
+        kind: the kind of the choice, a key of ``KINDS``.
+        factory: the factory with this name; ``None`` if the name is missing or unknown.
         custom: whether the name is not a registered one, as ``module:factory``.
     """
 

@@ -145,7 +145,7 @@ class Tables:
         out).
 
         Raises:
-            ConfigError: for an object of Python, naming the field.
+            ConfigError: for a Python object, with the name of the field.
         """
         found = self.unnamed()
         if found:

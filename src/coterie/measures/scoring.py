@@ -83,7 +83,7 @@ class Evaluation:
         adapt: the training that ``evaluate.adapt`` is for the run's network.
         unseen: the numbers of the clients that ``evaluate.unseen`` means.
         loss: whether the mean loss on test samples is measured in addition to the metrics.
-        sample: which clients stand for all; ``None``: all are scored.
+        sample: the clients that represent all of them; ``None``: all are scored.
     """
 
     evaluate: Evaluate = Evaluate()

@@ -1,4 +1,4 @@
-"""What runs: a method made of slots, or one with a step of its own."""
+"""What runs: a method with slots, or an algorithm with its own step."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def as_algorithm(method: Method | Algorithm | InitAndStep) -> Algorithm:
 
 
 def method_of(made: Method | Algorithm) -> Method | None:
-    """The slots of a method, or of what runs it; ``None`` for an algorithm with a step of its own."""
+    """The slots of a method, or of what runs it; ``None`` for an algorithm with its own step."""
     if isinstance(made, Clustered | Buffered):
         return made.method
     if isinstance(made, Method):

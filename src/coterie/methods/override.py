@@ -164,7 +164,7 @@ def with_personal_layers(method: Method, names: tuple[str, ...], name: str = "me
     """The method, called ``name`` in an error, with layers that stay with its clients.
 
     Args:
-        names: of the layers, as `coterie.core.keep.keep_layers` reads them.
+        names: the names of the layers, as in `coterie.core.keep.keep_layers`.
 
     Raises:
         ConfigError: for a method that cannot leave any with its clients.

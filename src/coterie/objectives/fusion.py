@@ -94,7 +94,7 @@ class Fused(nn.Sequential):
 
     Args:
         layers: named layers of the network.
-        cut: how many of them are the feature extractor.
+        cut: number of layers that are the feature extractor.
         operator: ``(local, received) -> fused``.
     """
 

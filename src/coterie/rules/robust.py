@@ -220,7 +220,7 @@ def krum(
 
     Args:
         share: share of the replies that may be hostile.
-        keep: how many replies are averaged; 1 is Krum.
+        keep: number of replies that are averaged; 1 is Krum.
         bucket: number of replies that are first averaged, in random buckets.
 
     Source: Blanchard et al., Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent

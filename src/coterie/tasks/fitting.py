@@ -27,7 +27,7 @@ def fit_task(task: Task | None, population: Population) -> Task:
 
     Args:
         task: what is learned; ``None``: a classification, unless labels look like numbers.
-        population: who holds what.
+        population: the clients and their samples.
 
     Raises:
         DataError: for targets that the task cannot learn, and for labels that look like numbers if
@@ -142,7 +142,7 @@ def baseline(task: Task, population: Population) -> float | None:
 
     Args:
         task: fitted to the population.
-        population: who holds what.
+        population: the clients and their samples.
 
     Returns:
         ``None`` without test samples, and if samples are generated lazily.

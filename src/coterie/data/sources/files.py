@@ -361,13 +361,13 @@ class DataForm:
     """What the samples of all clients of a real federation have in common.
 
     Args:
-        shape: of one input.
+        shape: the shape of one input.
         classes: the names of the classes, or of the tokens, in order; none where targets are numbers.
-        target_shape: of the targets of one sample, where there are several.
+        target_shape: the shape of the targets of one sample, if there are several.
         features: the columns of numbers that are the inputs, in their order, where the data of nodes
             have a column for each; names are compared, and no places.
-        columns: of a table, by name: ``number``, ``boolean``, ``time``, or a list of categories. The
-            shape is ``()`` then, since the inputs are made of them.
+        columns: the columns of a table, by name: ``number``, ``boolean``, ``time``, or a list of
+            categories. The shape is ``()`` then, since the inputs are made of them.
 
     Example:
         >>> DataForm((8,), ("cat", "dog")).targets(3).dtype, DataForm((8,), (), (2,)).targets(3).shape

@@ -86,10 +86,10 @@ class Origin:
     """What columns of a table's file are for that are no inputs.
 
     Args:
-        window: that of a series.
+        window: the window of a series.
         moments: the kind of the column of its times.
         step: between two rows of a series, in its unit, of times in days.
-        kinds: of all columns, also those that are not used.
+        kinds: the kinds of all columns, including those that are not used.
     """
 
     label: str | list[str] = "y"

@@ -29,7 +29,7 @@ class ColumnTotals:
 
     Args:
         count: training rows with a value.
-        mean: of the values; 0 without any.
+        mean: the mean of the values; 0 if there are none.
         variance: ``sum (x - mean)^2 / count``; 0 without any.
         counts: int64 ``[c + 1]``, training rows of each category, the last: without one.
     """

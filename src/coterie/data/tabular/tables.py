@@ -63,7 +63,7 @@ def table_samples(
     """The samples of a table; their inputs are made when it is known who holds them.
 
     Args:
-        kinds: of all columns.
+        kinds: the kinds of all columns.
     """
     # A series keeps rows without a label: they are the past of others, or a gap.
     if window is None:

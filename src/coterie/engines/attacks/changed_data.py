@@ -52,7 +52,7 @@ def backdoor(
         clients: the numbers of the attackers, in place of a share.
         target: the class that the model should predict wherever it sees the pattern.
         poisoned: the share of an attacker's samples that have the pattern.
-        factor: how much longer the update becomes.
+        factor: factor by which the update is multiplied.
 
     Source: Gu et al., BadNets (2017), the pattern; Bagdasaryan et al., How To Backdoor Federated
     Learning (2020).
@@ -117,7 +117,7 @@ def collusion(share: Share = 0.2, clients: Ids = None, factor: Factor = 1.0) -> 
     Args:
         share: share of the clients that attack.
         clients: the numbers of the attackers, in place of a share.
-        factor: how much longer the update becomes.
+        factor: factor by which the update is multiplied.
 
     Source: Coterie. An attack on the groups themselves; the copied client is that of "mimic" in
     Karimireddy et al., Byzantine-Robust Learning on Heterogeneous Datasets via Bucketing (2022).

@@ -26,7 +26,7 @@ def sign_flip(share: Share = 0.2, clients: Ids = None, factor: Factor = 1.0) -> 
     Args:
         share: share of the clients that attack.
         clients: the numbers of the attackers, in place of a share.
-        factor: how much longer the update becomes.
+        factor: factor by which the update is multiplied.
 
     Source: Li et al., RSA: Byzantine-Robust Stochastic Aggregation Methods (2019).
 
