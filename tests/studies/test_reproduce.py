@@ -517,10 +517,10 @@ def test_a_failed_run_stops_no_other(two_lines: list[Line], tmp_path: Path) -> N
         [replace(two_lines[0], tables=broken), two_lines[1]], [0], tmp_path / "runs"
     )
     carry(made)
-    with pytest.raises(
-        SweepError, match=r"none\.npz.*\nreproduce: runs failed, got 1 of 2; expected none"
-    ):
+    with pytest.raises(SweepError) as caught:
         raise_failures(made)
+    assert "none.npz" in str(caught.value)
+    assert "1 of 2" in str(caught.value)
     first, second = made.outcomes()
     assert "none.npz" in first.problem
     assert not first.values
