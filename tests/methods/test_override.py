@@ -13,6 +13,7 @@ from torch import nn
 import coterie as ct
 from coterie.algorithms import ALGORITHMS
 from coterie.clients.clients import Clients, ClientStores, ModelShape
+from coterie.config.registry import build
 from coterie.core.groups import Groups
 from coterie.core.vectors import Layout, flatten
 from coterie.engines import KeepingEngine, OwnModelEngine, SerialEngine
@@ -139,3 +140,13 @@ def test_buffers_make_the_server_careful() -> None:
     )
     assert torch.equal(after.models[0, d:], torch.full((16,), 0.75))
     assert after.optimiser["v"].shape == (1, d)
+
+
+@pytest.mark.parametrize("name", ["by_size", "evenly"])
+def test_weights_of_one_model_are_refused_where_a_reply_counts_for_several(name: str) -> None:
+    with refuses(ct.ConfigError, "does-not-fit", "weigh"):
+        override(ct.fedsoft(groups=2), weigh=build("weigh", {"name": name}))
+    # How the weighted replies are combined is another matter.
+    robust = override(ct.fedsoft(groups=2), weigh=build("weigh", {"name": "trimmed_mean"}))
+    assert isinstance(robust, ct.Method)
+    assert robust.weigh is ct.fedsoft(groups=2).weigh

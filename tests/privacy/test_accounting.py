@@ -11,6 +11,7 @@ from tests.refusals import refuses
 pytest.importorskip("dp_accounting", reason="dp-accounting is not installed")
 
 import dp_accounting as dp
+from scipy.stats import norm as normal
 
 from coterie.errors import ConfigError
 from coterie.privacy import accounting
@@ -67,3 +68,21 @@ def test_a_missing_package_is_one_line(monkeypatch):
     monkeypatch.setattr(accounting, "find_spec", lambda name: None)
     with refuses(ConfigError, "not-installed", "privacy"):
         accounting.check_package()
+
+
+@pytest.mark.parametrize("noise", [0.02, 1e-3])
+def test_little_noise_is_counted_in_little_memory(noise):
+    """A distribution of so large losses at the usual interval has some million to a billion values."""
+    # epsilon of one Gaussian release of all clients: delta(epsilon) in closed form, Balle & Wang.
+    low = 0.0
+    high = 1 / noise**2 + 100 / noise
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2
+        above = normal.logsf(middle * noise - 1 / (2 * noise))
+        below = middle + normal.logsf(middle * noise + 1 / (2 * noise))
+        delta = math.exp(above) - math.exp(below)
+        if delta > DELTA:
+            low = middle
+        else:
+            high = middle
+    assert low <= epsilon_of((Release(noise),), DELTA) <= 1.001 * high

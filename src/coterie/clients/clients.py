@@ -18,6 +18,7 @@ from coterie.clients.bounds import Bounds
 from coterie.clients.ledger import Ledger
 from coterie.clients.validation import Expected, ReplyValidator, validator_for
 from coterie.core import ClientStore, IntArray, Key, Layout, Served, Solver, places_of
+from coterie.core.arrays import rows_of_each
 from coterie.core.engine import DriftReports, Engine, Late, Reply, SendsTogether, Simulated
 from coterie.core.task import CORRECT, SumShapes, Task
 from coterie.core.work import Score, SelectGroup, Train, Work
@@ -73,9 +74,7 @@ class _Request:
 
     @property
     def models_each(self) -> int:
-        if self.which.ndim == 2:
-            return self.which.shape[1]
-        return 1
+        return rows_of_each(self.which).shape[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,9 +192,13 @@ class Clients:
             receive = partial(self._receive, request)
             # All who are asked count, whether they answer or not: the server has sent to all.
             self.ledger.sent(key, ids, models, which, self._shared_size(request))
-        if isinstance(self.engine, SendsTogether):
+        if len(ids) and isinstance(self.engine, SendsTogether):
             return partial(receive, self.engine.post(work, ids, models, which, key=key))
-        reply = receive(partial(self.engine.run, work, ids, models, which, key=key))
+        fetch: Callable[[], Sequence[Reply]] = tuple
+        # Nobody is asked nothing, so no engine and no wrapper has to know what that means.
+        if len(ids):
+            fetch = partial(self.engine.run, work, ids, models, which, key=key)
+        reply = receive(fetch)
         return lambda: reply
 
     def _receive(self, request: _Request, fetch: Callable[[], Sequence[Reply]]) -> Reply:

@@ -19,6 +19,7 @@ import numpy as np
 from torch import Tensor, UntypedStorage
 
 from coterie.core import IntArray, Key, Reply
+from coterie.core.arrays import rows_of_each
 
 _FLOAT = 4  # bytes of a value on its way: float32, whatever it was computed in
 
@@ -162,9 +163,7 @@ class Ledger:
         values = shared
         if values is None:
             values = models.shape[1]
-        if which.ndim == 1:
-            which = which[:, None]
-        fresh = self.sent_models.add(models, ids, which)
+        fresh = self.sent_models.add(models, ids, rows_of_each(which))
         # Of a model that stays with its client nothing is sent, so it is no transfer.
         if not values:
             fresh[:] = 0

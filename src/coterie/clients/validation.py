@@ -75,6 +75,8 @@ class ReplyValidator:
                 # One that names no client, or names them in no array, is still one refusal.
                 refused[reason] += max(1, np.size(reply.ids))
                 continue
+            if not len(reply.ids):
+                continue
             reasons = self._reasons(reply, expected)
             refused.update(reasons[reasons != _GOOD].tolist())
             good = np.flatnonzero(reasons == _GOOD)

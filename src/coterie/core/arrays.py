@@ -52,6 +52,14 @@ def places_of(some: IntArray, ids: IntArray) -> IntArray:
     return order[np.searchsorted(ids[order], some)]
 
 
+def rows_of_each(which: IntArray) -> IntArray:
+    """The rows that each of ``n`` clients is sent, ``[n, r]``, of ``[n]`` or ``[n, r]``.
+
+    Not by a reshape to -1, which has no answer where ``n`` is 0.
+    """
+    return which[:, None] if which.ndim == 1 else which
+
+
 def finite_float32(values: NDArray[Any], name: str) -> NDArray[np.float32]:
     """Finite numbers as float32; those with which a network would overflow are refused."""
     # NaN is in no range, and no copy is needed to find that all is well. As floats of Python, since

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from coterie.core import Engine, FullGradient, IntArray, Key, Reply, Score, Train, Work, places_of
+from coterie.core.arrays import rows_of_each
 from coterie.core.keep import ClientStore, Keep, client_blocks
 
 
@@ -59,7 +60,7 @@ class KeepingEngine:
             for reply in self.engine.run(whole, ids[block], starts, rows, key=key):
                 delta = reply.fields["delta"]
                 place = places_of(reply.ids, ids[block])
-                sent = rows[place].reshape(len(place), -1)
+                sent = rows_of_each(rows[place])
                 # A client that chose among several models moved away from the one it chose.
                 column = reply.fields.get("choice", np.zeros(len(place))).astype(np.int64)
                 trained_from = sent[np.arange(len(place)), column]
@@ -106,7 +107,7 @@ class KeepingEngine:
         rows = np.arange(len(starts)).reshape(which.shape)
         stored_before = self.store.has_stored(ids)
         if stored_before.any():
-            columns = rows.reshape(len(ids), -1)[stored_before]
+            columns = rows_of_each(rows)[stored_before]
             stored = self.store.get(ids[stored_before])
             starts[np.ix_(columns.reshape(-1), keep.kept())] = np.repeat(
                 stored, columns.shape[1], axis=0
@@ -133,8 +134,7 @@ def _whole(work: Train) -> Train:
 
 
 def _bytes_each(models: Tensor, which: IntArray) -> int:
-    models_each = which.shape[1] if which.ndim == 2 else 1
-    return 4 * models.shape[1] * models_each
+    return 4 * models.shape[1] * rows_of_each(which).shape[1]
 
 
 class RememberingEngine:
@@ -173,7 +173,7 @@ class RememberingEngine:
     def _remember(self, reply: Reply, models: Tensor, sent: IntArray) -> None:
         """Store the networks of a reply with whole updates, whose clients were sent the rows
         ``sent``."""
-        rows = sent.reshape(len(sent), -1)
+        rows = rows_of_each(sent)
         # A client that chose among several models trained the one it chose.
         column = reply.fields.get("choice", np.zeros(len(rows))).astype(np.int64)
         start = rows[np.arange(len(rows)), column]

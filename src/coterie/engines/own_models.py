@@ -18,6 +18,7 @@ from torch import Tensor
 
 from coterie.clients.validation import Expected, ReplyValidator
 from coterie.core import BoolArray, Engine, IntArray, Key, Reply, Score, Train, Work, places_of
+from coterie.core.arrays import rows_of_each
 from coterie.core.keep import ClientStore, Keep, Vectors, client_blocks
 from coterie.core.own_model import (
     Adapts,
@@ -103,8 +104,7 @@ class OwnModelEngine:
         if stored:
             self.store.begin(Keep(((0, stored),)))
         whole = replace(work, upload=None)
-        # Not by reshape to -1, which an empty request does not have.
-        received = which[:, None] if which.ndim == 1 else which
+        received = rows_of_each(which)
         replies = []
         # Clients draw from streams of their own, so blocks may share a key.
         for block in client_blocks(len(ids), 4 * (received.shape[1] * d + stored)):

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.core import BoolArray, Describe, FloatArray, IntArray, Key, Reply, places_of
+from coterie.core.arrays import rows_of_each
 from coterie.core.plan import SampleWeights
 from coterie.core.process import threads
 from coterie.core.training import Mixture, WeightedSamples
@@ -193,8 +194,7 @@ class SimulationEngine(ABC):
         All clients are scored first, together, as for a ``Score`` request and with the same bits.
         So a method that requests the losses and chooses by itself finds the same choices.
         """
-        if which.ndim == 1:
-            which = which[:, None]
+        which = rows_of_each(which)
         scored = self.answer(Score("train", sums=()), ids, models, which, key)
         choice = least_loss_choices(scored, ids, which)
         row = which[np.arange(len(ids)), choice]
@@ -229,6 +229,8 @@ class SimulationEngine(ABC):
             parts.append(_by_client(self.train(one, ids, models, which[:, column], key)))
         # A deadline may leave out a client in the middle of its models.
         done = [client for client in ids.tolist() if all(client in part for part in parts)]
+        if not done:
+            return []
         replied = np.array(done, np.int64)
         new = [explained[place].mean(axis=0) for place in places_of(replied, ids)]
         delta = [[part[client]["delta"] for part in parts] for client in done]
@@ -239,8 +241,6 @@ class SimulationEngine(ABC):
             "loss": np.array([sum(part[client]["loss"] for part in parts) for client in done]),
             "shares": np.array(new).reshape(len(done), which.shape[1]),
         }
-        if not done:
-            return []
         prior = mixture.shares.label_prior
         if prior is not None:
             own = [explained[place] for place in places_of(replied, ids)]

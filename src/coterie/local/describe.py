@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coterie.core import Describe, FloatArray, IntArray, Key, one_library_thread
+from coterie.core.arrays import rows_of_each
 from coterie.data.population import Population
 from coterie.local.statistics import LatentMoments, centres, centres_of, leading, subspaces
 
@@ -55,9 +56,7 @@ def _inputs_of_clients(
     which: IntArray,
 ) -> NDArray[np.float32]:
     """What `describe_inputs` says of the training inputs of each client, ``[n, ...]``."""
-    rows = which
-    if which.ndim == 1:
-        rows = which[:, None]
+    rows = rows_of_each(which)
     found = []
     for client, row in zip(ids.tolist(), rows, strict=True):
         x = population.x[torch.from_numpy(population.train[client])]

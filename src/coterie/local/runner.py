@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from coterie.core import ClientShares, Describe, FloatArray, IntArray, Key, Layout, Reply, Solver
+from coterie.core.arrays import rows_of_each
 from coterie.core.task import Task, has_squared_error, is_classes, with_smoothing
 from coterie.core.work import Deliver, Score, SelectGroup, Train
 from coterie.data.population import Population, Split
@@ -189,8 +190,7 @@ class LocalRunner:
         key: Key,
         helpers: Helpers | None,
     ) -> Reply:
-        if which.ndim == 1:
-            which = which[:, None]
+        which = rows_of_each(which)
         size = self.population.sizes(work.split)[ids].astype(np.float64)
         if work.per == "sample_winner":
             fields = {"wins": self._count_wins(work, ids, models, which, helpers), "size": size}

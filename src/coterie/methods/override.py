@@ -55,8 +55,9 @@ def override(
             ``coterie.algorithms.ditto.Ditto``.
 
     Raises:
-        ConfigError: if something is to be replaced in what is no ``Method``, and for layers or own
-            models in a method that cannot leave any with its clients.
+        ConfigError: if something is to be replaced in what is no ``Method``, for layers or own
+            models in a method that cannot leave any with its clients, and for another weighing
+            where a reply counts for several models.
 
     Example:
         >>> from coterie.algorithms import fedgroup
@@ -88,6 +89,7 @@ def override(
         # Which replies count for which model stays the method's decision, as in soft groups.
         method = replace(method, aggregate=weigh)
     elif weigh is not None:
+        refuse_traits(_WEIGH, traits_of(method), name)
         method = replace(method, weigh=weigh, aggregate=mean())
     if migration is not None:
         method = replace(method, assign=migrating(method.assign, migration))
@@ -121,6 +123,11 @@ _OWN_MODEL = of_traits(
         "full_gradient": "clients send a gradient and train nothing",
         "phases": "its clients train in phases",
     },
+)
+_WEIGH = of_traits(
+    "weigh",
+    "another algorithm, a robust rule, or no [weigh]",
+    {"shares": "a reply counts for several models, by its client's shares of them"},
 )
 KEPT_OPTIMIZER = Feature(
     "with local.keep_state",

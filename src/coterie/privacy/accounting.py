@@ -17,9 +17,14 @@ Accountant = Literal["pld", "rdp"]
 ORDERS = (*range(2, 65), 80, 96, 128, 192, 256, 512, 1024)
 # Of privacy losses. Epsilons of 2 to 40 differ from those at 0.0001 in the fifth digit, upwards.
 INTERVAL = 1e-3
+# Losses are of the size of one over the square of the noise. With less noise than this one the
+# interval grows with them, or a distribution would fill the memory.
+LITTLE_NOISE = 0.1
 # Of the epsilon that the noise that is searched for may leave unspent.
 UNSPENT = 0.005
 LARGEST_NOISE = 1e5
+# With less, the numbers of loss distributions overflow.
+LEAST_NOISE = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,7 @@ def epsilon_of(
     spent = [release for release in releases if release.count]
     if any(release.noise == 0 for release in spent):
         return math.inf
-    if accountant == "rdp":
+    if accountant == "rdp" or any(release.noise < LEAST_NOISE for release in spent):
         found = _divergences(spent)
     else:
         found = _losses(spent)
@@ -111,21 +116,23 @@ def _losses(releases: Sequence[Release]) -> Any:
     from dp_accounting.pld import privacy_loss_distribution as losses
 
     # What dp-accounting's own accountant does, but each distribution is made once for all rounds.
-    together = losses.identity(value_discretization_interval=INTERVAL)
+    least = min((release.noise for release in releases), default=LITTLE_NOISE)
+    interval = INTERVAL * max(1.0, (LITTLE_NOISE / least) ** 2)
+    together = losses.identity(value_discretization_interval=interval)
     for release in releases:
-        once = _loss(release.noise, release.sampled)
+        once = _loss(release.noise, release.sampled, interval)
         together = together.compose(once.self_compose(release.count))
     return together.get_epsilon_for_delta
 
 
 @lru_cache(maxsize=8)
-def _loss(noise: float, sampled: float | tuple[int, int]) -> Any:
+def _loss(noise: float, sampled: float | tuple[int, int], interval: float) -> Any:
     """The privacy loss distribution of one release."""
     from dp_accounting.pld import privacy_loss_distribution as losses
 
     assert not isinstance(sampled, tuple), "dp-accounting has no such distribution"
     return losses.from_gaussian_mechanism(
-        noise, value_discretization_interval=INTERVAL, sampling_prob=sampled
+        noise, value_discretization_interval=interval, sampling_prob=sampled
     )
 
 

@@ -14,12 +14,22 @@ from coterie.core.keys import Key, system_secret
 from coterie.core.traits import Excluded, Feature, of_traits
 from coterie.errors import ConfigError, PrivacyError, Problem
 from coterie.methods.method import Method
-from coterie.privacy.accounting import Accountant, Budget, Release, epsilon_of, least_noise
+from coterie.privacy.accounting import (
+    LARGEST_NOISE,
+    LEAST_NOISE,
+    Accountant,
+    Budget,
+    Release,
+    epsilon_of,
+    least_noise,
+)
 from coterie.privacy.noise import PrivateSums, Rebalanced, noised
 from coterie.rules.assigning import StartsPrivately
 from coterie.rules.weighing import evenly
 
 Above = Annotated[float, Field(gt=0)]
+# With less noise one release costs an epsilon of half a million.
+Noise = Annotated[float, Field(ge=LEAST_NOISE, le=LARGEST_NOISE)]
 Probability = Annotated[float, Field(gt=0, lt=1)]
 # Epsilons are bounds that were computed to about five digits.
 _ROUNDING = 1e-6
@@ -185,12 +195,14 @@ class Privacy:
         1e-05
     """
 
-    epsilon: Above | None = None
-    delta: Probability = 1e-5
-    noise: Above | None = None
-    clip: Above = 1.0
+    epsilon: Annotated[float, Field(gt=0, le=1e5)] | None = None
+    # Distributions of losses leave out tails of 1e-15.
+    delta: Annotated[float, Field(ge=1e-12, lt=1)] = 1e-5
+    noise: Noise | None = None
+    # Longer updates are refused, whatever the clip.
+    clip: Annotated[float, Field(gt=0, le=1e15)] = 1.0
     quantile: Probability | None = None
-    start_noise: Above = 1.0
+    start_noise: Noise = 1.0
     least_group: Above | None = None
     accountant: Accountant = "pld"
     randomness: Literal["system", "seed_not_private"] = "system"

@@ -13,6 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from coterie.core import Engine, FloatArray, IntArray, Key, Reply, Train, Work, places_of
+from coterie.core.arrays import rows_of_each
 from coterie.data.population import Population
 from coterie.errors import ConfigError
 
@@ -107,13 +108,13 @@ class AttackingEngine:
         self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
     ) -> Sequence[Reply]:
         replies = self.engine.run(work, ids, models, which, key=key)
-        if not isinstance(work, Train) or self.attack.forge is None:
+        if not replies or not isinstance(work, Train) or self.attack.forge is None:
             return replies
         # Attackers that collude answer truly while they are placed, so as to be placed together.
         if self.attack.colludes and key.purpose.split("/")[1:2] != [_TRAINING]:
             return replies
         reply = _joined(replies)
-        row = which[places_of(reply.ids, ids)].reshape(len(reply), -1)
+        row = rows_of_each(which[places_of(reply.ids, ids)])
         if work.choose is not None:
             choice = reply.choice.astype(np.int64)
             row = row[np.arange(len(reply)), choice][:, None]

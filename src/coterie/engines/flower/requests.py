@@ -16,6 +16,7 @@ from torch import Tensor
 
 from coterie.clients import wire
 from coterie.core import ClientShares, Describe, IntArray, Key, Mixture, Reply
+from coterie.core.arrays import rows_of_each
 from coterie.core.work import Score, SelectGroup, Train, Work
 from coterie.engines.flower.inbox import ReplyLimit, reply_limit
 from coterie.engines.flower.messages import FIELDS, NOTE, SHARES, part_name, read_array
@@ -41,9 +42,7 @@ class OutgoingRequest:
         cls, work: Work, ids: IntArray, models: Tensor, which: IntArray, key: Key, local: Train
     ) -> OutgoingRequest:
         """A request of an engine."""
-        rows = which
-        if which.ndim == 1:
-            rows = which[:, None]
+        rows = rows_of_each(which)
         # A description of data needs no model, or one.
         if isinstance(work, Describe) and not work.needs_model:
             rows = rows[:, :0]
