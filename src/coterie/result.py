@@ -145,8 +145,7 @@ class Result:
     @property
     def accuracy(self) -> list[float]:
         """The accuracy of a classification in each evaluated round, as a fraction of the test
-        samples of all clients with a group. For other tasks, use `scores`.
-        """
+        samples of all clients with a group. For other tasks, use `scores`."""
         return [row["accuracy"] for row in self.rows if row.get("accuracy") is not None]
 
     @property
@@ -226,8 +225,7 @@ class Result:
 
     def frame(self) -> pd.DataFrame:
         """The rows as a pandas DataFrame with one column per measure (nested names are joined by a
-        dot).
-        """
+        dot)."""
         return pd.json_normalize(list(self.rows))
 
     # --- what the command line makes of a run -------------------------------------------------------

@@ -110,8 +110,7 @@ class Clients:
     @property
     def are_real(self) -> bool:
         """Whether they are real clients, which detect drift, choose a group and clip their updates
-        themselves.
-        """
+        themselves."""
         return self.drift_reports is not None
 
     @property
@@ -278,8 +277,7 @@ class Clients:
 
     def served_models(self, ids: IntArray, served: Served, key: Key) -> Tensor:
         """The models with which some clients of a simulation predict, including what each client
-        keeps, float32 ``[n, d]``.
-        """
+        keeps, float32 ``[n, d]``."""
         models, which = served.for_clients(ids)
         if self.simulated is None:
             return models[torch.from_numpy(which)]
@@ -287,16 +285,14 @@ class Clients:
 
     def forgetful(self) -> Clients:
         """The same clients with empty stores and a separate ledger, so that an experiment with a
-        model leaves no trace.
-        """
+        model leaves no trace."""
         if self.simulated is None:
             return replace(self, ledger=Ledger())
         return replace(self, engine=self.simulated.trains, simulated=None, ledger=Ledger())
 
     def on_trial(self) -> Clients:
         """The same clients with what they have stored so far and a separate ledger, so that what
-        they store in an experiment is discarded.
-        """
+        they store in an experiment is discarded."""
         if self.simulated is None:
             return replace(self, ledger=Ledger())
         trial = self.simulated.on_trial()

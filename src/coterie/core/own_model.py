@@ -98,8 +98,7 @@ class LocalTraining(Protocol):
     @property
     def layout(self) -> Layout:
         """The positions of the network's tensors in a model ``[d]``: ``layout.final_layer()`` is
-        the slice of the classifier, ``layout.views(w)["fc.weight"]`` a tensor of ``w``.
-        """
+        the slice of the classifier, ``layout.views(w)["fc.weight"]`` a tensor of ``w``."""
         ...
 
     def run(

@@ -119,8 +119,7 @@ class Plan:
 
     def answered(self, groups: Groups) -> tuple[Groups, Plan]:
         """The groups and the plan, updated by the replies to requests sent together with the
-        training.
-        """
+        training."""
         if self.answers is None:
             return groups, self
         groups, notes = self.answers(groups)

@@ -192,8 +192,7 @@ class Solver:
 
     def over_rounds(self, rounds: int) -> Solver:
         """The solver of a run of this many rounds, which is the default length of a cosine schedule
-        over rounds.
-        """
+        over rounds."""
         schedule = self.round_schedule
         if schedule is None or schedule.kind != "cosine" or schedule.over is not None:
             return self
@@ -201,8 +200,7 @@ class Solver:
 
     def for_full_gradient(self) -> Solver:
         """One step of plain SGD with rate 1 on all samples as one batch: its update is minus the
-        gradient of the whole local loss.
-        """
+        gradient of the whole local loss."""
         kind: Any = type(self)
         of_loss = {name: getattr(self, name) for name in self.set_beyond(_OF_STEPS)}
         return kind(epochs=1, batch_size=LARGEST, lr=1.0, **of_loss)

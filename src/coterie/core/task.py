@@ -169,8 +169,7 @@ def is_classes(task: Task) -> bool:
 
 def has_squared_error(task: Task) -> bool:
     """Whether the loss of a sample is the mean of its squared errors: what compiled code minimises
-    in addition to cross-entropy.
-    """
+    in addition to cross-entropy."""
     return _form(task) == "squared"
 
 

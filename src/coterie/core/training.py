@@ -83,8 +83,7 @@ class Phase:
 @dataclass(frozen=True, slots=True)
 class Phases:
     """Training in consecutive parts, such as the head and then the body in FedRep. The loss of the
-    reply is that of the last part.
-    """
+    reply is that of the last part."""
 
     parts: tuple[Phase, ...]
 

@@ -191,8 +191,7 @@ def flatten(module: nn.Module) -> Tensor:
 
 def bind(module: nn.Module, vector: Tensor) -> nn.Module:
     """Make the moving tensors of a module views into ``vector``: writing to one changes the other.
-    Returns the module.
-    """
+    Returns the module."""
     views = Layout.of(module).views(vector)
     for name, tensor in _named(module):
         # `data`, so that parameters stay the objects that an optimiser or a hook may hold.

@@ -160,8 +160,7 @@ class Train:
     @property
     def one_by_one(self) -> bool:
         """Whether clients can only be trained one after another, because batched steps move all
-        coordinates of all clients.
-        """
+        coordinates of all clients."""
         return isinstance(self.how, Phases | WithOwnModel | WeightedSamples)
 
     @property

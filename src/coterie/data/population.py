@@ -194,8 +194,7 @@ class Population:
     @property
     def lazy(self) -> bool:
         """Whether samples are generated client by client, so that they are never available all at
-        once.
-        """
+        once."""
         return is_lazy(self.y)
 
     @property
@@ -228,8 +227,7 @@ class Population:
 
     def planted_shares(self) -> FloatArray | None:
         """The share of each concept in the training samples of each client, float64 ``[N, g]``;
-        zeros for clients without samples. ``None`` if samples have no known concepts.
-        """
+        zeros for clients without samples. ``None`` if samples have no known concepts."""
         if self.concept is None:
             return None
         count = int(self.concept.max()) + 1
@@ -249,8 +247,7 @@ class Population:
 
     def histograms(self, split: Split = "train") -> IntArray:
         """Label histograms, int64 ``[N, c]``, in one pass over the pooled labels; ``[N, 0]`` if
-        targets are not classes.
-        """
+        targets are not classes."""
         return self._histograms[split].copy()
 
     def histograms_of(self, ids: IntArray) -> IntArray:

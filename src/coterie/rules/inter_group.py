@@ -123,8 +123,7 @@ _RULES: Mapping[Rule, Callable[[Tensor, float], Tensor]] = {
 
 def pull_shared(pull: InterGroup, stays: Keep | None, groups: Groups) -> Groups:
     """The models after they have pulled on each other, in the coordinates that are shared with
-    clients.
-    """
+    clients."""
     if stays is None:
         return pull(groups)
     shared = torch.from_numpy(stays.shared(groups.models.shape[1]))

@@ -55,8 +55,7 @@ def record_description(clients: Clients, population: Population, round: int) -> 
 
 def warn_of_columns(config: Experiment, population: Population) -> None:
     """Warn of columns that are left out, of those that give the label away, and of features whose
-    scales differ widely.
-    """
+    scales differ widely."""
     if population.table is not None:
         for line in population.table.encoder.notes:
             warn(line)

@@ -49,8 +49,7 @@ class Fitted:
 
 def make_method(experiment: Experiment) -> Method | Algorithm:
     """The method of an experiment, with the server, the weighing, the objective, the migration, the
-    personal layers and the own models of their tables.
-    """
+    personal layers and the own models of their tables."""
     personal: tuple[str, ...] = ()
     if experiment.personal is not None:
         personal = experiment.personal.layers
@@ -77,8 +76,7 @@ def can_migrate(algorithm: str) -> bool:
 
 def make_network(experiment: Experiment, shape: tuple[int, ...], outputs: int) -> Network:
     """The network of an experiment: a module as it is, or that of a name, with weights from the
-    seed.
-    """
+    seed."""
     model: Any = experiment.model
     if isinstance(model, Network):
         return model

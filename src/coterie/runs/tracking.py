@@ -205,8 +205,7 @@ class TrackerThread:
 
 class MLflow:
     """A run of an MLflow experiment; its number is stored in ``mlflow.json``, so that a resumed run
-    continues it.
-    """
+    continues it."""
 
     def __init__(self, run: LoggedRun) -> None:
         # Optional packages are imported where they are used.

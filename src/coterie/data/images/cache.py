@@ -43,8 +43,7 @@ DAMAGED = (OSError, ValueError, EOFError, MemoryError, OverflowError, TypeError,
 
 def cached_images(path: Path, column: str, rows: int, make: Callable[[], Pixels]) -> Pixels:
     """The decoded images of a parquet column: from the cache if a sound copy is there, else made
-    and kept there.
-    """
+    and kept there."""
     name = _column_name(path, column)
     found = _read(name, rows)
     if found is not None:

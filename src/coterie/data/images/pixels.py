@@ -23,8 +23,7 @@ _EPSILON = np.float32(0.001)
 
 def alike(pieces: Sequence[Pixels], dataset: str) -> list[Pixels]:
     """Arrays of images with as many channels each: grey ones among coloured ones are grey in each
-    colour.
-    """
+    colour."""
     sizes = {piece.shape[2:] for piece in pieces}
     if len(sizes) > 1:
         what = f"images of different sizes in {dataset}"

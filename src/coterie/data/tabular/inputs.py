@@ -54,8 +54,7 @@ class TableInputs:
 
     def reports(self, held: Sequence[IntArray]) -> FloatArray:
         """What clients report of their columns, float64 ``[n, report_width]``; within the ranges
-        of `bounded_reports` where their sum gets noise.
-        """
+        of `bounded_reports` where their sum gets noise."""
         first = [self.first[samples] for samples in held]
         if self.raw.encode.noise is not None:
             return bounded_reports(self.raw, first)

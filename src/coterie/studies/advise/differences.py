@@ -60,8 +60,7 @@ def differences(population: Population, member: IntArray, key: Key) -> GroupDiff
 
 def _target_counts(population: Population) -> FloatArray:
     """How many training samples of each class the clients have, float64 ``[N, c]``; of targets that
-    are not classes, how many in each eighth of all values.
-    """
+    are not classes, how many in each eighth of all values."""
     if population.classes:
         return population.histograms().astype(np.float64)
     targets = population.y.double().numpy().reshape(len(population.y), -1)
