@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from coterie.errors import ConfigError
 from coterie.headline import ACCURACY, Headline
+from coterie.runs.published import published_rows
 from coterie.terminal import duration, sizes
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def result_html(
     Args:
         folder: the folder of the run; ``None``: the run is in memory.
     """
+    rows = published_rows(rows, headline)
     values = _values(rows, headline)
     facts = {
         headline.name: headline.text(values[-1] if values else None),
@@ -44,6 +46,7 @@ def result_html(
 
 def rounds_html(rows: Sequence[Mapping[str, Any]], headline: Headline) -> str:
     """The curve of the headline, and the newest rounds as an HTML table, a line each."""
+    rows = published_rows(rows, headline)
     titles = ("round", headline.name, "training loss", "groups", "time")
     body = "".join(f"<tr>{_cells('td', _figures(row, headline))}</tr>" for row in rows[-_SHOWN:])
     head = f"<thead><tr>{_cells('th', titles)}</tr></thead>"

@@ -201,6 +201,18 @@ def summary_table(summary: Mapping[str, Any], folder: str) -> Text:
     return Text("\n").join(lines)
 
 
+def seed_text(known: Mapping[str, Any]) -> str:
+    """The seed of a run, as the end of a line that names it; empty where it is not shown.
+
+    Example:
+        >>> seed_text({"seed": 3}), seed_text({})
+        (', seed 3', '')
+    """
+    if "seed" not in known:
+        return ""
+    return f", seed {known['seed']}"
+
+
 def _summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
     """The lines of the closing table: name and text."""
     run = f"{summary['algorithm']} on {summary['dataset']}, {summary['model']}"
@@ -208,7 +220,7 @@ def _summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
     if "headline" in summary:
         headline = Headline.of(summary["headline"])
     rows = {
-        "run": f"{run}, seed {summary['seed']}",
+        "run": f"{run}{seed_text(summary)}",
         "rounds": _rounds_done(summary),
         **_scores(summary, headline),
         "groups": found_groups(summary["sizes"], summary["clients"]),

@@ -21,9 +21,18 @@ from coterie.files import refuse_malformed
 from coterie.headline import ACCURACY, Headline, other_scores
 from coterie.runs.folder.digests import ROWS
 from coterie.runs.folder.store import RunFolder, check_folder
+from coterie.runs.published import published_state, published_summary
 from coterie.runs.reporter import Reporter
 from coterie.runs.state import RunState, read_state, summary_so_far
-from coterie.terminal import console, counted, duration, fairness_text, printable, summary_table
+from coterie.terminal import (
+    console,
+    counted,
+    duration,
+    fairness_text,
+    printable,
+    seed_text,
+    summary_table,
+)
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 LEVELS = 8  # of a character
@@ -39,18 +48,19 @@ def watch(run: Path | str, *, once: bool = False, interval: float = 0.5) -> None
     folder = RunFolder.open(run)
     check_folder(folder)
     state = read_state(folder)
+    headline = state.headline
     out = console()
     # Rows are JSON but may have other keys or types than a run writes, where a file was edited.
     with _ended_by_sigterm(), refuse_malformed(folder.path / ROWS):
         if once:
-            out.print(screen(state), soft_wrap=True)
+            out.print(screen(published_state(state)), soft_wrap=True)
             return
         states = _states(folder, state, interval)
         if out.is_terminal:
             _show_live(states)
         else:
             _print_lines(states, len(state.rows))
-        summary = summary_so_far(read_state(folder))
+        summary = published_summary(summary_so_far(read_state(folder)), headline)
         out.print(summary_table(summary, str(folder.path)), soft_wrap=True)
 
 
@@ -70,11 +80,11 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 def _states(folder: RunFolder, state: RunState, interval: float) -> Iterator[RunState]:
     """The states of a run until it is done."""
-    yield state
+    yield published_state(state)
     while not state.done:
         time.sleep(interval)
         state = read_state(folder, state)
-        yield state
+        yield published_state(state)
 
 
 def _show_live(states: Iterable[RunState]) -> None:
@@ -110,7 +120,7 @@ def _print_lines(states: Iterable[RunState], printed: int) -> None:
 def screen(state: RunState) -> RenderableType:
     """A run as it is now."""
     config = state.config
-    title = f"{state.title}, {config['model']['name']}, seed {config['seed']}"
+    title = f"{state.title}, {config['model']['name']}{seed_text(config)}"
     parts: list[RenderableType] = [Text(printable(title), style="bold"), Text(_progress(state))]
     if not state.rows:
         return Group(*parts, Text(_silence_line(state) or "waiting for the first round"))

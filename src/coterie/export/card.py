@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from coterie.export.figures import Figures
 from coterie.export.source import ExportSource
 from coterie.export.table_files import can_predict
 from coterie.runs.compose import Composed
+from coterie.runs.published import is_private, published_config, published_summary
 from coterie.runs.stored import Record
 from coterie.runs.summary import summarise
 from coterie.tasks import Binary, Multilabel, NextToken
@@ -54,6 +55,7 @@ class Card:
         difference: between ONNX and torch, or nothing.
         own_part: what clients have beside the shared models, in words; empty for nothing.
         client: whose model it is, where it is that of one client.
+        private: whether noise was added to updates; then the card describes no single group.
     """
 
     algorithm: str
@@ -73,6 +75,7 @@ class Card:
     difference: float | None = None
     own_part: str = ""
     client: str | None = None
+    private: bool = False
 
 
 def make_card(
@@ -87,13 +90,17 @@ def make_card(
     composed = source.composed
     config = composed.experiment
     resolved = config.resolved()
+    summary = summarise(resolved, rows, population.clients, figures.headline)
+    private = is_private(resolved)
+    if private:
+        figures = replace(figures, groups=[group.published for group in figures.groups])
     return Card(
         algorithm=config.name("algorithm"),
         dataset=config.name("source"),
         model=config.name("model"),
         figures=figures,
-        summary=summarise(resolved, rows, population.clients, figures.headline),
-        config=_public(resolved),
+        summary=published_summary(summary, figures.headline),
+        config=published_config(resolved) if private else _public(resolved),
         labels=class_names(composed, population),
         outputs=describe_outputs(composed, population),
         shape=population.shape,
@@ -103,6 +110,7 @@ def make_card(
         predicts=can_predict(source),
         needs=needs,
         difference=difference,
+        private=private,
     )
 
 

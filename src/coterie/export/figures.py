@@ -25,6 +25,7 @@ class GroupFigures:
     """How good one model is, and what its clients hold.
 
     Args:
+        clients: whom it serves; ``None`` where that is not told.
         score: the headline on their test samples; ``None`` without any.
         train: their training samples; ``None`` where only the clients know.
         mix: their training samples of each class; ``None`` where only the clients know, empty where
@@ -32,11 +33,16 @@ class GroupFigures:
     """
 
     name: str
-    clients: int
+    clients: int | None
     score: float | None
     train: int | None = None
     test: int | None = None
     mix: Sequence[int] | None = None
+
+    @property
+    def published(self) -> GroupFigures:
+        """The name alone: of a private run single groups are not described."""
+        return GroupFigures(self.name, None, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from coterie.export.loader import (
     NETWORK,
     first_inputs,
     try_loader,
+    with_vector,
     write_loader,
     write_network,
 )
@@ -117,6 +118,7 @@ def export_run(
     source = ExportSource.open(run, root, older=older, trust=trust, rows=True)
     own = None
     if client is not None:
+        _refuse_private(source, client)
         own = client_model(source, client)
         if out is None:
             target = target.with_name(f"export-client-{own.number}")
@@ -132,6 +134,18 @@ def export_run(
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
     return Exported(target, card, difference, own)
+
+
+def _refuse_private(source: ExportSource, client: str) -> None:
+    """Refuse the model of one client where nothing is told of single clients."""
+    if source.private:
+        raise ConfigError(
+            "in-conflict",
+            "--client",
+            "tells which group a client of a run with [privacy] is in",
+            found=client,
+            allowed="no --client: its group is in groups.csv of the run's folder",
+        )
 
 
 # --- the target -----------------------------------------------------------------------------------
@@ -186,10 +200,15 @@ def _fill(
     population = source.population
     models = _shared_models(source) if own is None else own.models(population.clients)
     _write_weights(folder, composed.module, models)
-    _write_groups(folder / "groups.csv", population.names, source.checkpoint, models)
+    module = composed.module
+    if source.private:
+        # The first weights follow from the seed, which would be found by trying.
+        module = with_vector(module, next(iter(models.vectors.values())))
+    else:
+        _write_groups(folder / "groups.csv", population.names, source.checkpoint, models)
     loader = folder / "load.py"
     inputs = first_inputs(population)
-    needs = write_network(folder / NETWORK, composed.module, inputs)
+    needs = write_network(folder / NETWORK, module, inputs)
     write_loader(loader, source, population, models)
     write_columns(folder, source.record)
     # It chooses among the shared models, so it would leave out what a client has of its own.

@@ -32,8 +32,9 @@ def write_network(path: Path, module: nn.Module, inputs: Tensor) -> str | None:
     """Write the network by torch.export, in evaluation mode and for any number of inputs; or return
     why torch cannot, if its layers depend on the values of inputs, for example."""
     network = copy.deepcopy(module).eval()
-    # With one input, torch would take its number for a constant.
-    example = torch.cat([inputs, inputs])
+    # With one input, torch would take its number for a constant. Zeros, and no samples of clients:
+    # the file holds them.
+    example = inputs.new_zeros((2, *inputs.shape[1:]))
     batch = torch.export.Dim("batch")
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
@@ -63,6 +64,7 @@ def write_loader(
     text = template("load.py.j2").render(
         title=_title(composed, models),
         example=_safe_in_docstring(str(population.names[first])),
+        private=source.private,
         # Of a client's own file it is in the model.
         own_part=source.own_part if models.groups else "",
         shape=repr(population.shape),
@@ -105,6 +107,14 @@ def first_inputs(population: Population, count: int = 32) -> Tensor:
     return population.x[torch.tensor(rows)]
 
 
+def with_vector(module: nn.Module, vector: Tensor) -> nn.Module:
+    """A copy of a network in evaluation mode, with the parameters ``[d]`` of a model."""
+    network = copy.deepcopy(module).eval()
+    # Frozen parameters and integer buffers are in no vector; the copy has them already.
+    network.load_state_dict(state_dict(Layout.of(module), vector), strict=False)
+    return network
+
+
 def try_loader(
     path: Path, module: nn.Module, models: ExportedModels, inputs: Tensor
 ) -> dict[str, nn.Module]:
@@ -112,12 +122,9 @@ def try_loader(
     gives; returns that network with the weights of each model."""
     # Run and not imported: bytecode would become part of the export.
     load_model = runpy.run_path(str(path), run_name=MODULE_NAME)["load_model"]
-    layout = Layout.of(module)
     found = {}
     for name, vector in models.vectors.items():
-        reference = copy.deepcopy(module).eval()
-        # Frozen parameters and integer buffers are in no vector; the copy has them already.
-        reference.load_state_dict(state_dict(layout, vector), strict=False)
+        reference = with_vector(module, vector)
         # Weights alone, where torch cannot write the network.
         into = None if (path.parent / NETWORK).exists() else copy.deepcopy(module).eval()
         try:

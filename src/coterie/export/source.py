@@ -130,6 +130,11 @@ class ExportSource:
         return "their own layers"
 
     @property
+    def private(self) -> bool:
+        """Whether the run has ``[privacy]``."""
+        return self.composed.experiment.privacy is not None
+
+    @property
     def shares_nothing(self) -> bool:
         """Whether clients keep the whole model."""
         method = method_of(self.composed.algorithm)

@@ -42,7 +42,7 @@ def _comparable(a: RunView, b: RunView) -> bool:
         a.seed == b.seed
         and a.clients == b.clients
         and a.data_id == b.data_id
-        and list(a.names) == list(b.names)
+        and (a.private or b.private or list(a.names) == list(b.names))
     )
 
 

@@ -39,8 +39,9 @@ from coterie.runs.data import load_data
 from coterie.runs.folder.checkpoints import Checkpoint
 from coterie.runs.folder.digests import ROWS
 from coterie.runs.folder.store import RunFolder, check_folder
+from coterie.runs.published import is_private, read_published
 from coterie.runs.resume import with_places
-from coterie.runs.state import read_state
+from coterie.runs.state import RunState
 from coterie.runs.summary import without_model
 from coterie.sweep.data_hash import hash_partition
 
@@ -59,8 +60,11 @@ def views_of(
     for i in by_seed:
         # Without the seed: runs of a series have the rest in common.
         configuration = config_hash({**resolved[i], "seed": 0})
-        views[i] = view_of(folders[i], root, light=configuration in read, trust=trust)
+        view = view_of(folders[i], root, light=configuration in read, trust=trust)
+        views[i] = replace(view, identity=configuration)
         read.add(configuration)
+    if any(view.private for view in views.values()):
+        _number_repeats(views, resolved)
     headlines = {view.headline.name for view in views.values()}
     if len(headlines) > 1:
         got = ", ".join(sorted(headlines))
@@ -74,6 +78,14 @@ def views_of(
     return [views[i] for i in range(len(folders))]
 
 
+def _number_repeats(views: dict[int, RunView], resolved: Sequence[Mapping[str, Any]]) -> None:
+    """Let numbers stand for the seeds: runs of the same seed are compared, which is not told."""
+    seeds = [tables.get("seed", 0) for tables in resolved]
+    known = sorted(set(seeds))
+    for i, view in views.items():
+        views[i] = replace(view, repeat=known.index(seeds[i]))
+
+
 def view_of(
     path: Path | str, root: str | None = None, *, light: bool = False, trust: bool = False
 ) -> RunView:
@@ -83,11 +95,13 @@ def view_of(
     check_folder(folder)
     saved = folder.partition
     config = folder.config({"data.root": root}, trust=trust)
-    state = read_state(folder)
+    state = read_published(folder)
     # A run in progress has written rows after its newest checkpoint; groups are as of that one.
     checkpoint = folder.checkpoints.latest()
     # The partition of the run itself: the data may lie elsewhere or be gone, the folder has this.
     parts = load_partition(saved)
+    if is_private(state.config):
+        return _private_view(state, parts, folder)
     data = FinalData() if light else _final_data(config, saved, checkpoint)
     summary = state.summary or {}
     # Rows that are JSON but not what a run writes are found wherever they are first used.
@@ -114,6 +128,25 @@ def view_of(
         checkpoint = with_places(checkpoint, parts.clients, config.name("algorithm"))
         embedding = None if light else _embedding(config, data, checkpoint)
         return _with_checkpoint(view, checkpoint, embedding)
+
+
+def _private_view(state: RunState, parts: Partition, folder: RunFolder) -> RunView:
+    """A run of which no single client is shown: numbers stand for clients, in the order of groups."""
+    groups = np.full(parts.clients, NO_GROUP)
+    with refuse_malformed(folder.path / ROWS):
+        sizes = [] if not state.rows else state.rows[-1]["sizes"]
+        found = np.repeat(np.arange(len(sizes)), sizes)
+        groups[: len(found)] = found
+        return RunView(
+            name="private run",
+            rounds=state.rows,
+            groups=groups,
+            names=[str(number) for number in range(parts.clients)],
+            tables=state.config,
+            versions=dict((state.summary or {}).get("versions", {})),
+            data_id=_data_id(folder.resolved, parts),
+            headline=state.headline,
+        )
 
 
 def _with_checkpoint(view: RunView, checkpoint: Checkpoint, embedding: Embedding | None) -> RunView:

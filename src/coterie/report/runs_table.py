@@ -112,7 +112,7 @@ def _unfinished(series: Sequence[Series]) -> str:
             planned = run.tables.get("train", {}).get("rounds")
             if planned is not None and len(run.rounds) < planned:
                 rounds = f"{len(run.rounds)} of {planned} rounds"
-                found.append(f"{one.name} (seed {run.seed}, {rounds})")
+                found.append(f"{one.name} ({run.seed_name}, {rounds})")
     if not found:
         return ""
     names = ", ".join(found[:MOST_UNFINISHED])
@@ -240,4 +240,4 @@ def _worst_client(series: Series) -> list[str]:
     find = np.nanargmin if run.headline.better == "higher" else np.nanargmax
     worst = int(find(scores))
     value = run.headline.text(float(scores[worst]))
-    return [f"{series.name} (seed {run.seed}) serves {run.names[worst]} worst: {value}."]
+    return [f"{series.name} ({run.seed_name}) serves {run.names[worst]} worst: {value}."]

@@ -23,6 +23,7 @@ from coterie.report.view import RunView
 
 MOST_DETAILED = 6  # series with groups that are shown in detail, the best ones
 CONFIGURATION_NOTE = "Each configuration has every default filled in. The command coterie {command} accepts it unchanged."
+PRIVATE_NOTE = "Configurations with [privacy] are shown without seeds, and without what names clients or files."
 MOST_KEYS = 12  # in which configurations differ, by name
 MOST_CONFIGURATIONS = 20
 
@@ -60,8 +61,8 @@ def _details(run: RunView, number: int) -> list[Section]:
     from those of other series."""
     # One run stands for the series: groups of different seeds have nothing to do with each other.
     found = [*shift_section(run, number), *divergence_section(run, number)]
-    # Of one group there is nothing to tell apart.
-    if run.group_count < 2:
+    # Of one group there is nothing to tell apart, and of a private run no single client is shown.
+    if run.group_count < 2 or run.private:
         return found
     return [
         *member_section(run, number),
@@ -79,13 +80,16 @@ def _configurations(series: Sequence[Series]) -> list[Section]:
     if not known:
         return []
     texts = [
-        (f"{one.name} (seed {one.first.seed})", tomli_w.dumps(one.first.tables))
+        (f"{one.name} ({one.first.seed_name})", tomli_w.dumps(one.first.tables))
         for one in known[:MOST_CONFIGURATIONS]
     ]
     # Real clients have their own data, which nothing here could simulate.
     real = known[0].first.tables.get("data", {}).get("source") == "nodes"
     command = "deploy init" if real else "run"
-    note = CONFIGURATION_NOTE.format(command=command) + _differing_keys(known) + _software(known)
+    note = CONFIGURATION_NOTE.format(command=command)
+    if any(one.first.private for one in known):
+        note = PRIVATE_NOTE
+    note += _differing_keys(known) + _software(known)
     return [{"title": "Configuration and versions", "note": note, "texts": texts}]
 
 

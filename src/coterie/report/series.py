@@ -133,7 +133,7 @@ def series_of(runs: Sequence[RunView]) -> list[Series]:
     for index, run in enumerate(runs):
         key: Any = index
         if run.tables:
-            key = config_hash({**run.tables, "seed": 0})
+            key = run.identity or config_hash({**run.tables, "seed": 0})
         if any(other.seed == run.seed for other in found.get(key, ())):
             # The same run twice is no second seed: it would narrow the interval.
             key = (key, index)

@@ -129,10 +129,10 @@ def gain_sentence(runs: Sequence[RunView]) -> str:
 
 def intro_of(views: Sequence[RunView]) -> str:
     """What some runs were, as their configurations say; of many, the first ones."""
-    seeds: dict[str, list[int]] = {}
+    runs: dict[str, list[RunView]] = {}
     for view in views:
-        seeds.setdefault(_setting(view.tables), []).append(view.seed)
-    sentences = [f"{setting}, {_seeds(of_setting)}" for setting, of_setting in seeds.items()]
+        runs.setdefault(_setting(view.tables), []).append(view)
+    sentences = [f"{setting}, {_seeds(of_setting)}" for setting, of_setting in runs.items()]
     text = "; ".join(sentences[:SENTENCES])
     if len(sentences) > SENTENCES:
         text += f"; {len(sentences) - SENTENCES} more"
@@ -156,8 +156,10 @@ def _word_vectors(data: Mapping[str, Any]) -> str:
     return ", word vectors learned from other users' tweets"
 
 
-def _seeds(seeds: Sequence[int]) -> str:
-    known = sorted(set(seeds))
+def _seeds(runs: Sequence[RunView]) -> str:
+    if any(run.private for run in runs):
+        return f"{counted(len(runs), 'run')} with [privacy]"
+    known = sorted({int(run.tables.get("seed", 0)) for run in runs})
     if len(known) == 1:
         return f"seed {known[0]}"
     consecutive = known == list(range(known[0], known[-1] + 1))

@@ -14,6 +14,7 @@ from coterie.errors import ConfigError
 from coterie.headline import ACCURACY, Headline
 from coterie.math.labellings import adjusted_rand_index
 from coterie.report.tree import Tree
+from coterie.runs.published import is_private
 
 # The fields of a view that have one entry per client.
 PER_CLIENT = (
@@ -48,6 +49,8 @@ class RunView:
             shown as one.
         data_id: a text that is equal for runs over the same clients with the same data.
         without_model: values of it that predictions without a model have, by what makes them.
+        repeat: which repetition of its configuration it is, where the page does not name seeds.
+        identity: equal for runs that differ only in their seeds, where ``tables`` are not whole.
     """
 
     name: str
@@ -68,6 +71,8 @@ class RunView:
     data_id: str = ""
     headline: Headline = ACCURACY
     without_model: Mapping[str, float] = field(default_factory=dict)
+    repeat: int | None = None
+    identity: str = ""
 
     def __post_init__(self) -> None:
         # An array of another length would colour the wrong clients without a word.
@@ -114,9 +119,23 @@ class RunView:
         return {}
 
     @property
+    def private(self) -> bool:
+        """Whether it has noise on updates; then it shows no single client, and no seed."""
+        return is_private(self.tables)
+
+    @property
     def seed(self) -> int:
-        """The seed of its configuration."""
+        """The seed of its configuration, or a number that stands for it."""
+        if self.repeat is not None:
+            return self.repeat
         return int(self.tables.get("seed", 0))
+
+    @property
+    def seed_name(self) -> str:
+        """The seed as a text has it."""
+        if self.private:
+            return f"repetition {self.seed + 1}"
+        return f"seed {self.tables.get('seed', 0)}"
 
     @property
     def algorithm(self) -> str:

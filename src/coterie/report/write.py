@@ -26,7 +26,9 @@ def write_report(
 ) -> Path:
     """Write the HTML page of runs, finished or not, by default ``report.html`` in the first folder."""
     views = views_of(runs, root, trust=trust)
-    page = write_page(out or runs[0] / REPORT, views, title_of(runs), intro_of(views))
+    # In a sweep the name of a folder follows from the seed, too.
+    title = "Coterie" if any(view.private for view in views) else title_of(runs)
+    page = write_page(out or runs[0] / REPORT, views, title, intro_of(views))
     # A page elsewhere is no file of the run.
     if out is None:
         _record_page(runs[0])

@@ -114,8 +114,11 @@ class Composed:
     @property
     def stem(self) -> str:
         """The default name of the run's folder, without its number."""
-        names = (self.experiment.name("algorithm"), self.experiment.name("source"))
-        return "-".join((*names, str(self.experiment.seed)))
+        names = [self.experiment.name("algorithm"), self.experiment.name("source")]
+        # The name of a folder is on pages and in trackers.
+        if self.experiment.privacy is None:
+            names.append(str(self.experiment.seed))
+        return "-".join(names)
 
     def clients(self) -> Clients:
         """The clients, reached as ``[engine]`` says. They are a context manager; leaving it ends

@@ -243,9 +243,10 @@ def execute(
     folder.write_headline(headline_of(composed.spec.task))
     progress = make_progress(composed.spec, folder, checkpoint, resume=resume)
     is_new = checkpoint is None and not resume
+    headline = headline_of(composed.spec.task)
     with (
         folder.taken_away_if_refused() if is_new else nullcontext(),
-        tracked(config.log, config.resolved(), folder.path, progress.round) as log,
+        tracked(config.log, config.resolved(), folder.path, progress.round, headline) as log,
     ):
 
         def stored(result: RoundResult) -> None:

@@ -24,6 +24,8 @@ from coterie.config.identity import relevant
 from coterie.errors import ConfigError, install_command
 from coterie.experiment import Log
 from coterie.files import read_json, refuse_malformed
+from coterie.headline import ACCURACY, Headline
+from coterie.runs.published import is_private, published_config, published_row
 
 NEEDS = {"mlflow": "mlflow", "tensorboard": "tensorboard"}  # tracker -> the package that it needs
 LISTED = re.compile(r"sizes|\w+_groups(\.\w+)?")  # lists with one number for each group
@@ -50,6 +52,13 @@ class LoggedRun:
     resolved: Mapping[str, Any]
     folder: Path
     start: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name of its folder, which in a sweep follows from its seed, too."""
+        if is_private(self.resolved):
+            return f"{self.resolved['algorithm']['name']} on {self.resolved['data']['source']}"
+        return self.folder.name
 
 
 class Tracker(Protocol):
@@ -98,17 +107,22 @@ def _leaves(row: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, float
 
 @contextmanager
 def tracked(
-    settings: Log, resolved: Mapping[str, Any], folder: Path, start: int = 0
+    settings: Log,
+    resolved: Mapping[str, Any],
+    folder: Path,
+    start: int = 0,
+    headline: Headline = ACCURACY,
 ) -> Iterator[LogRow]:
     """What to call with the row of each round; it does nothing without a tracker."""
     check_installed(settings.to)
-    run = LoggedRun(settings, resolved, folder, start)
+    run = LoggedRun(settings, published_config(resolved), folder, start)
     # A thread each, so that a tracker that hangs holds up neither the run nor the other.
     threads = [TrackerThread(name, run) for name in dict.fromkeys(settings.to)]
 
     def log(row: Mapping[str, Any]) -> None:
+        shown = published_row(row, headline)
         for thread in threads:
-            thread.log(row)
+            thread.log(shown)
 
     status = "FAILED"
     try:
@@ -226,7 +240,7 @@ class MLflow:
             self._client.update_run(self._id, status="RUNNING")
             return
         self._id = self._client.create_run(
-            self._experiment(run.settings.experiment), run_name=run.folder.name
+            self._experiment(run.settings.experiment), run_name=run.name
         ).info.run_id
         known = {"run_id": self._id, "experiment": run.settings.experiment}
         # Written at once: a kill right after it does not make a second MLflow run of the same run.

@@ -17,6 +17,7 @@ from coterie.errors import ConfigError
 from coterie.experiment.experiment import check
 from coterie.headline import ACCURACY, Headline
 from coterie.runs.compose import task_headline
+from coterie.runs.published import is_private
 from coterie.runs.scores import ClientScores, deviation_of_known, mean_of_known, mean_scores
 from coterie.sweep.measured import Figure, Measured, measure
 from coterie.sweep.plan import SweepPlan, SweepRun
@@ -79,6 +80,7 @@ class SweepTable:
     headline: Headline = ACCURACY
     without_model: Mapping[str, float] = field(default_factory=dict)
     measured: Mapping[str, Measured] = field(default_factory=dict, repr=False)
+    private: bool = False
 
 
 def check_choices(
@@ -161,6 +163,7 @@ def tabulate(
         headline,
         {name: statistics.fmean(values) for name, values in naive.items()},
         measured,
+        private=any(is_private(run.tables) for run in plan.runs),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from coterie.files import MALFORMED, damaged
 from coterie.measures.costs import rounds_to_target
 from coterie.runs.folder.store import RunFolder, check_folder
+from coterie.runs.published import read_published
 from coterie.runs.scores import ClientScores, last_scores
 from coterie.runs.summary import covered, without_model
 
@@ -44,17 +45,18 @@ def measure(path: Path, target: float | None, figure: Figure) -> Measured:
     """
     folder = RunFolder.open(path)
     check_folder(folder)
-    rows = folder.rows()
+    state = read_published(folder)
+    rows = state.rows
     try:
-        summary: dict[str, Any] = folder.results.summary() or {}
-        headline = folder.headline
+        summary = state.summary or {}
+        headline = state.headline
         key = headline.best_key if figure == "max" else figure
         value = summary[headline.name][key]
         if value is not None:
             value = float(value)
         seconds = float(summary["seconds"]["total"])
         naive = without_model(summary)
-        scores = last_scores(rows, folder.resolved, headline)
+        scores = last_scores(rows, state.config, headline)
         rounds = None
         moved_bytes: int | None = None
         if target is None:

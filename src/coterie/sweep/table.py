@@ -86,7 +86,7 @@ def notes(table: SweepTable) -> list[str]:
     over = f"mean and standard deviation over {len(table.seeds)} seeds"
     # A standard deviation needs two.
     if one_seed:
-        over = f"of one seed ({table.seeds[0]})"
+        over = "of one seed" if table.private else f"of one seed ({table.seeds[0]})"
     title = table.headline.title
     lines = [f"{table.headline.capital}: {FIGURES[table.figure][1]}, {over}."]
     if table.headline.better == "lower":

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.files import csv_text, escape_cell, markdown_lines, refuse_unwritable
+from coterie.runs.published import is_private
 from coterie.sweep.comparison import Row, SweepTable
 from coterie.sweep.plan import SweepPlan
 from coterie.sweep.table import (
@@ -142,15 +143,17 @@ def _record(row: Row, table: SweepTable) -> dict[str, Any]:
 
 
 def runs_csv(table: SweepTable, plan: SweepPlan) -> str:
-    """Every run as a line of CSV, with the name of its folder."""
+    """Every run as a line of CSV, with the name of its folder; a number of a private run."""
     records = []
     # All of the plan, also those that are not done: a table with holes says that it has them.
-    for run in plan.runs:
+    for number, run in enumerate(plan.runs, 1):
         one = table.measured.get(run.id)
+        # The id follows from the configuration, its seed included, which would be found by trying.
+        private = is_private(run.tables)
         found: dict[str, Any] = {
-            "run": run.id,
+            "run": number if private else run.id,
             "algorithm": run.algorithm,
-            "seed": run.seed,
+            "seed": None if private else run.seed,
             **dict(run.point),
             "done": int(one is not None),
             table.headline.name: one and one.value,

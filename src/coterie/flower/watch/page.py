@@ -60,6 +60,7 @@ def status_page(status: FederationStatus, refresh: int = REFRESH) -> str:
     Names of clients, groups and reasons come from elsewhere: all are escaped, and the page's
     content security policy allows no script at all.
     """
+    status = status.published()
     style = page_style()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     page: str = (
@@ -131,6 +132,7 @@ METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 def metrics_text(status: FederationStatus) -> str:
     """The figures of a run in the text format of Prometheus."""
+    status = status.published()
     lines: list[str] = []
 
     def metric(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from coterie.flower.server.scores import SameClients, same_clients
 from coterie.flower.settings import DeploymentSettings
 from coterie.runs.folder.digests import NODES
 from coterie.runs.folder.store import RunFolder
+from coterie.runs.published import is_private, published_state
 from coterie.runs.state import RunState, read_state
 from coterie.terminal import amount, counted, duration
 
@@ -33,6 +34,22 @@ class FederationStatus:
     running: bool
     names: Sequence[str]
     groups: Sequence[int]
+    # Whether single clients may be shown.
+    shows_clients: bool = True
+
+    def published(self) -> FederationStatus:
+        """The same as a page may show it: of a private run no single client, nor who is asked."""
+        if not is_private(self.state.config):
+            return self
+        shown = ("process", "doing", "connected", "waiting")
+        return replace(
+            self,
+            state=published_state(self.state),
+            live={name: self.live[name] for name in shown if name in self.live},
+            names=(),
+            groups=(),
+            shows_clients=False,
+        )
 
     @property
     def sentence(self) -> str:

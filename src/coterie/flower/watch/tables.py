@@ -42,6 +42,8 @@ def _clients(status: FederationStatus) -> StatusTable:
     groups = dict(zip(status.names, status.groups, strict=False))
     # Whoever is connected has a number, but its name may come later than the rest of the file.
     names = list(dict.fromkeys([*status.names, *known, *sorted(connected)]))
+    if not status.shows_clients:
+        names = []
     rows = []
     for name in names:
         client = known.get(name) or {}

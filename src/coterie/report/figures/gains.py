@@ -64,7 +64,7 @@ def _gain_section(one: Series, base: Series, summary: GainSummary, number: int) 
     gains = ranked_gains(ours, theirs)
     note = _in_words(summary, one.headline) + NOTE
     if one.many_seeds:
-        note += f" The charts show seed {ours.seed}."
+        note += f" The charts show {ours.seed_name}."
     bars: Chart = {
         "id": f"gain-{number}",
         "title": "What each client gained",

@@ -53,7 +53,22 @@ def chosen_suite(name: str, options: SuiteOptions) -> Suite:
         changes["rates"] = []
     chosen = suite.model_copy(update=changes)
     _check_methods("--methods" if methods else f"suite {suite.name}", chosen)
+    _refuse_private(chosen)
     return chosen
+
+
+def _refuse_private(suite: Suite) -> None:
+    """Refuse runs whose seeds nobody may know: a file of results names the seed of each run."""
+    options = [*suite.told.values(), *(one for tried in suite.tried.values() for one in tried)]
+    for tables in (suite.common, *(one.tables for one in suite.federations), *options):
+        if "privacy" in tables:
+            raise ConfigError(
+                "does-not-fit",
+                f"suite {suite.name}",
+                "a scoreboard publishes seeds and figures of small groups",
+                found="[privacy]",
+                allowed="no [privacy]",
+            )
 
 
 def run_scoreboard(
