@@ -161,7 +161,7 @@ def test_names_are_escaped_in_every_table() -> None:
 
 
 def test_the_target_counts_once_everybody_has_a_group(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path / "r", {"seed": 0})
+    folder = RunFolder.create(tmp_path / "r", {"seed": 0, "train": {"rounds": 4}})
     for t, (accuracy, clients) in enumerate([(0.9, 3), (0.4, 12), (None, 12), (0.8, 12)]):
         moved = {"down_bytes": 10, "up_bytes": 5}
         folder.append_round(

@@ -13,7 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from coterie.files import refuse_malformed
 from coterie.headline import ACCURACY, Headline, Keys
+from coterie.runs.folder.digests import ROWS
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.state import RunState, read_state
 
@@ -159,4 +161,7 @@ def published_state(state: RunState) -> RunState:
 
 def read_published(folder: RunFolder, before: RunState | None = None) -> RunState:
     """The state of a run, as others may see it; ``before`` as in `read_state`."""
-    return published_state(read_state(folder, before))
+    state = read_state(folder, before)
+    # Rows are JSON, and may still be others than a run writes.
+    with refuse_malformed(folder.path / ROWS):
+        return published_state(state)
