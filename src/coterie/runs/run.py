@@ -240,10 +240,10 @@ def execute(
     check_installed(config.log.to)
     check_noise_key(folder.path, composed.noise)
     # Once more, since a kill may have come between the folder and this file of it.
-    folder.write_headline(headline_of(composed.spec.task))
+    headline = headline_of(composed.spec.task)
+    folder.write_headline(headline)
     progress = make_progress(composed.spec, folder, checkpoint, resume=resume)
     is_new = checkpoint is None and not resume
-    headline = headline_of(composed.spec.task)
     with (
         folder.taken_away_if_refused() if is_new else nullcontext(),
         tracked(config.log, config.resolved(), folder.path, progress.round, headline) as log,
