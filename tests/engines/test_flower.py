@@ -191,6 +191,9 @@ def test_a_deployed_run_is_exported_without_its_data(
         RunFolder(run).write({"nodes.json": json.dumps(changed).encode()})
         with refuses(CheckpointError, "damaged", "nodes.json"):
             export_run(run)
+    RunFolder(run).write({"nodes.json": b"[" * 5_000 + b"]" * 5_000})
+    with refuses(CheckpointError, "damaged", "nodes.json"):
+        export_run(run)
     (run / "nodes.json").write_text("{}")
     with refuses(CheckpointError, "damaged", "nodes.json"):
         export_run(run)

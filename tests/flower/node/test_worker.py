@@ -244,7 +244,9 @@ def test_what_is_no_message_ends_nothing(place: Path) -> None:
         listening(place / "s"), lambda head, body: ({}, body[::-1]), 2**50, idle=60.0
     )
     thread = served(worker)
-    for garbage in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 12, b"\x00\x00\x00\x02[]"):
+    deep = b"[" * 5_000 + b"]" * 5_000
+    deep = len(deep).to_bytes(4, "big") + deep
+    for garbage in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 12, b"\x00\x00\x00\x02[]", deep):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
             other.connect(str(place / "s"))
             other.sendall(garbage)
