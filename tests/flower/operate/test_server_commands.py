@@ -24,7 +24,7 @@ from coterie.flower.node import site
 from coterie.flower.node.site import NodeWatch, Site, run_node
 from coterie.flower.operate import server_folder, server_up
 from coterie.flower.operate.server_folder import DATABASE, added_nodes
-from coterie.flower.operate.server_up import serve_until_end
+from coterie.flower.operate.server_up import check_server, serve_until_end
 from coterie.flower.processes.process import free_ports
 
 
@@ -161,6 +161,20 @@ def need_nginx() -> None:
 
     if find_nginx() is None:
         pytest.skip("nginx is not installed")
+
+
+def test_a_proxy_of_an_earlier_version_is_named(
+    deployment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    need_nginx()
+    for before_port, port in zip((18101, 18001), free_ports(2), strict=True):
+        set_port(deployment, before_port, port)
+    check_server(deployment)
+    assert not capsys.readouterr().err
+    file = deployment / "nginx.conf"
+    file.write_text(file.read_text().replace("$request_uri", "$uri"))
+    check_server(deployment)
+    assert capsys.readouterr().err.startswith("warning: nginx.conf: ")
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from coterie.flower.processes.process import (
     wait_for_port,
 )
 from coterie.flower.settings import DeploymentSettings, load_deployment
-from coterie.terminal import columns_table, console, printable, say
+from coterie.terminal import columns_table, console, printable, say, warn
 
 _LOOK = 0.5  # seconds between two looks at the processes
 
@@ -53,6 +53,10 @@ def check_server(folder: Path) -> tuple[DeploymentSettings, str]:
         )
     require_free(control_port(settings), "deploy.toml", "superlink", folder)
     require_free(node_port(folder, settings), NGINX, "listen", folder)
+    # What earlier versions wrote.
+    if "$request_uri" not in (folder / NGINX).read_text(encoding="utf-8"):
+        advice = "replace it by the one that `coterie deploy init` writes into a new folder"
+        warn(f"{NGINX}: also passes on paths with dots and escapes: {advice}")
     return settings, nginx
 
 
