@@ -1,7 +1,7 @@
 """Arrays that a user hands over: brought to the kinds that Coterie has, or refused in a line.
 
 - Tensors, NumPy arrays, lists and frames are taken; on a GPU they are not.
-- Fractions become float32. They have to be finite, also as float32.
+- Fractions become float32. They have to be finite, and so have their squares as float32.
 - Whole numbers become int64, ``True`` and ``False`` are 1 and 0.
 - Flat inputs are one number a sample.
 - Bytes as inputs are refused: whether they are pixels or numbers cannot be seen.

@@ -64,8 +64,9 @@ class Population:
     """Pooled samples and, per client and split, an index array into them.
 
     Tensors, NumPy arrays and lists are accepted, and not copied if they have the type below.
-    Fractions become float32 and must be finite, whole numbers become int64, and booleans become 0
-    and 1. Inputs of bytes are rejected, because they may be pixels or numbers.
+    Fractions become float32 and must lie within 1.8e19 of 0, so that their squares are finite. Whole
+    numbers become int64, and booleans become 0 and 1. Inputs of bytes are rejected, because they
+    may be pixels or numbers.
 
     Args:
         x: ``[S, ...]`` inputs, float32 (or int64 tokens); or generated lazily
