@@ -40,7 +40,7 @@ from tests.engines.test_flower import SETTINGS, Reported, deploy, groups, models
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 FOUR = {"clients": 4, "min_clients": 4}
 ONE_LAYER = {"personal": {"layers": ["1.bias"]}}
-ADAM = {"epochs": 1, "lr": 0.01, "optimizer": "adam", "keep_state": True}
+ADAM = {"epochs": 1, "batch_size": 40, "lr": 0.01, "optimizer": "adam", "keep_state": True}
 
 
 def four(name: str, rounds: int = 2, model: str = "mclr", **more: Any) -> dict[str, Any]:

@@ -108,6 +108,7 @@ def test_a_frozen_backbone_with_a_trained_head(
     assert invoke(shlex.split("export runs/backbone --out out")) == 0
 
 
+@pytest.mark.slow  # transformers are trained for ten seconds, of which the first test trains one
 @pytest.mark.skipif(not HAS_TWEETS, reason="needs Sentiment140")
 @pytest.mark.usefixtures("folder")
 def test_the_commands_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:
