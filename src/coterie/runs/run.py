@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -243,9 +242,8 @@ def execute(
     headline = headline_of(composed.spec.task)
     folder.write_headline(headline)
     progress = make_progress(composed.spec, folder, checkpoint, resume=resume)
-    is_new = checkpoint is None and not resume
     with (
-        folder.taken_away_if_refused() if is_new else nullcontext(),
+        folder.taken_away_if_refused(is_new=checkpoint is None and not resume),
         tracked(config.log, config.resolved(), folder.path, progress.round, headline) as log,
     ):
 

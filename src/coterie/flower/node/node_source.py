@@ -102,7 +102,7 @@ def read_query(options: Mapping[str, Any]) -> Rows:
     _check_order(query, where)
     try:
         import pandas as pd
-        from sqlalchemy import create_engine, make_url, text
+        from sqlalchemy import create_engine, text
         from sqlalchemy.exc import SQLAlchemyError
         from sqlalchemy.pool import NullPool
     except ImportError:
@@ -110,16 +110,7 @@ def read_query(options: Mapping[str, Any]) -> Rows:
         raise ConfigError(
             "not-installed", where, "SQLAlchemy is not installed", do=advice
         ) from None
-    try:
-        address = make_url(url)
-    except (SQLAlchemyError, ValueError):
-        # Without what SQLAlchemy says: it may quote a part of the password.
-        expected = "kind+driver://user@host/name"
-        raise DataError(
-            "wrong-type", where, "not the URL of a database", allowed=expected
-        ) from None
-    if address.password is None and PASSWORD in os.environ:
-        address = address.set(password=os.environ[PASSWORD])
+    address = _address(url, where)
     # SQLite would make an empty file.
     file = address.database or ""
     if address.get_backend_name() == "sqlite" and "?" not in url and not Path(file).exists():
@@ -142,6 +133,24 @@ def read_query(options: Mapping[str, Any]) -> Rows:
         got = _without_secrets(first_line(error), address)
         expected = "an answer to --query"
         raise DataError("cannot-be-read", where, found=got, allowed=expected) from None
+
+
+def _address(url: str, where: str) -> Any:
+    """A URL as SQLAlchemy has it, with the password of the environment where it has none."""
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        address = make_url(url)
+    except (SQLAlchemyError, ValueError):
+        # Without what SQLAlchemy says: it may quote a part of the password.
+        expected = "kind+driver://user@host/name"
+        raise DataError(
+            "wrong-type", where, "not the URL of a database", allowed=expected
+        ) from None
+    if address.password is None and PASSWORD in os.environ:
+        return address.set(password=os.environ[PASSWORD])
+    return address
 
 
 def _check_order(query: str, where: str) -> None:

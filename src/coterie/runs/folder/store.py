@@ -164,13 +164,13 @@ class RunFolder:
         return locked(self.path)
 
     @contextmanager
-    def taken_away_if_refused(self) -> Iterator[None]:
+    def taken_away_if_refused(self, *, is_new: bool) -> Iterator[None]:
         """Take a new folder away again where what is inside is refused before a round is stored: the
         same command must not be refused for the folder that it left."""
         try:
             yield
         except (ConfigError, DataError):
-            if not self.rows():
+            if is_new and not self.rows():
                 shutil.rmtree(self.path, ignore_errors=True)
             raise
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from coterie.data import Population
@@ -69,7 +69,7 @@ def print_advice(
     # For a file of samples, what the user sets is not searched for.
     keys = {assignment.partition("=")[0].strip() for assignment in set_by_user}
     bare = is_bare(path)
-    try:
+    with _taken_away_if_refused(folder):
         found = advise(
             config,
             population,
@@ -79,11 +79,6 @@ def print_advice(
             methods=methods,
             report=lambda line: say(f"  {line}"),
         )
-    except CoterieError:
-        # Nothing was written into it; one with other files stays.
-        with suppress(OSError):
-            folder.rmdir()
-        raise
     files = write_advice(found, folder)
     _print(found)
     names = ", ".join(file.name for file in files)
@@ -117,6 +112,17 @@ def _print(found: Advice) -> None:
     table = columns_table(trial_columns(found), trial_rows(found))
     lines = ["", found.headline, *evidence(found), "", table, "", *table_notes(found)]
     console().print(*lines, sep="\n", soft_wrap=True)
+
+
+@contextmanager
+def _taken_away_if_refused(folder: Path) -> Iterator[None]:
+    """Remove the folder where nothing is written into it; one with other files stays."""
+    try:
+        yield
+    except CoterieError:
+        with suppress(OSError):
+            folder.rmdir()
+        raise
 
 
 def _make_folder(out: Path | None) -> Path:
