@@ -53,7 +53,7 @@ def rows_of(sites: list[str], code: list[str] | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def config(path: str, **data: Any) -> dict[str, Any]:
+def config(path: str | list[str], **data: Any) -> dict[str, Any]:
     options = {"source": "file", "path": path, "features": "*", "client": "site", **data}
     return {
         "data": {**options, "partition": {"kind": "natural"}},

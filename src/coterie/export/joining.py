@@ -11,7 +11,6 @@ import numpy as np
 from coterie.config import registry
 from coterie.core.keys import Key
 from coterie.data.partitions.helpers import split_train_test
-from coterie.data.tabular.new_rows import NEW_CLIENT
 from coterie.errors import ConfigError, DataError
 from coterie.export.table_files import read_rows_for_run
 from coterie.runs.compose import Composed
@@ -74,8 +73,8 @@ def read_joining(
     source = composed.experiment.name("source")
     new = read_rows_for_run(data, record, source, population.names)
     names = tuple(dict.fromkeys(new.client.tolist()))
-    if NEW_CLIENT in names:
-        rows = int((new.client == NEW_CLIENT).sum())
+    if new.unnamed in names:
+        rows = int((new.client == new.unnamed).sum())
         raise DataError(
             "missing",
             "--data",

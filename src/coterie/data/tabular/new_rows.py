@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from coterie.data.rows import (
 )
 
 NO_VALUE = "(missing)"  # the category of a missing value
-NEW_CLIENT = "new"  # the client of rows that name none
+NEW_CLIENT = "new"  # the client of rows that name none, unless a client has this name
 # Two steps of a series differ by less than this share, where clocks are exact.
 STEP_TOLERANCE = 0.01
 Record = Mapping[str, Any]
@@ -49,6 +49,7 @@ class NewRows:
         label: ``[n]``, the labels as text, ``""`` where there is none.
         target: what the task learns, ``[n]`` or ``[n, t]``; has no meaning without a label.
         lines: what a user should know, a line each.
+        unnamed: the name of the client of rows that name none; no client has it.
     """
 
     x: Any
@@ -57,6 +58,7 @@ class NewRows:
     label: Any
     target: Any
     lines: Sequence[str]
+    unnamed: str = NEW_CLIENT
 
     @property
     def labelled(self) -> Any:
@@ -82,7 +84,7 @@ def read_new_rows(
     rows = read_rows(data, [name for name, kind in kinds.items() if kind in AS_TEXT])
     if not len(rows):
         raise DataError("missing", rows.where, "no rows", allowed="at least one")
-    clients = _clients(rows, record["client"])
+    clients, unnamed = _clients(rows, record["client"], known)
     lines = [*rows.lines, *near_equal(set(clients), record["client"], known)]
     if record["rules"] is None:
         x = _plain_inputs(rows, record, images)
@@ -90,19 +92,44 @@ def read_new_rows(
         lines += _absence(rows, record)
         x = encoded(record["rules"], _columns(rows, record, lines), len(rows))
     if record["window"] is not None:
-        return _newest_windows(rows, x, clients, record, lines)
+        return replace(_newest_windows(rows, x, clients, record, lines), unnamed=unnamed)
     label, target = _labels(rows, record)
-    return NewRows(x, np.arange(len(rows)), clients, label, target, lines)
+    return NewRows(x, np.arange(len(rows)), clients, label, target, lines, unnamed)
 
 
-def _clients(rows: Rows, name: str) -> Any:
-    """The client of each row; one new client for all rows that name none."""
+def _clients(rows: Rows, name: str, known: Collection[str]) -> tuple[Any, str]:
+    """The client of each row, with one new client for all rows that name none, and its name."""
+    taken = {*known, *(rows.factor(name)[1] if name in rows.names else ())}
+    unnamed = NEW_CLIENT
+    while unnamed in taken:
+        unnamed = f"({unnamed})"
     if name in rows.names:
-        return rows.texts(name, NEW_CLIENT)
-    client = NEW_CLIENT
+        return rows.texts(name, unnamed), unnamed
+    client = unnamed
     if name == FILE_NAME and rows.where != FRAME:
-        client = Path(rows.where).stem
-    return np.full(len(rows), client, dtype=object)
+        client = _client_of_file(Path(rows.where), known)
+    return np.full(len(rows), client, dtype=object), unnamed
+
+
+def names_of_file(file: Path) -> list[str]:
+    """The names that a file may have as a client, the shortest first: ``data``, ``data.csv``,
+    ``site/data``, ``site/data.csv``, and so on."""
+    *folders, name = file.absolute().parts
+    stem = file.stem
+    tails = ["/".join(folders[at:]) for at in range(len(folders) - 1, 0, -1)]
+    longer = [f"{tail}/{end}" for tail in tails for end in (stem, name)]
+    return [stem, name, *longer]
+
+
+def _client_of_file(file: Path, known: Collection[str]) -> str:
+    """The client of the run whose file it is, or a new one that has the name of the file."""
+    names = names_of_file(file)
+    found = [name for name in names if name in known]
+    if found:
+        return found[-1]
+    # Where folders tell the run's files of this name apart, they do so for a new one.
+    depths = [one.count("/") for one in known if file.stem in (Path(one).name, Path(one).stem)]
+    return names[min(2 * max(depths, default=0), len(names) - 2)]
 
 
 def _plain_inputs(rows: Rows, record: Record, images: Callable[[Rows, str], Any] | None) -> Any:

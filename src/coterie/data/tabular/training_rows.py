@@ -3,6 +3,7 @@ know of their values."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,8 @@ from coterie.data.rows import (
     near_equal,
     read_rows,
 )
+from coterie.data.tabular.new_rows import names_of_file
+from coterie.errors import DataError
 from coterie.terminal import counted
 
 # Text with more different numbers than this is no code.
@@ -65,7 +68,8 @@ def read_training_rows(
     texts = [name for name, kind in known.items() if kind in AS_TEXT]
     files = [read_rows(source, texts) for source in sources]
     if FILE_NAME in known:
-        files = [_with_file_name(rows) for rows in files]
+        named = zip(files, _names_of_files(files), strict=True)
+        files = [_with_file_name(rows, name) for rows, name in named]
     names = list(dict.fromkeys(name for rows in files for name in rows.names))
     kinds = decide_kinds(files, [name for name in names if name not in known])
     numbers = [name for name, kind in kinds.items() if kind == NUMBER and name != time]
@@ -88,9 +92,34 @@ def read_training_rows(
     return replace(rows, lines=(*rows.lines, *lines)), kinds
 
 
-def _with_file_name(rows: Rows) -> Rows:
-    name = pd.Series([Path(rows.where).stem] * len(rows), dtype=TEXTS)
-    return replace(rows, frame=rows.frame.assign(**{FILE_NAME: name}))
+def _names_of_files(files: Sequence[Rows]) -> list[str]:
+    """The client of each file: its name, with as many folders as tell it from other files."""
+    forms = [names_of_file(Path(rows.where)) for rows in files]
+    found = [names[0] for names in forms]
+    for name, count in Counter(found).items():
+        if count > 1:
+            group = [at for at, names in enumerate(forms) if names[0] == name]
+            _tell_apart(found, forms, group, files)
+    return found
+
+
+def _tell_apart(
+    found: list[str], forms: Sequence[Sequence[str]], group: Sequence[int], files: Sequence[Rows]
+) -> None:
+    """Give each file of a group another name, all of the same form."""
+    for form in range(1, min(len(forms[at]) for at in group)):
+        for at in group:
+            found[at] = forms[at][form]
+        if all(found.count(found[at]) == 1 for at in group):
+            return
+    got = f"{files[group[0]].where} and {files[group[1]].where}"
+    allowed = f"files of different names, since each is a client ({FILE_NAME})"
+    raise DataError("in-conflict", "data.path", found=got, allowed=allowed)
+
+
+def _with_file_name(rows: Rows, name: str) -> Rows:
+    values = pd.Series([name] * len(rows), dtype=TEXTS)
+    return replace(rows, frame=rows.frame.assign(**{FILE_NAME: values}))
 
 
 def _read_as_text(rows: Rows, texts: Sequence[str]) -> Rows:
@@ -99,7 +128,9 @@ def _read_as_text(rows: Rows, texts: Sequence[str]) -> Rows:
     if rows.typed or not wrong:
         return rows
     again = read_rows(rows.where, texts)
-    return _with_file_name(again) if FILE_NAME in rows.names else again
+    if FILE_NAME not in rows.names:
+        return again
+    return replace(again, frame=again.frame.assign(**{FILE_NAME: rows.frame[FILE_NAME]}))
 
 
 def _joined(files: Sequence[Rows], kinds: Mapping[str, str]) -> Rows:
