@@ -27,6 +27,8 @@ ELSEWHERE = ("seed", "data", "model", "algorithm", "engine", "checkpoint", "log"
 # Texts and free tables of which no value follows from their types.
 TEXTS: Mapping[str, tuple[Any, ...]] = {
     "train.rounds": (1, 3),
+    "algorithm.layer": ("final", "0.weight"),
+    "algorithm.layers": (("head",), ("*0.bias",)),
     "local.optimizer": ("adam", "adamw", "rmsprop", "Adagrad"),
     "local.optimizer_options": ({"nesterov": True},),
     "personal.layers": (("head",), ("bias",), ("norm",)),
@@ -51,7 +53,7 @@ def overrides() -> dict[str, dict[str, Any]]:
         if table in ELSEWHERE:
             continue
         if table in CHOICES:
-            for name, values in _choices(CHOICES[table]):
+            for name, values in choices(CHOICES[table]):
                 found[f"{table} {name}"] = {table: values}
         else:
             for name, values in _record(table):
@@ -59,7 +61,7 @@ def overrides() -> dict[str, dict[str, Any]]:
     return found
 
 
-def _choices(kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def choices(kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each name of a kind with its defaults, and with each value of each option."""
     selector = KINDS[kind].selector
     for name in registry.names(kind):
