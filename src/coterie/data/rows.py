@@ -858,6 +858,25 @@ def _separators(file: _Csv, separator: str) -> int:
 # --- inputs ---------------------------------------------------------------------------------------
 
 
+def plain_inputs(
+    rows: Rows, features: str | Sequence[str], kinds: Mapping[str, str] | None = None
+) -> Any:
+    """A column of lists ``[R, ...]`` in the type of the file, or columns of numbers as they are,
+    float64 ``[R, p]``. Lists of bytes are pixels, divided by 255."""
+    if isinstance(features, str) and rows.kind(features) == ARRAY:
+        values = lists_of(rows, features)
+        # The type of a column of numbers says nothing: a CSV file has none.
+        return values.astype(np.float32) / np.float32(255) if values.dtype == np.uint8 else values
+    names = [features] if isinstance(features, str) else features
+    found = []
+    for name in names:
+        if (kinds or {}).get(name) == BOOLEAN:
+            found.append(rows.booleans(name))
+        else:
+            found.append(rows.numbers(name, np.inf))
+    return np.stack(found, axis=1)
+
+
 def float32_inputs(values: Any, where: str, names: str | Sequence[str]) -> Any:
     """Inputs or targets ``[R, ...]`` as float32; those with which a network would overflow are refused.
 

@@ -22,6 +22,7 @@ import torch
 from coterie.data import rows as reading
 from coterie.data.images.cache import cached_images
 from coterie.data.images.decoding import decode
+from coterie.data.images.pixels import unit
 from coterie.data.tabular import new_rows
 from coterie.data.tabular.arrow import image_bytes, is_images
 from coterie.data.tabular.new_rows import NewRows
@@ -96,8 +97,8 @@ def _images(rows: reading.Rows, name: str) -> Any:
         return None
     blobs = image_bytes(rows, name)
     path = Path(rows.where)
-    return cached_images(
-        path, name, len(blobs), lambda: decode(blobs, (rows.where, f"column {name}"))
+    return unit(
+        cached_images(path, name, len(blobs), lambda: decode(blobs, (rows.where, f"column {name}")))
     )
 
 

@@ -18,7 +18,16 @@ from coterie.data.images.cache import cached_images
 from coterie.data.images.decoding import decode
 from coterie.data.images.pixels import Pixels, unit
 from coterie.data.npz import read_npz
-from coterie.data.rows import ARRAY, CATEGORY, NUMBER, SUFFIXES, Rows, missing_column
+from coterie.data.rows import (
+    ARRAY,
+    CATEGORY,
+    NUMBER,
+    SUFFIXES,
+    Rows,
+    float32_inputs,
+    missing_column,
+    plain_inputs,
+)
 from coterie.data.samples import Samples, Targets
 from coterie.data.sources.folders import find_file, find_folder, hub_splits, hub_table
 from coterie.data.tabular.arrow import image_bytes, is_images
@@ -27,8 +36,6 @@ from coterie.data.tabular.raw import Column, ColumnKind, Encode, Window
 from coterie.data.tabular.roles import (
     Roles,
     complete,
-    finite,
-    plain_features,
     read_targets,
     train_rows_first,
 )
@@ -63,7 +70,7 @@ def file(
     """Your own data: .parquet, .csv or .npz with features, labels and the client of each row.
 
     Labels, text or numbers, are mapped to ``0..c-1`` in sorted order; for a task with numbers they
-    are unchanged. ``uint8`` features and images are divided by 255. Columns of text, times and
+    are unchanged. Images and lists of ``uint8`` are divided by 255. Columns of text, times and
     missing values are converted to numbers with what the clients report about them, see
     ``docs/tables.md``; columns of numbers alone are unchanged, unless ``encode`` or ``window`` is
     set.
@@ -199,7 +206,7 @@ def _samples_of_rows(
     targets: Targets,
 ) -> Samples:
     """Samples of columns of any kind: inputs of numbers, lists or images, or a table."""
-    if is_mixed(rows, roles.features):
+    if is_mixed(rows, roles.features, kinds):
         return table_samples(rows, kinds, roles, Encode(), None, targets)
     features = roles.features
     for name in [features] if isinstance(features, str) else features:
@@ -214,7 +221,7 @@ def _samples_of_rows(
     for line in (*rows.lines, *notes_on_values(rows, used, (*roles.labels, roles.split))):
         warn(line)
     # Of all rows: images are cached for the whole file.
-    x = _shaped(_inputs(rows, features), shape, rows.where)
+    x = _shaped(_inputs(rows, features, kinds), shape, rows.where)
     rows = rows.kept(kept)
     y, names = read_targets(rows, roles.label, targets)
     # `Samples` has training rows first; everything that has a value per row is put in this order.
@@ -227,7 +234,7 @@ def _samples_of_rows(
     )
 
 
-def _inputs(rows: Rows, features: str | list[str]) -> NDArray[np.float32]:
+def _inputs(rows: Rows, features: str | list[str], kinds: Mapping[str, str]) -> NDArray[np.float32]:
     if isinstance(features, str) and is_images(rows.frame[features]):
         blobs = image_bytes(rows, features)
 
@@ -238,7 +245,7 @@ def _inputs(rows: Rows, features: str | list[str]) -> NDArray[np.float32]:
         if not Path(rows.where).is_file():
             return unit(make())
         return unit(cached_images(Path(rows.where), features, len(blobs), make))
-    x = finite(plain_features(rows, features), rows.where, features)
+    x = float32_inputs(plain_inputs(rows, features, kinds), rows.where, features)
     if x.size == 0:
         what = f"no feature has a value in {len(x)} rows"
         raise DataError("missing", rows.where, what, allowed="at least one")

@@ -25,9 +25,9 @@ from coterie.data.rows import (
     Rows,
     column_error,
     float32_inputs,
-    lists_of,
     missing_values,
     near_equal,
+    plain_inputs,
     read_rows,
 )
 
@@ -138,14 +138,11 @@ def _plain_inputs(rows: Rows, record: Record, images: Callable[[Rows, str], Any]
     names = [features] if isinstance(features, str) else features
     for name in names:
         rows.column(name, "features")
-    if isinstance(features, str) and rows.kind(features) == ARRAY:
-        x = images(rows, features) if images else None
-        if x is None:
-            x = lists_of(rows, features)
-    else:
-        x = np.stack([rows.numbers(name) for name in names], axis=1)
-    if x.dtype == np.uint8:
-        x = x / np.float32(255)
+    x = None
+    if images and isinstance(features, str) and rows.kind(features) == ARRAY:
+        x = images(rows, features)
+    if x is None:
+        x = plain_inputs(rows, features, record["kinds"])
     return float32_inputs(x, rows.where, features).reshape(len(rows), *record["shape"])
 
 

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from coterie.core.arrays import IntArray
 from coterie.data import rows as reading
-from coterie.data.images.pixels import unit
 from coterie.data.rows import CATEGORY, IDENTIFIER, NUMBER, Rows
 from coterie.data.samples import Targets
 from coterie.errors import DataError
@@ -150,36 +149,22 @@ def look_like_numbers(rows: Rows, label: str | list[str]) -> bool:
 
 def _numbers(rows: Rows, label: str | list[str]) -> Array:
     """Targets as they are: float32, or int64 for rows of whole numbers such as tokens."""
-    values = plain_features(rows, label)
-    if values.ndim == 2 and values.shape[1] == 1:
+    if isinstance(label, str) and rows.kind(label) == reading.ARRAY:
+        values = reading.lists_of(rows, label)
+    else:
+        values = reading.plain_inputs(rows, label)
+        columns = rows.frame[[label] if isinstance(label, str) else label]
+        if all(map(pd.api.types.is_integer_dtype, columns.dtypes)):
+            values = values.astype(np.int64)
+    if values.shape[1:] == (1,):
         values = values[:, 0]
     if values.dtype.kind in "iu" and values.ndim > 1:
         return values.astype(np.int64)
     names = label
     if values.ndim == 1 and not isinstance(label, str):
         names = label[0]
-    return finite(values.astype(np.float64), rows.where, names)
-
-
-def plain_features(rows: Rows, names: str | list[str]) -> Array:
-    """A column of lists, or columns of numbers, as an array ``[R, ...]`` in the type of the file."""
-    if isinstance(names, str) and rows.kind(names) == reading.ARRAY:
-        return reading.lists_of(rows, names)
-    found = []
-    for name in [names] if isinstance(names, str) else names:
-        column = rows.column(name)
-        found.append(
-            reading.plain_values(column) if reading.is_plain(column) else rows.numbers(name)
-        )
-    return np.stack(found, axis=1)
-
-
-def finite(values: Array, where: str, names: str | list[str]) -> NDArray[np.float32]:
-    """Numbers as float32; bytes are taken for pixels."""
-    if values.dtype == np.uint8:
-        return unit(values)
-    x: NDArray[np.float32] = reading.float32_inputs(values, where, names)
-    return x
+    targets: Array = reading.float32_inputs(values, rows.where, names)
+    return targets
 
 
 def train_rows_first(rows: Rows, name: str) -> tuple[IntArray, int]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.data.rows import (
     ARRAY,
+    BOOLEAN,
     CATEGORY,
     IDENTIFIER,
     LARGEST_INPUT,
@@ -42,14 +43,17 @@ from coterie.terminal import warn
 ALL = "*"  # as features: all columns without another meaning
 
 
-def is_mixed(rows: Rows, features: str | list[str]) -> bool:
+def is_mixed(rows: Rows, features: str | list[str], kinds: Mapping[str, str]) -> bool:
     """Whether features are columns of a table that are not all complete numbers."""
     if features == ALL:
         return ALL not in rows.names
     if isinstance(features, str):
         return False
     present = [name for name in features if name in rows.names]
-    return not all(is_plain(rows.frame[name]) for name in present)
+    return not all(
+        kinds.get(name, NUMBER) in (NUMBER, BOOLEAN) and is_plain(rows.frame[name])
+        for name in present
+    )
 
 
 def table_samples(

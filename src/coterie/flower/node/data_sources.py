@@ -12,8 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.data.rows import ARRAY, SUFFIXES, Rows, is_number, lists_of, read_rows
-from coterie.data.tabular.roles import finite, plain_features
+from coterie.data.rows import (
+    ARRAY,
+    SUFFIXES,
+    Rows,
+    float32_inputs,
+    is_number,
+    lists_of,
+    plain_inputs,
+    read_rows,
+)
 from coterie.errors import DataError
 from coterie.terminal import counted, warn
 
@@ -186,10 +194,10 @@ def pair_of_rows(
     columns = input_columns(rows, options, features)
     names = columns[0] if len(columns) == 1 else columns
     try:
-        inputs = plain_features(rows, names)
+        inputs = plain_inputs(rows, names)
     except DataError as error:
         raise NotNumbersError.of(error.problems) from None
-    inputs = finite(inputs.astype(np.float64), rows.where, names)
+    inputs = float32_inputs(inputs, rows.where, names)
     shape = _shape_option(options)
     if shape:
         inputs = inputs.reshape(len(inputs), *shape)
