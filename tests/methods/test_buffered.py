@@ -31,7 +31,10 @@ from coterie.methods.buffered import Buffering, InFlight
 from coterie.methods.override import with_buffer
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
+from tests.conftest import blobs, small_net
+from tests.faults import Faults
 from tests.refusals import check_together, refuses
+from tests.simulations import ONE_EPOCH, serial_engine, simulated, uniform
 
 EQUAL_TIMES = {"spread": 0.0, "noise": 0.0}
 OPTIONS: dict[str, dict[str, Any]] = {"fedgroup": {"groups": 2, "alpha": 2}, "ifca": {"groups": 2}}
@@ -216,3 +219,25 @@ def test_a_round_in_which_no_buffer_is_full_moves_no_model() -> None:
         groups.remember(idle), Round(2, key.at(2), np.arange(0), clients)
     )
     assert notes["skipped"]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_replies_that_come_again_or_too_late_move_no_buffer(name: str) -> None:
+    """What is in flight is the server's own record: a client adds one update for each request."""
+
+    def models(faults: Faults | None) -> list[Tensor]:
+        rule = Buffering(buffer=2, concurrency=4, times=ReplyTimes(spread=1.0))
+        method = with_buffer(ALGORITHMS[name](**OPTIONS.get(name, {})), rule)
+        engine = serial_engine(blobs(), small_net(), ONE_EPOCH, faults)
+        rows = simulated(method, blobs(), Clients(engine), uniform(blobs(), 6), 8)
+        oldest.append(max(row.row["notes"]["asynchronous"].get("oldest", 0) for row in rows))
+        return [one.groups.models for one in rows]
+
+    oldest: list[int] = []
+    straight = models(None)
+    again = models(Faults(duplicate=1.0, shuffle=True))
+    late = models(Faults(delay=0.4))
+    lost = models(Faults(delay=0.4, forget=True))
+    assert min(oldest) > 0, "some update is older than a model"
+    assert all(torch.equal(*pair) for pair in zip(straight, again, strict=True))
+    assert all(torch.equal(*pair) for pair in zip(late, lost, strict=True))
