@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,11 @@ def _experiment(method: Any, given: dict[str, Any]) -> Experiment:
     return check(_tables({"algorithm": method, **given}), file="")
 
 
+def _is_number(value: Any, number: int) -> bool:
+    """Whether a value of any type is this number; arrays compare as they like."""
+    return isinstance(value, Integral) and value == number
+
+
 def _refuse(
     names: Sequence[str], given: Mapping[str, Any], allowed: str, known: Sequence[str] = ()
 ) -> None:
@@ -219,7 +225,7 @@ def _training(train: Any, rounds: Any, clients_per_round: Any) -> Any:
         return train
     # The same in both places is no contradiction.
     _refuse(
-        [name for name in own if table.get(name, own[name]) != own[name]],
+        [name for name in own if name in table and not _is_number(table[name], own[name])],
         own,
         "one value, here or in train",
     )
@@ -278,7 +284,7 @@ def _result(
 
 @validated
 def resume(
-    folder: Path,
+    folder: str | PathLike[str],
     *,
     rounds: Count | None = None,
     data: Any = None,
@@ -315,7 +321,7 @@ def resume(
     """
     if on_round is not None:
         check_takes("on_round", on_round, ("result",))
-    run_folder = RunFolder.open(folder)
+    run_folder = RunFolder.open(Path(folder))
     with run_folder.locked():
         composed, checkpoint = reopen_with(run_folder, data, {}, rounds=rounds, trust=trust)
         execute(composed, run_folder, on_round, checkpoint=checkpoint, resume=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -14,6 +15,7 @@ import coterie as ct
 from coterie.data import shifts
 from coterie.engines import attacks
 from coterie.errors import Code
+from coterie.experiment.records import PersonalLayers
 from coterie.rules import robust, server
 from coterie.tasks import regression
 from tests.conftest import blobs, small_net
@@ -133,9 +135,26 @@ def test_an_argument_beside_an_experiment_says_what_it_is() -> None:
         ct.run(made, rounds=3)
 
 
-def test_arrays_in_tables_are_lists() -> None:
-    tables = {**TABLES, "model": {"name": "mlp", "hidden": np.array([8, 4])}}
-    assert ct.Experiment.from_tables(tables).options("model")["hidden"] == [8, 4]
+@pytest.mark.parametrize("hidden", [np.array([8, 4]), {8, 4}, pd.DataFrame({8: []})])
+def test_what_is_no_list_is_refused(hidden: Any) -> None:
+    with refuses(ct.ConfigError, "wrong-type", "model.hidden"):
+        ct.Experiment.from_tables({**TABLES, "model": {"name": "mlp", "hidden": hidden}})
+    with refuses(ct.ConfigError, "wrong-type", "layers"):
+        PersonalLayers(layers=hidden)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("lr", [0.1]),
+        ("optimizer_options", len),
+        ("round_schedule", {"kind": "step"}),
+        ("steps", "x"),
+    ],
+)
+def test_a_field_of_a_solver_is_refused(field: str, value: Any) -> None:
+    with refuses(ct.ConfigError, "wrong-type", field):
+        ct.Solver(**{field: value})
 
 
 @pytest.mark.parametrize("value", [3, b"x", ["x"], True])

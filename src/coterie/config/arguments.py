@@ -70,11 +70,22 @@ def check_record(record: Any) -> None:
     kind = type(record)
     model = schema.table_of(kind)
     fields = {name: getattr(record, name) for name in model.model_fields}
-    tables, _ = schema.without_objects(kind, fields)
+    tables, objects = schema.without_objects(kind, fields)
+    for one in dataclasses.fields(kind):
+        value = objects.get(one.name, ())
+        if isinstance(one.default, tuple) and not isinstance(value, list | tuple):
+            raise ConfigError("wrong-type", one.name, got=value, allowed="a list")
     try:
         model.model_validate(tables)
     except ValidationError as error:
         raise ConfigError.of(problems(error, tables, model)) from None
+    for_python = {
+        one.name: getattr(record, one.name)
+        for one in dataclasses.fields(record)
+        if one.metadata == schema.PYTHON_ONLY
+    }
+    if for_python:
+        check_arguments(kind, for_python)
 
 
 @lru_cache(maxsize=256)

@@ -13,6 +13,8 @@ def check_takes(
     path: str, function: Callable[..., Any], names: Sequence[str], hint: str = ""
 ) -> None:
     """Refuse a function that cannot be called with these arguments."""
+    if isinstance(function, type):
+        raise ConfigError("wrong-type", path, got=function, allowed="a function")
     try:
         signature = inspect.signature(function)
     except ValueError:

@@ -45,7 +45,8 @@ def _path(one: ErrorDetails, raw: Any) -> list[Any]:
 def _problem(one: ErrorDetails, path: list[Any], raw: Any, model: type[BaseModel]) -> Problem:
     where = spelled(path) or "configuration"
     if "[key]" in one["loc"] or one["type"] == "invalid_key":
-        return Problem("wrong-type", where, "a key that is no text", shown(path[-1]), "text")
+        key = path[-1] if path else one["loc"][-1]
+        return Problem("wrong-type", where, "a key that is no text", shown(key), "text")
     if one["type"] == "extra_forbidden":
         return _unknown_key(where, path, one["input"], model)
     expected = expected_at(model, path)

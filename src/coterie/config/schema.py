@@ -12,7 +12,7 @@ import numbers
 import os
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, is_dataclass
 from dataclasses import fields as record_fields
 from functools import lru_cache
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from pydantic_core import PydanticCustomError
 
 Factory = Callable[..., Any]
@@ -43,9 +43,9 @@ def _not_huge(value: Any) -> Any:
     return value
 
 
-def _in_order(value: Any) -> Any:
-    # Pydantic takes a set for a list, whose order would be another one in each process.
-    if isinstance(value, Set | Iterator):
+def _listed(value: Any) -> Any:
+    # Pydantic takes more for a list: a set, whose order is another one in each process, or a frame.
+    if not isinstance(value, list | tuple):
         raise PydanticCustomError("list_type", "no list")
     return value
 
@@ -56,6 +56,16 @@ Float = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Bool = Annotated[bool, Field(strict=True)]
 Text = Annotated[str, Field(strict=True)]
 STRICT: Mapping[Any, Any] = {int: Int, float: Float, bool: Bool, str: Text}
+
+
+def _possible(path: str) -> str:
+    # Systems raise errors of their own for names that no file can have.
+    if "\0" in path or any(len(os.fsencode(part)) > 255 for part in Path(path).parts):
+        raise PydanticCustomError("path", "not possible")
+    return path
+
+
+PathText = Annotated[str, Field(strict=True), AfterValidator(_possible)]
 
 # Ranges that many options have.
 Count = Annotated[int, Field(ge=1)]
@@ -99,10 +109,12 @@ def strict(kind: Any) -> Any:
     if kind == Seed:
         return kind
     if origin is PathLike:
-        return Text
+        return PathText
     if origin is Annotated:
         return Annotated[(strict(args[0]), *args[1:])]
     if origin in (typing.Union, types.UnionType):
+        if any(get_origin(a) is PathLike for a in args):
+            args = tuple(a for a in args if a is not str)
         return typing.Union[tuple(strict(a) for a in args)]  # noqa: UP007 (built at run time)
     # The items, too: without it `hidden = [true, 2.0]` would pass as a list of integers.
     if origin in CONTAINERS:
@@ -111,7 +123,8 @@ def strict(kind: Any) -> Any:
 
 
 def _container(origin: Any, parts: Sequence[Any]) -> Any:
-    return Annotated[CONTAINERS[origin][tuple(parts)], BeforeValidator(_in_order)]
+    kind = CONTAINERS[origin][tuple(parts)]
+    return kind if CONTAINERS[origin] is dict else Annotated[kind, BeforeValidator(_listed)]
 
 
 def tomlable(kind: Any) -> bool:
@@ -301,8 +314,8 @@ def to_plain(value: Any) -> Any:
 
 
 def plain_values(value: Any) -> Any:
-    """The same with numbers and lists of Python in place of NumPy's, and texts in place of paths,
-    in mappings and lists, too."""
+    """The same with numbers of Python in place of NumPy's, and texts in place of paths, in mappings
+    and lists, too."""
     # The strict types refuse `np.int64` and `np.float32`, which are what a user's own
     # arithmetic gives.
     if isinstance(value, Mapping):
@@ -315,8 +328,6 @@ def plain_values(value: Any) -> Any:
         return int(value)
     if isinstance(value, numbers.Real):
         return float(value)
-    if isinstance(value, np.ndarray):
-        return plain_values(value.tolist())
     if isinstance(value, PathLike):
         return os.fspath(value)
     return value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Annotated, Any, Literal
@@ -130,11 +130,27 @@ class Solver:
     augment: tuple[Augment | Transform, ...] | None = None
 
     def __post_init__(self) -> None:
+        self._check_records()
         options = {key: _frozen(key, value) for key, value in self.options.items()}
         object.__setattr__(self, "optimizer_options", options or None)
         kind: Any = type(self)
         values = [getattr(self, name) for name in _checked(kind)]
-        _check_solver(kind, tuple(sorted(options.items())), *values)
+        check: Callable[..., None] = _check_solver
+        try:
+            hash((tuple(options.items()), *values))
+        except TypeError:
+            check = _check_solver.__wrapped__  # it is refused, or has an option that is a list
+        check(kind, tuple(sorted(options.items())), *values)
+
+    def _check_records(self) -> None:
+        """Refuse other objects in the place of records."""
+        kinds: dict[str, Any] = {"step_schedule": LrSchedule, "round_schedule": LrSchedule}
+        kinds["optimizer_options"] = Mapping
+        for name, kind in kinds.items():
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kind):
+                allowed = "options by their names" if kind is Mapping else "an LrSchedule"
+                raise ConfigError("wrong-type", name, got=value, allowed=allowed)
 
     @property
     def options(self) -> Mapping[str, Any]:

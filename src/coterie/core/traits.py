@@ -78,7 +78,7 @@ class Excluded(NamedTuple):
 
     def refuses(self, value: Any) -> bool:
         """Whether a value of the key does not work."""
-        return self.allowed is not None and value is not None and value not in self.allowed
+        return self.allowed is not None and value is not None and not _is_in(value, self.allowed)
 
 
 def of_traits(path: str, instead: str, forbids: Mapping[Trait, str]) -> tuple[Excluded, ...]:
@@ -190,10 +190,15 @@ def value_at(tables: Mapping[str, Any], path: str) -> Any:
 def _counts(value: Any, values: tuple[Any, ...]) -> bool:
     """Whether a value of a key is one of those that count."""
     if not values:
-        return value is not None and value is not False and value != 0
+        return value is not None and not _is_in(value, (0,))
     if isinstance(value, list):
-        return any(one in values for one in value)
-    return value in values
+        return any(_is_in(one, values) for one in value)
+    return _is_in(value, values)
+
+
+def _is_in(value: Any, values: tuple[Any, ...]) -> bool:
+    """Whether a value is one of these: objects, such as arrays, compare as they like."""
+    return isinstance(value, str | int | float | list | tuple) and value in values
 
 
 def _by_trait(one: Excluded, name: Any, where: str) -> Problem:
@@ -206,4 +211,4 @@ def _by_trait(one: Excluded, name: Any, where: str) -> Problem:
 
 def _any_set(tables: Mapping[str, Any], keys: Mapping[str, tuple[Any, ...]]) -> bool:
     values = ((value_at(tables, path), off) for path, off in keys.items())
-    return any(value is not None and value not in off for value, off in values)
+    return any(value is not None and not _is_in(value, off) for value, off in values)

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -144,11 +144,21 @@ def parts_of(held: Any, name: str, samples: int | None = None) -> tuple[IntArray
     if isinstance(held, Ranges):
         # It stands in for a tuple of arrays.
         return held  # type: ignore[return-value]
-    if isinstance(held, str | dict) or not hasattr(held, "__iter__"):
-        got = type(held).__name__
+    clients = _items(held)
+    if clients is None:
         expected = "rows for each client, such as ([0, 1], [2])"
-        raise DataError("wrong-type", name, found=got, allowed=expected)
-    return tuple(_rows(rows, name, client, samples) for client, rows in enumerate(held))
+        raise DataError("wrong-type", name, got=held, allowed=expected)
+    return tuple(_rows(rows, name, client, samples) for client, rows in enumerate(clients))
+
+
+def _items(values: Any) -> tuple[Any, ...] | None:
+    """What a list has in it; ``None`` for what is no list."""
+    if isinstance(values, str | Mapping):
+        return None
+    try:
+        return tuple(values)
+    except TypeError:
+        return None
 
 
 def _rows(rows: Any, name: str, client: int, samples: int | None) -> IntArray:
@@ -202,9 +212,9 @@ def check_rows(parts: Sequence[IntArray], name: str, samples: int) -> None:
 
 def names_of(names: Any, name: str) -> tuple[str, ...]:
     """Names of clients: texts, of which no two are equal but those that are empty, for none."""
-    if isinstance(names, str) or not hasattr(names, "__iter__"):
+    found = _items(names)
+    if found is None:
         raise DataError("wrong-type", name, got=names, allowed="one text for each client")
-    found = tuple(names)
     for one in found:
         if not isinstance(one, str):
             raise DataError("wrong-type", name, got=one, allowed="texts")

@@ -135,6 +135,11 @@ class Population:
 
     def _as_it_should_be(self) -> Iterator[tuple[str, Any]]:
         """The fields, each as the kind that Coterie computes with."""
+        for name, kind in (("on_disk", bool), ("scaling", str)):
+            if not isinstance(getattr(self, name), kind):
+                allowed = "true or false" if kind is bool else "text"
+                got = getattr(self, name)
+                raise DataError("wrong-type", f"population.{name}", got=got, allowed=allowed)
         yield "x", checked_inputs(self.x, "population.x", self.on_disk)
         yield "y", checked_targets(self.y, "population.y")
         yield "classes", whole_number(self.classes, "population.classes", 0)
@@ -144,11 +149,6 @@ class Population:
             yield split, held
         names = () if self.names is None else names_of(self.names, "population.names")
         yield "names", names or tuple(str(i) for i in range(len(self.train)))
-        for name, kind in (("on_disk", bool), ("scaling", str)):
-            if not isinstance(getattr(self, name), kind):
-                allowed = "true or false" if kind is bool else "text"
-                got = getattr(self, name)
-                raise DataError("wrong-type", f"population.{name}", got=got, allowed=allowed)
         yield "naive", self._naive_tensors()
         if self.planted is not None:
             yield "planted", groups_of(self.planted, "population.planted", len(self.train))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 from pydantic import BaseModel
@@ -74,6 +74,8 @@ def as_tables(values: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
         if isinstance(value, written):
             found[name] = to_plain(value)
+        elif isinstance(value, Mapping):
+            found[name] = {key: _comparable(one) for key, one in value.items()}
         elif value is not None:
             found[name] = value
     # A method of asynchronous rounds, and a table's noise, are as if their tables said so.
@@ -87,6 +89,15 @@ def as_tables(values: Mapping[str, Any]) -> dict[str, Any]:
     if spans:
         found["availability"]["file"] = "spans"
     return found
+
+
+def _comparable(value: Any) -> Any:
+    """A value of a table; in place of an object that may compare as it likes, as an array, one that
+    equals nothing."""
+    known = isinstance(value, str | int | float | list | tuple | Mapping | None)
+    if known or callable(value) or is_dataclass(value):
+        return value
+    return object()
 
 
 def cross_check(

@@ -54,11 +54,15 @@ def _is_a(kind: Any) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, kind)
 
 
+def _is_network(value: Any) -> bool:
+    return isinstance(value, nn.Module) and type(value).forward is not nn.Module.forward
+
+
 _RULE = "a name, a table of a name and options, or a rule"
 OBJECTS: Mapping[str, Substitute] = {
     "data": Substitute(_is_a(Population), "a coterie.Population, as coterie.load() makes"),
     "model": Substitute(
-        _is_a(nn.Module), "a module, a name, or a table of a name and options, as 'mclr'"
+        _is_network, "a module with a forward, a name, or a table of a name and options, as 'mclr'"
     ),
     "algorithm": Substitute(_is_method, "a method, as coterie.fedavg()", "algorithms"),
     "engine": Substitute(lambda value: False, "a name, or a table of a name and options"),

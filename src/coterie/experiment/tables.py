@@ -162,7 +162,7 @@ class Tables:
         Raises:
             ConfigError: for a table that is no record, an unknown key, or a value out of its range.
         """
-        if name not in record_types():
+        if not isinstance(name, str) or name not in record_types():
             allowed = ", ".join(record_types())
             raise ConfigError("unknown-choice", "name", got=name, allowed=f"one of {allowed}")
         kind = record_types()[name]
