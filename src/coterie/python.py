@@ -153,7 +153,7 @@ def run(
     if out is None:
         if experiment.log.to:
             what = "trackers follow a run that has a folder"
-            raise ConfigError("in-conflict", "log.to", what, got=experiment.log.to, do="give out")
+            raise ConfigError("in-conflict", "log.to", what, got=experiment.log.to, do="set out")
         return _in_memory(compose(experiment), on_round)
     # Before anything is computed: digests of large data take a while, too.
     RunFolder.check_free(Path(out))
@@ -387,7 +387,7 @@ def _population(table: Mapping[str, Any], seed: int, targets: Targets) -> Popula
         frame = None
     else:
         if "path" in table:
-            what = "a path beside a frame"
+            what = "a path next to a DataFrame"
             raise ConfigError(
                 "in-conflict", "data.path", what, got=table["path"], allowed="one source"
             )

@@ -110,7 +110,10 @@ def test_the_rule_that_is_right_runs() -> None:
             NothingStored(),
             "own_model: NothingStored.train returned names that differ from those of lengths, ",
         ),
-        (ATuple(), "own_model: ATuple.train returned, got tuple; expected an OwnTrained (client "),
+        (
+            ATuple(),
+            "own_model: ATuple.train returned another type, got tuple; expected an OwnTrained (client ",
+        ),
         (OneRow(), "own_model: OneRow.train: the update, got shape (1, "),
         (ServesANetwork(), "own_model: ServesANetwork.serve: the model, got Linear; expected ("),
     ],

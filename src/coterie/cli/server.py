@@ -67,7 +67,11 @@ def server_add(
 
     if name is not None and len(keys) > 1:
         raise ConfigError(
-            "in-conflict", "--name", "one name", found=f"{len(keys)} keys", allowed="one"
+            "in-conflict",
+            "--name",
+            "one name for several keys",
+            found=f"{len(keys)} keys",
+            allowed="one key",
         )
     for key in keys:
         say(add_node(folder, key, name, replace))

@@ -46,7 +46,7 @@ def _problem(one: ErrorDetails, path: list[Any], raw: Any, model: type[BaseModel
     where = spelled(path) or "configuration"
     if "[key]" in one["loc"] or one["type"] == "invalid_key":
         key = path[-1] if path else one["loc"][-1]
-        return Problem("wrong-type", where, "a key that is no text", shown(key), "text")
+        return Problem("wrong-type", where, "a key that is not text", shown(key), "text")
     if one["type"] == "extra_forbidden":
         return _unknown_key(where, path, one["input"], model)
     expected = expected_at(model, path)

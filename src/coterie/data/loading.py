@@ -192,7 +192,7 @@ def _group_of_samples(parts: Partition, samples: int) -> IntArray:
         # Checked here: a negative index would quietly mark another client's sample.
         if rows.size and (rows.min() < 0 or rows.max() >= samples):
             raise DataError(
-                "out-of-range", "data.partition", "rows of clients", allowed=f"0 to {samples - 1}"
+                "out-of-range", "data.partition", "rows out of range", allowed=f"0 to {samples - 1}"
             )
         group[rows] = planted
     return group

@@ -17,9 +17,9 @@ from coterie.methods.override import ASYNCHRONOUS, KEPT_OPTIMIZER
 from coterie.privacy.private import NOISED_COLUMNS, PRIVACY, SMALL_GROUPS, UNIFORM_COHORTS
 from coterie.privacy.secure_sums import SECURE
 
-_UNSEEN = "clients that never train, in a federation whose data move"
-_KEPT = "samples that are kept from training, in a federation whose data move"
-_LEFT = "is of what the round left, and models are scored before it"
+_UNSEEN = "some clients never train, but the federation's data move"
+_KEPT = "some samples are kept from training, but the federation's data move"
+_LEFT = "is measured after the round, but models are scored before it"
 _UNLABELLED = "clients without labels never train, and adapt no model"
 _ONE_MODEL: Mapping[Trait, str] = {"mixture": "clients predict with several models"}
 _OWN_DATA: Mapping[Trait, str] = {"data": "the method has all data in one place", **_ONE_MODEL}

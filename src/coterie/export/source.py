@@ -170,8 +170,8 @@ def prepare_real_run(
     try:
         nodes = _read_nodes(file, len(groups.member))
     except (OSError, ValueError, LookupError, TypeError):
-        got = "no clients, shape and classes that fit the run"
-        raise CheckpointError("damaged", file, found=got, allowed="all three") from None
+        got = "clients, a shape or classes that do not fit the run"
+        raise CheckpointError("damaged", file, found=got, allowed="those of the run") from None
     shapes = (nodes.shape, nodes.labels, nodes.target_shape)
     composed = compose_stand_in(config, nodes.names, *shapes)
     d = Layout.of(composed.module).d

@@ -75,7 +75,7 @@ def make_server_keys(folder: Path, hosts: Sequence[str] = ("localhost", "127.0.0
     try:
         server = authority.issue_cert(*hosts, common_name=hosts[0], not_after=until)
     except ValueError as error:
-        what = f"no name or address of a machine ({first_line(error)})"
+        what = f"not the name or address of a machine ({first_line(error)})"
         raise ConfigError("wrong-type", "--host", what) from None
     folder.mkdir(parents=True, exist_ok=True)
     authority.cert_pem.write_to_path(folder / "ca.crt")
@@ -165,7 +165,7 @@ def key_fingerprint(public_key: Path) -> str:
     except (ValueError, AttributeError, UnsupportedAlgorithm):
         curve = "another kind of key"
     if curve != "secp384r1":
-        what = f"not a key on NIST P-384 but {curve}"
+        what = f"not a NIST P-384 key but {curve}"
         expected = "the file that `coterie node` wrote"
         raise ConfigError("does-not-fit", public_key, what, allowed=expected)
     return hashlib.sha256(b" ".join(text.split()[:2])).hexdigest()[:16]
@@ -174,7 +174,7 @@ def key_fingerprint(public_key: Path) -> str:
 def check_name(name: str) -> str:
     """Validate the name of a client, which is also that of its files."""
     if not 0 < len(name) <= LONGEST or not name.isprintable():
-        expected = f"1 to {LONGEST} printable letters"
+        expected = f"1 to {LONGEST} printable characters"
         raise ConfigError("wrong-type", "--name", got=name[:80], allowed=expected)
     # With a dash in front Flower's command would take the name for an option.
     if "/" in name or name.startswith((".", "-")):

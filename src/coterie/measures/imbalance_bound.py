@@ -177,7 +177,7 @@ class LogisticLoss:
         """
         if l2 <= 0:
             raise ConfigError(
-                "out-of-range", "l2", "a minimum need not exist", found=l2, allowed="> 0"
+                "out-of-range", "l2", "there may be no minimum", found=l2, allowed="> 0"
             )
         constants = Constants.of(population)
         held = torch.from_numpy(np.concatenate(population.train))

@@ -265,7 +265,7 @@ def _with_groups(flight: InFlight, k: int) -> InFlight:
         raise ConfigError(
             "does-not-fit",
             "asynchronous",
-            "groups that disappear while clients train",
+            "groups disappear while clients train",
             found=f"{-new} fewer",
             allowed="a method that keeps its groups",
         )
@@ -286,8 +286,7 @@ def _check_plan(plan: Plan) -> None:
         raise ConfigError(
             "does-not-fit",
             "asynchronous",
-            "clients that train in sequence, or from mixtures of models",
-            found="such a plan",
+            "clients train in sequence, or from mixtures of models",
             allowed="clients that train in parallel",
         )
 

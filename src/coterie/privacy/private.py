@@ -50,7 +50,7 @@ PRIVACY = Feature(
         ),
         # One client must not change what another one counts, or how many are counted: so nothing
         # may compare clients.
-        Excluded("attack", "attackers send what they know of others' updates"),
+        Excluded("attack", "attackers' updates depend on those of others"),
         Excluded("shift", "moves data between clients"),
         Excluded("algorithm.groups", _UPDATES, "a number, or no [privacy]", None, "counts_groups"),
         Excluded("algorithm.measure", _UPDATES, "'edc', or no [privacy]", None, "compares_pairs"),
@@ -61,7 +61,7 @@ PRIVACY = Feature(
         # was drawn: neither is what the budget counts.
         Excluded(
             "asynchronous",
-            "updates move models in later rounds than their clients are drawn for",
+            "updates change models after the round that drew their clients",
         ),
         Excluded(
             "bounds.enabled",
@@ -72,7 +72,7 @@ PRIVACY = Feature(
         # A client reports its drift to the server without noise, and may change its group by that.
         Excluded(
             "migration.detector",
-            "what drift reveals of a client is not counted",
+            "what drift reveals about a client is not counted",
             "'none'",
             ("none",),
             "migrates",
@@ -105,18 +105,16 @@ PRIVACY = Feature(
             "privacy", _REGROUPS, "a method that needs only sums, or no [privacy]", None, "regroups"
         ),
         # A temperature of the exported models comes from these sums.
-        Excluded(
-            "train.hold_out", "calibration sums up what clients count, without noise", "no value"
-        ),
+        Excluded("train.hold_out", "calibration adds up clients' counts without noise", "no value"),
         Excluded(
             "quorum.min_replies",
-            "a round that does not count tells how many clients replied",
+            "a skipped round reveals how many clients replied",
             "1",
             (1,),
         ),
         Excluded(
             "train.over_selection",
-            "who is fast decides who is counted, and the budget is of who is drawn",
+            "speed decides which clients count, but the budget covers those drawn",
             "1",
             (1,),
         ),
@@ -125,7 +123,7 @@ PRIVACY = Feature(
         # there.
         Excluded(
             "train.sampler",
-            "the budget is of cohorts that are drawn at random",
+            "the budget covers cohorts that are drawn at random",
             "'poisson' or 'uniform'",
             ("poisson", "uniform"),
         ),
@@ -135,10 +133,12 @@ UNIFORM_COHORTS = Feature(
     "with cohorts of a fixed size and [privacy]",
     {"privacy": (), "train.sampler": ("uniform",)},
     (
-        Excluded("privacy.accountant", "knows no sampling without replacement", "'rdp'", ("rdp",)),
+        Excluded(
+            "privacy.accountant", "does not support sampling without replacement", "'rdp'", ("rdp",)
+        ),
         # A client that can be reached is drawn more often than the `n` of `N` that is counted.
         Excluded("availability", "cohorts are drawn from fewer clients than are counted"),
-        Excluded("data.encode.noise", "cannot be counted together with them", "no noise"),
+        Excluded("data.encode.noise", "cannot be counted with these cohorts", "no noise"),
         Excluded(
             "train.sampler",
             "a private cold start draws clients one by one, and cannot be counted together with "

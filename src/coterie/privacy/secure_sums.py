@@ -56,7 +56,7 @@ SECURE = Feature(
             },
         ),
         Excluded("bounds.enabled", "compares single updates", "false, or no [bounds],", (False,)),
-        Excluded("asynchronous", "updates move models in later rounds, and sums are of one round"),
+        Excluded("asynchronous", "updates change models in later rounds, but sums cover one round"),
         Excluded("privacy", "adds noise to sums of updates that are not rounded"),
     ),
 )

@@ -82,7 +82,7 @@ class RunView:
                 raise ConfigError(
                     "wrong-shape",
                     name,
-                    "one entry per client",
+                    "not one entry per client",
                     found=len(value),
                     allowed=self.clients,
                 )

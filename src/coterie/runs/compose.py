@@ -190,7 +190,7 @@ def _noise_of_columns(experiment: Experiment, population: Population) -> Key | N
     raise ConfigError(
         "in-conflict",
         "privacy.randomness",
-        "the columns got noise of a secret when the data were loaded",
+        "the columns got noise from a secret when the data were loaded",
         found=experiment.privacy.randomness,
         allowed="'system', or data as a table of the configuration",
     )

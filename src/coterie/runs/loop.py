@@ -263,6 +263,6 @@ def _check_quorum(quorum: Quorum, skipped: int, number: int) -> None:
         raise QuorumError(
             "too-few",
             "quorum",
-            f"{skipped} rounds in a row had fewer than {quorum.min_replies} replies, the last one was round {number + 1}",
+            f"{skipped} rounds in a row had fewer than {quorum.min_replies} replies, the last of them round {number + 1}",
             allowed=f"at most {quorum.max_skipped_rounds}",
         )

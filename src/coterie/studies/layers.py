@@ -92,7 +92,7 @@ def study_layers(composed: Composed, epochs: int | None = None) -> LayerStudy:
         raise QuorumError(
             "too-few",
             "study",
-            "clients that answered",
+            "too few clients answered",
             found=len(reply),
             allowed=f"at least {MIN_CLIENTS}",
         )

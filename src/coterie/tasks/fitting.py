@@ -55,7 +55,7 @@ def refuse_numbered_classes(task: Task | None, population: Population) -> None:
     raise ConfigError(
         "does-not-fit",
         "targets",
-        f"labels were read as classes, and [task] {task.name} learns numbers",
+        f"labels were read as classes, but [task] {task.name} learns numbers",
         found=f"{population.classes} classes",
         allowed="targets = 'numbers' in coterie.load",
     )

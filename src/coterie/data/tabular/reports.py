@@ -144,7 +144,7 @@ def check_domains(columns: Sequence[Column], encode: Encode) -> None:
 
 
 def _unknown_domain(option: str, column: Column, expected: str) -> ConfigError:
-    what = f"nothing for the column {column.name!r}"
+    what = f"no entry for the column {column.name!r}"
     why = f"{expected}, because with noise they must be known in advance"
     return ConfigError("missing", f"data.encode.{option}", what, allowed=why)
 

@@ -209,7 +209,7 @@ class UndescribedNode:
     def answer(self, request: Request) -> Answer:
         """What the client reports of the columns of its training rows."""
         if not isinstance(request.work, Describe) or request.work.statistic != "columns":
-            what = f"columns are not described yet, which {type(request.work).__name__} needs"
+            what = f"columns that {type(request.work).__name__} needs are not described yet"
             expected = "a request for a report about them first"
             raise ConfigError("does-not-fit", "node", what, allowed=expected)
         size = np.array(float(len(self.table.train[1])))

@@ -122,9 +122,9 @@ NO_CONNECTION = "no connection"
 # State -> what a site has to do.
 _REMEDIES = {
     STARTING: "look again in a minute",
-    NOT_ADDED: "the operator of the server runs `coterie server add`",
+    NOT_ADDED: "ask the server's operator to run `coterie server add`",
     NOT_LET_IN: "wait a minute, or have the operator add it again if it was removed",
-    NO_CONNECTION: "see that the server is up, and that the firewall lets this machine reach it",
+    NO_CONNECTION: "check that the server is up, and that the firewall lets this machine reach it",
 }
 # What Flower's SuperNode prints.
 _UNKNOWN_KEY = "Failed to activate SuperNode"

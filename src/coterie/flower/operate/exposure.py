@@ -173,5 +173,5 @@ def refuse_exposed(superlink: str, attempts: list[Attempt]) -> None:
     unknown = [attempt.what for attempt in attempts if attempt.worked is None]
     if unknown:
         asked = ", ".join(unknown)
-        what = f"unknown what outsiders can do: no server responded to the attempt to {asked}"
+        what = f"what outsiders can do is unknown: no server responded to the attempt to {asked}"
         raise RemoteError("unreachable", superlink, what, do="start the server, and try again")

@@ -55,7 +55,7 @@ def check_server(folder: Path) -> tuple[DeploymentSettings, str]:
     require_free(node_port(folder, settings), NGINX, "listen", folder)
     # What earlier versions wrote.
     if "$request_uri" not in (folder / NGINX).read_text(encoding="utf-8"):
-        advice = "replace it by the one that `coterie deploy init` writes into a new folder"
+        advice = "replace it with the one that `coterie deploy init` writes into a new folder"
         warn(f"{NGINX}: also passes on paths with dots and escapes: {advice}")
     return settings, nginx
 

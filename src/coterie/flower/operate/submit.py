@@ -351,7 +351,7 @@ def _refuse_moved(folder: Path, runs: str, name: str) -> None:
     begin anew there."""
     here = folder / "runs"
     if (here / name).exists() and here.resolve() != Path(runs).resolve():
-        advice = f"where the deployment was moved, write {str(here.resolve())!r}"
+        advice = f"if the deployment was moved, write {str(here.resolve())!r}"
         error = ConfigError("differs", "folder", "the last run is elsewhere", got=runs, do=advice)
         raise error.located("deploy.toml")
 

@@ -137,7 +137,7 @@ def free_ports(count: int) -> list[int]:
             one.bind(("127.0.0.1", port))
             found.append(port)
     if len(found) < count:
-        what = f"too few free ports of {_PORTS[0]} to {_PORTS[-1]}"
+        what = f"too few free ports from {_PORTS[0]} to {_PORTS[-1]}"
         raise RemoteError("in-use", "this machine", what, found=len(found), allowed=count)
     _given.extend(found)
     return found

@@ -90,7 +90,11 @@ def train_own_model(
     if not isinstance(found, OwnTrained):
         got = type(found).__name__
         raise ConfigError(
-            "does-not-fit", "own_model", f"{source} returned", found=got, allowed="an OwnTrained"
+            "does-not-fit",
+            "own_model",
+            f"{source} returned another type",
+            found=got,
+            allowed="an OwnTrained",
         )
     out[:d] = checked_vector(found.update, d, source, "the update")
     out[d:sent] = 0

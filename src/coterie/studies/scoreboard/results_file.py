@@ -91,7 +91,7 @@ def published(suite: str) -> Path:
     file = Path(__file__).parent / "published" / f"{suite}.json"
     if not file.is_file():
         raise ConfigError(
-            "not-found", "--merge", "Coterie includes no results for it", found=f"suite {suite!r}"
+            "not-found", "--merge", "Coterie includes no such results", found=f"suite {suite!r}"
         )
     return file
 
