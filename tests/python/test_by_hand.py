@@ -206,6 +206,13 @@ def test_a_function_that_takes_other_arguments_is_refused(slot: str) -> None:
         run(rounds=1, **options(lambda: None))
 
 
+@pytest.mark.parametrize("name", ["shift", "server", "weigh"])
+@pytest.mark.parametrize("value", [small_net(), int], ids=["a module", "a class"])
+def test_what_is_no_function_is_refused(name: str, value: Any) -> None:
+    with refuses(ct.ConfigError, "wrong-type", name):
+        run(rounds=1, **{name: value})
+
+
 @pytest.mark.parametrize("cohort", [[7], [-1], [1, 1], [[1]], [0.5]])
 def test_a_sampler_names_clients(cohort: Any) -> None:
     with refuses(ct.ConfigError, "wrong-type", "train.sampler"):

@@ -46,8 +46,12 @@ def _is_method(value: Any) -> bool:
     )
 
 
+def _is_function(value: Any) -> bool:
+    return callable(value) and not isinstance(value, nn.Module | type)
+
+
 def _weighs(value: Any) -> bool:
-    return callable(value) or isinstance(value, Aggregate)
+    return _is_function(value) or isinstance(value, Aggregate)
 
 
 def _is_a(kind: Any) -> Callable[[Any], bool]:
@@ -66,8 +70,8 @@ OBJECTS: Mapping[str, Substitute] = {
     ),
     "algorithm": Substitute(_is_method, "a method, as coterie.fedavg()", "algorithms"),
     "engine": Substitute(lambda value: False, "a name, or a table of a name and options"),
-    "shift": Substitute(callable, f"{_RULE}, or a list of tables"),
-    "server": Substitute(callable, _RULE, "rules.server"),
+    "shift": Substitute(_is_function, f"{_RULE}, or a list of tables"),
+    "server": Substitute(_is_function, _RULE, "rules.server"),
     "weigh": Substitute(_weighs, _RULE, "rules.robust"),
     "objective": Substitute(
         _is_a(Objective),
