@@ -214,6 +214,7 @@ class Rows:
             or pd.api.types.is_object_dtype(column.dtype)
             or isinstance(column.dtype, pd.CategoricalDtype)
         ):
+            self._refuse_two_signs(name)
             values = self._parsed(name, NUMBER, self._number)
         elif pd.api.types.is_numeric_dtype(column.dtype) and column.dtype.kind != "c":
             _refuse_rounded(column, name, self.where)
@@ -235,11 +236,17 @@ class Rows:
 
     def times(self, name: str) -> Any:
         """A column of times as days since 1 January 1970, float64 ``[R]``, NaN where one is missing."""
+        moments = self.moments(name)
+        days = moments.astype(np.int64) / 1e6 / SECONDS_A_DAY
+        return np.where(np.isnat(moments), np.nan, days)
+
+    def moments(self, name: str) -> Any:
+        """A column of times, datetime64 in microseconds ``[R]``."""
         column = self.column(name)
         if pd.api.types.is_datetime64_any_dtype(column.dtype):
-            return _days(pd.DatetimeIndex(column))
+            return _moments(pd.DatetimeIndex(column))
         if not is_text(column):
-            return self._parsed(name, TIME, _moment)
+            return self._parsed(name, TIME, _moment, np.datetime64("NaT", "us"))
         codes, values = pd.factorize(column)
         texts = pd.Series(values, dtype=column.dtype).str.strip()
         texts = texts.mask(texts.isin(MISSING_WORDS))
@@ -248,7 +255,7 @@ class Rows:
         wrong |= texts.notna() & moments.isna()
         if wrong.any():
             raise _wrong(self.where, name, TIME, repr(texts[wrong].iloc[0]))
-        return np.append(_days(pd.DatetimeIndex(moments)), np.nan)[codes]
+        return np.append(_moments(pd.DatetimeIndex(moments)), np.datetime64("NaT", "us"))[codes]
 
     def values(self, name: str, kind: str) -> Any:
         """A column by its kind, float64 ``[R]``; of categories see `factor`."""
@@ -268,20 +275,38 @@ class Rows:
             return float(value.replace(",", "."))
         raise ValueError(value)
 
-    def _parsed(self, name: str, kind: str, parse: Callable[[Any], float]) -> Any:
+    def _refuse_two_signs(self, name: str) -> None:
+        """Refuse points and commas in a column: whether 1.234 is more than 1000 cannot be known."""
+        column = self.column(name)
+        if self.typed or self.separator == "," or not is_text(column):
+            return
+        texts = pd.Series(column.unique(), dtype=TEXTS).dropna().str.strip()
+        commas = texts[texts.str.fullmatch(_WITH_COMMA)]
+        points = texts[texts.str.fullmatch(NUMBER_PATTERN) & texts.str.contains(".", regex=False)]
+        if len(commas) and len(points):
+            got = f"{points.iloc[0]!r} and {commas.iloc[0]!r}"
+            expected = (
+                "a decimal point or a decimal comma in all rows, and no sign between thousands "
+                f"(where they are codes: [data.columns] {name} = 'category')"
+            )
+            raise self.refused("in-conflict", name, got, expected)
+
+    def _parsed(
+        self, name: str, kind: str, parse: Callable[[Any], Any], missing: Any = np.float64("nan")
+    ) -> Any:
         """Each different value once, by ``parse``."""
         column = self._single(name)
         codes, values = pd.factorize(column)
         found = []
         for value in values.tolist():
             if isinstance(value, str) and value.strip() in MISSING_WORDS:
-                found.append(np.nan)
+                found.append(missing)
                 continue
             try:
                 found.append(parse(value))
             except (ValueError, TypeError):
                 raise _wrong(self.where, name, kind, repr(value)) from None
-        return np.array([*found, np.nan], np.float64)[codes]
+        return np.array([*found, missing], missing.dtype)[codes]
 
 
 def column_error(code: Any, where: object, name: str, got: object, allowed: object) -> DataError:
@@ -385,23 +410,21 @@ def _boolean(value: Any) -> float:
     return float(text in _TRUE)
 
 
-def _moment(value: Any) -> float:
+def _moment(value: Any) -> Any:
     # Whole numbers would be taken for nanoseconds since 1970.
     if isinstance(value, (bool, int, float)) or (
         isinstance(value, str) and not re.fullmatch(_TIME, value.strip())
     ):
         raise ValueError(value)
     moment = pd.Timestamp(value.strip() if isinstance(value, str) else value)
-    return float(_days(pd.DatetimeIndex([moment]))[0])
+    return _moments(pd.DatetimeIndex([moment]))[0]
 
 
-def _days(moments: pd.DatetimeIndex) -> Any:
-    """Days since 1 January 1970; a time without a zone is that of Greenwich."""
+def _moments(moments: pd.DatetimeIndex) -> Any:
+    """In microseconds; a time without a zone is that of Greenwich."""
     if moments.tz is not None:
         moments = moments.tz_convert("UTC").tz_localize(None)
-    stamps = moments.to_numpy("datetime64[us]")
-    seconds = stamps.astype(np.int64) / 1e6
-    return np.where(np.isnat(stamps), np.nan, seconds / SECONDS_A_DAY)
+    return moments.to_numpy("datetime64[us]")
 
 
 def _is_array(column: pd.Series) -> bool:
@@ -522,7 +545,7 @@ def decide_kinds(files: Sequence[Rows], names: Sequence[str]) -> dict[str, str]:
     """The kind of each column over all files: where they differ, it is a category."""
     kinds = {}
     for name in names:
-        found = {rows.kind(name) for rows in files} - {EMPTY}
+        found = {rows.kind(name) for rows in files if name in rows.names} - {EMPTY}
         if found == {NUMBER, BOOLEAN}:
             # Yes and no as 1 and 0, in a file that has no other way to say so.
             found = {NUMBER}

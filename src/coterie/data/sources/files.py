@@ -168,7 +168,11 @@ def read_file(
         # What is forecast is a number.
         known = roles.kinds("numbers" if window is not None else targets)
         known |= dict.fromkeys((encode or Encode()).categories, CATEGORY) | dict(columns)
-        rows, kinds = read_training_rows(places, known, window.time if window else None)
+        time = window.time if window else None
+        used = None
+        if isinstance(roles.features, list):
+            used = {*roles.features, *roles.kinds(targets), time}
+        rows, kinds = read_training_rows(places, known, time, used)
         for name in columns:
             rows.column(name, "columns")
     return FileRows(rows, kinds, roles, encode, window, targets)

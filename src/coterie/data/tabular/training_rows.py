@@ -57,13 +57,17 @@ _STEP = 2**20  # bytes of a file that are looked at together
 
 
 def read_training_rows(
-    sources: Sequence[Any], known: Mapping[str, str], time: str | None = None
+    sources: Sequence[Any],
+    known: Mapping[str, str],
+    time: str | None = None,
+    used: Collection[str] | None = None,
 ) -> tuple[Rows, dict[str, str]]:
     """The rows of all training files, and the kind of each column over all of them.
 
     Args:
         known: kinds that are said by the user, or by what a column is for.
         time: the column that orders series, which holds no codes.
+        used: columns of which a line says that a file lacks them; ``None``: all.
     """
     texts = [name for name, kind in known.items() if kind in AS_TEXT]
     files = [read_rows(source, texts) for source in sources]
@@ -83,7 +87,7 @@ def read_training_rows(
     for name in codes:
         if TEXT in {rows.kind(name) for rows in files if name in rows.names}:
             kinds[name] = TEXT
-    rows = files[0] if len(files) == 1 else _joined(files, kinds)
+    rows = files[0] if len(files) == 1 else _joined(files, kinds, used)
     lines = [
         f"column {name}: taken for codes, since values such as {code!r} begin with zeros; where they "
         f"are numbers: [data.columns] {name} = 'number'"
@@ -133,12 +137,13 @@ def _read_as_text(rows: Rows, texts: Sequence[str]) -> Rows:
     return replace(again, frame=again.frame.assign(**{FILE_NAME: rows.frame[FILE_NAME]}))
 
 
-def _joined(files: Sequence[Rows], kinds: Mapping[str, str]) -> Rows:
+def _joined(files: Sequence[Rows], kinds: Mapping[str, str], used: Collection[str] | None) -> Rows:
     """The rows of several files one after another, each column by its kind."""
     frames = []
     lines = [line for rows in files for line in rows.lines]
     for rows in files:
-        absent = [name for name in kinds if name not in rows.names]
+        asked = kinds if used is None else used
+        absent = [name for name in kinds if name in asked and name not in rows.names]
         if absent:
             lines.append(
                 f"{Path(rows.where).name}: no column {', '.join(absent)}: missing in each row"
@@ -148,8 +153,8 @@ def _joined(files: Sequence[Rows], kinds: Mapping[str, str]) -> Rows:
             for name, kind in kinds.items()
             if name in rows.names
         }
-        frames.append(pd.DataFrame(columns).reindex(columns=list(kinds)))
-    frame = pd.concat(frames, ignore_index=True)
+        frames.append(pd.DataFrame(columns))
+    frame = pd.concat(frames, ignore_index=True)[list(kinds)]
     return Rows(frame, f"{files[0].where} and others", lines=tuple(lines))
 
 
@@ -157,7 +162,7 @@ def _column_of_kind(rows: Rows, name: str, kind: str) -> Any:
     if kind in AS_TEXT:
         return pd.Series(rows.texts(name), dtype=TEXTS)
     if kind == TIME:
-        return pd.to_timedelta(rows.times(name), unit="D") + pd.Timestamp(0)
+        return pd.Series(rows.moments(name))
     if kind == ARRAY or is_plain(rows.frame[name]):
         return rows.frame[name].reset_index(drop=True)
     return rows.values(name, kind)
@@ -190,25 +195,31 @@ def _may_have_codes(rows: Rows, names: Sequence[str]) -> bool:
     """Whether a field of some columns begins with a zero and another digit; also where that cannot
     be seen from the bytes alone."""
     with Path(rows.where).open("rb") as file:
-        head = file.readline().decode("utf-8-sig", "replace").rstrip("\r\n").split(rows.separator)
-        if not set(names) <= set(head):
+        line = file.readline().decode("utf-8-sig", "replace").rstrip("\r\n")
+        head = line.split(rows.separator)
+        if "\r" in line or not set(names) <= set(head):
             return True
         places = [head.index(name) for name in names]
         while part := file.read(_STEP) + file.readline():
-            if b'"' in part or _has_code(part, rows.separator, len(head), places):
+            alone = part.count(b"\r") != part.count(b"\r\n")
+            if b'"' in part or alone or _may_have_code(part, rows.separator, len(head), places):
                 return True
     return False
 
 
-def _has_code(part: bytes, separator: str, width: int, places: Sequence[int]) -> bool:
-    """Whether a field at some places begins with a zero and another digit, in lines without quotes."""
+def _may_have_code(part: bytes, separator: str, width: int, places: Sequence[int]) -> bool:
+    """Whether a field at some places begins with a zero and another digit, or with a space, in lines
+    without quotes."""
     data = np.frombuffer(part.rstrip(b"\r\n") + b"\n0", np.uint8)
     ends = np.flatnonzero((data == ord(separator)) | (data == ord("\n")))
     if len(ends) % width or (data[ends[width - 1 :: width]] != ord("\n")).any():
         return True
     begins = np.append(0, ends[:-1] + 1).reshape(-1, width)[:, places]
+    first = data[begins]
     digit = (data[begins + 1] >= ord("0")) & (data[begins + 1] <= ord("9"))
-    return bool(((data[begins] == ord("0")) & digit).any())
+    # A code may stand behind any white space but that which ends fields.
+    space = np.isin(first, list(b" \t\v\f")) & (first != ord(separator))
+    return bool((space | (first == ord("0")) & digit).any())
 
 
 # --- what a user should know ----------------------------------------------------------------------
