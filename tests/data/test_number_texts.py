@@ -9,7 +9,11 @@ import pytest
 
 import coterie as ct
 from coterie.data.rows import read_rows
+from coterie.data.sources.files import DataForm
+from coterie.data.tabular.new_rows import read_new_rows
 from coterie.errors import DataError
+from coterie.flower.node.data_sources import pair_of_rows
+from coterie.flower.node.site_checks import check_data
 
 OPTIONS: dict[str, Any] = {"client": "site", "label": "y"}
 CODES = ["000", "001", "002", "003"]
@@ -77,3 +81,86 @@ def test_one_decimal_sign_is_read(values: list[str], tmp_path: Path) -> None:
     text = "site;price\n" + "\n".join(f"a;{value}" for value in values)
     (tmp_path / "rows.csv").write_text(text, encoding="utf-8")
     assert read_rows(tmp_path / "rows.csv").numbers("price").tolist() == [1.5, 2.0, -3.25]
+
+
+# --- labels ---------------------------------------------------------------------------------------
+
+
+def _labelled(folder: Path, labels: list[str], separator: str = ",", name: str = "rows") -> Path:
+    lines = [["site", "v", "y"]]
+    lines += [[f"s{at % 2}", str(at), labels[at % len(labels)]] for at in range(40)]
+    path = folder / f"{name}.csv"
+    path.write_text("\n".join(separator.join(line) for line in lines), encoding="utf-8")
+    return path
+
+
+def _load(*paths: Path, **options: Any) -> ct.Population:
+    chosen = {"features": ["v"], **OPTIONS, **options}
+    return ct.load("file", path=list(map(str, paths)), targets="auto", **chosen)
+
+
+@pytest.mark.parametrize("files", [1, 2])
+def test_labels_with_a_decimal_comma_are_numbers(files: int, tmp_path: Path) -> None:
+    paths = [
+        _labelled(tmp_path, ["0,5", "1,5", "2", "n/a"], ";", f"rows{at}") for at in range(files)
+    ]
+    found = _load(*paths)
+    assert found.classes == 0
+    assert found.y.tolist() == [0.5, 1.5, 2.0] * 10 * files
+
+
+def test_files_with_other_decimal_signs_agree_on_labels(tmp_path: Path) -> None:
+    paths = [
+        _labelled(tmp_path, ["0,5", "-1,5"], ";", "north"),
+        _labelled(tmp_path, ["0.5", "-1.5"], ",", "south"),
+    ]
+    found = _load(*paths)
+    assert (found.classes, found.y.tolist()) == (0, [0.5, -1.5] * 40)
+
+
+@pytest.mark.parametrize("word", ["n/a", "-", "None", "?", ""])
+def test_a_word_among_numeric_labels_is_a_missing_label(
+    word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = _labelled(tmp_path, ["0", "1", "2", word])
+    for paths in ([path], [path, _labelled(tmp_path, ["0", "1", "2", word], ";", "more")]):
+        found = _load(*paths)
+        assert found.classes == 3
+        assert found.y.tolist() == [0, 1, 2] * 10 * len(paths)
+        assert "without y, left out" in capsys.readouterr().err
+
+
+def test_a_word_among_text_labels_is_a_class(tmp_path: Path) -> None:
+    assert _load(_labelled(tmp_path, ["sick", "well", "none"])).classes == 3
+
+
+def _predicted(path: Path, classes: list[str] | None) -> list[str]:
+    kinds = {"site": "identifier", "y": "number" if classes is None else "category"}
+    record = {"rules": None, "features": ["v"], "window": None, "client": "site", "shape": [1]}
+    record |= {"labels": ["y"], "classes": classes, "kinds": kinds}
+    return list(read_new_rows(path, record).label[:4])
+
+
+def test_new_rows_and_nodes_read_labels_alike(tmp_path: Path) -> None:
+    classes = _labelled(tmp_path, ["0", "1", "n/a", "2"], ";", "classes")
+    numbers = _labelled(tmp_path, ["0,5", "1", "-", "2,25"], ";", "numbers")
+    assert _predicted(classes, ["0", "1", "2"]) == ["0", "1", "", "2"]
+    assert _predicted(numbers, None) == ["0.5", "1", "", "2.25"]
+    names = ["v"]
+    _, y = pair_of_rows(read_rows(classes, ["y"]), {"label": "y"}, ["0", "1", "2"], names)
+    assert y.tolist() == [0, 1, 2] * 10
+    for known in (None, ()):
+        _, y = pair_of_rows(read_rows(numbers), {"label": "y"}, known, names)
+        assert y.tolist() == [0.5, 1.0, 2.25] * 10
+
+
+@pytest.mark.parametrize("table", [False, True])
+def test_a_node_checks_that_targets_are_numbers(table: bool, tmp_path: Path) -> None:
+    form = DataForm((1,), (), features=("v",))
+    if table:
+        form = DataForm((), (), columns={"v": "number"})
+    good = _labelled(tmp_path, ["0,5", "n/a", "1,5"], ";", "good")
+    assert "22 rows to train on" in check_data({"data": str(good), "label": "y"}, form)
+    bad = _labelled(tmp_path, ["0.5", "hello", "1.5"], ",", "bad")
+    with pytest.raises(DataError, match="hello"):
+        check_data({"data": str(bad), "label": "y"}, form)

@@ -275,6 +275,20 @@ class Rows:
             return float(value.replace(",", "."))
         raise ValueError(value)
 
+    def with_number_texts(self, name: str) -> Rows:
+        """The rows with a text column of numbers as these are read, but as text: with points, and
+        without the words of missing values."""
+        column = self.frame[name]
+        if not is_text(column):
+            return self
+        self._refuse_two_signs(name)
+        texts = pd.Series(column, dtype=TEXTS).str.strip()
+        read = texts.mask(texts.isin(MISSING_WORDS))
+        if self.separator != "," and not self.typed:
+            commas = read.str.fullmatch(_WITH_COMMA).fillna(False).astype(bool)
+            read = read.mask(commas, read.str.replace(",", ".", regex=False))
+        return replace(self, frame=self.frame.assign(**{name: read}))
+
     def _refuse_two_signs(self, name: str) -> None:
         """Refuse points and commas in a column: whether 1.234 is more than 1000 cannot be known."""
         column = self.column(name)

@@ -171,8 +171,8 @@ def read_file(
         time = window.time if window else None
         used = None
         if isinstance(roles.features, list):
-            used = {*roles.features, *roles.kinds(targets), time}
-        rows, kinds = read_training_rows(places, known, time, used)
+            used = {*roles.features, *roles.kinds(targets), time or ""}
+        rows, kinds = read_training_rows(places, known, time, used, roles.labels)
         for name in columns:
             rows.column(name, "columns")
     return FileRows(rows, kinds, roles, encode, window, targets)
@@ -321,7 +321,7 @@ def hub(
     splits = _train_and_test(hub_splits(place, subset, "data.id"), id)
     table = _one_table(splits)
     roles = Roles(features, label, client, SPLIT)
-    rows, kinds = read_training_rows([table], roles.kinds(targets))
+    rows, kinds = read_training_rows([table], roles.kinds(targets), labels=roles.labels)
     samples = _samples_of_rows(replace(rows, where=id), kinds, roles, None, targets)
     scaling = "pixels are divided by 255, numbers are as in the dataset."
     names = _class_names(next(iter(splits.values())), label)

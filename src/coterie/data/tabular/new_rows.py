@@ -25,6 +25,7 @@ from coterie.data.rows import (
     Rows,
     column_error,
     float32_inputs,
+    is_number,
     missing_values,
     near_equal,
     plain_inputs,
@@ -271,6 +272,8 @@ def _labels(rows: Rows, record: Record) -> tuple[Any, Any]:
 
 
 def _classes(rows: Rows, label: str, classes: Sequence[str]) -> tuple[Any, Any]:
+    if all(map(is_number, classes)):
+        rows = rows.with_number_texts(label)
     codes, found = rows.factor(label)
     names = [_known_spelling(name, classes) for name in found]
     unknown = [name for name in names if name not in classes]

@@ -17,6 +17,7 @@ from coterie.data.rows import (
     AS_TEXT,
     CATEGORY,
     CODE_PATTERN,
+    EMPTY,
     FILE_NAME,
     IDENTIFIER,
     MISSING,
@@ -61,6 +62,7 @@ def read_training_rows(
     known: Mapping[str, str],
     time: str | None = None,
     used: Collection[str] | None = None,
+    labels: Collection[str] = (),
 ) -> tuple[Rows, dict[str, str]]:
     """The rows of all training files, and the kind of each column over all of them.
 
@@ -68,6 +70,7 @@ def read_training_rows(
         known: kinds that are said by the user, or by what a column is for.
         time: the column that orders series, which holds no codes.
         used: columns of which a line says that a file lacks them; ``None``: all.
+        labels: those that are numbers in each file are read as such, also where they are classes.
     """
     texts = [name for name, kind in known.items() if kind in AS_TEXT]
     files = [read_rows(source, texts) for source in sources]
@@ -87,8 +90,15 @@ def read_training_rows(
     for name in codes:
         if TEXT in {rows.kind(name) for rows in files if name in rows.names}:
             kinds[name] = TEXT
-    rows = files[0] if len(files) == 1 else _joined(files, kinds, used)
-    lines = [
+    numbers = [name for name in labels if _is_number_in_each(files, name)]
+    lines = []
+    for name in numbers:
+        if kinds.get(name) == CATEGORY:
+            lines += _words_among_numbers(files, name)
+            files = [rows.with_number_texts(name) if name in rows.names else rows for rows in files]
+    stored = kinds | dict.fromkeys([name for name in numbers if name in kinds], NUMBER)
+    rows = files[0] if len(files) == 1 else _joined(files, stored, used)
+    lines += [
         f"column {name}: taken for codes, since values such as {code!r} begin with zeros; where they "
         f"are numbers: [data.columns] {name} = 'number'"
         for name, code in codes.items()
@@ -119,6 +129,16 @@ def _tell_apart(
     got = f"{files[group[0]].where} and {files[group[1]].where}"
     allowed = f"files of different names, since each is a client ({FILE_NAME})"
     raise DataError("in-conflict", "data.path", found=got, allowed=allowed)
+
+
+def _is_number_in_each(files: Sequence[Rows], name: str) -> bool:
+    found = {rows.kind(name) for rows in files if name in rows.names}
+    return bool(found) and found <= {NUMBER, EMPTY}
+
+
+def _words_among_numbers(files: Sequence[Rows], name: str) -> list[str]:
+    columns = [rows.frame[name] for rows in files if name in rows.names]
+    return _missing_words(pd.concat(columns), name)
 
 
 def _with_file_name(rows: Rows, name: str) -> Rows:

@@ -88,7 +88,9 @@ def _rows(pair: tuple[Any, Any], form: DataForm, encode: Encode) -> LabelledRows
         return table, form.targets(len(table.values)).numpy()
     if isinstance(pair[0], RawTable):
         return table, np.asarray(labels)
-    return table, labels_of(Rows(pd.DataFrame({"label": labels}), "node"), "label", form.classes)
+    where = rows.where if isinstance(rows, Rows) else "node"
+    name = str(getattr(labels, "name", None) or "label")
+    return table, labels_of(Rows(pd.DataFrame({name: labels}), where), name, form.classes)
 
 
 def _column(rows: Rows, known: Column) -> FloatArray:
@@ -130,7 +132,7 @@ def read_client_table(
         found = [read_rows(file, texts) for file in split_files(path)]
     if is_unlabelled(options):
         return loaded_table((found[0], None), None, form, encode)
-    found = [with_labels(rows, label) for rows in found]
+    found = [with_labels(rows, label, form.classes) for rows in found]
     if len(found) == 1 and not path.expanduser().is_dir():
         is_test = rows_to_test(len(found[0]))
         found = [found[0].kept(~is_test), found[0].kept(is_test)]

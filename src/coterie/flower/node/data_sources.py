@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from coterie.data.rows import (
     ARRAY,
+    NUMBER,
     SUFFIXES,
     Rows,
     float32_inputs,
@@ -161,19 +162,30 @@ def label_of(options: Mapping[str, Any]) -> str:
     return str(options.get("label", "label"))
 
 
-def with_labels(rows: Rows, label: str) -> Rows:
-    """The rows that have a label; a warning says how many have none."""
+def with_labels(rows: Rows, label: str, classes: Sequence[str] | None) -> Rows:
+    """The rows that have a label; a warning says how many have none.
+
+    Args:
+        classes: names of the classes; none of numbers, ``None`` where it is not known.
+    """
     if label not in rows.names:
         got = f"columns {', '.join(rows.names)}"
         expected = f"{label!r}, or --unlabelled"
         raise DataError("missing", rows.where, "no labels", found=got, allowed=expected)
     if rows.kind(label) == ARRAY:
         return rows
-    present = rows.present(label)
+    if rows.kind(label) == NUMBER or (classes and all(map(is_number, classes))):
+        rows = rows.with_number_texts(label)
+    present = rows.present(label, NUMBER if _are_numbers(classes) else None)
     lost = int((~present).sum())
     if lost:
         warn(f"{rows.name}: {counted(lost, 'row')} without {label}, left out")
     return rows.kept(present)
+
+
+def _are_numbers(classes: Sequence[str] | None) -> bool:
+    """Whether labels are known to be numbers, and not classes."""
+    return classes is not None and not len(classes)
 
 
 def pair_of_rows(
@@ -190,7 +202,7 @@ def pair_of_rows(
     label = label_of(options)
     unlabelled = is_unlabelled(options)
     if not unlabelled:
-        rows = with_labels(rows, label)
+        rows = with_labels(rows, label, classes)
     columns = input_columns(rows, options, features)
     names = columns[0] if len(columns) == 1 else columns
     try:
@@ -232,6 +244,8 @@ def labels_of(rows: Rows, label: str, classes: Sequence[str] | None) -> NDArray[
     if rows.kind(label) == ARRAY:
         found = lists_of(rows, label)
         return found
+    if _are_numbers(classes):
+        return _whole(rows.numbers(label))
     codes, names = rows.factor(label)
     if not classes:
         # Whether labels or numbers is known by the run, which checks them.
