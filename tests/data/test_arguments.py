@@ -319,3 +319,41 @@ def test_a_source_of_a_user_may_have_numpy_arrays() -> None:
 
 def test_ranges_are_kept_as_they_are() -> None:
     assert isinstance(population(train=ranges(np.array([0, 3]), np.array([2, 2]))).train, Ranges)
+
+
+def masked(values: Any) -> Any:
+    return np.ma.array(values, mask=[True] + [False] * (len(values) - 1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"x": masked(X[:, 0].numpy())}, "missing"),
+        ({"y": masked(Y.numpy())}, "missing"),
+        ({"train": [masked([0, 1]), [3, 4]]}, "missing"),
+        ({"train": [masked(mask(0, 1)), [3, 4]]}, "missing"),
+        ({"planted": masked([0, 1])}, "missing"),
+        ({"x": np.full((S, 2), 2**64 - 1, np.uint64)}, "out-of-range"),
+        ({"y": np.full(S, 2**64 - 1, np.uint64)}, "out-of-range"),
+        ({"y": torch.full((S,), 2**63, dtype=torch.uint64)}, "out-of-range"),
+        ({"train": [np.array([2**64 - 1], np.uint64), [3, 4]]}, "out-of-range"),
+    ],
+)
+def test_what_would_become_another_number_is_refused(changes: dict[str, Any], code: Code) -> None:
+    with refuses(DataError, code, f"population.{next(iter(changes))}") as caught:
+        population(**changes)
+    assert "\n" not in str(caught.value)
+
+
+# Torch says that quantized tensors will go.
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+def test_a_quantized_tensor_is_refused() -> None:
+    quantized = torch.quantize_per_tensor(X, 0.1, 0, torch.qint8)
+    with refuses(DataError, "wrong-type", "population.x"):
+        population(x=quantized)
+
+
+def test_arrays_without_a_masked_value_and_small_whole_numbers_are_taken() -> None:
+    made = population(x=np.ma.array(X.numpy()), y=Y.numpy().astype(np.uint64))
+    assert made.x.equal(X)
+    assert made.y.equal(Y)

@@ -23,6 +23,8 @@ from coterie.core.arrays import IntArray, finite_float32
 from coterie.data.lazy import Ranges, is_lazy
 from coterie.errors import Code, DataError
 
+_LARGEST = np.iinfo(np.int64).max
+
 # Inputs that are known to be finite, so that a shift of who holds what does not read them again.
 _CHECKED: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
 
@@ -98,12 +100,15 @@ def check_targets(y: Tensor, classes: int, name: str) -> None:
 def _array(values: Any, name: str) -> NDArray[Any]:
     """Numbers in memory, as NumPy."""
     if isinstance(values, Tensor):
-        if values.layout != torch.strided or values.device.type != "cpu":
-            got = f"a {values.layout} tensor on {values.device}"
+        plain = values.layout == torch.strided and not values.is_quantized
+        if not plain or values.device.type != "cpu":
+            form = "quantized" if values.is_quantized else str(values.layout)
+            got = f"a {form} tensor on {values.device}"
             raise DataError("wrong-type", name, found=got, allowed="a dense one on the CPU")
         if values.dtype == torch.bfloat16:
             values = values.float()
-        return values.detach().numpy()
+        values = values.detach()
+    _refuse_masked(values, name)
     try:
         array = np.asarray(values)
     except (ValueError, TypeError, RuntimeError):
@@ -117,7 +122,17 @@ def _array(values: Any, name: str) -> NDArray[Any]:
         elif array.dtype.kind == "c":
             got = "complex numbers"
         raise DataError("wrong-type", name, found=got, allowed="an array of numbers")
+    if array.dtype.kind == "u" and array.max(initial=0) > _LARGEST:
+        got = f"the whole number {array.max()}"
+        raise DataError("out-of-range", name, found=got, allowed="numbers below 2^63")
     return array
+
+
+def _refuse_masked(values: Any, name: str, whose: str = "") -> None:
+    """Refuse missing values: NumPy would take what stands below the mask."""
+    lacking = int(np.ma.count_masked(values)) if isinstance(values, np.ma.MaskedArray) else 0
+    if lacking:
+        raise DataError("missing", name, f"{whose}{lacking} masked values", allowed="none")
 
 
 def _tensor(values: NDArray[Any], given: Any) -> Tensor:
@@ -165,6 +180,7 @@ def _rows(rows: Any, name: str, client: int, samples: int | None) -> IntArray:
     # The identical array where nothing is to be done: engines see by it that nothing changed.
     if type(rows) is np.ndarray and rows.dtype == np.int64 and rows.ndim == 1:
         return rows
+    _refuse_masked(rows, name, f"client {client}: ")
     try:
         found = np.asarray(rows)
     except (ValueError, TypeError, RuntimeError):
@@ -181,6 +197,8 @@ def _rows(rows: Any, name: str, client: int, samples: int | None) -> IntArray:
         return np.flatnonzero(found)
     if found.dtype.kind not in "iu":
         raise _rows_error("wrong-type", name, client, f"{found.tolist()[0]!r} of {found.dtype}")
+    if found.dtype.kind == "u" and found.max() > _LARGEST:
+        raise _rows_error("out-of-range", name, client, f"the row {found.max()}")
     return found.astype(np.int64)
 
 
