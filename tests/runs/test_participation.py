@@ -17,6 +17,7 @@ from coterie.core.keys import Key
 from coterie.core.reply_times import ReplyTimes
 from coterie.errors import Code, ConfigError, DataError
 from coterie.experiment import check
+from coterie.runs.compose import compose
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import run_config
 from coterie.runs.schedule import Participation, asked_clients
@@ -174,6 +175,28 @@ def test_a_number_that_is_a_name_is_the_name(
     availability = Availability("file", file="a.csv", period=0, spans=spans, names=names)
     there = availability.reachable(0, 4, Key(0))
     assert np.flatnonzero(~there).tolist() == [absent]
+
+
+@pytest.mark.parametrize("name", ["1.0", "07", "nobody", "1"])
+def test_spans_of_nobody_are_said(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "".join(f"{site},{at},{at % 2}\n" for at in range(10) for site in ("007", "7", "0"))
+    (tmp_path / "t.csv").write_text(f"site,v,y\n{rows}")
+    (tmp_path / "spans.csv").write_text(f"client,from,until\n7,0,1\n{name},0,1\n")
+    source = {"source": "file", "path": str(tmp_path / "t.csv"), "client": "site", "features": "*"}
+    tables = {
+        "data": {**source, "partition": {"kind": "natural"}},
+        "algorithm": {"name": "fedavg"},
+        "model": {"name": "mclr"},
+        "train": {"rounds": 1},
+        "availability": {"kind": "file", "period": 0, "file": str(tmp_path / "spans.csv")},
+    }
+    compose(check(tables))
+    lines = [line for line in capsys.readouterr().err.splitlines() if "availability" in line]
+    # The client 1 of three is known by its number.
+    assert len(lines) == (name != "1")
+    assert all(repr(name) in line for line in lines)
 
 
 def test_only_clients_that_can_be_reached_train(tmp_path: Path) -> None:

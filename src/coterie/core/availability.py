@@ -88,18 +88,30 @@ class Availability:
         if self.period:
             now = round % self.period
         found = np.ones(clients, bool)
+        for client, key in enumerate(self._keys(clients)):
+            if key is not None:
+                found[client] = any(begin <= now < end for begin, end in self.spans[key])
+        return found
+
+    def _keys(self, clients: int) -> list[str | None]:
+        """What the spans of each client are called; ``None`` for one that has none."""
         named = set(self.names)
+        keys: list[str | None] = []
         for client in range(clients):
             number = str(client)
-            spans = None
-            if client < len(self.names):
-                spans = self.spans.get(self.names[client])
+            key = None
+            if client < len(self.names) and self.names[client] in self.spans:
+                key = self.names[client]
             # A number that is the name of a client means that client, and no other.
-            if spans is None and number not in named:
-                spans = self.spans.get(number)
-            if spans is not None:
-                found[client] = any(begin <= now < end for begin, end in spans)
-        return found
+            elif number not in named and number in self.spans:
+                key = number
+            keys.append(key)
+        return keys
+
+    def unknown_clients(self, clients: int) -> list[str]:
+        """The clients of spans that are neither a name nor a number of the federation's clients."""
+        known = set(self._keys(clients))
+        return [key for key in self.spans if key not in known]
 
 
 def read_spans(file: Path) -> Spans:

@@ -23,6 +23,7 @@ from coterie.core.keys import Key
 from coterie.core.reply_times import ReplyTimes
 from coterie.core.task import Task, headline_of
 from coterie.data import Partition, Population
+from coterie.data.rows import SHOWN
 from coterie.data.shifts import Shift, make_shift
 from coterie.engines import Attack
 from coterie.errors import ConfigError
@@ -337,6 +338,10 @@ def _participation(
         if availability.file is not None and spans_text is not None:
             spans = parse_spans(spans_text, Path(availability.file))
         availability = replace(availability, spans=spans, names=names)
+        unknown = availability.unknown_clients(len(names))
+        if unknown:
+            shown = ", ".join(map(repr, unknown[:SHOWN]))
+            warn(f"availability: spans of {shown}, which is no client, are not used")
     # The clock of asynchronous rounds is that of the method.
     if experiment.asynchronous is not None:
         return Participation(availability)
