@@ -78,3 +78,23 @@ def test_a_loader_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "client.py").write_text("load = 3\n")
     with refuses(DataError, "missing", "client.py"):
         load_function(tmp_path / "client.py")
+
+
+@pytest.mark.parametrize(
+    ("shape", "code", "where"),
+    [
+        ("3,3", "wrong-shape", "t.csv"),
+        ("a", "wrong-type", "--shape"),
+        ("2,-2", "wrong-type", "--shape"),
+        ("2;2", "wrong-type", "--shape"),
+        ("0,4", "wrong-type", "--shape"),
+    ],
+)
+def test_a_shape_that_rows_do_not_have_is_one_line(
+    tmp_path: Path, shape: str, code: Code, where: str
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a,b,c,d,label\n" + "1,2,3,4,0\n" * 10)
+    with refuses(DataError, code, where) as caught:
+        read_files(path, {"shape": shape})
+    assert "\n" not in str(caught.value)

@@ -3,6 +3,7 @@ share of a dataset. `coterie.flower.node.node_source` has databases and images."
 
 from __future__ import annotations
 
+import math
 import runpy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -212,6 +213,11 @@ def pair_of_rows(
     inputs = float32_inputs(inputs, rows.where, names)
     shape = _shape_option(options)
     if shape:
+        if math.prod(shape) != math.prod(inputs.shape[1:]):
+            got = f"{math.prod(inputs.shape[1:])} values per row"
+            raise DataError(
+                "wrong-shape", rows.where, found=got, allowed=f"--shape {options['shape']}"
+            )
         inputs = inputs.reshape(len(inputs), *shape)
     if unlabelled:
         return inputs, None
@@ -277,7 +283,11 @@ def _whole(numbers: NDArray[np.float64]) -> NDArray[Any]:
 
 
 def _shape_option(options: Mapping[str, Any]) -> tuple[int, ...]:
-    return tuple(int(size) for size in str(options.get("shape", "")).split(",") if size.strip())
+    said = str(options.get("shape", ""))
+    sizes = [size.strip() for size in said.split(",") if size.strip()]
+    if not all(size.isdecimal() and int(size) for size in sizes):
+        raise DataError("wrong-type", "--shape", got=said, allowed="numbers from 1, such as 8,8")
+    return tuple(map(int, sizes))
 
 
 # --- a share of a dataset -------------------------------------------------------------------------
