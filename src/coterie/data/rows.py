@@ -88,6 +88,7 @@ _TIME = (
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
     r"([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}:?([0-9]{2})?)?)?"
 )
+_LISTS = (list, tuple, np.ndarray)  # values of a column that hold several
 _HEAD = 1_000  # values that are looked at first
 _TRUE = ("true", "1", "1.0")
 _FALSE = ("false", "0", "0.0")
@@ -156,7 +157,8 @@ class Rows:
         kind = self.frame[name].dtype
         if isinstance(kind, pd.ArrowDtype):
             return str(kind.pyarrow_dtype)
-        return "lists or bytes" if pd.api.types.is_object_dtype(kind) else str(kind)
+        arrays = sorted(one.__name__ for one in _types(self.frame[name]) if _is_array_type(one))
+        return ", ".join(arrays) or str(kind)
 
     def kind(self, name: str) -> str:
         """The kind of the values of a column, one of `KINDS`, `ARRAY` or `EMPTY`."""
@@ -443,12 +445,12 @@ def _moments(moments: pd.DatetimeIndex) -> Any:
 
 def _is_array(column: pd.Series) -> bool:
     """Whether values are lists, bytes or records, or times of a day or durations of Arrow."""
-    if isinstance(column.dtype, pd.ArrowDtype):
-        return True
-    if not pd.api.types.is_object_dtype(column.dtype):
-        return False
-    first = column.first_valid_index()
-    return first is not None and isinstance(column[first], (list, tuple, dict, bytes, np.ndarray))
+    return isinstance(column.dtype, pd.ArrowDtype) or any(map(_is_array_type, _types(column)))
+
+
+def _is_array_type(kind: type) -> bool:
+    # What has no hash cannot be compared, such as sets and images of Pillow.
+    return issubclass(kind, (*_LISTS, dict, bytes)) or kind.__hash__ is None
 
 
 def _refuse_rounded(column: pd.Series, name: str, where: str) -> None:
@@ -595,11 +597,11 @@ def read_rows(
         columns: of a parquet file, those that are read; ``None``: all.
     """
     if isinstance(source, pd.DataFrame):
-        return _without_index(Rows(_named(source)))
+        return _without_index(_of_frame(source))
     if hasattr(source, "column_names") or hasattr(source, "to_arrow"):
         return _without_index(_of_arrow(source))
     if isinstance(source, (list, tuple)):
-        return _without_index(Rows(_named(pd.DataFrame(list(source), dtype=object)), typed=False))
+        return _without_index(_of_frame(pd.DataFrame(list(source), dtype=object), typed=False))
     if not isinstance(source, (str, PathLike)):
         got = type(source).__name__
         allowed = "a frame of pandas, pyarrow or Polars (a LazyFrame: frame.collect())"
@@ -639,24 +641,60 @@ def _without_index(rows: Rows) -> Rows:
     return replace(rows, frame=rows.frame.drop(columns=index), lines=(*rows.lines, line))
 
 
-def _named(frame: pd.DataFrame) -> pd.DataFrame:
-    """A frame whose columns have names that are text; an index with a name is a column."""
-    levels = [name for name in frame.index.names if name is not None]
-    if levels:
-        frame = frame.reset_index(level=levels)
+def _of_frame(frame: pd.DataFrame, typed: bool = True) -> Rows:
+    """A frame whose columns have names that are text; an index with a name is a column, unless a
+    column has this name already."""
+    names = [str(name) for name in frame.columns]
+    levels = {at: str(name) for at, name in enumerate(frame.index.names) if name is not None}
+    kept = [at for at, name in levels.items() if name not in names]
+    lines = [
+        f"{FRAME}: the index {name} has the name of a column, left out"
+        for at, name in levels.items()
+        if at not in kept and not _same_values(frame.index.get_level_values(at), frame, name)
+    ]
+    if kept:
+        frame = frame.reset_index(level=kept, allow_duplicates=True)
     frame = frame.reset_index(drop=True)
     frame.columns = pd.Index([str(name) for name in frame.columns])
-    arrow = [at for at, kind in enumerate(frame.dtypes) if isinstance(kind, pd.ArrowDtype)]
+    return Rows(_with_types_of_parquet(frame), typed=typed, lines=tuple(lines))
+
+
+def _same_values(index: pd.Index, frame: pd.DataFrame, name: str) -> bool:
+    place = [str(one) for one in frame.columns].index(name)
+    return index.equals(pd.Index(frame.iloc[:, place]))
+
+
+def _with_types_of_parquet(frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame whose columns of Arrow, and of the bytes of images, are those of a parquet file."""
+    arrow = [at for at in range(frame.shape[1]) if _is_of_arrow(frame.iloc[:, at])]
     if arrow:
         import pyarrow as pa
 
-        table = pa.table({str(at): frame.iloc[:, at].array.__arrow_array__() for at in arrow})
+        try:
+            table = pa.table({str(at): pa.array(frame.iloc[:, at].array) for at in arrow})
+        except (pa.ArrowException, ValueError, TypeError) as error:
+            raise _unreadable(FRAME, "columns of Arrow, or of bytes", error) from None
         found = frame_of_arrow(table)
         columns = [
             found[str(at)] if at in arrow else frame.iloc[:, at] for at in range(frame.shape[1])
         ]
         frame = pd.concat(columns, axis=1, keys=frame.columns)
     return frame
+
+
+def _is_of_arrow(column: pd.Series) -> bool:
+    if isinstance(column.dtype, pd.ArrowDtype):
+        return True
+    # Image files: bytes, or records with them.
+    types = _types(column)
+    return bool(types) and types <= {bytes, dict}
+
+
+def _types(column: pd.Series) -> set[type]:
+    """The types of the values of a column of Python's objects, without those that are missing."""
+    if not pd.api.types.is_object_dtype(column.dtype):
+        return set()
+    return set(map(type, column.array[column.notna().to_numpy()]))
 
 
 def frame_of_arrow(table: Any) -> pd.DataFrame:
@@ -946,7 +984,13 @@ def lists_of(rows: Rows, name: str) -> Any:
         if isinstance(column.dtype, pd.ArrowDtype):
             values = _flattened(column)
         else:
+            other = sorted(kind.__name__ for kind in _types(column) if kind not in _LISTS)
+            if other:
+                got = f"values of type {other[0]}"
+                raise rows.refused("wrong-type", name, got, "lists of numbers")
             values = np.array(column.tolist())
+    except DataError:
+        raise
     except ValueError as error:
         what = f"lists of different lengths, or empty lists ({error})" if str(error) else "lists"
         raise rows.refused("wrong-shape", name, what, "lists of the same length") from None

@@ -20,11 +20,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from coterie.data import rows as reading
-from coterie.data.images.cache import cached_images
-from coterie.data.images.decoding import decode
 from coterie.data.images.pixels import unit
 from coterie.data.tabular import new_rows
-from coterie.data.tabular.arrow import image_bytes, is_images
+from coterie.data.tabular.arrow import image_pixels, is_images
 from coterie.data.tabular.new_rows import NewRows
 from coterie.errors import ConfigError, DataError
 from coterie.export import placing, table_outputs
@@ -95,11 +93,7 @@ def _images(rows: reading.Rows, name: str) -> Any:
     """The pixels of a column of images; ``None`` for one of lists."""
     if not is_images(rows.frame[name]):
         return None
-    blobs = image_bytes(rows, name)
-    path = Path(rows.where)
-    return unit(
-        cached_images(path, name, len(blobs), lambda: decode(blobs, (rows.where, f"column {name}")))
-    )
+    return unit(image_pixels(rows, name))
 
 
 def task_record(source: ExportSource) -> dict[str, Any]:

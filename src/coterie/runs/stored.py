@@ -44,6 +44,8 @@ def rows_record(composed: Composed) -> dict[str, Any] | None:
     if table is None:
         roles = Origin(options["label"], options["client"])
         found = make_record(None, roles, classes, shape) | {"features": options["features"]}
+        if options.get("shape") is not None:
+            found["reshaped"] = True
     else:
         found = make_record(table.encoder.record(), table.raw.origin, classes, shape)
     found["target_shape"] = list(data.population.y.shape[1:])

@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.config.schema import Count, takes_fields_of
-from coterie.data.images.cache import cached_images
-from coterie.data.images.decoding import decode
-from coterie.data.images.pixels import Pixels, unit
+from coterie.data.images.pixels import unit
 from coterie.data.npz import read_npz
 from coterie.data.rows import (
     ARRAY,
@@ -30,7 +28,7 @@ from coterie.data.rows import (
 )
 from coterie.data.samples import Samples, Targets
 from coterie.data.sources.folders import find_file, find_folder, hub_splits, hub_table
-from coterie.data.tabular.arrow import image_bytes, is_images
+from coterie.data.tabular.arrow import image_pixels, is_images
 from coterie.data.tabular.encoder import Encoder
 from coterie.data.tabular.raw import Column, ColumnKind, Encode, Window
 from coterie.data.tabular.roles import (
@@ -184,7 +182,12 @@ def _places(path: str | list[str], root: Path | None) -> list[Path]:
     for one in [path] if isinstance(path, str) else path:
         folder = find_folder(one, root)
         if folder is not None:
-            inside = sorted(each for each in folder.iterdir() if each.suffix.lower() in SUFFIXES)
+            # What is hidden is left out, such as the ._a.csv that macOS leaves.
+            inside = sorted(
+                each
+                for each in folder.iterdir()
+                if each.suffix.lower() in SUFFIXES and not each.name.startswith(".")
+            )
             if not inside:
                 raise DataError(
                     "not-found", "data.path", "no .parquet or .csv file in the folder", found=one
@@ -213,8 +216,7 @@ def _samples_of_rows(
     if is_mixed(rows, roles.features, kinds):
         return table_samples(rows, kinds, roles, Encode(), None, targets)
     features = roles.features
-    for name in [features] if isinstance(features, str) else features:
-        rows.column(name, "features")
+    roles.named_features(rows)
     if not features:
         raise DataError(
             "missing", "data.features", f"no column of {rows.name}", allowed="at least one"
@@ -240,15 +242,7 @@ def _samples_of_rows(
 
 def _inputs(rows: Rows, features: str | list[str], kinds: Mapping[str, str]) -> NDArray[np.float32]:
     if isinstance(features, str) and is_images(rows.frame[features]):
-        blobs = image_bytes(rows, features)
-
-        def make() -> Pixels:
-            return decode(blobs, (rows.where, f"column {features}"))
-
-        # The rows of several files are in no file that a cache could know.
-        if not Path(rows.where).is_file():
-            return unit(make())
-        return unit(cached_images(Path(rows.where), features, len(blobs), make))
+        return unit(image_pixels(rows, features))
     x = float32_inputs(plain_inputs(rows, features, kinds), rows.where, features)
     if x.size == 0:
         what = f"no feature has a value in {len(x)} rows"

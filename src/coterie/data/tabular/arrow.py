@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from coterie.data.images.cache import cached_images
+from coterie.data.images.decoding import decode
+from coterie.data.images.pixels import Pixels
 from coterie.data.rows import Rows, is_plain, is_text, missing_values, plain_values
 from coterie.errors import DataError
 
@@ -50,6 +54,18 @@ def image_bytes(rows: Rows, name: str) -> list[bytes]:
             found: list[bytes] = values.to_pylist()
             return found
     raise rows.refused("wrong-type", name, rows.type_of(name), "the bytes of image files")
+
+
+def image_pixels(rows: Rows, name: str) -> Pixels:
+    """The pixels of a column of image files."""
+    blobs = image_bytes(rows, name)
+
+    def make() -> Pixels:
+        return decode(blobs, (rows.where, f"column {name}"))
+
+    # A cache knows files: not frames, and not the rows of several files.
+    path = Path(rows.where)
+    return cached_images(path, name, len(blobs), make) if path.is_file() else make()
 
 
 def whole_column(rows: Rows, name: str) -> pd.Series:

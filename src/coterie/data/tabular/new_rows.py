@@ -7,6 +7,7 @@ predict` reads new rows with the same functions.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -144,7 +145,25 @@ def _plain_inputs(rows: Rows, record: Record, images: Callable[[Rows, str], Any]
         x = images(rows, features)
     if x is None:
         x = plain_inputs(rows, features, record["kinds"])
-    return float32_inputs(x, rows.where, features).reshape(len(rows), *record["shape"])
+    elif x.shape[1] == 1 and len(record["shape"]) == len(x.shape) - 1:
+        # A grey image among coloured ones is grey in each colour.
+        x = np.broadcast_to(x, (len(x), record["shape"][0], *x.shape[2:]))
+    return float32_inputs(_in_shape(x, rows, record), rows.where, features)
+
+
+def _in_shape(x: Any, rows: Rows, record: Record) -> Any:
+    """Inputs in the shape of the run's; others are refused, also where they have as many values."""
+    shape = tuple(record["shape"])
+    given = x.shape[1:]
+    # Flat ones say their order: it is that of data.shape.
+    as_said = len(given) == 1 or (record.get("reshaped") and len(shape) == 1)
+    alike = [size for size in given if size > 1] == [size for size in shape if size > 1]
+    if math.prod(given) == math.prod(shape) and (as_said or alike):
+        return x.reshape(len(x), *shape)
+    names = record["features"]
+    name = names if isinstance(names, str) else ", ".join(names)
+    got = f"inputs of shape {list(given)}"
+    raise column_error("wrong-shape", rows.where, name, got, f"{list(shape)}, as in training")
 
 
 def _absence(rows: Rows, record: Record) -> list[str]:

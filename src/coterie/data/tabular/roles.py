@@ -41,6 +41,10 @@ class Roles:
     client: str = "client"
     split: str = "split"
 
+    def __post_init__(self) -> None:
+        if not self.label:
+            raise DataError("missing", "data.label", "no column", allowed="at least one")
+
     @property
     def labels(self) -> list[str]:
         """The columns of labels."""
@@ -53,6 +57,28 @@ class Roles:
         if targets == "numbers" or not isinstance(self.label, str):
             kind = NUMBER
         return found | dict.fromkeys(self.labels, kind)
+
+    def named_features(self, rows: Rows, forecast: bool = False) -> list[str]:
+        """The columns of inputs that are named: each of the file, once, and of no other use.
+
+        Args:
+            forecast: whether labels are inputs as well, since their past is known.
+        """
+        names = [self.features] if isinstance(self.features, str) else self.features
+        used = {self.client: "client", self.split: "split"}
+        if not forecast:
+            used |= dict.fromkeys(self.labels, "label")
+        for name in names:
+            if name not in rows.names:
+                raise reading.missing_column(rows.where, name, [*rows.names, "*"], "features")
+            if names.count(name) > 1:
+                expected = "each column once"
+                got = f"{name!r} twice"
+                raise DataError("in-conflict", "data.features", found=got, allowed=expected)
+            if name in used:
+                expected = f"columns other than data.{used[name]}"
+                raise DataError("in-conflict", "data.features", got=name, allowed=expected)
+        return names
 
     def required(self, rows: Rows) -> list[str]:
         """The columns without whose values a row is of no use."""

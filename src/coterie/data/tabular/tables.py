@@ -23,7 +23,6 @@ from coterie.data.rows import (
     Rows,
     column_error,
     is_plain,
-    missing_column,
     missing_values,
 )
 from coterie.data.samples import Samples, Targets
@@ -129,27 +128,15 @@ def _feature_names(rows: Rows, roles: Roles, encode: Encode, window: Window | No
     for name in (*encode.leave_out, *encode.categories):
         rows.column(name, "encode")
     used = {roles.client, roles.split, *encode.leave_out}
-    labels = set(roles.labels)
-    if window is not None:
+    if window is None:
+        used |= set(roles.labels)
+    else:
+        # What is predicted is known of the past.
         rows.column(window.time, "window.time")
         used.add(window.time)
-        # What is predicted is known of the past.
-        labels = set()
-    used |= labels
-    features = roles.features
-    if features == ALL:
+    if roles.features == ALL:
         return [name for name in rows.names if name not in used]
-    names = [features] if isinstance(features, str) else features
-    for name in names:
-        if name not in rows.names:
-            raise missing_column(rows.where, name, [*rows.names, ALL], "features")
-        if names.count(name) > 1:
-            raise DataError(
-                "in-conflict", "data.features", found=f"{name!r} twice", allowed="each column once"
-            )
-        if name in labels:
-            expected = f"columns other than the label {name!r}"
-            raise DataError("in-conflict", "data.features", allowed=expected)
+    names = roles.named_features(rows, forecast=window is not None)
     return [name for name in names if name not in encode.leave_out]
 
 
