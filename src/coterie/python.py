@@ -17,12 +17,12 @@ from coterie.config.choice_tables import completed
 from coterie.config.functions import check_takes
 from coterie.config.kinds import KINDS
 from coterie.config.registry import build, find
-from coterie.config.schema import Count, Seed, plain_values
+from coterie.config.schema import Count, Seed, python_values
 from coterie.config.wording import nearest
 from coterie.core import Key, Objective, Solver, Task, headline_of
 from coterie.data import load_samples, make_partition, populate
 from coterie.data.population import FRAME, DataOrigin, Population
-from coterie.data.rows import column_names
+from coterie.data.rows import frame_columns
 from coterie.data.samples import Targets
 from coterie.data.shifts import Shift
 from coterie.data.tabular.tables import ALL
@@ -200,7 +200,7 @@ def _refuse(
 def _loaded_frame(data: Any, seed: int, task: Any) -> Any:
     """The population of a frame, with or without the options of its columns; other data as they are."""
     table = _data_table(data)
-    if column_names(table.get("source")) is None:
+    if frame_columns(table.get("source")) is None:
         return data
     return _population(table, seed, _targets_of(task))
 
@@ -378,12 +378,12 @@ def _data_table(data: Any) -> dict[str, Any]:
 def _population(table: Mapping[str, Any], seed: int, targets: Targets) -> Population:
     """The population of the table ``[data]``, whose source may be a frame."""
     frame = table.get("source")
-    names = column_names(frame)
+    names = frame_columns(frame)
     if names is None:
         if not isinstance(frame, str):
             allowed = "a name, a table of options, or a DataFrame"
             raise ConfigError("wrong-type", "source", got=frame, allowed=allowed)
-        named = completed(plain_values(table))
+        named = completed(python_values(table))
         frame = None
     else:
         if "path" in table:
@@ -393,7 +393,7 @@ def _population(table: Mapping[str, Any], seed: int, targets: Targets) -> Popula
             )
         features = "x" if "x" in names else ALL
         table = {"features": features, "partition": {"kind": "natural"}, **table, "source": "file"}
-        named = {**completed(plain_values(table)), "path": FRAME}
+        named = {**completed(python_values(table)), "path": FRAME}
     partition = named.pop("partition", None)
     return _loaded(named, partition, named.pop("root", None), seed, targets, frame)
 

@@ -49,7 +49,7 @@ def check_arguments(factory: Factory, arguments: Mapping[str, Any]) -> dict[str,
     model = _model(factory)
     # The rest are objects of Python (modules, rules, populations), of which the model has no field.
     known = {name: value for name, value in arguments.items() if name in model.model_fields}
-    known = schema.plain_values(known)
+    known = schema.python_values(known)
     try:
         record = model.model_validate(known)
     except ValidationError as error:

@@ -161,7 +161,7 @@ def _resolve(kind: str, table: Mapping[str, Any]) -> tuple[str, Factory, dict[st
             got=table,
             allowed=f"a table, such as {{'{where.selector}': '{names(kind)[0]}'}}",
         )
-    given = schema.plain_values(table)
+    given = schema.python_values(table)
     name = given.get(where.selector)
     if not isinstance(name, str):
         raise unknown(kind, name)

@@ -310,18 +310,18 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         # A key without a value is one that is not set; a place of a list cannot be left out.
         return [to_plain(inner) for inner in value]
-    return plain_values(value)
+    return python_values(value)
 
 
-def plain_values(value: Any) -> Any:
+def python_values(value: Any) -> Any:
     """The same with numbers of Python in place of NumPy's, and texts in place of paths, in mappings
     and lists, too."""
     # The strict types refuse `np.int64` and `np.float32`, which are what a user's own
     # arithmetic gives.
     if isinstance(value, Mapping):
-        return {key: plain_values(inner) for key, inner in value.items()}
+        return {key: python_values(inner) for key, inner in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(map(plain_values, value))
+        return type(value)(map(python_values, value))
     if isinstance(value, bool | np.bool_):
         return bool(value)
     if isinstance(value, numbers.Integral):

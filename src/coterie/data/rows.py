@@ -574,7 +574,7 @@ def decide_kinds(files: Sequence[Rows], names: Sequence[str]) -> dict[str, str]:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def column_names(source: Any) -> list[str] | None:
+def frame_columns(source: Any) -> list[str] | None:
     """The names of the columns of a frame of pandas, or of a table of pyarrow or Polars; ``None``
     for anything else."""
     if isinstance(source, pd.DataFrame):

@@ -19,7 +19,7 @@ from coterie.config.schema import (
     RecordTable,
     Seed,
     Table,
-    plain_values,
+    python_values,
     table_of,
     without_objects,
 )
@@ -162,7 +162,7 @@ def check(tables: Mapping[str, Any], file: str = "configuration") -> Experiment:
         raise ConfigError("wrong-type", "configuration", got=tables, allowed=allowed)
     try:
         # Paths first: a factory of the user's own is looked for in the folder that they name.
-        experiment, found = _check(_anchored(plain_values(tables)), file)
+        experiment, found = _check(_anchored(python_values(tables)), file)
     except ConfigError as error:
         raise error.located(file) from None
     except RecursionError:

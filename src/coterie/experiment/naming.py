@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.config.choice_tables import ChoiceTable
-from coterie.config.schema import plain_values, to_plain
+from coterie.config.schema import python_values, to_plain
 from coterie.data.population import Population
 from coterie.data.sources.saved import population_digest
 from coterie.errors import ConfigError, Problem
@@ -75,7 +75,7 @@ def method_tables(method: Any) -> dict[str, Any]:
             allowed=expected,
         )
     # A copy: the record belongs to the method.
-    table = plain_values(dict(made_by))
+    table = python_values(dict(made_by))
     tables: dict[str, Any] = {"algorithm": table}
     # An argument of the factory in Python is a table of its own in a configuration.
     if "migration" in table:
