@@ -244,7 +244,7 @@ def test_what_is_missing_is_said_in_one_line(
 def test_a_source_has_one_spelling(key: str) -> None:
     with refuses(ConfigError, "unknown-choice", "data.source"):
         load_samples({key: "digits"})
-    with refuses(ConfigError, "unknown-choice", "data.source"):
+    with refuses(ConfigError, "wrong-type", "source"):
         ct.load({key: "digits"}, partition={"kind": "iid", "clients": 3})
 
 
