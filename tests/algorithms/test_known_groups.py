@@ -41,7 +41,9 @@ def test_a_group_without_clients_keeps_the_first_model() -> None:
     assert np.array_equal(state.member, np.resize([0, 2], 12))
 
 
-@pytest.mark.parametrize("members", [[], [[]], [[-1]]])
-def test_what_is_no_table_is_refused(members: list[list[int]]) -> None:
-    with refuses(ConfigError, "wrong-shape", "members"):
+@pytest.mark.parametrize(
+    ("members", "path"), [([], "members"), ([[]], "members.0"), ([[-1]], "members.0")]
+)
+def test_what_is_no_table_is_refused(members: list[list[int]], path: str) -> None:
+    with refuses(ConfigError, "wrong-shape", path):
         ct.known_groups(members)
