@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import coterie as ct
-from coterie.errors import ConfigError
+from coterie.errors import Code, ConfigError
 from tests.refusals import refuses
 
 
@@ -42,8 +42,13 @@ def test_a_group_without_clients_keeps_the_first_model() -> None:
 
 
 @pytest.mark.parametrize(
-    ("members", "path"), [([], "members"), ([[]], "members.0"), ([[-1]], "members.0")]
+    ("members", "code", "path"),
+    [
+        ([], "wrong-shape", "members"),
+        ([[]], "wrong-shape", "members.0"),
+        ([[-1]], "out-of-range", "members.0.0"),
+    ],
 )
-def test_what_is_no_table_is_refused(members: list[list[int]], path: str) -> None:
-    with refuses(ConfigError, "wrong-shape", path):
+def test_what_is_no_table_is_refused(members: list[list[int]], code: Code, path: str) -> None:
+    with refuses(ConfigError, code, path):
         ct.known_groups(members)
