@@ -194,7 +194,7 @@ class Clients:
         if len(ids) and isinstance(self.engine, SendsTogether):
             return partial(receive, self.engine.post(work, ids, models, which, key=key))
         fetch: Callable[[], Sequence[Reply]] = tuple
-        # Nobody is asked nothing, so no engine and no wrapper has to know what that means.
+        # A request to no clients stays here, so that engines and their wrappers need no case for it.
         if len(ids):
             fetch = partial(self.engine.run, work, ids, models, which, key=key)
         reply = receive(fetch)
