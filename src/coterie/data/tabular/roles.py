@@ -162,7 +162,8 @@ def look_like_numbers(rows: Rows, label: str | list[str]) -> bool:
     if not isinstance(label, str):
         return True
     _, names = rows.factor(label)
-    if rows.typed and not pd.api.types.is_numeric_dtype(rows.frame[label].dtype):
+    # Text of a file with types is no number, whatever it looks like; decimals are.
+    if rows.typed and rows.kind(label) != NUMBER:
         return False
     # Codes with leading zeros are no numbers.
     if not all(reading.is_number(one) and not reading.is_code(one) for one in names):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 
@@ -49,10 +50,14 @@ def is_mixed(rows: Rows, features: str | list[str], kinds: Mapping[str, str]) ->
     if isinstance(features, str):
         return False
     present = [name for name in features if name in rows.names]
-    return not all(
-        kinds.get(name, NUMBER) in (NUMBER, BOOLEAN) and is_plain(rows.frame[name])
-        for name in present
-    )
+    return not all(_is_complete_number(rows, name, kinds.get(name)) for name in present)
+
+
+def _is_complete_number(rows: Rows, name: str, kind: str | None) -> bool:
+    """Whether a column has a number in each row, also as decimals, or with decimal commas."""
+    if kind in (NUMBER, BOOLEAN) and not pd.api.types.is_numeric_dtype(rows.frame[name].dtype):
+        return not np.isnan(rows.values(name, kind)).any()
+    return kind in (NUMBER, BOOLEAN, None) and is_plain(rows.frame[name])
 
 
 def table_samples(
