@@ -6,7 +6,7 @@ all processors, which depend less on what else the machine does. Memory is the m
 held more than after its imports, over the size of the frame that pandas makes.
 
 - ``pandas``: ``pandas.read_csv`` or ``pandas.read_parquet``.
-- ``rows``: `coterie.data.rows.read_rows` alone.
+- ``rows``: `coterie.data.rows.reading.read_rows` alone.
 - ``training``: as for a run: the kind of each column, and the lines about its values.
 
     python -m benchmarks.table_reading [--rows 1000000] [--repeat 3] [--json FILE]
@@ -82,7 +82,7 @@ def read(way: str, path: Path) -> Any:
     if way == "pandas":
         return pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
     if way == "rows":
-        from coterie.data.rows import read_rows
+        from coterie.data.rows.reading import read_rows
 
         return read_rows(path)
     from coterie.data.tabular.training_rows import notes_on_values, read_training_rows

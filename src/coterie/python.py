@@ -22,7 +22,7 @@ from coterie.config.wording import nearest
 from coterie.core import Key, Objective, Solver, Task, headline_of
 from coterie.data import load_samples, make_partition, populate
 from coterie.data.population import FRAME, DataOrigin, Population
-from coterie.data.rows import frame_columns
+from coterie.data.rows.reading import frame_columns
 from coterie.data.samples import Targets
 from coterie.data.shifts import Shift
 from coterie.data.tabular.tables import ALL

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.data.rows import read_rows
+from coterie.data.rows.reading import read_rows
 from coterie.data.tabular.training_rows import read_training_rows
 from coterie.errors import Code, DataError
 from tests.data.test_tables import columns, population, write

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import coterie as ct
-from coterie.data.rows import read_rows
+from coterie.data.rows.reading import read_rows
 from coterie.data.sources.files import DataForm
 from coterie.data.tabular.new_rows import read_new_rows
 from coterie.errors import DataError

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import coterie as ct
-from coterie.data.rows import read_rows
+from coterie.data.rows.reading import read_rows
 from coterie.data.tabular.new_rows import read_new_rows
 from coterie.flower.node.data_sources import pair_of_rows
 

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from coterie.data import rows
-from coterie.data.rows import CATEGORY, IDENTIFIER, NUMBER, TIME, read_rows
+from coterie.data.rows.kinds import CATEGORY, IDENTIFIER, NUMBER, TIME
+from coterie.data.rows.reading import read_rows
 from coterie.data.tabular.new_rows import read_new_rows
 from coterie.data.tabular.training_rows import read_training_rows
 from coterie.errors import DataError
@@ -170,19 +171,20 @@ def test_namibia_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 READ_ALONE = """
 import sys
 sys.modules["coterie"] = None  # any import of it fails
-import rows
+from rows.errors import DataError
+from rows.reading import read_rows
 for path in sys.argv[1:]:
     try:
-        found = rows.read_rows(path)
+        found = read_rows(path)
         found.numbers("age")
         found.column("wards")
-    except rows.DataError as error:
+    except DataError as error:
         print(error)
 """
 
 
 def test_an_export_refuses_files_in_the_same_lines(tmp_path: Path) -> None:
-    shutil.copy(rows.__file__, tmp_path / "rows.py")
+    shutil.copytree(Path(rows.__file__).parent, tmp_path / "rows")
     texts = {
         "word": "age,ward\nold,1\n",
         "large": "age,ward\n1e300,1\n",
@@ -200,7 +202,7 @@ def test_an_export_refuses_files_in_the_same_lines(tmp_path: Path) -> None:
 
     def line(path: str) -> str:
         try:
-            found = rows.read_rows(path)
+            found = read_rows(path)
             found.numbers("age")
             found.column("wards")
         except DataError as error:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import coterie as ct
-from coterie.data.rows import read_rows
+from coterie.data.rows.reading import read_rows
 from coterie.errors import DataError
 
 ROWS = 40

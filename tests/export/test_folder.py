@@ -72,7 +72,9 @@ def test_the_files_are_those_of_the_manifest_and_say_who_is_where(
 ) -> None:
     out = export_run(run, tmp_path / "out").folder
     manifest = json.loads((out / "export.json").read_text())
-    assert {p.name for p in out.iterdir()} == {*manifest["files"], "export.json"}
+    found = {p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file()}
+    assert found == {*manifest["files"], "export.json"}
+    assert "rows/table.py" in found
     assert all(
         hashlib.sha256((out / n).read_bytes()).hexdigest() == digest
         for n, digest in manifest["files"].items()
@@ -91,12 +93,15 @@ def test_an_earlier_export_is_written_over_and_nothing_else(run: Path, tmp_path:
     (out / "notes.txt").write_text("mine")
     manifest = json.loads((out / "export.json").read_text())
     (out / "group-9.safetensors").write_bytes(b"of a larger run")
+    (out / "rows" / "earlier.py").write_bytes(b"of another version")
     manifest["files"]["group-9.safetensors"] = "?"
+    manifest["files"]["rows/earlier.py"] = "?"
     manifest["files"]["../config.toml"] = "?"
     (out / "export.json").write_text(json.dumps(manifest))
     export_run(run)
     assert (out / "notes.txt").read_text() == "mine"
     assert not (out / "group-9.safetensors").exists()
+    assert not (out / "rows" / "earlier.py").exists()
     assert (run / "config.toml").exists()
     (tmp_path / "mine.txt").write_text("mine")
     with refuses(ConfigError, "in-use", "out"):

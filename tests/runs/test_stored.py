@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import coterie as ct
-from coterie.data.rows import read_rows
+from coterie.data.rows.reading import read_rows
 from coterie.errors import CheckpointError, DataError
 from coterie.experiment import check
 from coterie.export.folder import export_run
@@ -85,7 +85,13 @@ def test_new_rows_are_read_by_what_the_run_stored(what: Any, table: Path, tmp_pa
     assert list(result.predict(tmp_path / "new.csv").columns["score"]) == before["score"]
     assert len(ct.Result.open(run).groups) == len(SITES)
     again = export_run(run, tmp_path / "again").folder
-    for name in ("columns.json", "group-0.safetensors", "groups.csv", "predict.json", "rows.py"):
+    for name in (
+        "columns.json",
+        "group-0.safetensors",
+        "groups.csv",
+        "predict.json",
+        "rows/table.py",
+    ):
         assert (again / name).read_bytes() == (first / name).read_bytes(), name
     assert ct.Result.open(run).report().is_file()
     # What trains on the rows is refused in a line: other rows would be another run.

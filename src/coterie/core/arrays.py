@@ -21,8 +21,8 @@ BoolArray = NDArray[np.bool_]
 # Bytes of a line of the processor's cache. Compiled code reads arrays faster that begin one (see
 # ``coterie.local.kernels.inner_loops``).
 CACHE_LINE = 64
-# Networks multiply inputs by themselves, and a loss squares targets (see `coterie.data.rows`, which
-# an export has a copy of, and so imports nothing).
+# Networks multiply inputs by themselves, and a loss squares targets (see
+# `coterie.data.rows.arrays`, which an export has a copy of, and so imports nothing).
 LARGEST_INPUT = 1.8e19
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 

@@ -175,8 +175,15 @@ def _put_in_place(hidden: Path, target: Path) -> None:
         # Files that a user has put beside an export stay.
         if not (hidden / name).exists() and (target / name).is_file():
             (target / name).unlink()
-    for file in hidden.iterdir():
-        file.replace(target / file.name)
+    for file in _files_in(hidden):
+        place = target / file.relative_to(hidden)
+        place.parent.mkdir(exist_ok=True)
+        file.replace(place)
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """The files of a folder, and of those in it."""
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def _earlier_files(target: Path) -> list[str]:
@@ -184,7 +191,8 @@ def _earlier_files(target: Path) -> list[str]:
     try:
         names = read_json(target / MANIFEST)["files"]
         # Files of this folder alone: a manifest may have been changed.
-        return [name for name in names if Path(name).name == name]
+        inside = target.resolve()
+        return [name for name in names if (inside / name).resolve().is_relative_to(inside)]
     except (OSError, ValueError, LookupError, TypeError):
         return []
 
@@ -299,7 +307,8 @@ def _write_manifest(folder: Path, rounds: int) -> None:
     """``export.json``: the files with their SHA-256, and after how many rounds the models were
     taken."""
     files = {}
-    for path in sorted(folder.iterdir()):
-        files[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    for path in _files_in(folder):
+        name = path.relative_to(folder).as_posix()
+        files[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     text = json.dumps({"schema": 1, "rounds": rounds, "files": files}, indent=2)
     (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")

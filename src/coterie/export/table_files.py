@@ -1,8 +1,7 @@
 """What an export and a prediction know of a run on a table: its columns, and its task.
 
-The files are ``rows.py``, ``inputs.py`` and ``columns.json``, which make inputs of rows, and
-``outputs.py``, ``predict.py`` and ``predict.json``, which does without Coterie what `coterie
-predict` does.
+The folder ``rows``, ``inputs.py`` and ``columns.json`` make inputs of rows. ``outputs.py``,
+``predict.py`` and ``predict.json`` do without Coterie what `coterie predict` does.
 """
 
 from __future__ import annotations
@@ -19,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from coterie.data import rows as reading
+from coterie.data import rows as reader
 from coterie.data.images.pixels import unit
+from coterie.data.rows.reading import SUFFIXES
+from coterie.data.rows.table import Rows
 from coterie.data.tabular import new_rows
 from coterie.data.tabular.arrow import image_pixels, is_images
 from coterie.data.tabular.new_rows import NewRows
@@ -38,7 +39,7 @@ from coterie.terminal import warn
 if TYPE_CHECKING:
     import pandas as pd
 
-READER = "rows.py"
+READER = "rows"
 INPUTS = "inputs.py"
 OUTPUTS = "outputs.py"
 RECORD = "predict.json"
@@ -64,7 +65,7 @@ def read_rows_for_run(
             raise DataError(
                 "not-found", "--data", "no such file", found=path, allowed="a .parquet or .csv file"
             )
-        if path.suffix.lower() not in reading.SUFFIXES:
+        if path.suffix.lower() not in SUFFIXES:
             raise DataError(
                 "unknown-choice",
                 "--data",
@@ -89,7 +90,7 @@ def read_rows_for_run(
     return replace(new, x=torch.from_numpy(new.x), target=target)
 
 
-def _images(rows: reading.Rows, name: str) -> Any:
+def _images(rows: Rows, name: str) -> Any:
     """The pixels of a column of images; ``None`` for one of lists."""
     if not is_images(rows.frame[name]):
         return None
@@ -136,7 +137,9 @@ def _targets(labels: list[str], count: int) -> list[str]:
 
 def write_readers(folder: Path) -> None:
     """Write what reads rows, byte for byte as it is here, and what makes inputs of them."""
-    (folder / READER).write_bytes(Path(inspect.getfile(reading)).read_bytes())
+    (folder / READER).mkdir(exist_ok=True)
+    for file in Path(inspect.getfile(reader)).parent.glob("*.py"):
+        (folder / READER / file.name).write_bytes(file.read_bytes())
     _write_copy(folder / INPUTS, new_rows)
 
 

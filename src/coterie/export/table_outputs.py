@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from coterie.data.rows import DataError
+from coterie.data.rows.errors import DataError
 
 TaskRecord = Mapping[str, Any]
 

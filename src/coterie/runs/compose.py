@@ -23,7 +23,7 @@ from coterie.core.keys import Key
 from coterie.core.reply_times import ReplyTimes
 from coterie.core.task import Task, headline_of
 from coterie.data import Partition, Population
-from coterie.data.rows import SHOWN
+from coterie.data.rows.texts import SHOWN
 from coterie.data.shifts import Shift, make_shift
 from coterie.engines import Attack
 from coterie.errors import ConfigError

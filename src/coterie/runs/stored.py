@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.data import load_partition
-from coterie.data import rows as reading
+from coterie.data.rows.kinds import CATEGORY, IDENTIFIER, NUMBER
 from coterie.data.tabular.raw import Origin
 from coterie.experiment import Experiment
 from coterie.runs.compose import Composed, compose_stand_in
@@ -66,9 +66,9 @@ def make_record(
         rules: as of `coterie.data.tabular.encoder.Encoder`.
         classes: their names; ``None``: targets are numbers.
     """
-    kinds = dict.fromkeys(roles.labels, reading.NUMBER if classes is None else reading.CATEGORY)
-    kinds[roles.client] = reading.IDENTIFIER
-    kinds |= {rule["name"]: rule.get("kind", reading.CATEGORY) for rule in rules or ()}
+    kinds = dict.fromkeys(roles.labels, NUMBER if classes is None else CATEGORY)
+    kinds[roles.client] = IDENTIFIER
+    kinds |= {rule["name"]: rule.get("kind", CATEGORY) for rule in rules or ()}
     if roles.window is not None:
         kinds[roles.window.time] = roles.moments
     return {

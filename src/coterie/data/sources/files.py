@@ -16,16 +16,11 @@ from torch import Tensor
 from coterie.config.schema import Count, takes_fields_of
 from coterie.data.images.pixels import unit
 from coterie.data.npz import read_npz
-from coterie.data.rows import (
-    ARRAY,
-    CATEGORY,
-    NUMBER,
-    SUFFIXES,
-    Rows,
-    float32_inputs,
-    missing_column,
-    plain_inputs,
-)
+from coterie.data.rows.arrays import float32_inputs, plain_inputs
+from coterie.data.rows.errors import missing_column
+from coterie.data.rows.kinds import ARRAY, CATEGORY, NUMBER
+from coterie.data.rows.reading import SUFFIXES
+from coterie.data.rows.table import Rows
 from coterie.data.samples import Samples, Targets
 from coterie.data.sources.folders import find_file, find_folder, hub_splits, hub_table
 from coterie.data.tabular.arrow import image_pixels, is_images

@@ -28,7 +28,8 @@ from coterie.core.arrays import IntArray
 from coterie.data.images.cache import cached_images
 from coterie.data.images.decoding import decode
 from coterie.data.images.pixels import Pixels, Values, alike, standardise, unit
-from coterie.data.rows import Rows, read_rows
+from coterie.data.rows.reading import read_rows
+from coterie.data.rows.table import Rows
 from coterie.data.samples import Samples
 from coterie.data.sources.folders import dataset_folder, hub_splits, hub_table
 from coterie.data.tabular.arrow import column_of, image_bytes

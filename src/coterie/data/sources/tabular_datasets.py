@@ -12,7 +12,9 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from coterie.data.rows import Rows, decide_kinds, read_rows
+from coterie.data.rows.kinds import decide_kinds
+from coterie.data.rows.reading import read_rows
+from coterie.data.rows.table import Rows
 from coterie.data.samples import Samples, Targets
 from coterie.data.sources.folders import dataset_folder
 from coterie.data.tabular.raw import Encode, Window

@@ -15,7 +15,10 @@ from pydantic import Field
 from torch import Tensor
 
 from coterie.core.arrays import IntArray
-from coterie.data.rows import Rows, column_error, is_text, read_rows
+from coterie.data.rows.errors import column_error
+from coterie.data.rows.reading import read_rows
+from coterie.data.rows.table import Rows
+from coterie.data.rows.texts import is_text
 from coterie.data.samples import Samples
 from coterie.data.sources.folders import dataset_folder, find_file
 from coterie.data.sources.word_vectors import Vectors, learn, read_glove

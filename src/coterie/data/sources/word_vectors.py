@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.process import one_library_thread
-from coterie.data.rows import is_number
+from coterie.data.rows.texts import is_number
 from coterie.errors import Code, DataError, first_line
 
 Vectors = NDArray[np.float32]

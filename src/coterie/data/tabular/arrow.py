@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from coterie.data.images.cache import cached_images
 from coterie.data.images.decoding import decode
 from coterie.data.images.pixels import Pixels
-from coterie.data.rows import Rows, is_plain, is_text, missing_values, plain_values
+from coterie.data.rows.table import Rows, missing_values
+from coterie.data.rows.texts import is_plain, is_text, plain_values
 from coterie.errors import DataError
 
 

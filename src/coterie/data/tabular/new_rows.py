@@ -1,6 +1,6 @@
 """New rows of a table as inputs of a network, by the record of a run.
 
-Written by `coterie export` beside `rows.py`; needs NumPy and pandas, and no Coterie. `coterie
+Written by `coterie export` beside the folder `rows`; needs NumPy and pandas, and no Coterie. `coterie
 predict` reads new rows with the same functions.
 """
 
@@ -15,23 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from coterie.data.rows import (
-    ARRAY,
-    AS_TEXT,
-    FILE_NAME,
-    FRAME,
-    LARGEST_INPUT,
-    SHOWN,
-    DataError,
-    Rows,
-    column_error,
-    float32_inputs,
-    is_number,
-    missing_values,
-    near_equal,
-    plain_inputs,
-    read_rows,
-)
+from coterie.data.rows.arrays import LARGEST_INPUT, float32_inputs, plain_inputs
+from coterie.data.rows.errors import DataError, column_error
+from coterie.data.rows.kinds import ARRAY, AS_TEXT
+from coterie.data.rows.reading import read_rows
+from coterie.data.rows.table import FILE_NAME, FRAME, Rows, missing_values
+from coterie.data.rows.texts import SHOWN, is_number, near_equal
 
 NO_VALUE = "(missing)"  # the category of a missing value
 NEW_CLIENT = "new"  # the client of rows that name none, unless a client has this name

@@ -11,8 +11,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from coterie.core.arrays import IntArray
-from coterie.data import rows as reading
-from coterie.data.rows import CATEGORY, IDENTIFIER, NUMBER, Rows
+from coterie.data.rows.arrays import float32_inputs, lists_of, plain_inputs
+from coterie.data.rows.errors import missing_column
+from coterie.data.rows.kinds import ARRAY, CATEGORY, IDENTIFIER, NUMBER
+from coterie.data.rows.table import Rows
+from coterie.data.rows.texts import is_code, is_number, is_text
 from coterie.data.samples import Targets
 from coterie.errors import DataError
 from coterie.terminal import counted, warn
@@ -70,7 +73,7 @@ class Roles:
             used |= dict.fromkeys(self.labels, "label")
         for name in names:
             if name not in rows.names:
-                raise reading.missing_column(rows.where, name, [*rows.names, "*"], "features")
+                raise missing_column(rows.where, name, [*rows.names, "*"], "features")
             if names.count(name) > 1:
                 expected = "each column once"
                 got = f"{name!r} twice"
@@ -102,10 +105,10 @@ def identifiers(rows: Rows, name: str) -> Array:
     """The identifiers of a column; those that are written as numbers are, so that 9 is before 10."""
     codes, names = rows.factor(name)
     known = np.array(names, dtype=object)
-    if not reading.is_text(rows.frame[name]) or not rows.typed:
+    if not is_text(rows.frame[name]) or not rows.typed:
         for number in (int, float):
             # Only where the number says the same: 007 and 7 are two clients.
-            if all(reading.is_number(one) and _text_of(number, one) == one for one in names):
+            if all(is_number(one) and _text_of(number, one) == one for one in names):
                 known = np.array([number(one) for one in names])
                 break
     found: Array = known[codes]
@@ -148,7 +151,7 @@ def read_targets(
         expected = "one name, or a [task] with several targets"
         raise DataError("does-not-fit", "data.label", found=label, allowed=expected)
     codes, names = rows.factor(label, by_value=True)
-    if all(map(reading.is_number, names)) and not all(map(_is_whole, names)):
+    if all(map(is_number, names)) and not all(map(_is_whole, names)):
         raise rows.refused("wrong-type", label, "fractions", "labels: whole numbers or text")
     return codes, names
 
@@ -166,7 +169,7 @@ def look_like_numbers(rows: Rows, label: str | list[str]) -> bool:
     if rows.typed and rows.kind(label) != NUMBER:
         return False
     # Codes with leading zeros are no numbers.
-    if not all(reading.is_number(one) and not reading.is_code(one) for one in names):
+    if not all(is_number(one) and not is_code(one) for one in names):
         return False
     if not all(map(_is_whole, names)):
         return True
@@ -176,10 +179,10 @@ def look_like_numbers(rows: Rows, label: str | list[str]) -> bool:
 
 def _numbers(rows: Rows, label: str | list[str]) -> Array:
     """Targets as they are: float32, or int64 for rows of whole numbers such as tokens."""
-    if isinstance(label, str) and rows.kind(label) == reading.ARRAY:
-        values = reading.lists_of(rows, label)
+    if isinstance(label, str) and rows.kind(label) == ARRAY:
+        values = lists_of(rows, label)
     else:
-        values = reading.plain_inputs(rows, label)
+        values = plain_inputs(rows, label)
         columns = rows.frame[[label] if isinstance(label, str) else label]
         if all(map(pd.api.types.is_integer_dtype, columns.dtypes)):
             values = values.astype(np.int64)
@@ -190,7 +193,7 @@ def _numbers(rows: Rows, label: str | list[str]) -> Array:
     names = label
     if values.ndim == 1 and not isinstance(label, str):
         names = label[0]
-    targets: Array = reading.float32_inputs(values, rows.where, names)
+    targets: Array = float32_inputs(values, rows.where, names)
     return targets
 
 

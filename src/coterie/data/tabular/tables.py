@@ -12,20 +12,11 @@ import torch
 from numpy.typing import NDArray
 
 from coterie.core.arrays import FloatArray, IntArray
-from coterie.data.rows import (
-    ARRAY,
-    BOOLEAN,
-    CATEGORY,
-    IDENTIFIER,
-    LARGEST_INPUT,
-    NUMBER,
-    TEXT,
-    TIME,
-    Rows,
-    column_error,
-    is_plain,
-    missing_values,
-)
+from coterie.data.rows.arrays import LARGEST_INPUT
+from coterie.data.rows.errors import column_error
+from coterie.data.rows.kinds import ARRAY, BOOLEAN, CATEGORY, IDENTIFIER, NUMBER, TEXT, TIME
+from coterie.data.rows.table import Rows, missing_values
+from coterie.data.rows.texts import is_plain
 from coterie.data.samples import Samples, Targets
 from coterie.data.tabular.new_rows import STEP_TOLERANCE
 from coterie.data.tabular.raw import Column, ColumnKind, Encode, Origin, RawTable, Window

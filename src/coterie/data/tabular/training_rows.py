@@ -12,28 +12,29 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from coterie.data.rows import (
+from coterie.data.rows.kinds import (
     ARRAY,
     AS_TEXT,
     CATEGORY,
-    CODE_PATTERN,
     EMPTY,
-    FILE_NAME,
     IDENTIFIER,
+    NUMBER,
+    TEXT,
+    TIME,
+    decide_kinds,
+)
+from coterie.data.rows.reading import read_rows
+from coterie.data.rows.table import FILE_NAME, Rows
+from coterie.data.rows.texts import (
+    CODE_PATTERN,
     MISSING,
     MISSING_WORDS,
-    NUMBER,
     NUMBER_PATTERN,
     SHOWN,
-    TEXT,
     TEXTS,
-    TIME,
-    Rows,
-    decide_kinds,
     is_plain,
     is_text,
     near_equal,
-    read_rows,
 )
 from coterie.data.tabular.new_rows import names_of_file
 from coterie.errors import DataError
@@ -72,38 +73,48 @@ def read_training_rows(
         used: columns of which a line says that a file lacks them; ``None``: all.
         labels: those that are numbers in each file are read as such, also where they are classes.
     """
-    texts = [name for name, kind in known.items() if kind in AS_TEXT]
-    files = [read_rows(source, texts) for source in sources]
-    if FILE_NAME in known:
-        named = zip(files, _names_of_files(files), strict=True)
-        files = [_with_file_name(rows, name) for rows, name in named]
+    files = _read_files(sources, known)
     names = list(dict.fromkeys(name for rows in files for name in rows.names))
-    kinds = decide_kinds(files, [name for name in names if name not in known])
-    numbers = [name for name, kind in kinds.items() if kind == NUMBER and name != time]
+    decided = decide_kinds(files, [name for name in names if name not in known])
+    numbers = [name for name, kind in decided.items() if kind == NUMBER and name != time]
     # Zeros before a number say that it is a code: 007 and 7 are two.
     codes = {name: code for rows in files for name, code in _codes(rows, numbers).items()}
-    kinds = {name: known.get(name) or kinds[name] for name in names} | dict.fromkeys(
-        codes, CATEGORY
-    )
-    texts = [name for name, kind in kinds.items() if kind in AS_TEXT]
-    files = [_read_as_text(rows, texts) for rows in files]
-    for name in codes:
-        if TEXT in {rows.kind(name) for rows in files if name in rows.names}:
-            kinds[name] = TEXT
+    kinds = {name: known.get(name) or decided[name] for name in names}
+    kinds |= dict.fromkeys(codes, CATEGORY)
+    files = [_read_as_text(rows, _text_columns(kinds)) for rows in files]
+    kinds |= dict.fromkeys([name for name in codes if _is_long_text(files, name)], TEXT)
     numbers = [name for name in labels if _is_number_in_each(files, name)]
-    lines = []
-    for name in numbers:
-        if kinds.get(name) == CATEGORY:
-            lines += _words_among_numbers(files, name)
-            files = [rows.with_number_texts(name) if name in rows.names else rows for rows in files]
+    classes = [name for name in numbers if kinds.get(name) == CATEGORY]
+    files, lines = _with_numbers_of_labels(files, classes)
     stored = kinds | dict.fromkeys([name for name in numbers if name in kinds], NUMBER)
     rows = files[0] if len(files) == 1 else _joined(files, stored, used)
-    lines += [
+    lines += [_taken_for_codes(name, code) for name, code in codes.items()]
+    return replace(rows, lines=(*rows.lines, *lines)), kinds
+
+
+def _read_files(sources: Sequence[Any], known: Mapping[str, str]) -> list[Rows]:
+    """The rows of each file, by what is known of its columns."""
+    files = [read_rows(source, _text_columns(known)) for source in sources]
+    if FILE_NAME not in known:
+        return files
+    named = zip(files, _names_of_files(files), strict=True)
+    return [_with_file_name(rows, name) for rows, name in named]
+
+
+def _text_columns(kinds: Mapping[str, str]) -> list[str]:
+    """The columns that are text from the first byte on."""
+    return [name for name, kind in kinds.items() if kind in AS_TEXT]
+
+
+def _is_long_text(files: Sequence[Rows], name: str) -> bool:
+    return TEXT in {rows.kind(name) for rows in files if name in rows.names}
+
+
+def _taken_for_codes(name: str, code: str) -> str:
+    return (
         f"column {name}: taken for codes, since values such as {code!r} begin with zeros; where they "
         f"are numbers: [data.columns] {name} = 'number'"
-        for name, code in codes.items()
-    ]
-    return replace(rows, lines=(*rows.lines, *lines)), kinds
+    )
 
 
 def _names_of_files(files: Sequence[Rows]) -> list[str]:
@@ -136,9 +147,16 @@ def _is_number_in_each(files: Sequence[Rows], name: str) -> bool:
     return bool(found) and found <= {NUMBER, EMPTY}
 
 
-def _words_among_numbers(files: Sequence[Rows], name: str) -> list[str]:
-    columns = [rows.frame[name] for rows in files if name in rows.names]
-    return _missing_words(pd.concat(columns), name)
+def _with_numbers_of_labels(
+    files: Sequence[Rows], names: Sequence[str]
+) -> tuple[list[Rows], list[str]]:
+    """The files with classes that are numbers written as these, and lines about missing values."""
+    lines = []
+    for name in names:
+        columns = [rows.frame[name] for rows in files if name in rows.names]
+        lines += _missing_words(pd.concat(columns), name)
+        files = [rows.with_number_texts(name) if name in rows.names else rows for rows in files]
+    return list(files), lines
 
 
 def _with_file_name(rows: Rows, name: str) -> Rows:

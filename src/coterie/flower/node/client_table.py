@@ -16,7 +16,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from coterie.core.arrays import FloatArray
-from coterie.data.rows import AS_TEXT, CATEGORY, Rows, read_rows
+from coterie.data.rows.kinds import AS_TEXT, CATEGORY
+from coterie.data.rows.reading import read_rows
+from coterie.data.rows.table import Rows
 from coterie.data.sources.files import DataForm
 from coterie.data.tabular.encoder import Encoder
 from coterie.data.tabular.raw import Column, Encode, RawTable

@@ -13,17 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.data.rows import (
-    ARRAY,
-    NUMBER,
-    SUFFIXES,
-    Rows,
-    float32_inputs,
-    is_number,
-    lists_of,
-    plain_inputs,
-    read_rows,
-)
+from coterie.data.rows.arrays import float32_inputs, lists_of, plain_inputs
+from coterie.data.rows.kinds import ARRAY, NUMBER
+from coterie.data.rows.reading import SUFFIXES, read_rows
+from coterie.data.rows.table import Rows
+from coterie.data.rows.texts import is_number
 from coterie.errors import DataError
 from coterie.terminal import counted, warn
 

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from coterie.data.images.decoding import decode, images_in
 from coterie.data.images.pixels import unit
-from coterie.data.rows import Rows, read_rows, text_of
+from coterie.data.rows.reading import read_rows
+from coterie.data.rows.table import Rows
+from coterie.data.rows.texts import text_of
 from coterie.errors import ConfigError, DataError, first_line, install_command
 from coterie.flower.node.data_sources import (
     Pair,

@@ -16,18 +16,11 @@ from pydantic import BaseModel
 from coterie.config.schema import table_of, to_plain
 from coterie.config.toml_text import put_all
 from coterie.data.npz import read_npz
-from coterie.data.rows import (
-    ARRAY,
-    CATEGORY,
-    EMPTY,
-    IDENTIFIER,
-    TEXT,
-    Rows,
-    is_plain,
-    missing_column,
-    plain_values,
-    read_rows,
-)
+from coterie.data.rows.errors import missing_column
+from coterie.data.rows.kinds import ARRAY, CATEGORY, EMPTY, IDENTIFIER, TEXT
+from coterie.data.rows.reading import read_rows
+from coterie.data.rows.table import Rows
+from coterie.data.rows.texts import is_plain, plain_values
 from coterie.errors import ConfigError, DataError
 from coterie.experiment import Experiment, check, load_config
 from coterie.experiment.tables import record_types, table_names

@@ -1,0 +1,152 @@
+"""The kinds of columns, and how they are found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from .texts import (
+    CODE_PATTERN,
+    COMMA_PATTERN,
+    MISSING_WORDS,
+    NUMBER_PATTERN,
+    TEXTS,
+    TIME_PATTERN,
+    is_text,
+)
+
+if TYPE_CHECKING:
+    from .table import Rows
+
+IDENTIFIER = "identifier"
+CATEGORY = "category"
+NUMBER = "number"
+BOOLEAN = "boolean"
+TIME = "time"
+TEXT = "text"
+KINDS = (IDENTIFIER, CATEGORY, NUMBER, BOOLEAN, TIME, TEXT)
+AS_TEXT = (IDENTIFIER, CATEGORY, TEXT)
+ARRAY = "array"  # lists, bytes and records, of which no feature of a table is made
+EMPTY = "empty"  # a column without any value
+# A text whose values hardly repeat, in so many rows, is no category.
+TEXT_SHARE = 0.9
+TEXT_ROWS = 100
+LISTS = (list, tuple, np.ndarray)  # values of a column that hold several
+_HEAD = 1_000  # values that are looked at first
+
+
+def kind_of_column(column: pd.Series, typed: bool, separator: str) -> str:
+    """The kind of the values of a column, by its type, or in a file without types by its texts."""
+    kind = column.dtype
+    if is_array(column):
+        return ARRAY
+    if column.isna().all():
+        return EMPTY
+    if pd.api.types.is_bool_dtype(kind):
+        return BOOLEAN
+    if pd.api.types.is_numeric_dtype(kind):
+        return NUMBER
+    if pd.api.types.is_datetime64_any_dtype(kind):
+        return TIME
+    if not is_text(column):
+        values = pd.factorize(column)[1]
+        if not all(isinstance(value, str) for value in values):
+            return _kind_of_objects(values.tolist())
+    found = CATEGORY if typed else _kind_of_texts(column, separator)
+    if found == CATEGORY and _hardly_repeats(column):
+        return TEXT
+    return found
+
+
+def _hardly_repeats(column: pd.Series) -> bool:
+    """Whether a column has more different values than a category."""
+    # Most columns repeat so much in their first rows that the others need not be counted.
+    rows = len(column)
+    most = TEXT_SHARE * max(rows, TEXT_ROWS)
+    first = column.iloc[: rows // 8]
+    if first.nunique() + rows - len(first) <= most:
+        return False
+    return column.nunique() > most
+
+
+def _kind_of_texts(column: pd.Series, separator: str) -> str:
+    # In a file whose fields stand between commas, a comma may stand between thousands.
+    number = NUMBER_PATTERN if separator == "," else f"{NUMBER_PATTERN}|{COMMA_PATTERN}"
+    patterns = {NUMBER: number, TIME: TIME_PATTERN, BOOLEAN: "(?i:true|false)"}
+    # The first values rule most kinds out, and spare a look at a million of others.
+    for part in (column.iloc[:_HEAD], column):
+        words = _words(part)
+        if part is column and words.empty:
+            return EMPTY
+        patterns = {
+            kind: pattern
+            for kind, pattern in patterns.items()
+            if words.str.fullmatch(pattern).all()
+        }
+        if not patterns:
+            return CATEGORY
+    if NUMBER in patterns and words.str.fullmatch(CODE_PATTERN).any():
+        return CATEGORY
+    return next(iter(patterns))
+
+
+def _words(column: pd.Series) -> pd.Series:
+    """Values without spaces at their ends, and without those that are missing."""
+    values: Any = column
+    # Where they repeat, each once.
+    if column.iloc[:_HEAD].nunique() < _HEAD / 2:
+        values = column.unique()
+    texts = pd.Series(values, dtype=TEXTS).dropna().str.strip()
+    return texts[~texts.isin(MISSING_WORDS)]
+
+
+def _kind_of_objects(values: Sequence[Any]) -> str:
+    """The kind of values of Python."""
+    found = pd.api.types.infer_dtype(values)
+    kinds = {
+        "boolean": BOOLEAN,
+        "integer": NUMBER,
+        "floating": NUMBER,
+        "mixed-integer-float": NUMBER,
+        "decimal": NUMBER,
+        "date": TIME,
+        "datetime": TIME,
+        "datetime64": TIME,
+    }
+    if found in kinds:
+        return kinds[found]
+    return CATEGORY
+
+
+def decide_kinds(files: Sequence[Rows], names: Sequence[str]) -> dict[str, str]:
+    """The kind of each column over all files: where they differ, it is a category."""
+    kinds = {}
+    for name in names:
+        found = {rows.kind(name) for rows in files if name in rows.names} - {EMPTY}
+        if found == {NUMBER, BOOLEAN}:
+            # Yes and no as 1 and 0, in a file that has no other way to say so.
+            found = {NUMBER}
+        if len(found) > 1:
+            found = {ARRAY} if ARRAY in found else {CATEGORY}
+        kinds[name] = found.pop() if found else NUMBER
+    return kinds
+
+
+def is_array(column: pd.Series) -> bool:
+    """Whether values are lists, bytes or records, or times of a day or durations of Arrow."""
+    return isinstance(column.dtype, pd.ArrowDtype) or any(map(is_array_type, types_of(column)))
+
+
+def is_array_type(kind: type) -> bool:
+    # What has no hash cannot be compared, such as sets and images of Pillow.
+    return issubclass(kind, (*LISTS, dict, bytes)) or kind.__hash__ is None
+
+
+def types_of(column: pd.Series) -> set[type]:
+    """The types of the values of a column of Python's objects, without those that are missing."""
+    if not pd.api.types.is_object_dtype(column.dtype):
+        return set()
+    return set(map(type, column.array[column.notna().to_numpy()]))

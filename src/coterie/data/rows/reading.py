@@ -1,0 +1,194 @@
+"""Rows of files, and of tables in memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from .csv_files import read_csv
+from .errors import DataError, refuse_twice, unreadable
+from .kinds import types_of
+from .table import FRAME, Rows
+from .texts import TEXTS
+
+SUFFIXES = (".parquet", ".csv")
+# What pandas calls an index that has no name, and what it makes of it when it reads it again: with
+# a further number where it does so twice.
+_INDEX = re.compile(r"__index_level_[0-9]+__|Unnamed: [0-9]+(\.[0-9]+)*|")
+
+
+def frame_columns(source: Any) -> list[str] | None:
+    """The names of the columns of a frame of pandas, or of a table of pyarrow or Polars; ``None``
+    for anything else."""
+    if isinstance(source, pd.DataFrame):
+        return list(source.columns)
+    if isinstance(source, type | Mapping):
+        return None
+    names = getattr(source, "column_names", getattr(source, "columns", None))
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        return None
+    return list(names)
+
+
+def read_rows(
+    source: Any, texts: Collection[str] = (), columns: Collection[str] | None = None
+) -> Rows:
+    """The rows of a file, a pandas or pyarrow table, or of dictionaries, one a row.
+
+    Args:
+        texts: columns that are read as text from the first byte on.
+        columns: of a parquet file, those that are read; ``None``: all.
+    """
+    if isinstance(source, pd.DataFrame):
+        return _without_index(_of_frame(source))
+    if hasattr(source, "column_names") or hasattr(source, "to_arrow"):
+        return _without_index(_of_arrow(source))
+    if isinstance(source, (list, tuple)):
+        return _without_index(_of_frame(pd.DataFrame(list(source), dtype=object), typed=False))
+    if not isinstance(source, (str, PathLike)):
+        got = type(source).__name__
+        allowed = "a frame of pandas, pyarrow or Polars (a LazyFrame: frame.collect())"
+        raise DataError("wrong-type", FRAME, found=got, allowed=allowed)
+    path = Path(source)
+    suffix = path.suffix.lower()
+    if not path.is_file():
+        raise DataError("not-found", path, allowed="a .parquet or .csv file")
+    if suffix == ".parquet":
+        return _without_index(Rows(_read_parquet(path, columns), str(path)))
+    if suffix == ".csv":
+        return _without_index(read_csv(path, texts))
+    raise DataError(
+        "cannot-be-read", "data.path", found=path.name, allowed="a .parquet, .csv or .npz file"
+    )
+
+
+def _of_arrow(source: Any) -> Rows:
+    """The rows of a table of pyarrow, or of what can be made one, as a frame of Polars."""
+    try:
+        table = source.to_arrow() if hasattr(source, "to_arrow") else source
+        return Rows(frame_of_arrow(table))
+    # The errors of Arrow are of all three kinds.
+    except (ValueError, TypeError, NotImplementedError) as error:
+        raise unreadable(FRAME, "a table of Arrow", error) from None
+
+
+def _without_index(rows: Rows) -> Rows:
+    """The rows without the columns that pandas made of an index."""
+    names = [str(name) for name in rows.frame.columns]
+    index = [name for name in names if _INDEX.fullmatch(name)]
+    refuse_twice([name for name in names if name not in index], rows.where)
+    if not index:
+        return rows
+    shown = ", ".join(name or "without a name" for name in index)
+    line = f"{rows.name}: column {shown}: an index of pandas or without a name, left out"
+    return replace(rows, frame=rows.frame.drop(columns=index), lines=(*rows.lines, line))
+
+
+def _of_frame(frame: pd.DataFrame, typed: bool = True) -> Rows:
+    """A frame whose columns have names that are text; an index with a name is a column, unless a
+    column has this name already."""
+    names = [str(name) for name in frame.columns]
+    levels = {at: str(name) for at, name in enumerate(frame.index.names) if name is not None}
+    kept = [at for at, name in levels.items() if name not in names]
+    lines = [
+        f"{FRAME}: the index {name} has the name of a column, left out"
+        for at, name in levels.items()
+        if at not in kept and not _same_values(frame.index.get_level_values(at), frame, name)
+    ]
+    if kept:
+        frame = frame.reset_index(level=kept, allow_duplicates=True)
+    frame = frame.reset_index(drop=True)
+    frame.columns = pd.Index([str(name) for name in frame.columns])
+    return Rows(_with_types_of_parquet(frame), typed=typed, lines=tuple(lines))
+
+
+def _same_values(index: pd.Index, frame: pd.DataFrame, name: str) -> bool:
+    place = [str(one) for one in frame.columns].index(name)
+    return index.equals(pd.Index(frame.iloc[:, place]))
+
+
+def _with_types_of_parquet(frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame whose columns of Arrow, and of the bytes of images, are those of a parquet file."""
+    arrow = [at for at in range(frame.shape[1]) if _is_of_arrow(frame.iloc[:, at])]
+    if arrow:
+        import pyarrow as pa
+
+        try:
+            table = pa.table({str(at): pa.array(frame.iloc[:, at].array) for at in arrow})
+        except (pa.ArrowException, ValueError, TypeError) as error:
+            raise unreadable(FRAME, "columns of Arrow, or of bytes", error) from None
+        found = frame_of_arrow(table)
+        columns = [
+            found[str(at)] if at in arrow else frame.iloc[:, at] for at in range(frame.shape[1])
+        ]
+        frame = pd.concat(columns, axis=1, keys=frame.columns)
+    return frame
+
+
+def _is_of_arrow(column: pd.Series) -> bool:
+    if isinstance(column.dtype, pd.ArrowDtype):
+        return True
+    # Image files: bytes, or records with them.
+    types = types_of(column)
+    return bool(types) and types <= {bytes, dict}
+
+
+def frame_of_arrow(table: Any) -> pd.DataFrame:
+    """A pyarrow table as a frame whose whole numbers stay whole where values are missing."""
+    import pyarrow as pa
+    import pyarrow.types as kinds
+
+    fields = []
+    for one in table.schema:
+        kind = one.type
+        # Polars writes views, which pandas does not know.
+        if str(kind) in ("string_view", "large_string"):
+            kind = pa.large_string()
+        elif str(kind) == "binary_view":
+            kind = pa.large_binary()
+        fields.append(pa.field(one.name, kind))
+    whole = {
+        pa.int8(): pd.Int8Dtype(),
+        pa.int16(): pd.Int16Dtype(),
+        pa.int32(): pd.Int32Dtype(),
+        pa.int64(): pd.Int64Dtype(),
+        pa.uint8(): pd.UInt8Dtype(),
+        pa.uint16(): pd.UInt16Dtype(),
+        pa.uint32(): pd.UInt32Dtype(),
+        pa.uint64(): pd.UInt64Dtype(),
+        pa.bool_(): pd.BooleanDtype(),
+        pa.string(): TEXTS,
+        pa.large_string(): TEXTS,
+    }
+
+    def mapped(kind: Any) -> Any:
+        other = kinds.is_nested(kind) or kinds.is_duration(kind) or kinds.is_time(kind)
+        if other or kinds.is_binary(kind) or kinds.is_large_binary(kind):
+            return pd.ArrowDtype(kind)
+        return whole.get(kind)
+
+    table = table.cast(pa.schema(fields))
+    return table.to_pandas(types_mapper=mapped, ignore_metadata=True, date_as_object=False)
+
+
+def _read_parquet(path: Path, columns: Collection[str] | None) -> pd.DataFrame:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        # Checksums of pages, where the file has them: a bit that flipped would be another value.
+        with pq.ParquetFile(path, page_checksum_verification=True) as reader:
+            names = reader.schema_arrow.names
+            refuse_twice(names, str(path))
+            wanted = [name for name in names if columns is None or name in columns]
+            return frame_of_arrow(reader.read(wanted))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise unreadable(path, "parquet", error) from None

@@ -1,0 +1,301 @@
+"""The rows of a table, and the values of a column by its kind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from .errors import DataError, column_error, missing_column
+from .kinds import (
+    ARRAY,
+    AS_TEXT,
+    BOOLEAN,
+    NUMBER,
+    TIME,
+    is_array,
+    is_array_type,
+    kind_of_column,
+    types_of,
+)
+from .texts import (
+    COMMA_PATTERN,
+    MISSING,
+    MISSING_WORDS,
+    NUMBER_PATTERN,
+    TEXTS,
+    TIME_PATTERN,
+    boolean_of,
+    in_microseconds,
+    is_number,
+    is_text,
+    moment_of,
+    text_of,
+)
+
+FRAME = "data"  # where rows are that are in no file
+FILE_NAME = "(file)"  # as the column of clients: the name of the file that a row is in
+FLOAT32_MAX = 3.4028234e38
+# Up to it every whole number is a float64.
+EXACT = 2**53
+SECONDS_A_DAY = 86_400.0
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The rows of a file, of several, or of a frame.
+
+    Args:
+        where: the file, for messages.
+        typed: whether the file says which columns are numbers and which are text, as parquet does.
+        separator: between the fields of a CSV file.
+        lines: what a user should know, a line each.
+    """
+
+    frame: pd.DataFrame
+    where: str = FRAME
+    typed: bool = True
+    separator: str = ","
+    lines: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns, without those of an index."""
+        return tuple(self.frame.columns)
+
+    def column(self, name: str, option: str = "") -> pd.Series:
+        """A column; ``option`` is what asks for it, for the error line."""
+        if name not in self.frame.columns:
+            raise missing_column(self.where, name, self.names, option)
+        return self.frame[name]
+
+    def kept(self, keep: Any) -> Rows:
+        """Some of the rows, by a mask or by their numbers."""
+        if keep.dtype.kind == "b" and keep.all():
+            return self
+        places = np.flatnonzero(keep) if keep.dtype.kind == "b" else keep
+        return replace(self, frame=self.frame.take(places))
+
+    @property
+    def name(self) -> str:
+        """The name of the file, without its folder."""
+        return Path(self.where).name
+
+    def present(self, name: str, kind: str | None = None) -> Any:
+        """Whether each row has a value, bool ``[R]``."""
+        if kind == NUMBER and self.kind(name) != ARRAY:
+            return ~np.isnan(self.numbers(name))
+        if kind is None or kind in AS_TEXT:
+            return self.factor(name)[0] >= 0
+        return self.frame[name].notna().to_numpy()
+
+    def type_of(self, name: str) -> str:
+        """What the values of a column are, for messages."""
+        kind = self.frame[name].dtype
+        if isinstance(kind, pd.ArrowDtype):
+            return str(kind.pyarrow_dtype)
+        arrays = sorted(one.__name__ for one in types_of(self.frame[name]) if is_array_type(one))
+        return ", ".join(arrays) or str(kind)
+
+    def kind(self, name: str) -> str:
+        """The kind of the values of a column, one of `KINDS`, `ARRAY` or `EMPTY`."""
+        return kind_of_column(self.column(name), self.typed, self.separator)
+
+    def factor(self, name: str, by_value: bool = False) -> tuple[Any, tuple[str, ...]]:
+        """A column as text: int64 ``[R]`` places, -1 where a value is missing, and the sorted texts.
+
+        Args:
+            by_value: numbers are sorted as such, so that 9 comes before 10.
+        """
+        column = self._single(name)
+        codes, values = pd.factorize(column)
+        _refuse_inexact(values, name, self.where)
+        texts = [self._text(value) for value in values.tolist()]
+        known = {text for text in texts if text is not None}
+        ordered = sorted(known)
+        if by_value and not (self.typed and is_text(column)) and all(map(is_number, known)):
+            ordered = sorted(known, key=lambda text: (float(text), text))
+        place = {text: at for at, text in enumerate(ordered)}
+        # The last is for missing values, whose code is -1.
+        places = [-1 if text is None else place[text] for text in texts]
+        return np.array([*places, -1], np.int64)[codes], tuple(ordered)
+
+    def refused(self, code: Any, name: str, got: object, allowed: object) -> DataError:
+        """The error about the values of a column."""
+        return column_error(code, self.where, name, got, allowed)
+
+    def _single(self, name: str) -> pd.Series:
+        column = self.column(name)
+        if is_array(column):
+            raise self.refused("wrong-shape", name, self.type_of(name), "one value per row")
+        return column
+
+    def texts(self, name: str, missing: str | None = None) -> Any:
+        """A column as text, object ``[R]``."""
+        codes, names = self.factor(name)
+        return np.array([*names, missing], dtype=object)[codes]
+
+    def _text(self, value: Any) -> str | None:
+        text = text_of(value)
+        if not self.typed and text.strip() in MISSING:
+            return None
+        return text
+
+    def numbers(self, name: str, largest: float = FLOAT32_MAX) -> Any:
+        """A column of numbers or booleans, float64 ``[R]``, NaN where a value is missing.
+
+        Args:
+            largest: a larger number is refused.
+        """
+        column = self.column(name)
+        if (
+            is_text(column)
+            or pd.api.types.is_object_dtype(column.dtype)
+            or isinstance(column.dtype, pd.CategoricalDtype)
+        ):
+            self._refuse_two_signs(name)
+            values = self._parsed(name, NUMBER, self._number)
+        elif pd.api.types.is_numeric_dtype(column.dtype) and column.dtype.kind != "c":
+            _refuse_rounded(column, name, self.where)
+            values = np.array(column.to_numpy(np.float64, na_value=np.nan), np.float64)
+        else:
+            raise _wrong(self.where, name, NUMBER, str(column.dtype))
+        # By default that of float32, with which networks compute.
+        large = np.abs(values) > largest
+        if large.any():
+            row = int(large.argmax())
+            got = "infinity" if np.isinf(values[row]) else f"{values[row]:g}"
+            expected = f"numbers up to {largest:.1e}"
+            raise self.refused("out-of-range", name, f"{got} in row {row}", expected)
+        return values
+
+    def booleans(self, name: str) -> Any:
+        """A column of yes and no as 1 and 0, float64 ``[R]``, NaN where a value is missing."""
+        return self._parsed(name, BOOLEAN, boolean_of)
+
+    def times(self, name: str) -> Any:
+        """A column of times as days since 1 January 1970, float64 ``[R]``, NaN where one is missing."""
+        moments = self.moments(name)
+        days = moments.astype(np.int64) / 1e6 / SECONDS_A_DAY
+        return np.where(np.isnat(moments), np.nan, days)
+
+    def moments(self, name: str) -> Any:
+        """A column of times, datetime64 in microseconds ``[R]``."""
+        column = self.column(name)
+        if pd.api.types.is_datetime64_any_dtype(column.dtype):
+            return in_microseconds(pd.DatetimeIndex(column))
+        if not is_text(column):
+            return self._parsed(name, TIME, moment_of, np.datetime64("NaT", "us"))
+        codes, values = pd.factorize(column)
+        texts = pd.Series(values, dtype=column.dtype).str.strip()
+        texts = texts.mask(texts.isin(MISSING_WORDS))
+        wrong = texts.notna() & ~texts.str.fullmatch(TIME_PATTERN).fillna(True).astype(bool)
+        moments = pd.to_datetime(texts.mask(wrong), format="ISO8601", utc=True, errors="coerce")
+        wrong |= texts.notna() & moments.isna()
+        if wrong.any():
+            raise _wrong(self.where, name, TIME, repr(texts[wrong].iloc[0]))
+        return np.append(in_microseconds(pd.DatetimeIndex(moments)), np.datetime64("NaT", "us"))[
+            codes
+        ]
+
+    def values(self, name: str, kind: str) -> Any:
+        """A column by its kind, float64 ``[R]``; of categories see `factor`."""
+        if kind == TIME:
+            return self.times(name)
+        if kind == BOOLEAN:
+            return self.booleans(name)
+        return self.numbers(name)
+
+    def _number(self, value: Any) -> float:
+        if not isinstance(value, str):
+            return float(value)
+        value = value.strip()
+        if re.fullmatch(NUMBER_PATTERN, value):
+            return float(value)
+        if self.separator != "," and re.fullmatch(COMMA_PATTERN, value):
+            return float(value.replace(",", "."))
+        raise ValueError(value)
+
+    def with_number_texts(self, name: str) -> Rows:
+        """The rows with a text column of numbers as these are read, but as text: with points, and
+        without the words of missing values."""
+        column = self.frame[name]
+        if not is_text(column):
+            return self
+        self._refuse_two_signs(name)
+        texts = pd.Series(column, dtype=TEXTS).str.strip()
+        read = texts.mask(texts.isin(MISSING_WORDS))
+        if self.separator != "," and not self.typed:
+            commas = read.str.fullmatch(COMMA_PATTERN).fillna(False).astype(bool)
+            read = read.mask(commas, read.str.replace(",", ".", regex=False))
+        return replace(self, frame=self.frame.assign(**{name: read}))
+
+    def _refuse_two_signs(self, name: str) -> None:
+        """Refuse points and commas in a column: whether 1.234 is more than 1000 cannot be known."""
+        column = self.column(name)
+        if self.typed or self.separator == "," or not is_text(column):
+            return
+        texts = pd.Series(column.unique(), dtype=TEXTS).dropna().str.strip()
+        commas = texts[texts.str.fullmatch(COMMA_PATTERN)]
+        points = texts[texts.str.fullmatch(NUMBER_PATTERN) & texts.str.contains(".", regex=False)]
+        if len(commas) and len(points):
+            got = f"{points.iloc[0]!r} and {commas.iloc[0]!r}"
+            expected = (
+                "a decimal point or a decimal comma in all rows, and no sign between thousands "
+                f"(where they are codes: [data.columns] {name} = 'category')"
+            )
+            raise self.refused("in-conflict", name, got, expected)
+
+    def _parsed(
+        self, name: str, kind: str, parse: Callable[[Any], Any], missing: Any = np.float64("nan")
+    ) -> Any:
+        """Each different value once, by ``parse``."""
+        column = self._single(name)
+        codes, values = pd.factorize(column)
+        found = []
+        for value in values.tolist():
+            if isinstance(value, str) and value.strip() in MISSING_WORDS:
+                found.append(missing)
+                continue
+            try:
+                found.append(parse(value))
+            except (ValueError, TypeError):
+                raise _wrong(self.where, name, kind, repr(value)) from None
+        return np.array([*found, missing], missing.dtype)[codes]
+
+
+def missing_values(rows: Rows, name: str, count: int) -> DataError:
+    """The error for a column that lacks values."""
+    return rows.refused("missing", name, f"{count} missing values", "none")
+
+
+def _wrong(where: str, name: str, kind: str, got: str) -> DataError:
+    word = "date" if kind == TIME else kind
+    return column_error("wrong-type", where, name, got, f"a {word} in each row")
+
+
+def _refuse_rounded(column: pd.Series, name: str, where: str) -> None:
+    """Float64 would make different whole numbers of this size one; they are mostly identifiers."""
+    if not pd.api.types.is_integer_dtype(column.dtype):
+        return
+    for value in (column.min(), column.max()):
+        if not pd.isna(value) and abs(int(value)) > EXACT:
+            got = f"the whole number {value}"
+            raise column_error("out-of-range", where, name, got, "at most 2^53, or text")
+
+
+def _refuse_inexact(values: Any, name: str, where: str) -> None:
+    if not pd.api.types.is_float_dtype(values.dtype):
+        return
+    sizes = np.abs(np.asarray(values, np.float64))
+    if (sizes > EXACT).any():
+        got = f"{sizes.max():g} as a floating-point number"
+        raise column_error("out-of-range", where, name, got, "at most 2^53, or text")

@@ -1,0 +1,124 @@
+"""Numbers, times and yes or no as text, and texts as these."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+# Fields of a file without types that are missing values, whatever the column's kind.
+MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "?")
+# Words that are missing values in a column of numbers or times, and may be categories in another.
+MISSING_WORDS = frozenset(
+    [*MISSING, "None", "none", "n/a", "na", "-", "--", ".", "..", "#N/A", "#NA", "<NA>", "NaT", "*"]
+)
+# The type of columns of text, with NaN where a value is missing.
+TEXTS = pd.StringDtype(na_value=np.nan)
+SHOWN = 5  # values, words or names in a line
+_WHOLE = re.compile(r"(-?[1-9][0-9]*|0)\.0+")
+_MIDNIGHT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[ T]00:00:00")
+# As text, since pandas matches whole columns by them.
+CODE_PATTERN = "0[0-9]+"  # digits with zeros before them, such as 007
+NUMBER_PATTERN = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+COMMA_PATTERN = r"[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?"
+TIME_PATTERN = (
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    r"([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}:?([0-9]{2})?)?)?"
+)
+_TRUE = ("true", "1", "1.0")
+_FALSE = ("false", "0", "0.0")
+
+
+def near_equal(names: Collection[str], column: str, known: Collection[str] = ()) -> list[str]:
+    """A line where texts are equal but for case, spaces, or how letters are composed.
+
+    Args:
+        known: those of which a user has been told already.
+    """
+    alike: dict[str, list[str]] = {}
+    for name in sorted({*names, *known}):
+        folded = unicodedata.normalize("NFKC", name).casefold()
+        alike.setdefault(" ".join(folded.split()), []).append(name)
+    pairs = [group for group in alike.values() if len(group) > 1 and not set(group) <= set(known)]
+    if not pairs:
+        return []
+    shown = "; ".join(" and ".join(map(repr, group)) for group in pairs[:SHOWN])
+    return [f"column {column}: {shown} differ by their spelling alone, and are taken for others"]
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is written as a number."""
+    return re.fullmatch(NUMBER_PATTERN, text) is not None
+
+
+def is_code(text: str) -> bool:
+    """Whether a text has the digits of a number, with zeros before it: a code, such as 007."""
+    return len(text) > 1 and text.startswith("0") and text.isdigit()
+
+
+def is_text(column: pd.Series) -> bool:
+    """Whether a column has the type of text, or of categories of text."""
+    kind = column.dtype
+    if isinstance(kind, pd.CategoricalDtype):
+        kind = kind.categories.dtype
+    return isinstance(kind, pd.StringDtype)
+
+
+def is_plain(column: pd.Series) -> bool:
+    """Whether a column has numbers or booleans alone, and all of them."""
+    return pd.api.types.is_numeric_dtype(column.dtype) and not column.isna().any()
+
+
+def plain_values(column: pd.Series) -> Any:
+    """The values of such a column in the type of the file."""
+    kind: Any = getattr(column.dtype, "numpy_dtype", column.dtype)
+    return column.to_numpy(kind)
+
+
+def text_of(value: Any) -> str:
+    """A value as text: a whole number that passed through a fraction as the whole number, and a date
+    that has a time of day in files of another type as the date.
+
+    Example:
+        >>> [text_of(value) for value in (1, 1.0, "1.0", "01", "true", True, 1.5)]
+        ['1', '1', '1', '01', 'true', 'True', '1.5']
+        >>> text_of(pd.Timestamp("2024-02-28")), text_of("2024-02-28 05:00:00")
+        ('2024-02-28', '2024-02-28 05:00:00')
+    """
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    text = str(value)
+    if _WHOLE.fullmatch(text):
+        return text.partition(".")[0]
+    date = _MIDNIGHT.fullmatch(text)
+    return date[1] if date else text
+
+
+def boolean_of(value: Any) -> float:
+    """Yes as 1 and no as 0."""
+    text = str(value).strip().lower()
+    if text not in (*_TRUE, *_FALSE):
+        raise ValueError(value)
+    return float(text in _TRUE)
+
+
+def moment_of(value: Any) -> Any:
+    """A time in ISO form, or one of Python or pandas, as datetime64."""
+    # Whole numbers would be taken for nanoseconds since 1970.
+    if isinstance(value, (bool, int, float)) or (
+        isinstance(value, str) and not re.fullmatch(TIME_PATTERN, value.strip())
+    ):
+        raise ValueError(value)
+    moment = pd.Timestamp(value.strip() if isinstance(value, str) else value)
+    return in_microseconds(pd.DatetimeIndex([moment]))[0]
+
+
+def in_microseconds(moments: pd.DatetimeIndex) -> Any:
+    """In microseconds; a time without a zone is that of Greenwich."""
+    if moments.tz is not None:
+        moments = moments.tz_convert("UTC").tz_localize(None)
+    return moments.to_numpy("datetime64[us]")
