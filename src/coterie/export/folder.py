@@ -6,9 +6,10 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.torch import save
@@ -232,11 +233,7 @@ def _fill(
         difference = _write_onnx_models(folder, modules, inputs, name)
     # The run may have gone on after the checkpoint.
     rows = [row for row in source.folder.rows() if row["round"] < source.checkpoint.round]
-    if not source.has_rows:
-        headline = headline_of(composed.spec.task)
-        figures: Figures = reported_figures(list(models.vectors), models.row, rows, headline)
-    else:
-        figures = evaluate(population, models.row, modules, composed.spec.task)
+    figures = _figures(source, models, modules, rows)
     card = make_card(source, population, figures, rows, needs, difference)
     own_part = source.own_part
     client = None if own is None else own.name
@@ -246,6 +243,19 @@ def _fill(
     # Last: it has the digests of all others.
     _write_manifest(folder, source.checkpoint.round)
     return card, difference
+
+
+def _figures(
+    source: ExportSource,
+    models: ExportedModels,
+    modules: Mapping[str, nn.Module],
+    rows: list[dict[str, Any]],
+) -> Figures:
+    """What the models reach: measured here, or as the nodes reported it where they hold the rows."""
+    task = source.composed.spec.task
+    if source.has_rows:
+        return evaluate(source.population, models.row, modules, task)
+    return reported_figures(list(models.vectors), models.row, rows, headline_of(task))
 
 
 def _shared_models(source: ExportSource) -> ExportedModels:

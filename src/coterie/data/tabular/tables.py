@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -219,14 +219,7 @@ def series_samples(
     owner = owner[order]
     moments = moments[order]
     target = target[order]
-    found = []
-    ends = np.cumsum(np.bincount(owner))
-    for client, (begin, end) in enumerate(zip(np.append(0, ends[:-1]), ends, strict=True)):
-        here = slice(begin, end)
-        _refuse_same_time(moments[here], str(names[client]), window.time, path)
-        found.append(split_windows(moments[here], target[here], window, int(begin)))
-    train = np.concatenate([one.train for one in found])
-    starts = np.concatenate([train, *(one.test for one in found)])
+    train, starts = _starts(moments, target, owner, names, window, path)
     if not len(train):
         what = f"no series is long enough (at most {max(np.bincount(owner))} rows)"
         got = f"past {window.past} and horizon {window.horizon}"
@@ -245,6 +238,25 @@ def series_samples(
         table=replace(table, values=table.values[order], origin=origin),
         naive=persistence(target, starts, window),
     )
+
+
+def _starts(
+    moments: FloatArray,
+    target: FloatArray,
+    owner: IntArray,
+    names: NDArray[Any],
+    window: Window,
+    path: str,
+) -> tuple[IntArray, IntArray]:
+    """The first rows of the windows to train on, and of all windows: those to test on come last."""
+    found = []
+    ends = np.cumsum(np.bincount(owner))
+    for client, (begin, end) in enumerate(zip(np.append(0, ends[:-1]), ends, strict=True)):
+        here = slice(begin, end)
+        _refuse_same_time(moments[here], str(names[client]), window.time, path)
+        found.append(split_windows(moments[here], target[here], window, int(begin)))
+    train = np.concatenate([one.train for one in found])
+    return train, np.concatenate([train, *(one.test for one in found)])
 
 
 def _refuse_same_time(moments: FloatArray, client: str, column: str, path: str) -> None:

@@ -7,7 +7,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -134,18 +134,7 @@ def metrics_text(status: FederationStatus) -> str:
     """The figures of a run in the text format of Prometheus."""
     status = status.published()
     lines: list[str] = []
-
-    def metric(
-        name: str, kind: str, help: str, values: float | Mapping[Any, Any], label: str = ""
-    ) -> None:
-        lines.append(f"# HELP coterie_{name} {help}")
-        lines.append(f"# TYPE coterie_{name} {kind}")
-        if not isinstance(values, Mapping):
-            lines.append(f"coterie_{name} {values!r}")
-            return
-        known = {of: float(value) for of, value in values.items() if value is not None}
-        lines.extend(f"coterie_{name}{_label(label, of)} {known[of]!r}" for of in known)
-
+    metric = partial(_add_metric, lines)
     state = status.state
     live = status.live
     down, up = status.bytes
@@ -175,6 +164,23 @@ def metrics_text(status: FederationStatus) -> str:
         own = {name: value for name, (value, _) in (row.get(COLUMN) or {}).items()}
         metric("client_headline", "gauge", f"{title} of each client there.", own, "client")
     return "\n".join(lines) + "\n"
+
+
+def _add_metric(
+    lines: list[str],
+    name: str,
+    kind: str,
+    help: str,
+    values: float | Mapping[Any, Any],
+    label: str = "",
+) -> None:
+    lines.append(f"# HELP coterie_{name} {help}")
+    lines.append(f"# TYPE coterie_{name} {kind}")
+    if not isinstance(values, Mapping):
+        lines.append(f"coterie_{name} {values!r}")
+        return
+    known = {of: float(value) for of, value in values.items() if value is not None}
+    lines.extend(f"coterie_{name}{_label(label, of)} {known[of]!r}" for of in known)
 
 
 def _label(name: str, value: object) -> str:
