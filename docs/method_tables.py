@@ -125,7 +125,7 @@ def needed(factories: Factories, pages: Mapping[str, Sent]) -> str:
     from coterie.methods.method import Method
     from coterie.methods.traits import IN_ROUNDS, WORDS, single_updates
 
-    rows = [("method", "single updates are needed", "and what clients say of their data")]
+    rows = [("method", "individual updates are needed", "and data statistics of clients")]
     for name, factory in factories.items():
         method = factory()
         assert isinstance(method, Method), name
