@@ -45,6 +45,7 @@ from coterie.runs.resume import with_places
 from coterie.runs.run import execute, make_folder
 from coterie.runs.scores import ClientScores, last_scores
 from coterie.runs.stored import compose_recorded
+from coterie.terminal import counted
 
 if TYPE_CHECKING:
     from coterie.export.folder import Exported
@@ -85,6 +86,12 @@ class Result:
         folder: the folder of the run; ``None`` for a run in memory.
         unsaved: what the folder of a run in memory would contain.
         evaluate: with which models clients were scored.
+
+    Example:
+        >>> import coterie as ct
+        >>> data = ct.load("digits", partition={"kind": "iid", "clients": 6})
+        >>> ct.run(ct.ifca(groups=2), data=data, model="mclr", rounds=1, engine="serial")
+        Result(1 round, 6 clients, 2 models, accuracy 0.833)
     """
 
     rows: Sequence[dict[str, Any]]
@@ -139,6 +146,17 @@ class Result:
             run.path,
             evaluate=composed.experiment.evaluate,
         )
+
+    def __repr__(self) -> str:
+        numbers = {
+            "round": len(self.rows),
+            "client": len(self.groups),
+            "model": len(self.state.models),
+        }
+        parts = [counted(number, what) for what, number in numbers.items()]
+        if self.scores:
+            parts.append(f"{self.headline.name} {self.scores[-1]:.3g}")
+        return f"Result({', '.join(parts)})"
 
     # --- figures and models -----------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import coterie as ct
 from coterie.core.keys import Key
 from coterie.core.vectors import Layout, flatten
-from coterie.errors import Code, ConfigError
+from coterie.errors import Code, ConfigError, DataError
 from coterie.models import MODELS, build_model, initialise, spec
 from coterie.models.cnn import same_padding
 from tests.refusals import refuses
@@ -323,3 +323,32 @@ def test_tokens_beyond_the_vocabulary_are_refused_in_one_line() -> None:
     network = build_model("transformer", (3,), 2, Key(0), vocabulary=9)
     with refuses(ConfigError, "out-of-range", "model.vocabulary"):
         ct.run(ct.fedavg(), data=data, model=network, rounds=1, engine="serial")
+
+
+@pytest.mark.parametrize(
+    ("model", "value", "code"), [("mclr", 1, "wrong-type"), ("transformer", -1, "out-of-range")]
+)
+def test_whole_numbers_are_tokens_of_a_network_that_has_an_embedding(
+    model: str, value: int, code: Code
+) -> None:
+    data = ct.Population(
+        torch.full((4, 3), value), torch.tensor([0, 1, 0, 1]), ([0, 1, 2, 3],), ([],), 2
+    )
+    with refuses(DataError, code, "x"):
+        ct.run(ct.fedavg(), data=data, model=model, rounds=1, engine="serial")
+
+
+class _OneHot(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = torch.nn.Linear(3 * 4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.dense(torch.nn.functional.one_hot(x, 4).flatten(1).float())
+
+
+def test_a_network_without_an_embedding_may_encode_whole_numbers_itself() -> None:
+    x = torch.tensor([[0, 1, 2], [3, 1, 0], [2, 2, 2], [1, 0, 3]])
+    data = ct.Population(x, torch.tensor([0, 1, 0, 1]), ([0, 1, 2, 3],), ([],), 2)
+    result = ct.run(ct.fedavg(), data=data, model=_OneHot(), rounds=1, engine="serial")
+    assert result.rows[0]["notes"]["replies"] == 1

@@ -28,6 +28,7 @@ from coterie.data.lazy import Ranges, is_lazy
 from coterie.data.partition import Partition
 from coterie.data.tabular.inputs import TableInputs
 from coterie.errors import DataError
+from coterie.terminal import counted
 
 Split = Literal["train", "test"]
 
@@ -102,6 +103,8 @@ class Population:
         >>> numbers = Population(torch.zeros(2, 3), torch.tensor([0.5, -1.2]), ([0, 1],), ([],))
         >>> numbers.classes, numbers.y.dtype
         (0, torch.float32)
+        >>> numbers
+        Population(1 client, 2 samples of shape (3,))
     """
 
     x: Tensor
@@ -189,6 +192,12 @@ class Population:
                 got = f"{len(values)} values of {name!r}"
                 expected = f"{len(self.y)}, one for each sample"
                 raise DataError("wrong-shape", "population.naive", found=got, allowed=expected)
+
+    def __repr__(self) -> str:
+        parts = [counted(self.clients, "client"), f"{len(self.x)} samples of shape {self.shape}"]
+        if self.classes:
+            parts.append(f"{self.classes} classes")
+        return f"Population({', '.join(parts)})"
 
     # --- sizes and shapes ---
 

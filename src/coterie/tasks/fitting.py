@@ -112,26 +112,46 @@ def check_network(task: Task, module: nn.Module, x: Tensor, y: Tensor) -> None:
 
 
 def check_tokens(module: nn.Module, population: Population) -> None:
-    """Refuse a network whose embedding has fewer tokens than the inputs.
+    """Refuse whole numbers as inputs of a network that takes no such tokens.
 
     Raises:
-        ConfigError: for such a network.
+        DataError: the network takes no whole numbers, or a token is negative.
+        ConfigError: its embedding has fewer tokens than the inputs.
     """
     # Tokens that are made client by client are not made only to be checked.
     if population.lazy or population.x.is_floating_point() or not len(population.x):
         return
+    embedding = next((one for one in module.modules() if isinstance(one, nn.Embedding)), None)
+    if embedding is None:
+        _try_whole_numbers(module, population.x[:2])
+        return
+    least = int(population.x.min())
     largest = int(population.x.max())
-    for layer in module.modules():
-        if isinstance(layer, nn.Embedding):
-            if largest >= layer.num_embeddings:
-                raise ConfigError(
-                    "out-of-range",
-                    "model.vocabulary",
-                    f"inputs have tokens up to {largest}",
-                    found=layer.num_embeddings,
-                    allowed=f"{largest + 1} or more",
-                )
-            return
+    if least < 0:
+        raise DataError("out-of-range", "x", "tokens", found=least, allowed="0 or more")
+    if largest >= embedding.num_embeddings:
+        raise ConfigError(
+            "out-of-range",
+            "model.vocabulary",
+            f"inputs have tokens up to {largest}",
+            found=embedding.num_embeddings,
+            allowed=f"{largest + 1} or more",
+        )
+
+
+def _try_whole_numbers(module: nn.Module, x: Tensor) -> None:
+    # A network without an embedding may still encode whole numbers in a way of its own.
+    try:
+        with torch.no_grad():
+            copy.deepcopy(module).eval()(x)
+    except Exception as error:
+        raise DataError(
+            "wrong-type",
+            "x",
+            f"the network fails on whole numbers ({first_line(error)})",
+            found=str(x.dtype).removeprefix("torch."),
+            allowed="float32, or a network with an embedding",
+        ) from error
 
 
 def baseline(task: Task, population: Population) -> float | None:
