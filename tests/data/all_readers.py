@@ -55,9 +55,9 @@ class Read:
             place = tuple(np.argwhere(~same)[0])
             yield f"inputs {self.values[place]}, not {right.values[place]}, at {place}"
         if self.clients is not None and list(self.clients) != list(right.clients or ()):
-            yield f"clients {self.clients}"
+            yield f"clients {self.clients[:9]}"
         if not _same_labels(self.labels, right.labels):
-            yield f"labels {self.labels}"
+            yield f"labels {self.labels[:9]}"
 
 
 def _same_labels(found: Sequence[Any], right: Sequence[Any]) -> bool:
@@ -86,24 +86,27 @@ class Case:
         return isinstance(self.source, Path)
 
 
-def differing(cases: Sequence[Case], read: Callable[[Case], Read], reader: str) -> list[str]:
+def some(cases: Sequence[Case], all_cases: bool, reader: str) -> list[Case]:
+    """All cases, or a third of them, another one for each reader."""
+    if all_cases or len(cases) < 3:
+        return list(cases)
+    seed = list(f"{reader} of {cases[0].name}".encode())
+    order = np.random.default_rng(seed).permutation(len(cases))
+    return [cases[at] for at in order[: len(cases) // 3 + 1]]
+
+
+def differing(
+    cases: Sequence[Case], read: Callable[[Case], Read], reader: str, all_cases: bool = True
+) -> list[str]:
     """What a reader finds that is not right: a line each, with the name of the case."""
     found = []
-    for case in cases:
+    for case in some(cases, all_cases, reader):
         try:
             lines = list(read(case).differences(case.right))
         except Exception as error:  # noqa: BLE001 - a traceback is a difference
             lines = [f"{type(error).__name__}: {error}"]
         found += [f"{case.name}: {reader}: {line}" for line in lines]
     return found
-
-
-def shared_out(cases: Sequence[Case], all_cases: bool) -> list[list[Case]]:
-    """The cases of three readers: all of them, or for each a third in a random order."""
-    if all_cases:
-        return [list(cases)] * 3
-    order = np.random.default_rng(0).permutation(len(cases))
-    return [[cases[at] for at in order[first::3]] for first in range(3)]
 
 
 ALL_CASES = pytest.mark.parametrize(
@@ -182,8 +185,18 @@ def _imported(file: Path, patch: pytest.MonkeyPatch) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     patch.setitem(sys.modules, "inputs", module)  # records are looked up there
     spec.loader.exec_module(module)
-    sys.modules.pop("rows")
+    for name in [one for one in sys.modules if one.partition(".")[0] == "rows"]:
+        sys.modules.pop(name)
     return module
+
+
+def differing_new_rows(cases: Sequence[Case], all_cases: bool, folder: Path) -> list[str]:
+    """What `coterie predict` and an export find that is not right."""
+    with exported(folder) as of_export:
+        return [
+            *differing(cases, lambda one: prediction(one.source, one.record), "predict", all_cases),
+            *differing(cases, lambda one: of_export(one.source, one.record), "export", all_cases),
+        ]
 
 
 def _of_new_rows(new: NewRows, record: Record) -> Read:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,18 @@ def test_commas_and_one_column_are_read(tmp_path: Path) -> None:
     assert read_rows(path).names == ("note", "y")
     path.write_text("y\n1\n")
     assert read_rows(path).names == ("y",)
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("name", ["age, years", "age; years", "age\n(years)", 'a "b", c', "age"])
+def test_a_quoted_name_may_have_other_separators(name: str, separator: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, delimiter=separator, quoting=csv.QUOTE_ALL)
+        writer.writerows([[name, "y"], [1, 0]])
+    rows = read_rows(path)
+    assert rows.names == (name, "y")
+    assert rows.numbers(name).tolist() == [1.0]
 
 
 def test_a_word_in_a_column_of_numbers_is_said(

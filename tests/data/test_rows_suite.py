@@ -9,10 +9,8 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import decimal
-import importlib.util
 import io
 import itertools
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,9 +28,9 @@ from coterie.data.tabular.raw import Encode
 from coterie.data.tabular.roles import Roles, read_targets
 from coterie.data.tabular.tables import read_columns
 from coterie.data.tabular.training_rows import read_training_rows
-from coterie.export.table_files import write_readers
 from coterie.flower.node.client_table import read_client_table
 from coterie.flower.node.data_sources import rows_to_test
+from tests.data import all_readers
 
 ZONE = dt.timezone(dt.timedelta(hours=2))
 MOMENTS = [dt.datetime(2024, 2, 28 + at % 2, 5 * at % 24, 30) for at in range(8)]
@@ -253,25 +251,16 @@ def node(path: Path) -> Found:
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Found]:
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], Found]]:
     """The reader of an export, from its own files."""
-    folder = tmp_path_factory.mktemp("export")
-    write_readers(folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(folder))
-        spec = importlib.util.spec_from_file_location("inputs", folder / "inputs.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        patch.setitem(sys.modules, "inputs", module)  # records are looked up there
-        spec.loader.exec_module(module)
-        sys.modules.pop("rows")
+    with all_readers.exported(tmp_path_factory.mktemp("export")) as of_export:
 
         def read(path: Path) -> Found:
-            new = module.read_new_rows(path, RECORD)
-            return new.x, new.client.tolist(), new.label.tolist()
+            new = of_export(path, RECORD)
+            assert new.clients is not None
+            return new.values, list(new.clients), list(new.labels)
 
-        return read
+        yield read
 
 
 # By default the first reader takes all files, and each other one a third of them.

@@ -15,20 +15,20 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from coterie.errors import DataError
 from tests.data.all_readers import (
     ALL_CASES,
     Case,
     Read,
     differing,
-    exported,
+    differing_new_rows,
     load,
     node,
-    prediction,
     record_of,
     refuse_any,
-    shared_out,
     training,
 )
+from tests.refusals import refuses
 
 ROWS = 40
 SITES = ["a", "b"] * (ROWS // 2)
@@ -92,19 +92,14 @@ def cases(folder: Path) -> Iterator[Case]:
 def test_numbers_of_every_type_are_used_as_they_are(all_cases: bool, tmp_path: Path) -> None:
     found = list(cases(tmp_path))
     assert len(found) >= 200
-    to_predict, to_export, to_node = shared_out(found, all_cases)
-    with exported(tmp_path) as of_export:
-        differences = [
+    files = [one for one in found if one.is_file]
+    refuse_any(
+        [
             *differing(found, lambda one: training(load(one.source, features=FEATURES)), "train"),
-            *differing(to_predict, lambda one: prediction(one.source, one.record), "predict"),
-            *differing(to_export, lambda one: of_export(one.source, one.record), "export"),
-            *differing(
-                [one for one in to_node if one.is_file],
-                lambda one: node(one.source, CLASSES, FEATURES),
-                "node",
-            ),
+            *differing_new_rows(found, all_cases, tmp_path),
+            *differing(files, lambda one: node(one.source, CLASSES, FEATURES), "node", all_cases),
         ]
-    refuse_any(differences)
+    )
 
 
 @pytest.mark.parametrize("kind", ["decimal", "comma"])
@@ -122,3 +117,16 @@ def test_a_missing_number_is_filled_whatever_type_the_column_has(kind: str, tmp_
     found = load(other, features=FEATURES)
     assert record_of(found, FEATURES) == record_of(expected, FEATURES)
     refuse_any(list(training(found).differences(training(expected))))
+
+
+@pytest.mark.parametrize("kind", ["integers of Python", "decimals", "text"])
+def test_whole_numbers_that_no_float_has_are_refused(kind: str, tmp_path: Path) -> None:
+    large = [2**64 + at % 2 for at in range(ROWS)]
+    values: Any = [decimal.Decimal(one) for one in large] if kind == "decimals" else large
+    frame = pd.DataFrame({"site": SITES, "first": pd.Series(values, dtype=object), "y": LABELS})
+    source: Any = frame
+    if kind == "text":
+        source = tmp_path / "rows.csv"
+        frame.to_csv(source, index=False)
+    with refuses(DataError, "out-of-range", source.name if kind == "text" else "data"):
+        load(source, features=["first"])

@@ -135,7 +135,9 @@ def _other_encoding(file: _Csv, options: Mapping[str, Any]) -> DataError:
 
 def _separator(begin: bytes) -> str:
     """What stands between the names of the head line: commas, or else semicolons, tabs or bars."""
-    head = next(filter(None, begin.splitlines()), b"")
+    # A name between quotes may have any of them, and line breaks.
+    unquoted = re.sub(rb'"[^"]*"', b"name", begin)
+    head = next(filter(None, unquoted.splitlines()), b"")
     for separator in (b",", b";", b"\t", b"|"):
         if separator in head:
             return separator.decode()

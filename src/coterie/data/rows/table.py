@@ -144,8 +144,10 @@ class Rows:
         return np.array([*names, missing], dtype=object)[codes]
 
     def _text(self, value: Any) -> str | None:
-        text = text_of(value)
-        if not self.typed and text.strip() in MISSING:
+        text = text_of(value, comma=self.separator != ",")
+        word = text.strip()
+        # Text without a letter says nothing in any file; a word may be a name where there are types.
+        if not word or (not self.typed and word in MISSING):
             return None
         return text
 
@@ -161,8 +163,7 @@ class Rows:
             or pd.api.types.is_object_dtype(column.dtype)
             or isinstance(column.dtype, pd.CategoricalDtype)
         ):
-            self._refuse_two_signs(name)
-            values = self._parsed(name, NUMBER, self._number)
+            values = self._numbers_of_texts(name)
         elif pd.api.types.is_numeric_dtype(column.dtype) and column.dtype.kind != "c":
             _refuse_rounded(column, name, self.where)
             values = np.array(column.to_numpy(np.float64, na_value=np.nan), np.float64)
@@ -175,6 +176,20 @@ class Rows:
             got = "infinity" if np.isinf(values[row]) else f"{values[row]:g}"
             expected = f"numbers up to {largest:.1e}"
             raise self.refused("out-of-range", name, f"{got} in row {row}", expected)
+        return values
+
+    def _numbers_of_texts(self, name: str) -> Any:
+        self._refuse_two_signs(name)
+        try:
+            values = self._parsed(name, NUMBER, self._number)
+        except DataError:
+            # With missing values, pandas reads yes and no as text.
+            if self.kind(name) != BOOLEAN:
+                raise
+            return self.booleans(name)
+        for value in self.frame[name][np.abs(values) > EXACT].unique():
+            if re.fullmatch("[+-]?[0-9]+", str(value).strip()):
+                raise _too_large(f"the whole number {value}", name, self.where)
         return values
 
     def booleans(self, name: str) -> Any:
@@ -282,14 +297,17 @@ def _wrong(where: str, name: str, kind: str, got: str) -> DataError:
     return column_error("wrong-type", where, name, got, f"a {word} in each row")
 
 
+def _too_large(got: str, name: str, where: str) -> DataError:
+    return column_error("out-of-range", where, name, got, "at most 2^53, or text")
+
+
 def _refuse_rounded(column: pd.Series, name: str, where: str) -> None:
     """Float64 would make different whole numbers of this size one; they are mostly identifiers."""
     if not pd.api.types.is_integer_dtype(column.dtype):
         return
     for value in (column.min(), column.max()):
         if not pd.isna(value) and abs(int(value)) > EXACT:
-            got = f"the whole number {value}"
-            raise column_error("out-of-range", where, name, got, "at most 2^53, or text")
+            raise _too_large(f"the whole number {value}", name, where)
 
 
 def _refuse_inexact(values: Any, name: str, where: str) -> None:
@@ -297,5 +315,4 @@ def _refuse_inexact(values: Any, name: str, where: str) -> None:
         return
     sizes = np.abs(np.asarray(values, np.float64))
     if (sizes > EXACT).any():
-        got = f"{sizes.max():g} as a floating-point number"
-        raise column_error("out-of-range", where, name, got, "at most 2^53, or text")
+        raise _too_large(f"{sizes.max():g} as a floating-point number", name, where)

@@ -20,7 +20,8 @@ MISSING_WORDS = frozenset(
 TEXTS = pd.StringDtype(na_value=np.nan)
 SHOWN = 5  # values, words or names in a line
 _WHOLE = re.compile(r"(-?[1-9][0-9]*|0)\.0+")
-_MIDNIGHT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[ T]00:00:00")
+_WHOLE_WITH_COMMA = re.compile(r"(-?[1-9][0-9]*|0)[.,]0+")
+_MIDNIGHT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[ T]00:00(:00(\.0+)?)?(Z|[+-]00(:?00)?)?")
 # As text, since pandas matches whole columns by them.
 CODE_PATTERN = "0[0-9]+"  # digits with zeros before them, such as 007
 NUMBER_PATTERN = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
@@ -29,8 +30,8 @@ TIME_PATTERN = (
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
     r"([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}:?([0-9]{2})?)?)?"
 )
-_TRUE = ("true", "1", "1.0")
-_FALSE = ("false", "0", "0.0")
+_TRUE = ("true", "1", "1.0", "1,0")
+_FALSE = ("false", "0", "0.0", "0,0")
 
 
 def near_equal(names: Collection[str], column: str, known: Collection[str] = ()) -> list[str]:
@@ -79,21 +80,27 @@ def plain_values(column: pd.Series) -> Any:
     return column.to_numpy(kind)
 
 
-def text_of(value: Any) -> str:
+def text_of(value: Any, comma: bool = False) -> str:
     """A value as text: a whole number that passed through a fraction as the whole number, and a date
     that has a time of day in files of another type as the date.
+
+    Args:
+        comma: whether the file may have decimal commas.
 
     Example:
         >>> [text_of(value) for value in (1, 1.0, "1.0", "01", "true", True, 1.5)]
         ['1', '1', '1', '01', 'true', 'True', '1.5']
         >>> text_of(pd.Timestamp("2024-02-28")), text_of("2024-02-28 05:00:00")
         ('2024-02-28', '2024-02-28 05:00:00')
+        >>> text_of("1,0"), text_of("1,0", comma=True)
+        ('1,0', '1')
     """
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     text = str(value)
-    if _WHOLE.fullmatch(text):
-        return text.partition(".")[0]
+    whole = (_WHOLE_WITH_COMMA if comma else _WHOLE).fullmatch(text)
+    if whole:
+        return whole[1]
     date = _MIDNIGHT.fullmatch(text)
     return date[1] if date else text
 
