@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from coterie.cli.main import invoke
 from coterie.errors import Code, ConfigError
 from coterie.studies.scoreboard.figures import SuiteFigures, critical_difference, rank
 from coterie.studies.scoreboard.measure import Course
+from coterie.studies.scoreboard.page import write_scoreboard
 from coterie.studies.scoreboard.results_file import (
     check_mergeable,
     merge,
@@ -202,6 +204,55 @@ def test_a_changed_file_is_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("[1]")
     with refuses(ConfigError, "cannot-be-read", "other.json"):
         read_results(tmp_path / "other.json")
+
+
+# Of a file whose digest is right, as anybody can make it: where, and a value that is none.
+NO_RESULTS = [
+    (("suite", "seeds"), [None]),
+    (("federations", "alike"), "\x1b[2J"),
+    (("entries",), [1]),
+    (("entries", 0, "method"), "<i>\x1b[2J"),
+    (("entries", 0, "settings"), []),
+    (("entries", 0, "options"), {"\x1b": 1}),
+    (("entries", 0, "refused"), "\x07"),
+    (("entries", 0, "runs"), {}),
+    (("entries", 0, "runs", 0, "seed"), True),
+    (("entries", 0, "runs", 0, "equal_work"), "1"),
+    (("entries", 0, "runs", 0, "equal_work"), math.nan),
+    (("entries", 0, "runs", 0, "steps"), 10**400),
+    (("entries", 0, "runs", 0, "ari"), 1e308),
+    (("entries", 0, "runs", 0, "course", 0), []),
+    (("entries", 0, "runs", 0, "seconds"), None),
+    (("entries", 0, "runs", 0, "seconds", "course"), [1.0]),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), NO_RESULTS)
+def test_a_file_of_others_that_holds_no_results_is_refused(
+    path: tuple[Any, ...], value: Any, folder: Path, tmp_path: Path
+) -> None:
+    """They were drawn, or ended the command with exit code 70, after all runs of the suite."""
+    results = json.loads((folder / "first/scoreboard.json").read_text())
+    place = results
+    for part in path[:-1]:
+        place = place[part]
+    place[path[-1]] = value
+    if path != ("entries",):
+        results["digest"] = results_digest(results)
+    file = tmp_path / "theirs.json"
+    file.write_text(json.dumps(results))
+    with pytest.raises(ConfigError) as caught:
+        read_results(file)
+    line = str(caught.value)
+    assert line.startswith(str(file))
+    assert line.isprintable()
+
+
+def test_reasons_of_others_are_text_in_the_page(folder: Path, tmp_path: Path) -> None:
+    results = json.loads((folder / "first/scoreboard.json").read_text())
+    results["entries"][0]["refused"] = "<script>alert(1)</script>"
+    pages = write_scoreboard(tmp_path, SuiteFigures(results, results["entries"]), {})
+    assert not [page for page in pages if "<script>alert" in page.read_text()]
 
 
 def test_results_that_do_not_belong_together_are_refused(folder: Path) -> None:

@@ -299,6 +299,14 @@ def test_a_node_waits_until_it_is_added_and_ends_with_its_process(
     )
 
 
+def test_a_node_that_was_removed_says_so(fake_node: tuple[Site, Path]) -> None:
+    """Flower ends it without a word of why: its last line was said to be the reason."""
+    made, script = fake_node
+    script.write_text("print('SuperNode ID: 475')\nprint('SuperExec terminated gracefully.')\n")
+    with refuses(RemoteError, "not-trusted", "node"):
+        run_node(made, lambda line: None)
+
+
 def test_a_log_of_a_node_does_not_grow_for_ever_and_its_lines_have_times(
     fake_node: tuple[Site, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,12 +69,25 @@ def test_a_process_that_ended_or_is_another_one_is_not_running() -> None:
     # The same number, born at another time: the number was given to another process.
     assert not is_running(ProcessId(me.pid, me.born - 60))
     child = subprocess.Popen(["true"])
-    born = time.time()
     while psutil.Process(child.pid).status() != psutil.STATUS_ZOMBIE:
         time.sleep(0.01)
-    assert not is_running(ProcessId(child.pid, born))
+    ended = identify(child.pid)
+    assert ended is not None
+    assert not is_running(ended)
     child.wait()
     assert identify(child.pid) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system notes the time")
+def test_a_clock_that_is_set_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node and a run were taken to be down, and a node started another worker."""
+    me = identify(os.getpid())
+    assert me is not None
+    before = psutil.boot_time()
+    # What /proc/stat says after a clock was set back by an hour.
+    monkeypatch.setattr(psutil._pslinux, "boot_time", lambda: before - 3600.0)
+    assert is_running(me)
+    assert identify(os.getpid()) == me
 
 
 def test_the_reason_of_an_end_stands_before_what_its_own_processes_write(tmp_path: Path) -> None:

@@ -108,6 +108,20 @@ def test_a_run_says_who_is_awaited_and_until_when() -> None:
     assert status_of(ASKING, rows).sentence == "All 4 rounds are over"
 
 
+def test_a_private_run_that_waits_for_a_client_does_not_name_it() -> None:
+    waiting = {"round": 1, "least": 3, "awaited": "hospital-3", "until": 1005.0}
+    live = {**ASKING, "exchanges": [], "connected": ["hospital-4", "x"], "waiting": waiting}
+    config = {
+        "algorithm": {"name": "fedavg"},
+        "data": {"source": "nodes", "partition": {"kind": "natural"}},
+        "privacy": {"noise": 1.0},
+    }
+    status = status_of(live, [], config=config)
+    page = status_page(status)
+    assert "waiting for 1 client to connect" in page
+    assert "hospital" not in page + metrics_text(status)
+
+
 def test_the_tables_name_clients_reasons_and_times() -> None:
     status = status_of(ASKING, [row(0, [0.5, None], refused={"malformed": 2})])
     clients, rounds, exchanges, refused, events = status_tables(status)

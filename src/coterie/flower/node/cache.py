@@ -31,6 +31,7 @@ from coterie.flower.keys import replace_private
 
 KEPT_RUNS = 3
 SECRET = "secret"
+_GONE = ".gone-"  # begins the name of a folder that is being removed
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 
 
@@ -49,8 +50,10 @@ class NodeCache:
             self._remove_oldest()
 
     def _remove_oldest(self) -> None:
-        runs = sorted(self.root.glob("run-*"), key=lambda path: path.stat().st_mtime)
-        for old in runs[:-KEPT_RUNS]:
+        others = [path for path in self.root.glob("run-*") if path != self.folder]
+        # Its own folder stays: of a clock that was set back it would be the oldest.
+        others.sort(key=lambda path: path.stat().st_mtime)
+        for old in others[: 1 - KEPT_RUNS]:
             shutil.rmtree(old, ignore_errors=True)
 
     # --- models -----------------------------------------------------------------------------------
@@ -160,7 +163,10 @@ def forget(name: str, cache: Path | None) -> tuple[list[Path], Path | None]:
     if not runs:
         raise _nothing_kept("nothing is kept for such a client", name, f"no run in {root}")
     for run in runs:
-        shutil.rmtree(run)
+        # Renamed first: what a node at work writes in the meantime would stay.
+        run.rename(root / f"{_GONE}{secrets.token_hex(4)}")
+    for gone in root.glob(f"{_GONE}*"):
+        shutil.rmtree(gone)
     secret = root / SECRET
     if not secret.exists():
         return runs, None

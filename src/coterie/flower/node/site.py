@@ -283,7 +283,7 @@ def run_node(site: Site, say: Callable[[str], None], as_json: bool = False) -> N
             watch.begin()
             code = _run_once(site, read)
             if not watch.refused:
-                raise RemoteError("failed", "node", f"ended with {code} ({watch.last})")
+                raise _ended(code, watch)
             watch.say_once(_not_let_in(site, watch.state))
             time.sleep(AGAIN)
 
@@ -315,6 +315,16 @@ def _run_once(site: Site, read: Callable[[IO[bytes]], None]) -> int:
         return code
     finally:
         stop([process])
+
+
+def _ended(code: int, watch: NodeWatch) -> RemoteError:
+    """Why the process of a node ended."""
+    # Flower ends it in this way where the server refuses its signs of life, and says nothing.
+    if code == 0 and watch.state in (CONNECTED, NO_CONNECTION):
+        what = "the server no longer accepts it"
+        do = f"check the clock with `coterie node check`, or have the operator add {watch.name} again"
+        return RemoteError("not-trusted", "node", what, do=do)
+    return RemoteError("failed", "node", f"ended with {code} ({watch.last})")
 
 
 def _not_let_in(site: Site, state: str) -> str:

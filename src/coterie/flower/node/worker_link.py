@@ -29,7 +29,7 @@ import psutil
 
 from coterie.files import read_json
 from coterie.flower.processes.flower_commands import SUPERNODE
-from coterie.flower.processes.process import ProcessId
+from coterie.flower.processes.process import ProcessId, identity_of
 
 _MOST_HEAD = 1 << 26
 _MOST_BODY = 1 << 34
@@ -108,7 +108,7 @@ def _node_above() -> ProcessId | None:
         with suppress(psutil.Error):
             # The interpreter and its options come first.
             if any(Path(word).name in NODES for word in process.cmdline()[:4]):
-                return ProcessId(process.pid, process.create_time())
+                return identity_of(process)
     return None
 
 

@@ -30,8 +30,7 @@ PR_SET_PDEATHSIG = 1  # of Linux's prctl
 _PORTS = range(20_000, 32_768)
 _REMEMBERED = 1000  # ports: those given longest ago may be given again
 _given: deque[int] = deque(maxlen=_REMEMBERED)  # by `free_ports`, in this process
-# Two processes disagree a little about when a third one began: each works it out from the clock.
-_SAME_BIRTH = 2.0  # seconds
+_SAME_BIRTH = 2.0  # seconds, since not every system tells exactly when a process began
 _LONGEST_KILL = 2.0  # seconds until a killed process is gone
 _MARK = "COTERIE_STARTED_BY"  # in the environment of a process, and of all that it starts
 
@@ -50,7 +49,7 @@ class Popen(subprocess.Popen[bytes]):
 
 class ProcessId(NamedTuple):
     """A process, distinguished from a later one with the same number by when it was born, in
-    seconds since 1970."""
+    seconds: on Linux since the machine was started, elsewhere since 1970."""
 
     pid: int
     born: float
@@ -59,15 +58,24 @@ class ProcessId(NamedTuple):
 def identify(pid: int) -> ProcessId | None:
     """A process by its number; ``None`` where there is none."""
     with suppress(psutil.Error):
-        return ProcessId(pid, psutil.Process(pid).create_time())
+        return identity_of(psutil.Process(pid))
     return None
+
+
+def identity_of(process: psutil.Process) -> ProcessId:
+    """What distinguishes a process from all others."""
+    born = process.create_time()
+    if sys.platform == "linux":
+        # Not a time of the clock, which may be set while the process runs.
+        born = round(born - psutil.boot_time(), 2)
+    return ProcessId(process.pid, born)
 
 
 def is_running(process: ProcessId) -> bool:
     """Whether a process is running; a zombie is not: its parent has yet to take note of its end."""
     with suppress(psutil.Error):
         found = psutil.Process(process.pid)
-        same = abs(found.create_time() - process.born) < _SAME_BIRTH
+        same = abs(identity_of(found).born - process.born) < _SAME_BIRTH
         return same and found.status() != psutil.STATUS_ZOMBIE
     return False
 

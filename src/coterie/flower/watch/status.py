@@ -42,10 +42,16 @@ class FederationStatus:
         if not is_private(self.state.config):
             return self
         shown = ("process", "doing", "connected", "waiting")
+        live = {name: self.live[name] for name in shown if name in self.live}
+        waiting = live.get("waiting")
+        if waiting is not None:
+            # A run that waits for few clients names them.
+            missing = max(1, int(waiting["least"]) - len(live.get("connected") or ()))
+            live["waiting"] = {**waiting, "awaited": counted(missing, "client")}
         return replace(
             self,
             state=published_state(self.state),
-            live={name: self.live[name] for name in shown if name in self.live},
+            live=live,
             names=(),
             groups=(),
             shows_clients=False,

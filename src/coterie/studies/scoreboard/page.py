@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from coterie.files import markdown_lines, replace_file
+from coterie.files import escape_cell, markdown_lines, replace_file
 from coterie.report.render import Chart, Section, render_page
 from coterie.studies.scoreboard.charts import curve_sections, rank_chart
 from coterie.studies.scoreboard.figures import SuiteFigures
@@ -107,7 +107,8 @@ def markdown(figures: SuiteFigures) -> str:
         lines += [*markdown_lines(table["columns"], table["rows"]), ""]
     refused = refusals(figures)
     if refused:
-        lines += ["## Not run", "", *(f"- {name}: {why}" for name, why in refused), ""]
+        told = [f"- {escape_cell(name)}: {escape_cell(why)}" for name, why in refused]
+        lines += ["## Not run", "", *told, ""]
     return "\n".join(lines)
 
 

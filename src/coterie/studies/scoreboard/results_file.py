@@ -10,15 +10,94 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from coterie.errors import ConfigError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from coterie.config.problems import problems
+from coterie.errors import ConfigError, first_line
 from coterie.files import read_json, replace_file
 from coterie.runs.summary import versions
 from coterie.studies.scoreboard.suite import Suite
 
 FORMAT = "coterie scoreboard 1"
 Results = dict[str, Any]
+
+# --- what a file may hold -------------------------------------------------------------------------
+
+# Of anybody: what is drawn has to be a number, and what is written may not move a cursor.
+Name = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]{1,200}$")]
+Lines = Annotated[str, Field(pattern=r"^[^\x00-\x09\x0b-\x1f\x7f-\x9f]{0,5000}$")]
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Whole = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Number = Annotated[float, Field(ge=-1e15, le=1e15, allow_inf_nan=False)]
+MOST_SHOWN = 5  # problems of a file
+
+
+class _Part(BaseModel):
+    # JSON has no tuples, and a later version may write more.
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+
+class _Seconds(_Part):
+    run: Number
+    grouping: Number
+    course: list[Number]
+
+
+class _Run(_Part):
+    seed: Whole
+    equal_work: Number | None
+    equal_bytes: Number | None
+    all_rounds: Number | None
+    ari: Number | None
+    groups: Whole
+    steps: Whole
+    bytes: Whole
+    course: list[Annotated[list[Number], Field(min_length=4, max_length=4)]]
+    digest: Digest
+    seconds: _Seconds
+
+
+class _Entry(_Part):
+    federation: Name
+    method: Name
+    settings: Literal["defaults", "tuned"]
+    options: dict[Name, Any]
+    rate: Number | None
+    trials: Whole
+    refused: Lines
+    runs: list[_Run]
+
+
+class _Suite(_Part):
+    seeds: list[Whole]
+
+
+class _File(_Part):
+    digest: Digest
+    suite: _Suite
+    federations: dict[Name, Digest]
+    entries: list[_Entry]
+
+
+def _check(path: Path, found: Mapping[str, Any]) -> None:
+    """Refuse values that a scoreboard does not write, the first ones of them at once."""
+    try:
+        checked = _File.model_validate(found)
+    except ValidationError as error:
+        # Of a file of anybody's, which may have millions.
+        wrong = problems(error, found, _File)[:MOST_SHOWN]
+        raise ConfigError.of(wrong).located(str(path)) from None
+    for entry in checked.entries:
+        for run in entry.runs:
+            if len(run.course) != len(run.seconds.course):
+                got = f"{len(run.seconds.course)} times for {len(run.course)} points"
+                what = f"the course of {entry.method} on {entry.federation}"
+                raise ConfigError("wrong-shape", path, what, found=got, allowed="a time a point")
+
+
+# --- a file ---------------------------------------------------------------------------------------
 
 
 def results_of(suite: Suite, entries: Sequence[Mapping[str, Any]]) -> Results:
@@ -64,17 +143,20 @@ def read_results(path: Path) -> Results:
     """Read a file, and check that it is as it was written."""
     try:
         found: Results = read_json(path)
-        if found["format"] != FORMAT:
-            raise ValueError(f"its format is {found['format']!r}")
-        stated, computed = found["digest"], results_digest(found)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        form = found["format"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             "cannot-be-read",
             path,
             "not results of a scoreboard",
-            found=error,
+            found=first_line(error),
             allowed="a file that `coterie scoreboard` wrote",
         ) from None
+    if form != FORMAT:
+        raise ConfigError("differs", path, "another format", got=form, allowed=repr(FORMAT))
+    _check(path, found)
+    stated = found["digest"]
+    computed = results_digest(found)
     if stated != computed:
         raise ConfigError(
             "differs",
@@ -107,7 +189,7 @@ def merge(ours: Results, others: Mapping[Path, Results]) -> list[dict[str, Any]]
                 continue
             # Fewer are a run that failed: the method has its scores, and no rank.
             theirs = sorted(run["seed"] for run in entry["runs"])
-            if not set(theirs) <= set(seeds):
+            if not set(theirs) <= set(seeds) or len(set(theirs)) < len(theirs):
                 raise ConfigError(
                     "differs",
                     path,
