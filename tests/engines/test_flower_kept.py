@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -276,6 +277,31 @@ def test_a_server_that_was_killed_finds_what_clients_had_at_its_checkpoint(
     straight = kept_files(tmp_path / "b", config)
     for client, file in kept_files(tmp_path, config).items():
         assert np.array_equal(file.read("").vectors, straight[client].read("").vectors)
+
+
+def test_a_client_says_that_a_restored_server_is_older_than_what_it_keeps(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It began anew without a word, and the rounds that were done again had other results."""
+    config = RUNS["ditto"] | {"train": {"rounds": 5, "clients_per_round": 4}}
+    grid = nodes(tmp_path, config, 4)
+
+    class Backup(Reported):
+        def __call__(self, what: str, value: Any) -> None:
+            super().__call__(what, value)
+            if what == "round" and value["round"] in (0, 2):
+                shutil.copytree(tmp_path / "run", tmp_path / f"backup-{value['round']}")
+
+    deploy(tmp_path, config, grid, reported=Backup(), **FOUR)
+    logging.getLogger("flwr").propagate = True
+    for backup, silent in ((2, True), (0, False)):
+        shutil.rmtree(tmp_path / "run")
+        shutil.move(tmp_path / f"backup-{backup}", tmp_path / "run")
+        caplog.clear()
+        deploy(tmp_path, config, grid, resume=True, **FOUR)
+        lines = [one.getMessage() for one in caplog.records if one.name == "flwr"]
+        told = [line for line in lines if line.endswith("it begins anew")]
+        assert len(told) == (0 if silent else 4)
 
 
 def test_a_damaged_file_is_refused_in_one_line_and_its_client_begins_anew(

@@ -25,7 +25,7 @@ from coterie.core.keys import Key
 from coterie.core.process import cores
 from coterie.core.vectors import flatten
 from coterie.core.work import Score, Train
-from coterie.engines import PoolEngine, SerialEngine
+from coterie.engines import PoolEngine, SerialEngine, silence
 from coterie.engines.pool import stopped
 from coterie.engines.pool.processes import cores_of_workers
 from coterie.engines.pool.sharing import pack_arguments, unpack_arguments
@@ -248,14 +248,34 @@ def test_a_client_that_raises_is_named(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [SerialEngine, partial(PoolEngine, workers=1)])
-def test_a_round_timeout_leaves_stragglers_out(kind: Any) -> None:
-    """One client after another, which together sleep for longer than the round lasts."""
+def test_a_round_timeout_leaves_stragglers_out(
+    kind: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One client after another, which together sleep for longer than the round lasts. Nothing said
+    that clients were left out."""
     population = blobs(clients=4)
     net = Troubled(None, "sleep")
     engine = kind(
         LocalRunner(population, net, ct.Solver(epochs=1, batch_size=10)), round_timeout=1.0
     )
-    assert len(ask(engine, population, net)) < 4
+    left = 4 - len(ask(engine, population, net))
+    assert left > 0
+    assert f"round 1: {left} of 4 clients left out" in capsys.readouterr().err
+
+
+def test_a_wait_for_workers_that_may_hang_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A client's own code that hangs is no process that is stopped: the run was silent for ever."""
+    monkeypatch.setattr(stopped, "LOOK", 0.02)
+    monkeypatch.setattr(silence, "SILENT", 0.1)
+    population = blobs(clients=4)
+    net = Troubled(None, "sleep")
+    engine = PoolEngine(
+        LocalRunner(population, net, ct.Solver(epochs=1, batch_size=10)), 1, round_timeout=1.0
+    )
+    ask(engine, population, net)
+    assert capsys.readouterr().err.count("`round_timeout` of [engine] limits such a wait") == 1
 
 
 def test_labels_are_right_after_a_spawned_process_took_them() -> None:

@@ -25,6 +25,7 @@ from coterie.core.process import threads
 from coterie.core.training import Mixture, WeightedSamples
 from coterie.core.work import Deliver, Score, SelectGroup, Train, Work, work_for_task
 from coterie.data.population import Population
+from coterie.engines.silence import say_who_was_late
 from coterie.errors import CoterieError
 from coterie.local import LocalRunner
 from coterie.local.scoring.by_loss import least_loss
@@ -159,6 +160,13 @@ class SimulationEngine(ABC):
         work = work_for_task(work, self.runner.trained_task)
         if not isinstance(work, Train):
             return self.answer(work, ids, models, which, key)
+        replies = self._train_any(work, ids, models, which, key)
+        say_who_was_late(ids, replies, key, self.round_timeout)
+        return replies
+
+    def _train_any(
+        self, work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key
+    ) -> list[Reply]:
         if work.mixture is not None:
             return self._train_mixtures(work, work.mixture, ids, models, which, key)
         if work.choose is None:

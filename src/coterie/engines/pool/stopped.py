@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from coterie.engines.silence import Silence
 from coterie.terminal import warn
 
 LOOK = 1.0  # seconds between two looks
@@ -29,6 +30,7 @@ def wait_for(pipes: Sequence[Any], processes: Sequence[Any], end: float | None) 
     which this process was stopped itself, as by Ctrl-Z.
     """
     seen = [0] * len(processes)
+    silence = Silence()
     while True:
         left = LOOK
         if end is not None:
@@ -36,6 +38,7 @@ def wait_for(pipes: Sequence[Any], processes: Sequence[Any], end: float | None) 
         ready = wait(pipes, left)
         if ready or left < LOOK:
             return ready
+        silence.look()
         for number, process in enumerate(processes):
             seen[number] = seen[number] + 1 if _is_stopped(process) else 0
             if seen[number] == SAID:

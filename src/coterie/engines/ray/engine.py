@@ -31,6 +31,7 @@ from coterie.engines.ray.cluster import Cluster
 from coterie.engines.ray.members import Member, Members
 from coterie.engines.ray.scoring import ActorScoring
 from coterie.engines.ray.shards import ShardStore
+from coterie.engines.silence import Silence
 from coterie.engines.simulation import CohortUpdates, SimulationEngine
 from coterie.errors import RemoteError
 from coterie.local import LocalRunner
@@ -182,6 +183,7 @@ class RayEngine(SimulationEngine):
         lost = Counter[int]()
         patience = self.cluster.patience
         give_up = time.monotonic() + patience
+        silence = Silence()
         try:
             while calls or any(member.at for member in members.all):
                 self._hand_out(request, calls)
@@ -196,7 +198,9 @@ class RayEngine(SimulationEngine):
                 seconds = min(1.0, give_up - now)
                 if end is not None:
                     seconds = min(seconds, end - now)
+                silence.look()
                 for member, call in members.wait(seconds):
+                    silence.end()
                     places, result = members.result(member, call)
                     if result is not None:
                         yield places, result

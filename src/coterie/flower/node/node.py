@@ -43,6 +43,10 @@ from coterie.local import LocalRunner
 from coterie.rules.migration import distance
 
 log = logging.getLogger("flwr")  # the log of the node
+_TOO_OLD = (
+    "the server goes on from before round {}, and what this client keeps is of round {} and later; "
+    "it begins anew"
+)
 
 
 class Node:
@@ -147,15 +151,19 @@ class Node:
             # What it holds must not be mixed into this run, and the run has to go on.
             log.warning("coterie: %s; this client begins anew", error)
             kept = KeptRounds.none(request.server, keep.size)
+        trained = isinstance(request.work, Train) and not request.work.trial
+        # As many rounds back as the server may go, which keeps the last checkpoints.
+        most = self.spec.config.checkpoint.keep + 1
+        newest = kept
         kept = kept.for_server(request.server, request.since)
         if len(kept.rounds):
             stores.put(request.client, kept.vectors[-1])
+        elif trained and len(newest.rounds) >= most:
+            # The server was restored from a backup.
+            log.warning("coterie: %s", _TOO_OLD.format(request.since + 1, newest.rounds[0] + 1))
         yield stores
-        trained = isinstance(request.work, Train) and not request.work.trial
         vector = stores.vector(request.client)
         if trained and vector is not None:
-            # As many rounds back as the server may go, which keeps the last checkpoints.
-            most = self.spec.config.checkpoint.keep + 1
             file.write(kept.after(request.round, vector, most))
 
     def _key(self, request: Request) -> Key:
