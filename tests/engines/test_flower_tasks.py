@@ -3,6 +3,7 @@ engine."""
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tests.refusals import refuses
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
+import coterie as ct
 from coterie.core.keys import Key
 from coterie.data import Population
 from coterie.data.sources.saved import POPULATION, population_bytes, population_digest
@@ -151,6 +153,59 @@ def test_tokens_over_nodes_are_those_of_the_serial_engine(tmp_path: Path) -> Non
         "per_token": True,
     }
     compare(tmp_path, config, "perplexity")
+
+
+OWN = """
+from torch import nn
+
+class PerToken(nn.Module):
+    def __init__(self, shape, outputs):
+        super().__init__()
+        self.embed = nn.Embedding(outputs, 3)
+        self.dense = nn.Linear(3, outputs)
+
+    def forward(self, x):
+        return self.dense(self.embed(x))
+
+def dense(shape, outputs):
+    return nn.Sequential(nn.Linear(shape[0], 4), nn.ReLU(), nn.Linear(4, outputs))
+"""
+
+
+@pytest.mark.parametrize("name", [*TASKS, "classification", "next_token"])
+def test_a_network_of_the_users_own_does_every_task(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By tables, in a folder, on nodes, read again, gone on with, and exported."""
+    (tmp_path / "their_network.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    x = torch.randn(48, 5, generator=Key(1).torch())
+    model = "their_network:dense"
+    match name:
+        case "next_token":
+            x = torch.randint(0, 7, (48, 6), generator=Key(2).torch())
+            task, headline = {"kind": "next_token"}, "perplexity"
+            data = four_clients(x, torch.cat([x[:, 1:], torch.full((48, 1), -100)], dim=1))
+            model = "their_network:PerToken"
+        case "classification":
+            task, headline = {"kind": "classification"}, "accuracy"
+            data = four_clients(x, positive(x) + positive(-x.flip(1)), 3)
+        case _:
+            task, targets, headline = TASKS[name]
+            data = four_clients(x, targets(x), 2 if name == "binary" else 0)
+    config = write(tmp_path, data, task)
+    config["model"] = {"name": model}
+    if name != "classification":  # which `test_flower.py` has on nodes
+        compare(tmp_path, config, headline)
+    folder = tmp_path / "python"
+    more = {"task": task, "engine": "serial", "out": folder, "local": ct.Solver(epochs=1)}
+    ct.run(ct.fedavg(), data=data, model=model, rounds=1, **more)
+    further = ct.resume(folder, rounds=2, trust=True)
+    assert len(further.scores) == 2
+    again = ct.Result.open(folder, trust=True)
+    load = runpy.run_path(str(export_run(folder).folder / "load.py"))["load"]
+    with torch.no_grad():
+        assert torch.equal(load("0")(x), again.model_for(0)(x))
 
 
 def test_a_method_that_counts_classes_is_refused_for_numbers(tmp_path: Path) -> None:

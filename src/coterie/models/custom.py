@@ -54,34 +54,6 @@ def custom_model(name: str) -> ModelSpec:
     return ModelSpec(build, (), f"your own, {name}")
 
 
-def check_outputs(module: nn.Module, shape: Shape, classes: int, name: str) -> None:
-    """Check that a network maps a batch of inputs to one row of at least ``c`` logits each."""
-    # Networks that do not fit would fail in a worker, in the first round, and less readably.
-    before = module.training
-    # A batch of two zeros in evaluation mode: batch normalisation then neither fails nor learns.
-    module.eval()
-    try:
-        with torch.no_grad():
-            logits = module(zeros_for(module, 2, shape))
-    except Exception as error:
-        what = f"{name} fails on inputs of shape {shape}: {first_line(error)}"
-        raise ConfigError("failed", "model.name", what) from error
-    finally:
-        module.train(before)
-    if not isinstance(logits, torch.Tensor):
-        got = type(logits).__name__
-    elif logits.ndim != 2 or len(logits) != 2 or logits.shape[1] < classes:
-        got = str(tuple(logits.shape))
-    else:
-        return
-    expected = f"(2, {classes})"
-    if isinstance(logits, torch.Tensor) and logits.ndim > 2:
-        expected += ", or the task 'next_token' with a target for each token"
-    raise ConfigError(
-        "does-not-fit", "model.name", f"{name} maps a batch of 2 to {got}", allowed=expected
-    )
-
-
 def check_trained(module: nn.Module) -> None:
     """Refuse a network that has nothing to train, or parameters without a shape."""
     if any(isinstance(one, UninitializedParameter) for one in module.parameters()):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
 from coterie.config import registry
@@ -26,7 +27,7 @@ from coterie.methods.fit_to_model import check_records, fit_to_model
 from coterie.methods.method import Method
 from coterie.methods.override import override, with_kept_optimizer
 from coterie.methods.traits import traits_of
-from coterie.models import Network
+from coterie.models import Network, zeros_for
 from coterie.objectives import plain
 from coterie.tasks import check_network, check_tokens, fit_task
 
@@ -107,11 +108,14 @@ def fit_together(
 def check_samples(fitted: Fitted) -> None:
     """Refuse samples that the network, the task or the augmentation do not take."""
     population = fitted.population
+    module = fitted.network.module
     # Samples of lazy federations are made client by client; what fails there names its client.
     if population.lazy:
+        if population.classes:
+            x = zeros_for(module, 2, population.shape)
+            check_network(fitted.task, module, x, torch.zeros(2, dtype=torch.int64))
         return
     x = population.x[:2]
-    module = fitted.network.module
     check_augment(fitted.local.augment or (), x, table=population.table is not None)
     check_tokens(module, population)
     check_network(fitted.task, module, x, population.y[:2])

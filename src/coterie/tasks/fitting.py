@@ -79,51 +79,59 @@ def _refuse_numbers(population: Population) -> None:
 
 
 def check_network(task: Task, module: nn.Module, x: Tensor, y: Tensor) -> None:
-    """Refuse a network whose outputs do not fit the targets.
-
-    A classification is checked by its networks, see ``coterie.models``.
+    """Refuse a network whose outputs for some inputs do not fit the task and their targets.
 
     Raises:
         ConfigError: for such a network.
     """
-    if is_classes(task):
-        return
     # A copy in evaluation mode: normalisation then neither fails on two samples nor learns.
     network = copy.deepcopy(module).eval()
     got = "no outputs"
-    reason = ""
     try:
         with torch.no_grad():
             outputs = network(x)
             got = f"outputs of shape {tuple(outputs.shape)}"
-            losses = task.loss(outputs, y)
-        if losses.shape == (len(y),):
-            return
-        reason = f"losses of shape {tuple(losses.shape)}"
+            reason = _misfit(task, outputs, y)
     except Exception as error:  # noqa: BLE001 - the user's network may raise anything
         reason = first_line(error)
+    if reason is None:
+        return
     raise ConfigError(
         "does-not-fit",
         "model.name",
         f"does not fit the task {task.name}",
-        found=f"{got} for targets of shape {tuple(y.shape)} ({reason})",
+        found=f"{got} for inputs of shape {tuple(x.shape)} and type {x.dtype} ({reason})",
         allowed=f"{task.outputs} outputs per sample",
     )
 
 
+def _misfit(task: Task, outputs: Tensor, y: Tensor) -> str | None:
+    """Why outputs do not fit a task and its targets, if they do not."""
+    if is_classes(task):
+        # More outputs than the data have classes are fine: some classes may not have been seen.
+        if outputs.ndim == 2 and len(outputs) == len(y) and outputs.shape[1] >= task.outputs:
+            return None
+        if outputs.ndim > 2:
+            return "a prediction for each token needs [task] kind = 'next_token'"
+        return f"for targets of shape {tuple(y.shape)}"
+    losses = task.loss(outputs, y)
+    if losses.shape == (len(y),):
+        return None
+    return f"losses of shape {tuple(losses.shape)}"
+
+
 def check_tokens(module: nn.Module, population: Population) -> None:
-    """Refuse whole numbers as inputs of a network that takes no such tokens.
+    """Refuse tokens that the network's embedding does not have.
 
     Raises:
-        DataError: the network takes no whole numbers, or a token is negative.
-        ConfigError: its embedding has fewer tokens than the inputs.
+        DataError: a token is negative.
+        ConfigError: the embedding has fewer tokens than the inputs.
     """
     # Tokens that are made client by client are not made only to be checked.
     if population.lazy or population.x.is_floating_point() or not len(population.x):
         return
     embedding = next((one for one in module.modules() if isinstance(one, nn.Embedding)), None)
     if embedding is None:
-        _try_whole_numbers(module, population.x[:2])
         return
     least = int(population.x.min())
     largest = int(population.x.max())
@@ -137,21 +145,6 @@ def check_tokens(module: nn.Module, population: Population) -> None:
             found=embedding.num_embeddings,
             allowed=f"{largest + 1} or more",
         )
-
-
-def _try_whole_numbers(module: nn.Module, x: Tensor) -> None:
-    # A network without an embedding may still encode whole numbers in a way of its own.
-    try:
-        with torch.no_grad():
-            copy.deepcopy(module).eval()(x)
-    except Exception as error:
-        raise DataError(
-            "wrong-type",
-            "x",
-            f"the network fails on whole numbers ({first_line(error)})",
-            found=str(x.dtype).removeprefix("torch."),
-            allowed="float32, or a network with an embedding",
-        ) from error
 
 
 def baseline(task: Task, population: Population) -> float | None:
