@@ -163,9 +163,9 @@ def record_of(population: ct.Population, features: Any) -> Record:
 # --- new rows -------------------------------------------------------------------------------------
 
 
-def prediction(source: Any, record: Record) -> Read:
+def prediction(source: Any, record: Record, clients: Sequence[str] = ()) -> Read:
     """What `coterie predict` finds."""
-    return _of_new_rows(read_rows_for_run(source, record, "file"), record)
+    return _of_new_rows(read_rows_for_run(source, record, "file", clients), record)
 
 
 @contextmanager

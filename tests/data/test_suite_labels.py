@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from coterie.data.samples import Targets
+from coterie.data.sources.files import DataForm
 from tests.data.all_readers import (
     ALL_CASES,
     Case,
@@ -22,6 +24,8 @@ from tests.data.all_readers import (
     differing_new_rows,
     load,
     node,
+    node_of_table,
+    prediction,
     record_of,
     refuse_any,
     training,
@@ -141,3 +145,28 @@ def test_categories(name: str, some_missing: bool, all_cases: bool, tmp_path: Pa
     right = Read(inputs.astype(np.float32), ["new"] * ROWS, SITES)
     cases = [Case(*one, right, record) for one in found]
     refuse_any(differences + differing_new_rows(cases, all_cases, tmp_path))
+
+
+def test_words_for_missing_values_that_are_names_stay_names(tmp_path: Path) -> None:
+    """Namibia is NA in a parquet file; where a run learned this, it is so in a CSV file as well."""
+    towns = ["NA", "null", "Bern", "?"] * (ROWS // 4)
+    clients = ["nan", "N/A"] * (ROWS // 2)
+    labels = [["NA", "yes"][at // 2 % 2] for at in range(ROWS)]
+    frame = pd.DataFrame({"site": clients, "town": towns, "y": labels, "v": VALUES})
+    made = load(frame, features=["town", "v"], encode={"rare": 1})
+    assert made.table is not None
+    names = sorted({*towns})
+    right = Read(np.array([[names.index(one) for one in towns], VALUES]).T, clients, labels)
+    refuse_any(list(training(made).differences(right)))
+    record = record_of(made, ["town", "v"])
+    path = tmp_path / "rows.csv"
+    frame.assign(v=[None, *VALUES[1:]]).to_csv(path, index=False, na_rep="NA")
+    values = right.values.copy()
+    values[0, 1] = np.nan
+    form = DataForm((), ("NA", "yes"), columns={"town": names, "v": "number"})
+    refuse_any(list(node_of_table(path, form).differences(replace(right, values=values))))
+    inputs = made.x.numpy().copy()
+    number = made.table.encoder.features.index("v")
+    inputs[0, number] = 0  # a missing value is the mean
+    right = replace(right, values=inputs)
+    refuse_any(list(prediction(path, record, made.names).differences(right)))

@@ -62,7 +62,7 @@ class _Csv:
         return io.TextIOWrapper(self.open(), "utf-8-sig", newline="", **options)
 
 
-def read_csv(path: Path, texts: Collection[str]) -> Rows:
+def read_csv(path: Path, texts: Collection[str], as_names: Mapping[str, Collection[str]]) -> Rows:
     """A CSV file with a head line."""
     try:
         file = _Csv(path)
@@ -82,7 +82,12 @@ def read_csv(path: Path, texts: Collection[str]) -> Rows:
         expected = "UTF-8, or UTF-16 with a byte order mark"
         raise DataError("cannot-be-read", path, what, allowed=expected)
     names = _head(file, separator)
-    options = {"sep": separator, "encoding": "utf-8-sig", "index_col": False}
+    missing: Any = list(MISSING)
+    if as_names:
+        missing = {
+            name: [word for word in MISSING if word not in as_names.get(name, ())] for name in names
+        }
+    options = {"sep": separator, "encoding": "utf-8-sig", "index_col": False, "na_values": missing}
     frame = _csv_frame(file, [name for name in texts if name in names], options)
     _refuse_short_rows(file, separator, len(names), len(frame))
     # Where a file has such a name already, pandas gives it another, which would be an input.
@@ -92,11 +97,11 @@ def read_csv(path: Path, texts: Collection[str]) -> Rows:
     if padded:
         shown = ", ".join(map(repr, padded))
         lines.append(f"{path.name}: column {shown}: the name begins or ends with a space")
-    return Rows(frame, str(path), typed=False, separator=separator, lines=tuple(lines))
+    return Rows(frame, str(path), False, separator, tuple(lines), as_names)
 
 
 def _csv_frame(file: _Csv, texts: Collection[str], options: Mapping[str, Any]) -> pd.DataFrame:
-    options = {**options, "na_values": list(MISSING), "keep_default_na": False, **_NEAREST}
+    options = {**options, "keep_default_na": False, **_NEAREST}
     try:
         with warnings.catch_warnings():
             # More fields than the head line has: pandas would leave out the last ones.

@@ -15,7 +15,7 @@ from .csv_files import read_csv
 from .errors import DataError, refuse_twice, unreadable
 from .kinds import types_of
 from .table import FRAME, Rows
-from .texts import TEXTS
+from .texts import TEXTS, words_as_names
 
 SUFFIXES = (".parquet", ".csv")
 # What pandas calls an index that has no name, and what it makes of it when it reads it again: with
@@ -37,20 +37,26 @@ def frame_columns(source: Any) -> list[str] | None:
 
 
 def read_rows(
-    source: Any, texts: Collection[str] = (), columns: Collection[str] | None = None
+    source: Any,
+    texts: Collection[str] = (),
+    columns: Collection[str] | None = None,
+    known: Mapping[str, Collection[str]] | None = None,
 ) -> Rows:
     """The rows of a file, a pandas or pyarrow table, or of dictionaries, one a row.
 
     Args:
         texts: columns that are read as text from the first byte on.
         columns: of a parquet file, those that are read; ``None``: all.
+        known: column -> names that it is known to have, which a file without types may call missing.
     """
+    as_names = words_as_names(known or {})
     if isinstance(source, pd.DataFrame):
         return _without_index(_of_frame(source))
     if hasattr(source, "column_names") or hasattr(source, "to_arrow"):
         return _without_index(_of_arrow(source))
     if isinstance(source, (list, tuple)):
-        return _without_index(_of_frame(pd.DataFrame(list(source), dtype=object), typed=False))
+        rows = _of_frame(pd.DataFrame(list(source), dtype=object), typed=False)
+        return _without_index(replace(rows, as_names=as_names))
     if not isinstance(source, (str, PathLike)):
         got = type(source).__name__
         allowed = "a frame of pandas, pyarrow or Polars (a LazyFrame: frame.collect())"
@@ -62,7 +68,7 @@ def read_rows(
     if suffix == ".parquet":
         return _without_index(Rows(_read_parquet(path, columns), str(path)))
     if suffix == ".csv":
-        return _without_index(read_csv(path, texts))
+        return _without_index(read_csv(path, texts, as_names))
     raise DataError(
         "cannot-be-read", "data.path", found=path.name, allowed="a .parquet, .csv or .npz file"
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,7 @@ class Rows:
         typed: whether the file says which columns are numbers and which are text, as parquet does.
         separator: between the fields of a CSV file.
         lines: what a user should know, a line each.
+        as_names: column -> words for missing values that are names in it.
     """
 
     frame: pd.DataFrame
@@ -62,6 +63,7 @@ class Rows:
     typed: bool = True
     separator: str = ","
     lines: tuple[str, ...] = ()
+    as_names: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -118,7 +120,7 @@ class Rows:
         column = self._single(name)
         codes, values = pd.factorize(column)
         _refuse_inexact(values, name, self.where)
-        texts = [self._text(value) for value in values.tolist()]
+        texts = [self._text(value, name) for value in values.tolist()]
         known = {text for text in texts if text is not None}
         ordered = sorted(known)
         if by_value and not (self.typed and is_text(column)) and all(map(is_number, known)):
@@ -143,11 +145,13 @@ class Rows:
         codes, names = self.factor(name)
         return np.array([*names, missing], dtype=object)[codes]
 
-    def _text(self, value: Any) -> str | None:
+    def _text(self, value: Any, name: str) -> str | None:
         text = text_of(value, comma=self.separator != ",")
         word = text.strip()
         # Text without a letter says nothing in any file; a word may be a name where there are types.
-        if not word or (not self.typed and word in MISSING):
+        if not word or (
+            not self.typed and word in MISSING and word not in self.as_names.get(name, ())
+        ):
             return None
         return text
 

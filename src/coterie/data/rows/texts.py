@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,14 @@ TIME_PATTERN = (
 )
 _TRUE = ("true", "1", "1.0", "1,0")
 _FALSE = ("false", "0", "0.0", "0,0")
+
+
+def words_as_names(known: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
+    """Column -> those of its names that are words for missing values, such as ``NA`` for Namibia."""
+    found = {
+        column: [word for word in MISSING[1:] if word in names] for column, names in known.items()
+    }
+    return {column: words for column, words in found.items() if words}
 
 
 def near_equal(names: Collection[str], column: str, known: Collection[str] = ()) -> list[str]:

@@ -131,7 +131,9 @@ def read_client_table(
     if is_database(str(options.get("data", ""))):
         found = [read_query(options)]
     else:
-        found = [read_rows(file, texts) for file in split_files(path)]
+        known = {column.name: column.categories for column in form.table_columns}
+        known[label] = form.classes
+        found = [read_rows(file, texts, known=known) for file in split_files(path)]
     if is_unlabelled(options):
         return loaded_table((found[0], None), None, form, encode)
     found = [with_labels(rows, label, form.classes) for rows in found]

@@ -95,8 +95,8 @@ def read_files(
     Returns:
         ``None`` for the labels, and for the test samples, of a client without labels.
     """
-    texts = [label_of(options)] if classes else []
-    files = [read_rows(file, texts) for file in split_files(path)]
+    known = {label_of(options): classes} if classes else {}
+    files = [read_rows(file, list(known), known=known) for file in split_files(path)]
     pairs = [pair_of_rows(rows, options, classes, features) for rows in files]
     names = [input_columns(rows, options, features) for rows in files]
     if len(names) > 1 and names[0] != names[1]:
