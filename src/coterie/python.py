@@ -167,9 +167,9 @@ def _experiment(method: Any, given: dict[str, Any]) -> Experiment:
     """What the arguments of a call say, of which ``None`` is one that was not given."""
     if isinstance(method, Experiment):
         beside = [name for name, value in given.items() if value is not None]
-        _refuse(beside, given, "on_round and out alone beside an Experiment", known=_ARGUMENTS)
+        _refuse(beside, given, "only on_round and out with an Experiment", known=_ARGUMENTS)
         return method
-    _refuse([name for name in given if name == "algorithm"], given, "the method alone")
+    _refuse([name for name in given if name == "algorithm"], given, "only the method")
     given["data"] = _loaded_frame(given["data"], given["seed"] or 0, given["task"])
     rounds = given.pop("rounds")
     given["train"] = _training(given["train"], rounds, given.pop("clients_per_round"))

@@ -327,7 +327,7 @@ def _seconds_taken(seconds: Mapping[str, Any]) -> str:
     median = "-"
     if seconds["per_round_median"] is not None:
         median = f"{seconds['per_round_median']:.3f} s"
-    return f"{duration(seconds['total'])}, {median} a round (median)"
+    return f"{duration(seconds['total'])}, {median} per round (median)"
 
 
 def columns_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:

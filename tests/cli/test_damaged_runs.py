@@ -112,7 +112,7 @@ def test_an_older_checkpoint_is_always_said_and_exported_if_asked_for(
         damage(run / "checkpoints" / "round-000003.safetensors")
         assert invoke(["report", "r"]) == 0
         assert f"round-000003.safetensors: {what}" in (said := capsys.readouterr().err)
-        assert "the one before it is used" in said
+        assert "the previous one is used" in said
         assert invoke(["export", "r"]) == 4
         line = capsys.readouterr().err.splitlines()[-1]
         assert "the newest checkpoint is damaged, got one of round 2" in line
@@ -168,7 +168,7 @@ def test_a_checkpoint_is_checked_by_itself_where_the_record_is_lost(
         assert invoke(["resume", "r"]) == 0
         said = capsys.readouterr().err
         assert "round-000003.safetensors: damaged" in said
-        assert "the one before it is used" in said
+        assert "the previous one is used" in said
         assert newest.read_bytes() == whole
 
 

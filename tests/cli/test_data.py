@@ -107,8 +107,8 @@ name = "fedavg"
     )
     assert invoke(["data", "inspect", str(tmp_path / "run.toml")]) == 0
     said = capsys.readouterr().out
-    (line,) = [line for line in said.splitlines() if line.startswith("ward = (other) stands for")]
-    assert "rare categories together" in line
+    (line,) = [line for line in said.splitlines() if line.startswith("ward = (other) combines")]
+    assert "rare categories" in line
     assert "attic" in line or "barn" in line
 
 

@@ -72,8 +72,8 @@ def options_of(name: str) -> dict[str, set[str]]:
     ("changes", "code", "words"),
     [
         ((), 6, "privacy.epsilon: "),
-        (("train.sampler=uniform",), 2, "train.sampler: cohorts of a fixed size depend on who is"),
-        (("algorithm.name=pooled",), 2, "algorithm.name: with these options its server needs"),
+        (("train.sampler=uniform",), 2, "train.sampler: cohorts of a fixed size depend on which"),
+        (("algorithm.name=pooled",), 2, "algorithm.name: with these options, its server needs"),
     ],
 )
 def test_a_run_that_the_server_would_refuse_is_not_submitted(
@@ -113,11 +113,11 @@ def test_a_client_is_forgotten_but_for_its_secret(
     removed, left = capsys.readouterr().out.replace("\n/", " /").splitlines()[:2]
     root = cache_root({"cache": tmp_path}, "hospital-3")
     assert f"removed {root / 'run-a'}" in removed
-    assert "left" in left
+    assert "kept" in left
     assert [file.name for file in root.iterdir()] == ["secret"]
     assert (cache_root({"cache": tmp_path}, "hospital-4") / "run-a/kept.safetensors").exists()
     assert invoke(command) == 2
-    assert "nothing is kept for such a client, got 'hospital-3'" in capsys.readouterr().err
+    assert "no values are stored for such a client, got 'hospital-3'" in capsys.readouterr().err
 
 
 def test_a_password_on_the_command_line_is_warned_of(
@@ -128,7 +128,7 @@ def test_a_password_on_the_command_line_is_warned_of(
     assert invoke([*command, "sqlite://me:secret@/a"]) == 2
     seen = capsys.readouterr().err
     assert "warning: --data: every user of this machine can see the password in the URL" in seen
-    assert "put it into COTERIE_DATABASE_PASSWORD" in seen
+    assert "set it in COTERIE_DATABASE_PASSWORD" in seen
     assert "secret" not in seen
     assert invoke([*command, "sqlite:////srv/a"]) == 2
     assert "warning" not in capsys.readouterr().err

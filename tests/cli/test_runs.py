@@ -53,8 +53,8 @@ def test_a_default_that_six_clients_do_not_allow_is_lowered_and_said(
     assert invoke([*arguments, "--out", "lowered"]) == 0
     line = capsys.readouterr().out.splitlines()[1]
     assert line == (
-        "algorithm.alpha is 2, not 20 as by default: a cold start of 20 clients for each group "
-        "needs more clients than there are"
+        "algorithm.alpha is 2 instead of the default 20, because there are too few clients for a "
+        "cold start with 20 clients per group"
     )
     assert "alpha = 2\n" in Path("lowered/config.toml").read_text()
     # IFCA begins with random models unless it is told to have a cold start.

@@ -154,7 +154,7 @@ def test_what_is_no_run_is_one_line(going: RunFolder, tmp_path: Path, capsys) ->
 
 
 def test_curve_and_events() -> None:
-    assert curve([]) == ["no round was evaluated yet"]
+    assert curve([]) == ["no round has been evaluated yet"]
     assert len(curve([0.5] * 300)) == 8
     assert max(map(len, curve([i / 300 for i in range(300)]))) <= 9 + 60
     shift = {

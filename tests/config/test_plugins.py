@@ -225,7 +225,7 @@ def test_a_name_of_coteries_own_stays_coteries(
     assert registry.find("algorithm", "fedavg") is ct.fedavg
     assert invoke(["list", "algorithms"]) == 0
     (line,) = capsys.readouterr().err.splitlines()
-    assert "Coterie has one of this name, got 'fedavg' of tea" in line
+    assert "Coterie already has this name, got 'fedavg' of tea" in line
     assert line.endswith("expected another name")
 
 
@@ -237,5 +237,5 @@ def test_a_name_of_two_packages_is_refused(install: Install) -> None:
     with pytest.raises(ConfigError) as caught:
         check(TABLES | {"algorithm": {"name": "clumsy"}})
     (line,) = str(caught.value).splitlines()
-    assert "several packages have one of this name, got 'clumsy' of coffee, tea" in line
+    assert "several packages define this name, got 'clumsy' of coffee, tea" in line
     assert check(TABLES).algorithm.name == "fedavg"

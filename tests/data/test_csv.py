@@ -64,14 +64,14 @@ def test_a_word_in_a_column_of_numbers_is_said(
     path = write(tmp_path, table, "t.csv")
     population(path)
     printed = capsys.readouterr().err
-    assert "column age: its numbers are taken for categories" in printed
-    assert f"1 of {known} are none, such as 'unknown'" in printed
+    assert "column age: its numbers are treated as categories" in printed
+    assert f"1 of {known} are not numbers, such as 'unknown'" in printed
     # Where the user says that they are codes, and where words are no exception, nothing is said.
     population(path, encode={"categories": ["age"]})
     population(
         write(tmp_path, {**table, "age": ["old", *ages[1:]]}, "t.parquet"), features=["ward"]
     )
-    assert "taken for categories" not in capsys.readouterr().err
+    assert "treated as categories" not in capsys.readouterr().err
 
 
 def test_numbers_that_are_stored_as_text_are_said(
@@ -83,7 +83,8 @@ def test_numbers_that_are_stored_as_text_are_said(
     population(write(tmp_path, table))
     printed = capsys.readouterr().err
     assert (
-        "column age: its numbers are taken for categories, since they are stored as text" in printed
+        "column age: its numbers are treated as categories, because they are stored as text"
+        in printed
     )
     assert "column code" not in printed
 
@@ -177,7 +178,7 @@ def test_zeros_before_whole_numbers_make_codes(tmp_path: Path, text: str) -> Non
         return " ".join(read_training_rows([path], known)[0].lines)
 
     # Zeros of another column, which is text, say nothing of this one.
-    assert "column code: taken for codes, since values such as '007' begin" in said("007")
+    assert "column code: treated as codes, because values such as '007' begin" in said("007")
     assert said("7") == ""
     assert said("0") == ""
 
@@ -190,5 +191,5 @@ def test_spellings_of_labels_and_clients_are_said_where_inputs_are_plain_numbers
     table = {"age": list(range(40)), "y": ["yes", "yes "] * 20, "client": names}
     population(write(tmp_path, table, f"t.{suffix}"), features=["age"])
     printed = capsys.readouterr().err
-    assert "column y: 'yes' and 'yes ' differ by their spelling alone" in printed
-    assert "column client: 'BERN' and 'Bern' differ by their spelling alone" in printed
+    assert "column y: 'yes' and 'yes ' differ only in spelling" in printed
+    assert "column client: 'BERN' and 'Bern' differ only in spelling" in printed

@@ -166,8 +166,14 @@ def test_sizes_inside_a_group_may_be_skewed(how: str) -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"angles": (10, 20), "how": "swap"}, "angles: goes with how = 'rotate', got how = 'swap'"),
-        ({"swaps": ((), ()), "how": "labels"}, "swaps: goes with how = 'swap', got how = 'labels'"),
+        (
+            {"angles": (10, 20), "how": "swap"},
+            "angles: only works with how = 'rotate', got how = 'swap'",
+        ),
+        (
+            {"swaps": ((), ()), "how": "labels"},
+            "swaps: only works with how = 'swap', got how = 'labels'",
+        ),
         ({"how": "images"}, "styles: missing; expected one for each group, with how = 'images'"),
         ({"how": "images", "styles": ("plain",)}, "styles: wrong shape, got 1"),
         (

@@ -115,7 +115,7 @@ def test_new_rows_are_read_by_the_kinds_of_the_run(
     found = predict(run, path, None)
     assert found.columns["client"] == [client]
     assert found.columns["placed by"] == ["known client"]
-    assert "in no training row" not in capsys.readouterr().err, category
+    assert "not in any training row" not in capsys.readouterr().err, category
 
 
 def test_an_export_reads_rows_by_a_copy_of_the_module(run: Path) -> None:
@@ -164,7 +164,7 @@ def test_the_index_of_pandas_is_no_input(
     made = population(str(path))
     assert made.table is not None
     assert made.table.encoder.features == ("age",)
-    assert "an index of pandas or without a name, left out" in capsys.readouterr().err
+    assert "left out (a pandas index, or without a name)" in capsys.readouterr().err
     # An index with a name is a column that somebody named.
     frame.set_index("age").to_parquet(tmp_path / "named.parquet")
     assert "age" in read_rows(tmp_path / "named.parquet").names
@@ -199,7 +199,7 @@ def test_numbers_in_a_column_of_times_and_gaps_are_said(
     late = moments > np.sort(moments)[6]
     gap = {**new, "time": np.where(late, moments + np.timedelta64(10, "D"), moments)}
     predict(tmp_path / "run", write(tmp_path, gap, "gap.parquet"), None)
-    assert "1 of 1 inputs have a gap in time" in capsys.readouterr().err
+    assert "have a gap in time" in capsys.readouterr().err
     whole = {**new, "time": np.arange(9)}
     with refuses(DataError, "wrong-type", "whole.csv") as caught:
         predict(tmp_path / "run", write(tmp_path, whole, "whole.csv"), None)
@@ -217,13 +217,13 @@ def test_words_for_missing_values_keep_a_column_of_numbers(
     made = population(text(tmp_path, "dose,y,client\n" + "\n".join(lines) + "\n"))
     assert made.table is not None
     assert made.table.encoder.features == ("dose",)
-    assert f"column dose: '{word}' taken for missing values, in 20 rows" in capsys.readouterr().err
+    assert f"column dose: '{word}' treated as missing values in 20 rows" in capsys.readouterr().err
 
 
 def test_bounds_among_numbers_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [f"{'<1.0' if at % 4 == 0 else 0.5 + at},{at % 2},{'ab'[at % 2]}" for at in range(80)]
     population(text(tmp_path, "dose,y,client\n" + "\n".join(lines) + "\n"), encode={"rare": 1})
-    assert "20 of 80 are none, such as '<1.0'" in capsys.readouterr().err
+    assert "20 of 80 are not numbers, such as '<1.0'" in capsys.readouterr().err
 
 
 # --- 10: memory -----------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ def test_a_later_spelling_of_a_client_is_said_by_every_reader(
 ) -> None:
     run_config(check(config(text(tmp_path, rows_of(["Bern", "bern", "Wil"])))), tmp_path / "run")
     export_run(tmp_path / "run", tmp_path / "export")
-    line = "column site: 'BERN' and 'Bern' and 'bern' differ by their spelling alone"
+    line = "column site: 'BERN' and 'Bern' and 'bern' differ only in spelling"
     new = text(tmp_path, "site,code,age,y\nBERN,A,50,0\nBERN,A,60,1\n", "new.csv")
     capsys.readouterr()
     predict(tmp_path / "run", new, None)
@@ -379,7 +379,7 @@ def test_columns_with_zeros_before_numbers_are_categories(
     capsys.readouterr()
     made = population(path, client="site", columns={"code": "number"})
     assert made.table.encoder.features == ("code", "age")  # type: ignore[union-attr]
-    assert "taken for codes" not in capsys.readouterr().err
+    assert "treated as codes" not in capsys.readouterr().err
 
 
 def test_zeros_before_times_that_are_numbers_and_before_fractions_are_numbers(
@@ -426,11 +426,11 @@ def test_inspect_says_each_columns_kind_and_why(
     ):
         assert line in printed.out.replace("\n ", " "), line
     for line in (
-        "column Unnamed: 0: an index of pandas or without a name, left out",
+        "column Unnamed: 0: left out (a pandas index, or without a name)",
         "1 row without site, left out",
-        "column dose: 'n/a' taken for missing values",
-        "column town: 'BERN' and 'Bern' differ by their spelling alone",
-        "column hint: alone tells y in each",
+        "column dose: 'n/a' treated as missing values",
+        "column town: 'BERN' and 'Bern' differ only in spelling",
+        "column hint: determines y in all",
     ):
         assert line in printed.err.replace("\n", " ").replace("  ", " "), line
 

@@ -80,7 +80,7 @@ def test_numbers_and_dates_in_other_forms_are_said_to_be_categories(
 ) -> None:
     (tmp_path / "t.csv").write_text(text(age=values), encoding="utf-8")
     load(tmp_path / "t.csv")
-    assert "column age: taken for categories" in capsys.readouterr().err
+    assert "column age: treated as categories" in capsys.readouterr().err
 
 
 CODES = {
@@ -98,7 +98,7 @@ def test_codes_are_no_numbers_in_another_form(
 ) -> None:
     (tmp_path / "t.csv").write_text(text(age=values))
     load(tmp_path / "t.csv")
-    assert "taken for categories" not in capsys.readouterr().err
+    assert "treated as categories" not in capsys.readouterr().err
 
 
 REFUSED = {
@@ -137,7 +137,10 @@ def test_empty_columns_at_the_end_are_left_out(
 ) -> None:
     (tmp_path / "t.csv").write_text(text().replace("\n", ",,\n"))
     assert load(tmp_path / "t.csv").shape == (3,)
-    assert "Unnamed: 4, Unnamed: 5: an index of pandas or without a name" in capsys.readouterr().err
+    assert (
+        "Unnamed: 4, Unnamed: 5: left out (a pandas index, or without a name)"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_date_is_one_client_in_files_with_and_without_types(tmp_path: Path) -> None:

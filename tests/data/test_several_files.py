@@ -86,4 +86,4 @@ def test_a_column_that_is_not_used_may_be_in_one_file_alone(
     both = ct.load("file", path=paths, features=["d", "e"], **OPTIONS).table
     assert both is not None
     assert np.isnan(both.raw.values[:, 1]).tolist() == [False] * 20 + [True] * 20
-    assert "south.csv: no column e: missing in each row" in capsys.readouterr().err
+    assert "south.csv: no column e: missing in every row" in capsys.readouterr().err

@@ -137,7 +137,7 @@ def test_a_script_without_a_guard_is_told_of_it(tmp_path: Path) -> None:
         check=False,
         timeout=PATIENCE,
     )
-    assert "engine.name: all processes of the pool ended at their start" in done.stderr
+    assert "engine.name: all processes of the pool ended at startup" in done.stderr
     assert done.stderr.rstrip().splitlines()[-1].startswith("coterie.errors.ConfigError")
 
 

@@ -689,7 +689,7 @@ def test_models_that_a_client_keeps_are_sent_once_and_again_if_it_lost_them(tmp_
         ({"classes": "cat,dog,3,4,5,6,7,8,9,10"}, "a different class list, got \\['cat', 'dog'"),
         ({"client": "client-00"}, "another client's name, got 'client-00'; expected 'client-05'"),
         ({"client": ""}, "cannot take part, got 'data'"),
-        ({"client": "x" * 65}, "no client of Coterie"),
+        ({"client": "x" * 65}, "not a Coterie client"),
     ],
 )
 def test_a_node_that_does_not_fit_is_refused_in_clear_words(

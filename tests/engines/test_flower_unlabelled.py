@@ -227,7 +227,7 @@ def test_a_node_that_left_is_placed_when_the_run_is_resumed(tmp_path: Path) -> N
     grid.meddle = lose
     reported = run(tmp_path, config, grid, reply_wait=0.5)
     assert groups(tmp_path / "run")[5] == -1
-    assert "did not answer; ask it again with `coterie deploy run --resume`" in said(reported)[-1]
+    assert "did not reply; ask it again with `coterie deploy run --resume`" in said(reported)[-1]
     grid.meddle = lambda node, message, replies: replies
     again = run(tmp_path, config, grid, resume=True)
     assert not again.rows

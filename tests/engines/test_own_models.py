@@ -141,17 +141,17 @@ def test_no_message_has_what_a_client_stores(name: str, method: ct.Method) -> No
 
 
 REFUSED = {
-    "local": "something stays with the clients already",
-    "fedper": "something stays with the clients already",
-    "lg_fedavg": "something stays with the clients already",
-    "fedrep": "something stays with the clients already",
-    "fedbn": "something stays with the clients already",
+    "local": "the method already keeps values on its clients",
+    "fedper": "the method already keeps values on its clients",
+    "lg_fedavg": "the method already keeps values on its clients",
+    "fedrep": "the method already keeps values on its clients",
+    "fedbn": "the method already keeps values on its clients",
     "pooled": "all data are in one place",
     "rfedavg-one": "clients send a gradient",
     **dict.fromkeys(("fedem", "fedrc"), "clients train several models"),
     **dict.fromkeys(
         (*OWN_MODELS, "scaffold", "stocfl", "lcfed", "lcfed-one"),
-        "something stays with the clients already",
+        "the method already keeps values on its clients",
     ),
 }
 
@@ -258,7 +258,7 @@ def test_what_does_not_go_together() -> None:
     (line,) = config_errors(lambda: ct.run(ct.fedavg(), own_model="dito", **OPTIONS))
     assert line.startswith("own_model.name: unknown choice, got 'dito'; expected")
     (line,) = config_errors(lambda: ct.run(ct.ditto(), personal={"layers": ["head"]}, **OPTIONS))
-    assert "says itself what stays" in line
+    assert "itself sets what stays" in line
     (line,) = config_errors(lambda: ct.ditto(lam=-1.0))
     assert line.startswith("lam: ")
 

@@ -346,19 +346,19 @@ def test_without_client_and_with_missing_columns(
     rows = predicted(run, {"value": [1.0, -1.0]}, tmp_path)
     assert [row["client"] for row in rows] == ["new", "new"]
     said = capsys.readouterr().err
-    assert "warning: new.csv: no column ward, so it is missing in each row\n" in said
+    assert "warning: new.csv: no column ward, so it is missing in every row\n" in said
 
 
 def test_a_column_of_another_name_and_categories_of_another_spelling_are_named(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     predicted(run, {"value": [1.0, -1.0], "station": ["a", "b"]}, tmp_path)
-    assert "no column ward, so it is missing in each row; not used: station" in (
+    assert "no column ward, so it is missing in every row; not used: station" in (
         capsys.readouterr().err
     )
     predicted(run, {"value": [1.0, -1.0, 0.5], "ward": ["A", "b", "B"]}, tmp_path)
     assert (
-        "new.csv: column ward: 2 of 3 values are in no training row, got A, B; known: a, b"
+        "new.csv: column ward: 2 of 3 values are not in any training row, got A, B; known: a, b"
         in capsys.readouterr().err
     )
     predicted(run, {"value": [1.0, -1.0], "ward": ["a", None]}, tmp_path)

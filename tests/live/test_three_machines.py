@@ -175,7 +175,7 @@ def _run(server: Machine, sites: dict[str, Machine]) -> None:
     rows = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
     assert not any(row["refused"] for row in rows)
     status = server.ok(*printed("deploy status"))
-    assert "All 2 rounds are over" in status
+    assert "All 2 rounds are complete" in status
     assert all(name in status for name in CLIENTS.values())
 
 

@@ -46,15 +46,15 @@ OPTIONS: dict[str, Any] = {
 
 # What cannot leave a layer with its clients, and the reason that a user reads.
 REFUSED = {
-    "local": "says itself what stays",
-    "fedper": "says itself what stays",
-    "lg_fedavg": "says itself what stays",
-    "fedrep": "says itself what stays",
-    "fedbn": "says itself what stays",
+    "local": "itself sets what stays",
+    "fedper": "itself sets what stays",
+    "lg_fedavg": "itself sets what stays",
+    "fedrep": "itself sets what stays",
+    "fedbn": "itself sets what stays",
     **dict.fromkeys(
-        (*OWN_MODELS, "scaffold", "stocfl", "lcfed", "lcfed-one"), "says itself what stays"
+        (*OWN_MODELS, "scaffold", "stocfl", "lcfed", "lcfed-one"), "itself sets what stays"
     ),
-    **dict.fromkeys(("fedem", "fedrc"), "no layer could be theirs"),
+    **dict.fromkeys(("fedem", "fedrc"), "so they cannot keep layers"),
     "pooled": "all data are in one place",
     "rfedavg-one": "clients send a gradient",
     "fedclust": "grouped by a layer that stays",

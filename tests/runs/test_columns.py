@@ -170,16 +170,16 @@ def test_a_second_label_is_named_with_what_to_write(
     path = write(tmp_path, table)
     compose(check(tables(path)))
     printed = capsys.readouterr().err
-    assert "column stage: alone tells y in each of " in printed
+    assert "column stage: determines y in all " in printed
     assert "leave it out: [data.encode] leave_out = ['stage']" in printed
     # No other column is accused, and what the line says is enough.
-    assert printed.count("alone tells") == 1
+    assert printed.count(": determines") == 1
     # To look at the data is the first that a user does, and a look without a network.
     (tmp_path / "c.toml").write_text(tomli_w.dumps(tables(path)))
     assert invoke(["data", "inspect", str(tmp_path / "c.toml")]) == 0
-    assert "column stage: alone tells y in each of " in capsys.readouterr().err
+    assert "column stage: determines y in all " in capsys.readouterr().err
     compose(check(tables(path, encode={"leave_out": ["stage"]})))
-    assert "alone tells" not in capsys.readouterr().err
+    assert ": determines" not in capsys.readouterr().err
 
 
 def test_advise_names_it_too_and_all_columns_that_it_took(
@@ -193,7 +193,7 @@ def test_advise_names_it_too_and_all_columns_that_it_took(
     options = ("--rounds", "2", "--seeds", "1", "--methods", "fedgroup", "--engine", "serial")
     assert invoke(["advise", path, *options, "--out", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr()
-    assert "column stage: alone tells y" in printed.err
+    assert "column stage: determines y" in printed.err
     assert "measure11, stage" in printed.out
 
 

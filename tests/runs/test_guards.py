@@ -45,7 +45,7 @@ def test_models_of_one_class_are_said() -> None:
     always_zero = [[0.0, 0.0, 1.0, 0.0]] * 2
     said = line(mixed, always_zero)
     assert said is not None
-    assert "predict class 0 for all of 4 test samples, of which 75.0 % have it" in said
+    assert "predict class 0 for all 4 test samples (75.0 % are of this class)" in said
     # The second client's model predicts the other class.
     assert line(mixed, [always_zero[0], [0.0, 0.0, 0.0, 1.0]]) is None
     # All have the same label: then it is no fault.
@@ -77,7 +77,7 @@ def test_the_majority_class_stands_beside_accuracy(
     shown = f"Without a model: {100 * summary['baseline']:.1f} % without looking at the inputs"
     assert shown in page.read_text()
     assert f"{100 * summary['baseline']:.1f} % without looking at the inputs" in printed.out
-    assert "the models predict class 1 for all of 120 test samples" in printed.err
+    assert "the models predict class 1 for all 120 test samples" in printed.err
 
 
 FAST = ct.Solver(epochs=2, batch_size=5, lr=30.0)

@@ -124,7 +124,7 @@ def test_a_tracker_that_hangs_is_waited_for_only_so_long(
     for t in range(5):
         thread.log({"round": t, "accuracy": 0.5})
     thread.close("FINISHED", time.monotonic() + 0.3)
-    assert "no answer for" in capsys.readouterr().err
+    assert "no reply for" in capsys.readouterr().err
     answers.set()
 
 

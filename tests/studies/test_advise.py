@@ -89,7 +89,7 @@ def test_planted_groups_are_found_and_none_are_invented(tmp_path, capsys, how, g
     ).planted
     pairs = {(int(a), b) for a, b in zip(planted, members, strict=True)}
     assert len(pairs) == 3  # the same groups, whatever they are called
-    words = "have different classes" if how == "labels" else "see different things"
+    words = "have different classes" if how == "labels" else "different inputs"
     assert any(words in line for line in found["evidence"])
 
 
@@ -231,7 +231,7 @@ def test_samples_held_out_are_training_samples_that_no_client_trains_on():
     ("how", "words"),
     [
         ("labels", "different classes"),
-        ("rotate", "see different things"),
+        ("rotate", "different inputs"),
         ("swap", "different labels"),
     ],
 )
@@ -473,8 +473,10 @@ def test_it_says_when_clients_do_better_alone(tmp_path, capsys):
     found = advise_on(tmp_path, str(tmp_path / "c.toml"), *QUICK)
     alone = found["methods"]["local"]["accuracy"]
     assert alone > found["methods"]["fedavg"]["accuracy"]
-    (line,) = [line for line in found["evidence"] if "clients do better alone" in line]
-    assert line.startswith(f"Every client for itself reached {100 * alone:.1f} %; ")
+    (line,) = [
+        line for line in found["evidence"] if "clients do better with local training" in line
+    ]
+    assert line.startswith(f"Local training reached {100 * alone:.1f} %; ")
     assert line in capsys.readouterr().out
 
 

@@ -243,7 +243,7 @@ def test_a_comparison_goes_on_without_a_method_that_refuses(
         assert invoke(command) == 0
     printed = capsys.readouterr().out
     lines = printed.splitlines()
-    assert lines[0].startswith("refused: personal.layers: the method says itself what stays")
+    assert lines[0].startswith("refused: personal.layers: the method itself sets what stays")
     assert lines[1].startswith("1 run in ")
     assert next(line for line in lines if line.startswith("fedper")).split()[1] == "refused"
     # The way of scoring is in the table, and what it is of below it.

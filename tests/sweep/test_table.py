@@ -88,7 +88,7 @@ def test_an_interval_of_few_seeds_says_that_it_may_be_narrow_by_chance(
     tabled: Callable[..., SweepTable],
 ) -> None:
     few = {(name, seed): 0.5 for name in ("fedavg", "ifca") for seed in range(3)}
-    assert "Of so few seeds it may be narrow by chance" in " ".join(notes(tabled(few)))
+    assert "With so few seeds it may be narrow by chance" in " ".join(notes(tabled(few)))
     enough = {(name, seed): 0.5 for name in ("fedavg", "ifca") for seed in range(5)}
     assert "narrow" not in " ".join(notes(tabled(enough)))
 

@@ -101,7 +101,7 @@ def _own_model_of(factory: Callable[..., Method]) -> Callable[..., OwnModel]:
     @wraps(factory)
     def make(*args: Any, **kwargs: Any) -> OwnModel:
         rule = factory(*args, **kwargs).local.own_model
-        assert rule is not None, "the method gives clients no model of their own"
+        assert rule is not None, "the method does not give clients their own models"
         return rule
 
     return make

@@ -33,11 +33,11 @@ NEWCOMERS = 10
 ROUNDS = 30
 ARRIVAL = 15  # the round, counted from 0, in which the newcomers join
 LINE_EVERY = 5  # rounds, in the terminal
-TITLE = f"Coterie's demonstration: images of digits over {CLIENTS} clients"
+TITLE = f"Coterie demonstration: images of digits on {CLIENTS} clients"
 SETTING = (
     f"{CLIENTS} clients hold real images of hand-written digits. They were planted as "
-    f"{POPULATIONS} populations: one has the images as they are, one turned by 90 degrees, one "
-    "turned by 180. The algorithms do not know which client belongs to which. "
+    f"{POPULATIONS} populations: one has the original images, one has them rotated by 90 degrees, "
+    "and one by 180. The algorithms do not know which client belongs to which. "
     f"{NEWCOMERS} of the clients join late, in round {displayed_round(ARRIVAL)}."
 )
 PARTITION = {"kind": "planted", "clients": CLIENTS, "groups": POPULATIONS, "how": "rotate"}

@@ -37,7 +37,9 @@ class NodeOptions:
     name: Annotated[str, typer.Option(help="The name of this client, such as hospital-3.")]
     folder: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="The folder of key and logs. Default: ~/.coterie/NAME."),
+        typer.Option(
+            metavar="DIR", help="The folder for the key and logs. Default: ~/.coterie/NAME."
+        ),
     ] = None
     cache: Cache = None
 
@@ -62,7 +64,7 @@ class DataOptions:
     input: Annotated[
         str | None,
         typer.Option(
-            metavar="COLUMN", help="The column of inputs that are lists of numbers. Default: x."
+            metavar="COLUMN", help="The column of inputs, if they are lists of numbers. Default: x."
         ),
     ] = None
     shape: Annotated[
@@ -96,7 +98,7 @@ class DataOptions:
             found["data"] = self.data
             if has_password(self.data):
                 what = "every user of this machine can see the password in the URL"
-                warn(f"--data: {what}: put it into {PASSWORD}")
+                warn(f"--data: {what}: set it in {PASSWORD}")
         texts = {
             "query": self.query,
             "label": self.label,
@@ -226,4 +228,4 @@ def node_forget(name: Client, cache: Cache = None, debug: Debug = False) -> None
     for folder in removed:
         say(f"removed {folder}")
     if secret is not None:
-        say(f"left {secret}: with a new one, noise on the client's statistics is drawn again")
+        say(f"kept {secret}: a new secret would draw the noise on the client's statistics again")

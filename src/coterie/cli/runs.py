@@ -172,7 +172,7 @@ def watch_command(
     run: RunPath,
     once: Annotated[bool, typer.Option("--once", help="Show the current state and exit.")] = False,
     interval: Annotated[
-        float, typer.Option(min=0.05, max=3600, help="Seconds between two updates.")
+        float, typer.Option(min=0.05, max=3600, help="Seconds between updates.")
     ] = 0.5,
     debug: Debug = False,
 ) -> None:
@@ -249,7 +249,7 @@ def _say_exported(exported: Exported) -> None:
             f"network.pt2: not written, because torch cannot export the network ({card.needs}); the weights are in the export"
         )
     loader = exported.folder / "load.py"
-    hint = f"README.md is the model card; python {loader} tries it"
+    hint = f"README.md is the model card; try it with python {loader}"
     say(f"export: {exported.folder.resolve()} ({hint})")
 
 
@@ -291,7 +291,7 @@ def _say_groups(exported: Exported) -> None:
             whose = f" with {card.own_part}"
         else:
             say("to export the model of one client, run `coterie export RUN --client NAME`")
-            whose = " by the shared models alone"
+            whose = " with only the shared models"
     say(
         f"{headline.title} on the clients' own test samples{whose}: {headline.text(card.figures.score)}"
     )

@@ -35,7 +35,7 @@ class StopRequest:
         self.caught = number
         # The terminal may be gone, and a signal may come in the middle of another write.
         with suppress(OSError, RuntimeError):
-            sys.stderr.write("stopping after this round; once more stops at once\n")
+            sys.stderr.write("stopping after this round; a second signal stops immediately\n")
 
     @contextmanager
     def while_running(self) -> Iterator[Callable[[], int]]:

@@ -43,7 +43,7 @@ class ColumnOptions:
         str | None,
         typer.Option(
             metavar="COLUMN,...",
-            help="One column of inputs, or several of numbers, if DATA is a file of samples.",
+            help="A column of inputs, or several numeric columns, if DATA is a file of samples.",
         ),
     ] = None
 
@@ -149,7 +149,7 @@ def reproduce_command(
         typer.Argument(metavar="[PAPER]...", help=PAPERS_HELP, autocompletion=complete_paper),
     ] = None,
     out: Annotated[
-        Path, typer.Option(help="The folder of the page and, in runs/, of the runs.")
+        Path, typer.Option(help="The folder for the page, with the runs in runs/.")
     ] = Path("runs/reproduce"),
     data_root: DataRoot = None,
     list_: Annotated[

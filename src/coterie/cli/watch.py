@@ -190,7 +190,7 @@ def curve(
           0.0 % |▁██
     """
     if not values:
-        return ["no round was evaluated yet"]
+        return ["no round has been evaluated yet"]
     columns = min(width, len(values))
     edges = [len(values) * i // columns for i in range(columns + 1)]
     means = [statistics.fmean(values[a:b]) for a, b in itertools.pairwise(edges)]

@@ -84,19 +84,24 @@ def mismatch(identity: Identity, expected: Identity) -> str | None:
 
     Example:
         >>> server = Identity("server", "0.2.0", "ab", (8, 8), ("cat", "dog"))
-        >>> mismatch(Identity("hospital-3", "0.1.0", "ab", (8, 8), ("cat", "dog")), server)
-        "client 'hospital-3': another version of Coterie, got '0.1.0'; expected '0.2.0', as on the server"
+        >>> mismatch(Identity("site-3", "0.1.0", "ab", (8, 8), ("cat", "dog")), server)
+        "client 'site-3': a different version of Coterie, got '0.1.0'; expected '0.2.0', as on the server"
     """
     pairs = (
         # The version first: another one may be why the rest differs.
-        ("another version of Coterie", identity.version, expected.version, ", as on the server"),
+        (
+            "a different version of Coterie",
+            identity.version,
+            expected.version,
+            ", as on the server",
+        ),
         (
             "a different class list",
             list(identity.classes),
             list(expected.classes),
             " in this order",
         ),
-        ("inputs of another shape", list(identity.shape), list(expected.shape), ""),
+        ("inputs of a different shape", list(identity.shape), list(expected.shape), ""),
         (
             "another model",
             identity.model,

@@ -135,7 +135,7 @@ def _check_configured(work: Train, local: Train) -> None:
                 "algorithm.name",
                 f"{name} of a training request differs from the method's",
                 got=value,
-                allowed=f"{known!r}, which is all that clients of a deployment know",
+                allowed=f"{known!r}, the only one that clients of a deployment know",
             )
 
 

@@ -132,7 +132,7 @@ def _option_problems(path: Place, optimizer: str, value: Any) -> list[Problem]:
         return [Problem("wrong-type", where, got=shown(value), allowed=_expected(defaults[option]))]
     refused = _refused(optimizer, option, value)
     if refused:
-        expected = f"what torch.optim allows ({refused})"
+        expected = f"a value that torch.optim allows ({refused})"
         return [Problem("out-of-range", where, got=shown(value), allowed=expected)]
     return []
 

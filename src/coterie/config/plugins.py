@@ -80,9 +80,9 @@ def find_plugins(group: str, builtin: frozenset[str]) -> Plugins:
     for name, found in sorted(by_name.items()):
         packages = sorted({plugin.package for plugin in found})
         if name in builtin:
-            refused[name] = _clash(found[0], packages, "Coterie has one of this name")
+            refused[name] = _clash(found[0], packages, "Coterie already has this name")
         elif len(packages) > 1:
-            refused[name] = _clash(found[0], packages, "several packages have one of this name")
+            refused[name] = _clash(found[0], packages, "several packages define this name")
         else:
             usable[name] = found[0]
     return Plugins(MappingProxyType(usable), MappingProxyType(refused))

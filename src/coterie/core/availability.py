@@ -159,7 +159,7 @@ def _span(file: Path, number: int, row: Mapping[str, str]) -> tuple[int, int]:
         raise DataError(
             "wrong-type",
             file,
-            f"line {number}: not round numbers",
+            f"line {number}: not numbers of rounds",
             found=got,
             allowed="two whole numbers",
         ) from None

@@ -211,7 +211,9 @@ SMOOTHED = Feature(
     {"local.label_smoothing": ()},
     (
         Excluded("local.label_smoothing", "the task has no labels", "0", None, "no_smoothing"),
-        Excluded("local.label_smoothing", "the objective is a whole loss", "0", None, "whole_loss"),
+        Excluded(
+            "local.label_smoothing", "the objective is a complete loss", "0", None, "whole_loss"
+        ),
     ),
 )
 

@@ -77,7 +77,7 @@ class Train:
             )
         if self.mixture and (self.keep is not None or self.choose is not None):
             raise ValueError(
-                "how: a mixture trains all models whole, got one with keep or choose; expected "
+                "how: a mixture trains whole models, got one with keep or choose; expected "
                 "neither of them"
             )
         if not isinstance(self.keep, Keep) or self.upload is None:
@@ -85,7 +85,7 @@ class Train:
         if self.keep.overlaps(*self.upload):
             raise ValueError(
                 f"upload: overlaps with kept coordinates, got {self.upload}; "
-                f"expected a slice apart from {self.keep.spans}"
+                f"expected a slice that does not overlap {self.keep.spans}"
             )
 
     @property

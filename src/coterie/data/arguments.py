@@ -104,7 +104,7 @@ def _array(values: Any, name: str) -> NDArray[Any]:
         if not plain or values.device.type != "cpu":
             form = "quantized" if values.is_quantized else str(values.layout)
             got = f"a {form} tensor on {values.device}"
-            raise DataError("wrong-type", name, found=got, allowed="a dense one on the CPU")
+            raise DataError("wrong-type", name, found=got, allowed="a dense tensor on the CPU")
         if values.dtype == torch.bfloat16:
             values = values.float()
         values = values.detach()
@@ -232,10 +232,10 @@ def names_of(names: Any, name: str) -> tuple[str, ...]:
     """Names of clients: texts, of which no two are equal but those that are empty, for none."""
     found = _items(names)
     if found is None:
-        raise DataError("wrong-type", name, got=names, allowed="one text for each client")
+        raise DataError("wrong-type", name, got=names, allowed="one name for each client")
     for one in found:
         if not isinstance(one, str):
-            raise DataError("wrong-type", name, got=one, allowed="texts")
+            raise DataError("wrong-type", name, got=one, allowed="strings")
     named = [one for one in found if one]
     if len(set(named)) < len(named):
         twice = next(one for one in named if named.count(one) > 1)

@@ -207,7 +207,7 @@ def _restyled(x: Tensor, group: IntArray, styles: tuple[str, ...]) -> Tensor:
         raise DataError("wrong-shape", "data.partition.styles", found=found)
     low, high = float(x.min()), float(x.max())
     if low < 0 and not all(map(moves_pixels_alone, styles)):
-        values = f"pixels from {low:.3g} to {high:.3g}, of no common scale"
+        values = f"pixels from {low:.3g} to {high:.3g}, without a common scale"
         raise _does_not_fit("styles", values, "pixels = 'unit' in [data]")
     # A copy: the source may hand the same tensor to another partition.
     restyled = x.clone()

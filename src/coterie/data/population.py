@@ -185,7 +185,10 @@ class Population:
                 )
         if not self.sizes("train").any():
             raise DataError(
-                "missing", "population.train", "no client has a training sample", allowed="one"
+                "missing",
+                "population.train",
+                "no client has a training sample",
+                allowed="at least one",
             )
         for name, values in self.naive.items():
             if len(values) != len(self.y):

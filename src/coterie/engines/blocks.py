@@ -164,7 +164,7 @@ class Blocks:
         except Exception as error:
             line = (str(error).strip().splitlines() or [type(error).__name__])[0]
             failed = f"training failed in round {keys[0].round}: {line}"
-            fewer = "vmap takes fewer networks than pool and serial"
+            fewer = "vmap supports fewer networks than pool and serial"
             what = f"{_clients(keys)}: {failed} ({fewer})"
             raise ClientError("failed", "model.name", what) from error
 
@@ -184,11 +184,11 @@ def _clients(keys: Sequence[Key]) -> str:
 
     Example:
         >>> _clients([Key(0).client(i) for i in range(6)])
-        'clients 0, 1, 2, 3, ... (6 in all)'
+        'clients 0, 1, 2, 3, ... (6 in total)'
     """
     shown = ", ".join(str(key.id) for key in keys[:_SHOWN])
     if len(keys) == 1:
         return f"client {shown}"
     if len(keys) <= _SHOWN:
         return f"clients {shown}"
-    return f"clients {shown}, ... ({len(keys)} in all)"
+    return f"clients {shown}, ... ({len(keys)} in total)"

@@ -38,7 +38,8 @@ _NOT_TO_BLAME = (str(Path(__file__).parents[1]), str(Path(torch.__file__).parent
 # What batch normalisation says of a batch of one sample, whose variance is unknown.
 _ONE_SAMPLE = "Expected more than 1 value per channel"
 _NO_BATCH_OF_ONE = (
-    "batch normalisation cannot train on a single sample, which the last batch of a client may have; "
+    "batch normalisation cannot train on a single sample, and the last batch of a client may "
+    "have only one; "
     "expected another local.batch_size, or GroupNorm, which takes any batch"
 )
 
@@ -78,7 +79,7 @@ def ending(code: int) -> str:
 
     Example:
         >>> ending(-9)
-        'was ended by SIGKILL, as the system does where memory is short'
+        'was ended by SIGKILL, as the system does when memory is short'
         >>> ending(1)
         'ended with code 1'
     """
@@ -89,7 +90,7 @@ def ending(code: int) -> str:
     name = names.get(-code, f"signal {-code}")
     found = f"was ended by {name}"
     if name == "SIGKILL":
-        found += ", as the system does where memory is short"
+        found += ", as the system does when memory is short"
     return found
 
 

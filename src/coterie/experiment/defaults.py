@@ -122,8 +122,8 @@ def lowered_cold_start(experiment: Tables) -> str | None:
     if alpha == default:
         return None
     return (
-        f"algorithm.alpha is {alpha}, not {default} as by default: a cold start of "
-        f"{default} clients for each group needs more clients than there are"
+        f"algorithm.alpha is {alpha} instead of the default {default}, because there are too few "
+        f"clients for a cold start with {default} clients per group"
     )
 
 

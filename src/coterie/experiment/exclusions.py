@@ -17,16 +17,16 @@ from coterie.methods.override import ASYNCHRONOUS, KEPT_OPTIMIZER
 from coterie.privacy.private import NOISED_COLUMNS, PRIVACY, SMALL_GROUPS, UNIFORM_COHORTS
 from coterie.privacy.secure_sums import SECURE
 
-_UNSEEN = "some clients never train, but the federation's data move"
-_KEPT = "some samples are kept from training, but the federation's data move"
+_UNSEEN = "some clients never train, but the shift changes clients' data"
+_KEPT = "some samples are held out of training, but the shift changes clients' data"
 _LEFT = "is measured after the round, but models are scored before it"
-_UNLABELLED = "clients without labels never train, and adapt no model"
+_UNLABELLED = "clients without labels cannot adapt a model"
 _ONE_MODEL: Mapping[Trait, str] = {"mixture": "clients predict with several models"}
 _OWN_DATA: Mapping[Trait, str] = {"data": "the method has all data in one place", **_ONE_MODEL}
 _CLASSES = "classification or binary, another algorithm, or migration.detector 'none'"
 _HELD = "the classes of its clients' samples"
 _GROUPING = ("the algorithm places no clients", "one that groups clients, or no migration")
-_STATISTICS = "the steps of the clients' own models leave out its running statistics"
+_STATISTICS = "the steps of the clients' own models do not update its running statistics"
 _MIXED = "the method mixes probabilities of classes"
 _ON_UPDATES = "an attack on updates"
 _UNCHANGED = f"{_ON_UPDATES}, or lazy = false in [data]"
@@ -59,7 +59,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature(
         "with train.sampler 'poisson'",
         {"train.sampler": ("poisson",)},
-        (Excluded("train.over_selection", "the size of a cohort varies by itself", "1", (1,)),),
+        (Excluded("train.over_selection", "the size of a cohort already varies", "1", (1,)),),
     ),
     Feature(
         "with this method",

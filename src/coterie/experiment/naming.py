@@ -85,7 +85,7 @@ def method_tables(method: Any) -> dict[str, Any]:
             tables["migration"] = asdict(migration)
     for option, value in table.items():
         if not isinstance(value, bool | int | float | str | list | tuple | Mapping):
-            expected = "a number, a text or a list, which can be written to a configuration"
+            expected = "a number, a string or a list, which can be written to a configuration"
             raise ConfigError(
                 "cannot-be-written",
                 f"method.{option}",

@@ -64,11 +64,12 @@ def _is_network(value: Any) -> bool:
 
 _RULE = "a name, a table of a name and options, or a rule"
 OBJECTS: Mapping[str, Substitute] = {
-    "data": Substitute(_is_a(Population), "a coterie.Population, as coterie.load() makes"),
+    "data": Substitute(_is_a(Population), "a coterie.Population, such as one from coterie.load()"),
     "model": Substitute(
-        _is_network, "a module with a forward, a name, or a table of a name and options, as 'mclr'"
+        _is_network,
+        "a module with a forward, a name, or a table of a name and options, such as 'mclr'",
     ),
-    "algorithm": Substitute(_is_method, "a method, as coterie.fedavg()", "algorithms"),
+    "algorithm": Substitute(_is_method, "a method, such as coterie.fedavg()", "algorithms"),
     "engine": Substitute(lambda value: False, "a name, or a table of a name and options"),
     "shift": Substitute(_is_function, f"{_RULE}, or a list of tables"),
     "server": Substitute(_is_function, _RULE, "rules.server"),
@@ -115,7 +116,7 @@ def field_problems(experiment: Tables) -> list[Problem]:
         tables = value if several else (value,)
         chosen = all(isinstance(one, _choice_types(name)) for one in tables)
         if not chosen and not (value is None and name in optional):
-            do = "Experiment.from_tables() reads tables as a file has them"
+            do = "Experiment.from_tables() reads tables in the form of a file"
             found += [
                 replace(one, do=one.do or do) if one.code == "wrong-type" else one
                 for one in _problems_of(name, value)

@@ -127,14 +127,14 @@ def describe_outputs(composed: Composed, population: Population) -> str:
     task = composed.spec.task
     names = class_names(composed, population)
     if isinstance(task, Binary):
-        return f"the logit of {names[1]} against {names[0]}, one a row"
+        return f"the logit of {names[1]} against {names[0]}, one per row"
     if isinstance(task, Multilabel):
         return f"logits of {task.labels} labels"
     if isinstance(task, NextToken):
-        return f"logits of {task.vocabulary} tokens at each place"
+        return f"logits of {task.vocabulary} tokens at each position"
     if names:
         return f"logits of the classes {', '.join(names)}"
-    return f"the predictions, {counted(task.outputs, 'number')} a row"
+    return f"the predictions, {counted(task.outputs, 'number')} per row"
 
 
 def _public(resolved: Mapping[str, Any]) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def export_run(
             known to be your own.
 
     Raises:
-        ConfigError: if there is no run or no round yet, ``out`` contains something else, the
+        ConfigError: if there is no run or no round yet, ``out`` contains other files, the
             network cannot be written, there is no such client, or clients share no model and no
             client is named.
         CheckpointError: if a file of the run is damaged, or its newest checkpoint is and ``older``
@@ -143,7 +143,7 @@ def _refuse_private(source: ExportSource, client: str) -> None:
         raise ConfigError(
             "in-conflict",
             "--client",
-            "tells which group a client of a run with [privacy] is in",
+            "reveals the group of a client in a run with [privacy]",
             found=client,
             allowed="no --client: its group is in groups.csv of the run's folder",
         )
@@ -161,7 +161,7 @@ def _check_free(target: Path) -> None:
         raise ConfigError(
             "in-use",
             "out",
-            "contains something else",
+            "contains other files",
             found=target,
             allowed="a new folder, or one of an earlier export",
         )

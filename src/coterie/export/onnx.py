@@ -17,7 +17,7 @@ from coterie.errors import ConfigError, first_line, install_command
 
 TOLERANCE = 1e-5
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
-OTHERS_STAY = "without --onnx all else is exported"
+OTHERS_STAY = "without --onnx, everything else is exported"
 
 
 def require_onnx() -> None:

@@ -34,8 +34,8 @@ DEPLOYMENT = Feature(
     "in a deployment",
     {},
     (
-        Excluded("shift", "real data move by themselves", "no [shift]"),
-        Excluded("availability", "real clients come and go by themselves", "no [availability]"),
+        Excluded("shift", "the data of real clients change on their own", "no [shift]"),
+        Excluded("availability", "real clients come and go on their own", "no [availability]"),
         Excluded(
             "reply_times",
             "real clients have their own reply times",
@@ -43,28 +43,28 @@ DEPLOYMENT = Feature(
         ),
         Excluded(
             "asynchronous",
-            "rounds of real clients still wait for replies",
+            "rounds of real clients always wait for replies",
             "no [asynchronous]",
         ),
         Excluded(
             "secure",
-            "only simulated, as Flower's secure aggregation hides no updates",
+            "can only be simulated, because Flower's secure aggregation does not hide updates",
             "no [secure]",
         ),
-        Excluded("attack", "only a simulation makes clients attack", "no [attack]"),
+        Excluded("attack", "clients attack only in a simulation", "no [attack]"),
         Excluded(
             "evaluate.local",
-            "nodes do not remember the networks that they trained",
+            "nodes do not store the networks that they trained",
             "false",
             (False,),
         ),
         Excluded("evaluate.training", "nodes score only their test samples", "false", (False,)),
         Excluded("evaluate.adapt", "nodes cannot yet adapt models before scoring"),
-        Excluded("evaluate.unseen", "only a simulation knows clients that never train"),
+        Excluded("evaluate.unseen", "only a simulation has clients that never train"),
         Excluded("evaluate.validation", _ALL_ROWS),
         Excluded("train.hold_out", _ALL_ROWS),
-        Excluded("train.measures", "needs what no client sends", "none", ([],)),
-        Excluded("data.window", "nodes cannot make series from tables yet"),
+        Excluded("train.measures", "needs values that clients do not send", "none", ([],)),
+        Excluded("data.window", "nodes cannot create series from tables yet"),
         Excluded("data.encode.noise", "nodes cannot yet describe columns with noise"),
         *of_traits(
             "algorithm.name",
@@ -85,7 +85,7 @@ PRIVATE_DEPLOYMENT = Feature(
         # clients, and one client more makes room for another one less.
         Excluded(
             "train.sampler",
-            "cohorts of a fixed size depend on who is connected",
+            "cohorts of a fixed size depend on which clients are connected",
             "'poisson'",
             ("poisson",),
         ),

@@ -163,7 +163,7 @@ def key_fingerprint(public_key: Path) -> str:
     try:
         curve = load_ssh_public_key(text).curve.name
     except (ValueError, AttributeError, UnsupportedAlgorithm):
-        curve = "another kind of key"
+        curve = "a different kind of key"
     if curve != "secp384r1":
         what = f"not a NIST P-384 key but {curve}"
         expected = "the file that `coterie node` wrote"

@@ -123,7 +123,7 @@ def _refuse_other_app(file: Path) -> None:
     if not all(part in text for part in APP):
         wanted = "serverapp = {!r} and clientapp = {!r}".format(*APP)
         raise ConfigError(
-            "differs", file, "names the app of another version of Coterie", do=f"write {wanted}"
+            "differs", file, "names the app of a different version of Coterie", do=f"write {wanted}"
         )
 
 

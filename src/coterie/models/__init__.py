@@ -137,7 +137,7 @@ def decay_for(name: str | None, module: nn.Module, l2: float, **parameters: Any)
         raise ConfigError(
             "does-not-fit",
             "local.l2",
-            f"no kernels of {name or 'the model'} carry it",
+            f"{name or 'the model'} has no kernels that support it",
             found=l2,
             allowed="0",
         )

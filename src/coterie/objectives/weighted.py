@@ -59,7 +59,7 @@ def weighted(objective: Objective) -> Weighted:
     raise ConfigError(
         "does-not-fit",
         "local.objective",
-        "the method weighs samples",
+        "the method weights samples",
         found=type(objective).__name__,
         allowed="'plain' or 'proximal'",
     )

@@ -34,10 +34,10 @@ Probability = Annotated[float, Field(gt=0, lt=1)]
 # Epsilons are bounds that were computed to about five digits.
 _ROUNDING = 1e-6
 
-_SINGLE = "with these options its server needs single updates or statistics of clients"
+_SINGLE = "with these options, its server needs individual updates or statistics of clients"
 _KNOWN_GROUPS = "needs groups that are known before clients train"
-_UPDATES = "needs single updates of clients"
-_REGROUPS = "sees no single update, by which the method groups clients"
+_UPDATES = "needs individual updates of clients"
+_REGROUPS = "hides the individual updates by which the method groups clients"
 _PART = "clips whole updates, not parts of them"
 PRIVACY = Feature(
     "with [privacy]",
@@ -72,7 +72,7 @@ PRIVACY = Feature(
         # A client reports its drift to the server without noise, and may change its group by that.
         Excluded(
             "migration.detector",
-            "what drift reveals about a client is not counted",
+            "the budget does not count what drift reveals about a client",
             "'none'",
             ("none",),
             "migrates",
@@ -87,16 +87,15 @@ PRIVACY = Feature(
                 "keeps_layers": _PART,
                 "mixture": "clips one update of each client, not those of several models",
                 # SCAFFOLD's server takes the number of steps of each client from its update.
-                "moves_beside": "sees the noised sum of updates alone, and the method's server also "
-                "moves a vector next to the model, by the single update and the number of steps of "
-                "each client",
+                "moves_beside": "sees only the noisy sum of updates, but the server also needs "
+                "each client's update and number of steps, for its second vector",
             },
         ),
         # A rule of weights by samples is replaced: a client could claim as many as it likes. Also
         # `by_size`, though it is the default without privacy: all clients would count the same.
         Excluded(
             "weigh.name",
-            "no sum in which all clients count the same",
+            "not a sum in which all clients have the same weight",
             "'evenly', or no [weigh],",
             ("evenly",),
             "weighs_unevenly",
@@ -159,7 +158,7 @@ NOISED_COLUMNS = Feature(
     {"data.encode.noise": ()},
     (),
     needs={"privacy": ()},
-    why="is counted by a budget, and without [privacy] there is none",
+    why="needs a privacy budget, and without [privacy] there is none",
     instead="[privacy], or no noise",
 )
 

@@ -30,7 +30,7 @@ from coterie.rules.weighing import Aggregate, Aggregated, WeighsAlone
 KEY_BYTES = 32
 SHARE_BYTES = 32
 
-_SINGLE = "its server needs single updates in every round"
+_SINGLE = "its server needs individual updates in every round"
 _PART = "its clients keep a part of the model"
 # What is asked of single clients before the first groups, and of newcomers, stays as it is.
 SECURE = Feature(
@@ -42,8 +42,8 @@ SECURE = Feature(
             "a method that needs only sums of whole updates, such as fedavg or ifca, or no [secure]",
             {
                 # SCAFFOLD's server takes the number of steps of each client from its update.
-                "beside": "its server also moves a vector next to the model, by the single update and "
-                "the number of steps of each client",
+                "beside": "its server needs each client's update and number of steps, for its second "
+                "vector",
                 "own_step": _SINGLE,
                 "chains": _SINGLE,
                 "data": _SINGLE,
@@ -55,7 +55,9 @@ SECURE = Feature(
                 "keeps_layers": _PART,
             },
         ),
-        Excluded("bounds.enabled", "compares single updates", "false, or no [bounds],", (False,)),
+        Excluded(
+            "bounds.enabled", "compares individual updates", "false, or no [bounds],", (False,)
+        ),
         Excluded("asynchronous", "updates change models in later rounds, but sums cover one round"),
         Excluded("privacy", "adds noise to sums of updates that are not rounded"),
     ),

@@ -373,7 +373,7 @@ def _without_gap(heights: FloatArray, groups: int, last: float) -> str:
 
 def _why_one(heights: FloatArray, last: float, gap: float) -> str:
     if last == 0:
-        return "all clients sent the same"
+        return "all clients sent equal values"
     expected = f"if you expect groups, set groups, or a threshold below {last:.4g}"
     if len(heights) + 1 < _LEAST_TO_CUT:
         return f"an automatic threshold needs {_LEAST_TO_CUT} clients; {expected}"

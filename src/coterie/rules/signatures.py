@@ -85,7 +85,7 @@ class TrainedUpdate:
             raise ConfigError(
                 "in-conflict",
                 "personal.layers",
-                "clients are grouped by a layer that stays with them",
+                "clients are grouped by a layer that stays on the clients",
                 found=f"algorithm.layer {self.layer!r}",
                 allowed="another algorithm.layer, or other layers",
             )

@@ -24,8 +24,8 @@ WIDE = 100.0
 # So many training samples show it as well as all of them.
 LOOKED_AT = 4096
 A_REGRESSION = (
-    "task.kind: labels look like numbers to predict, so this is a regression; "
-    "[task] kind = 'classification' where they are classes"
+    "task.kind: labels look like numbers to predict, so this is a regression; if they are "
+    "classes, set [task] kind = 'classification'"
 )
 # With fewer training rows a column may agree with the label by chance.
 ENOUGH_ROWS = 50
@@ -135,8 +135,8 @@ def telling_columns(
         if table is not None:
             remedy = f"[data.encode] leave_out = ['{name}']"
         lines.append(
-            f"column {name}: alone tells {label} in each of {len(rows)} training rows; unless it is "
-            f"known before {label} is, leave it out: {remedy}"
+            f"column {name}: determines {label} in all {len(rows)} training rows; unless it is "
+            f"known before {label}, leave it out: {remedy}"
         )
     return lines
 

@@ -94,7 +94,7 @@ class Composed:
     @property
     def partition(self) -> Partition:
         """Who holds which samples."""
-        assert self.data.partition is not None, "the data were made in Python"
+        assert self.data.partition is not None, "the data were created in Python"
         return self.data.partition
 
     @property
@@ -341,7 +341,7 @@ def _participation(
         unknown = availability.unknown_clients(len(names))
         if unknown:
             shown = ", ".join(map(repr, unknown[:SHOWN]))
-            warn(f"availability: spans of {shown}, which is no client, are not used")
+            warn(f"availability: spans of {shown} are ignored: no such client")
     # The clock of asynchronous rounds is that of the method.
     if experiment.asynchronous is not None:
         return Participation(availability)

@@ -65,7 +65,8 @@ class DivergenceWatch:
             self.first = loss
         if loss > _GROWN * self.first:
             return (
-                f"the loss of round {number} is {loss:.3g}, that of the first was {self.first:.3g}"
+                f"the loss of round {number} is {loss:.3g}, and that of the first round was "
+                f"{self.first:.3g}"
             )
         return None
 
@@ -106,8 +107,9 @@ def one_class_line(
         return None
     share = (labels == found[0]).double().mean().item()
     return (
-        f"the models predict class {int(found[0])} for all of {len(rows)} test samples, of which "
-        f"{100 * share:.1f} % have it: more rounds, another local.lr, or scaled inputs may help"
+        f"the models predict class {int(found[0])} for all {len(rows)} test samples "
+        f"({100 * share:.1f} % are of this class): more rounds, another local.lr, or scaled "
+        "inputs may help"
     )
 
 

@@ -181,7 +181,7 @@ class TrackerThread:
         self._queue.put(status)
         self._thread.join(max(0.0, until - time.monotonic()))
         if self._thread.is_alive():
-            self._warn(f"no answer for {WAIT:.0f} s, the last rounds may be missing there")
+            self._warn(f"no reply for {WAIT:.0f} s; the last rounds may be missing there")
 
     def _work(self) -> None:
         try:
@@ -196,9 +196,7 @@ class TrackerThread:
         except BaseException as error:  # noqa: BLE001 - a tracker's client may raise anything
             self._failed = True
             line = (str(error).splitlines() or [""])[0]
-            self._warn(
-                f"{type(error).__name__}: {line}; nothing more is logged to it, the run continues"
-            )
+            self._warn(f"{type(error).__name__}: {line}; logging to it stops, the run continues")
 
     def _take(self) -> tuple[list[LoggedRound], str | None]:
         """All rounds that wait, in one request, and the status where the run is over."""

@@ -92,7 +92,7 @@ def study_layers(composed: Composed, epochs: int | None = None) -> LayerStudy:
         raise QuorumError(
             "too-few",
             "study",
-            "too few clients answered",
+            "too few clients replied",
             found=len(reply),
             allowed=f"at least {MIN_CLIENTS}",
         )
@@ -241,7 +241,7 @@ def study_headline(study: LayerStudy) -> str:
         >>> planted = np.array([0, 0, 1, 1])
         >>> layer = compare_layer("1 linear", delta, planted)
         >>> study_headline(LayerStudy([layer], np.arange(4), "abcd", planted))
-        'Layer 1 linear parts the groups best: 9.0 times as far between them as within'
+        'Layer 1 linear separates the groups best: distances between groups are 9.0 times those within groups'
     """
     known = [layer for layer in study.layers if layer.separation is not None]
     if not known:
@@ -249,8 +249,8 @@ def study_headline(study: LayerStudy) -> str:
     # By the ratio, not the difference: layers have weights of different size.
     best = max(known, key=lambda layer: layer.separation or 0)  # none of these is None
     return (
-        f"Layer {best.layer} parts the groups best: {best.separation:.1f} times as far between "
-        "them as within"
+        f"Layer {best.layer} separates the groups best: distances between groups are "
+        f"{best.separation:.1f} times those within groups"
     )
 
 

@@ -100,7 +100,7 @@ def notes(table: SweepTable) -> list[str]:
         if one_seed:
             lines[-1] += " With one seed there is no interval."
         elif len(table.seeds) < ENOUGH_SEEDS:
-            lines[-1] += " Of so few seeds it may be narrow by chance; five or more tell more."
+            lines[-1] += " With so few seeds it may be narrow by chance; use five or more."
         lines += _opposed_notes(table)
     if table.without_model:
         said = [f"{table.headline.text(v)} {name}" for name, v in table.without_model.items()]
@@ -115,8 +115,8 @@ def notes(table: SweepTable) -> list[str]:
             "up."
         )
     lines.append(
-        "Seconds: mean of a run's rounds, by the wall clock; they alone differ when a sweep is run "
-        "again."
+        "Seconds: mean of a run's rounds, by the wall clock; only they differ when a sweep is "
+        "run again."
     )
     return lines
 

@@ -62,7 +62,7 @@ def test_data_that_stay_on_their_nodes_need_only_a_shape_and_names(tmp_path: Pat
     assert (settings.shape, settings.classes, settings.clients) == ((30,), ("healthy", "ill"), 4)
     with refuses(DataError, "does-not-fit", "data.source"):
         load_data(config)
-    with pytest.raises(NotImplementedError, match="to be filled in"):
+    with pytest.raises(NotImplementedError, match="fill in load_client"):
         load_function(tmp_path / "d" / "client.py")(None)
     # Sites have their own data, so the first step is a server for them and no trial here.
     assert next_step(tmp_path / "d").startswith(f"next: coterie server up {tmp_path / 'd'}; sites ")

@@ -92,7 +92,7 @@ def test_a_key_has_one_name_and_a_name_one_key(
     assert invoke(["server", "add", str(folder), public]) == 0
     assert calls[-1] == ["supernode", "register", public, "coterie", "--name", "hospital-3"]
     assert invoke(["server", "add", str(folder), public]) == 0
-    assert "was added before" in capsys.readouterr().out
+    assert "already added" in capsys.readouterr().out
     assert len(calls) == 1
     assert invoke(["server", "add", str(folder), public, "--name", "hospital-4"]) == 2
     assert (

@@ -105,7 +105,7 @@ def test_a_run_says_who_is_awaited_and_until_when() -> None:
     )
     assert "no process writes this run" in status_of(ASKING, [], running=False).sentence
     rows = [row(at, [0.5]) for at in range(4)]
-    assert status_of(ASKING, rows).sentence == "All 4 rounds are over"
+    assert status_of(ASKING, rows).sentence == "All 4 rounds are complete"
 
 
 def test_a_private_run_that_waits_for_a_client_does_not_name_it() -> None:
@@ -243,7 +243,7 @@ def test_a_run_notes_what_it_asks_and_what_comes(tmp_path: Path) -> None:
     assert not [file for file in (tmp_path / "run").iterdir() if file.name.endswith(".tmp")]
     status = read_status(tmp_path / "run")
     assert not status.running
-    assert status.sentence == "All 2 rounds are over"
+    assert status.sentence == "All 2 rounds are complete"
     assert status.state.counted("refused") == {"no answer": 1}
     assert "client-01" in status_page(status)
 
@@ -295,12 +295,12 @@ def test_a_run_that_was_killed_after_its_last_round_says_that_it_is_not_done(
     with pytest.raises(Killed):
         run(tmp_path, config, grid, reported=KilledAfter(2))
     assert read_status(tmp_path / "run").sentence == (
-        "All 3 rounds are over: the server serves clients without labels and writes the results"
+        "All 3 rounds are complete: the server serves clients without labels and writes the results"
     )
     forget_process(tmp_path / "run")
     status = read_status(tmp_path / "run")
     assert status.sentence == (
-        "All 3 rounds are over, but no process writes the results and serves clients without "
+        "All 3 rounds are complete, but no process writes the results and serves clients without "
         "labels; resume it with `coterie deploy run --resume`"
     )
     # In no group yet.
@@ -308,7 +308,7 @@ def test_a_run_that_was_killed_after_its_last_round_says_that_it_is_not_done(
     again = run(tmp_path, config, grid, resume=True)
     assert not again.rows
     done = read_status(tmp_path / "run")
-    assert done.sentence == "All 3 rounds are over"
+    assert done.sentence == "All 3 rounds are complete"
     assert list(done.groups) == groups(tmp_path / "run")
     assert min(done.groups) >= 0
 
@@ -405,7 +405,7 @@ def test_the_page_is_served_to_this_machine_alone(served: StatusServer, tmp_path
     deploy(tmp_path, tables("fedavg", rounds=2))
     served.folder = tmp_path / "run"
     code, page = get(served, "/")
-    assert (code, "All 2 rounds are over" in page) == (200, True)
+    assert (code, "All 2 rounds are complete" in page) == (200, True)
     code, text = get(served, "/metrics")
     assert code == 200
     assert "coterie_rounds_total 2" in text
@@ -422,7 +422,7 @@ def test_the_command_shows_and_writes(tmp_path: Path, capsys: pytest.CaptureFixt
     run = tmp_path / "run"
     assert invoke(["deploy", "status", str(run)]) == 0
     seen = capsys.readouterr().out
-    assert "All 2 rounds are over" in seen
+    assert "All 2 rounds are complete" in seen
     assert "client-00" in seen
     assert invoke(["deploy", "status", str(run), "--out", str(tmp_path / "page.html")]) == 0
     assert 'http-equiv="refresh"' not in (tmp_path / "page.html").read_text()

@@ -42,7 +42,7 @@ MOST_PIXELS = 4096 * 4096
 _LEFT_OUT = {"EPS", "BUFR", "GRIB", "HDF5", "MPEG", "WMF"}
 _GREY = ("1", "L", "LA", "La")
 _DEEPEST = 65535
-_UNREADABLE = "not an image that Pillow reads"
+_UNREADABLE = "not an image that Pillow can read"
 
 Encoded = bytes | Path
 Source = tuple[str, str]  # of an error: a file, and what of it is wrong
@@ -81,7 +81,7 @@ def _is_image(file: Path, folder: Path) -> bool:
         return True
     kind, _ = mimetypes.guess_type(file.name)
     if kind is not None and kind.startswith("image/"):
-        expected = ".png, .jpg or another format that Pillow reads"
+        expected = ".png, .jpg or another format that Pillow can read"
         raise DataError("cannot-be-read", file, found=file.suffix, allowed=expected)
     return False
 
@@ -203,7 +203,7 @@ def _check_header(image: Image, where: Source) -> None:
     width, height = image.size
     if width * height > MOST_PIXELS:
         got = f"{width} x {height} pixels ({width * height / 1e6:.0f} million)"
-        most = f"at most {MOST_PIXELS / 1e6:.0f} million, as 4096 x 4096"
+        most = f"at most {MOST_PIXELS / 1e6:.0f} million, such as 4096 x 4096"
         raise _image_error("out-of-range", where, f"too large, {got}", most)
     if image.mode == "F":
         what = "floating-point pixels, whose scale is unknown"

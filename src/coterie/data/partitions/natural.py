@@ -53,7 +53,7 @@ def natural(
     kept = [i for i, rows in enumerate(every) if len(rows) >= min_size]
     if not kept:
         largest = max(map(len, every), default=0)
-        raise too_large("min_size", "no client has so many samples", min_size, largest)
+        raise too_large("min_size", "no client has that many samples", min_size, largest)
     held = [every[i] for i in kept]
     client_names = tuple(str(names[i]) for i in kept)
     if split == "source":

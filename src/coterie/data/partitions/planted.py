@@ -169,7 +169,7 @@ def _check_lists(how: How, groups: int, clients: int, lists: Mapping[str, Sequen
     for name, values in lists.items():
         if values and LISTS.get(how) != name:
             other = next(h for h, option in LISTS.items() if option == name)
-            raise _conflict(name, f"goes with how = {other!r}", how)
+            raise _conflict(name, f"only works with how = {other!r}", how)
         if values and len(values) != groups:
             path = f"data.partition.{name}"
             raise DataError(

@@ -53,5 +53,5 @@ def refuse_twice(names: Sequence[str], where: str) -> None:
     """Refuse two columns of one name: which is meant cannot be known."""
     for name in names:
         if names.count(name) > 1:
-            got = f"{names.count(name)} columns of this name"
+            got = f"{names.count(name)} columns with this name"
             raise column_error("in-conflict", where, name, got, "one")

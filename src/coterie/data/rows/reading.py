@@ -92,7 +92,7 @@ def _without_index(rows: Rows) -> Rows:
     if not index:
         return rows
     shown = ", ".join(name or "without a name" for name in index)
-    line = f"{rows.name}: column {shown}: an index of pandas or without a name, left out"
+    line = f"{rows.name}: column {shown}: left out (a pandas index, or without a name)"
     return replace(rows, frame=rows.frame.drop(columns=index), lines=(*rows.lines, line))
 
 
@@ -103,7 +103,7 @@ def _of_frame(frame: pd.DataFrame, typed: bool = True) -> Rows:
     levels = {at: str(name) for at, name in enumerate(frame.index.names) if name is not None}
     kept = [at for at, name in levels.items() if name not in names]
     lines = [
-        f"{FRAME}: the index {name} has the name of a column, left out"
+        f"{FRAME}: the index {name} is left out, because a column has the same name"
         for at, name in levels.items()
         if at not in kept and not _same_values(frame.index.get_level_values(at), frame, name)
     ]

@@ -268,8 +268,8 @@ class Rows:
         if len(commas) and len(points):
             got = f"{points.iloc[0]!r} and {commas.iloc[0]!r}"
             expected = (
-                "a decimal point or a decimal comma in all rows, and no sign between thousands "
-                f"(where they are codes: [data.columns] {name} = 'category')"
+                "the same decimal mark in all rows, and no thousands separators (if they are "
+                "codes: [data.columns] {name} = 'category')"
             )
             raise self.refused("in-conflict", name, got, expected)
 

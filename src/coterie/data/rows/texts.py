@@ -56,7 +56,7 @@ def near_equal(names: Collection[str], column: str, known: Collection[str] = ())
     if not pairs:
         return []
     shown = "; ".join(" and ".join(map(repr, group)) for group in pairs[:SHOWN])
-    return [f"column {column}: {shown} differ by their spelling alone, and are taken for others"]
+    return [f"column {column}: {shown} differ only in spelling, and count as different values"]
 
 
 def is_number(text: str) -> bool:

@@ -103,5 +103,5 @@ def departures(
 
 
 def _nobody_left(what: str, clients: int) -> ConfigError:
-    left = f"{what} leave none of {clients} clients for the first round"
+    left = f"{what} leave none of the {clients} clients for the first round"
     return ConfigError("out-of-range", "shift.waves", left, allowed="fewer or smaller waves")

@@ -88,8 +88,9 @@ class CategoryRule:
         if len(self.rare) > _SHOWN_RARE:
             names += f" and {len(self.rare) - _SHOWN_RARE} more"
         return (
-            f"{self.name} = {OTHER} stands for rare categories together (here {names}), and for those that "
-            "no training row has; data.encode.rare says from how many rows on a category has its own"
+            f"{self.name} = {OTHER} combines rare categories (here {names}) and those that no "
+            "training row has; data.encode.rare sets the number of rows from which a category "
+            "has its own input"
         )
 
 

@@ -174,9 +174,9 @@ def _absence(rows: Rows, record: Record) -> list[str]:
         raise DataError("not-found", rows.where, what, found=got, allowed=", ".join(names))
     if not absent:
         return []
-    words = f"no column {absent[0]}, so it is missing in each row"
+    words = f"no column {absent[0]}, so it is missing in every row"
     if len(absent) > 1:
-        words = f"no columns {', '.join(absent)}, so they are missing in each row"
+        words = f"no columns {', '.join(absent)}, so they are missing in every row"
     # A column with another name is the likeliest reason.
     unused = [name for name in rows.names if name not in record["kinds"]]
     if unused:
@@ -212,8 +212,9 @@ def _new_categories(
         return []
     shown = ", ".join(names[at] for at in new[:SHOWN])
     return [
-        f"{rows.name}: column {rule['name']}: {int(np.isin(codes, new).sum())} of {len(codes)} values "
-        f"are in no training row, got {shown}; known: {', '.join(sorted(known)[:SHOWN])}"
+        f"{rows.name}: column {rule['name']}: {int(np.isin(codes, new).sum())} of {len(codes)} "
+        f"values are not in any training row, got {shown}; known: "
+        f"{', '.join(sorted(known)[:SHOWN])}"
     ]
 
 
@@ -359,6 +360,6 @@ def _gaps(rows: Rows, moments: Any, clients: Any, record: Record) -> list[str]:
         return []
     names = ", ".join(dict.fromkeys(clients[broken].tolist()))
     return [
-        f"{rows.name}: {int(broken.sum())} of {len(broken)} inputs have a gap in time or another "
-        f"step than in training, of client {names}: their predictions may say nothing"
+        f"{rows.name}: {int(broken.sum())} of {len(broken)} inputs of client {names} have a gap "
+        "in time, or a different time step than in training: their predictions may be meaningless"
     ]

@@ -46,12 +46,12 @@ CODES = 20
 FEW = 5
 MOST_OF = 0.8
 OTHER_FORMS = {
-    "numbers with signs between or around their digits": (
+    "numbers with other characters between or around their digits": (
         r"[-+\u2212]?\s*[$\u20ac\u00a3\u00a5]?\s*[-+\u2212]?"
         r"[0-9]{1,3}([,.' \u00a0\u202f_]?[0-9]{3})*([.,][0-9]+)?"
         r"\s*[%$\u20ac\u00a3\u00a5]?"
     ),
-    "dates in another form than 2013-03-01": (
+    "dates in a different format than 2013-03-01": (
         r"[0-9]{1,4}[./-][0-9]{1,2}[./-][0-9]{1,4}([ T][0-9:.]+)?( ?(?i:[ap]m))?"
     ),
 }
@@ -112,8 +112,8 @@ def _is_long_text(files: Sequence[Rows], name: str) -> bool:
 
 def _taken_for_codes(name: str, code: str) -> str:
     return (
-        f"column {name}: taken for codes, since values such as {code!r} begin with zeros; where they "
-        f"are numbers: [data.columns] {name} = 'number'"
+        f"column {name}: treated as codes, because values such as {code!r} begin with zeros; if "
+        f"they are numbers: [data.columns] {name} = 'number'"
     )
 
 
@@ -138,7 +138,7 @@ def _tell_apart(
         if all(found.count(found[at]) == 1 for at in group):
             return
     got = f"{files[group[0]].where} and {files[group[1]].where}"
-    allowed = f"files of different names, since each is a client ({FILE_NAME})"
+    allowed = f"files with different names, because each is a client ({FILE_NAME})"
     raise DataError("in-conflict", "data.path", found=got, allowed=allowed)
 
 
@@ -184,7 +184,7 @@ def _joined(files: Sequence[Rows], kinds: Mapping[str, str], used: Collection[st
         absent = [name for name in kinds if name in asked and name not in rows.names]
         if absent:
             lines.append(
-                f"{Path(rows.where).name}: no column {', '.join(absent)}: missing in each row"
+                f"{Path(rows.where).name}: no column {', '.join(absent)}: missing in every row"
             )
         columns = {
             name: _column_of_kind(rows, name, kind)
@@ -337,7 +337,7 @@ def _missing_words(column: pd.Series, name: str) -> list[str]:
     if not words:
         return []
     shown = ", ".join(map(repr, list(words)[:SHOWN]))
-    return [f"column {name}: {shown} taken for missing values, in {sum(words.values())} rows"]
+    return [f"column {name}: {shown} treated as missing values in {sum(words.values())} rows"]
 
 
 def _numbers_as_text(rows: Rows, names: Sequence[str], column: str) -> list[str]:
@@ -347,8 +347,8 @@ def _numbers_as_text(rows: Rows, names: Sequence[str], column: str) -> list[str]
     if form:
         first = known[~known.str.fullmatch(NUMBER_PATTERN)].iloc[0]
         return [
-            f"column {column}: taken for categories, since values such as {first!r} are {form}; "
-            "where they are codes, name it in data.encode.categories"
+            f"column {column}: treated as categories, because values such as {first!r} are {form}; "
+            "if they are codes, name it in data.encode.categories"
         ]
     numbers = known[known.str.fullmatch(NUMBER_PATTERN)]
     # A few numbers as text are codes.
@@ -360,10 +360,10 @@ def _numbers_as_text(rows: Rows, names: Sequence[str], column: str) -> list[str]
         codes, _ = rows.factor(column)
         codes = codes[codes >= 0]
         lost = int(np.isin(codes, odd.index).sum())
-        why = f"{lost} of {len(codes)} are none, such as {odd.iloc[0]!r}"
+        why = f"{lost} of {len(codes)} are not numbers, such as {odd.iloc[0]!r}"
     return [
-        f"column {column}: its numbers are taken for categories, since {why}; where they are codes, "
-        "name it in data.encode.categories"
+        f"column {column}: its numbers are treated as categories, because {why}; if they are "
+        "codes, name it in data.encode.categories"
     ]
 
 

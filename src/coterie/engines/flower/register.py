@@ -232,14 +232,14 @@ class ClientRegister:
             return
         if failed is not None:
             line = f"node {node}: cannot take part, got {failed!r}"
-            self._refuse(node, failed, f"{line}; expected what that node's own log says")
+            self._refuse(node, failed, f"{line}; the log of that node has the details")
             return
         assert arrival.message is not None, "an answer without a failure is a message"
         try:
             note = arrival.message.content.config_records[NOTE]
             identity = Identity.loads(str(note["identity"]))
         except Exception:  # noqa: BLE001 - the sender is not trusted
-            line = f"node {node}: no client of Coterie, got no identity; expected one"
+            line = f"node {node}: not a Coterie client, got no identity; expected one"
             self._refuse(node, "malformed", line)
             return
         # The name first: of a node that uses another client's name nothing else matters.
@@ -283,12 +283,13 @@ class ClientRegister:
         on_another = known and self.nodes.get(self.names.index(name), node) != node
         if name in self._waiting or on_another:
             return (
-                f"client {name!r}: on two nodes at once, got node {node}; expected one node a name"
+                f"client {name!r}: on two nodes at once, got node {node}; expected one node for "
+                "each name"
             )
         capacity = self.terms.capacity
         if not known and len({*self.names, *self._waiting}) >= capacity:
             return (
-                f"client {name!r}: one too many, got {capacity + 1} clients; "
-                f"expected at most {capacity}"
+                f"client {name!r}: too many clients, got {capacity + 1}; expected at most "
+                f"{capacity}"
             )
         return None

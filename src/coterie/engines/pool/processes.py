@@ -73,7 +73,7 @@ class WorkerPool:
         self._width = 0
         self._cores = cores_of_workers(workers)
         # How a worker ended that the pool itself did not end.
-        self.last_end = "left no trace"
+        self.last_end = "ended without a message"
 
     @property
     def running(self) -> bool:
@@ -190,9 +190,9 @@ class WorkerPool:
         raise ConfigError(
             "failed",
             "engine.name",
-            "all processes of the pool ended at their start, see above; a script needs "
-            "`if __name__ == '__main__':` around its calls, and a network a module that another "
-            "process can import; or choose the engine 'serial'",
+            "all processes of the pool ended at startup, see above: put the calls of a script "
+            "under `if __name__ == '__main__':`, define the network in a module that other "
+            "processes can import, or choose the engine 'serial'",
         )
 
     def _share_memory(self, width: int) -> None:

@@ -252,7 +252,7 @@ class Members:
             raise RemoteError(
                 "unreachable",
                 "engine",
-                f"{self._lost} actors were lost, and no answer came ({first_line(error)})",
+                f"{self._lost} actors were lost, and no reply arrived ({first_line(error)})",
             ) from error
 
     def _check_samples(self, found: str) -> None:
@@ -276,7 +276,7 @@ class Members:
             option,
             f"no node has started an actor for {self.cluster.patience:g} s",
             found=f"a cluster with {got}",
-            allowed=f"enough room for an actor that needs {self._needs()}",
+            allowed=f"enough resources for an actor that needs {self._needs()}",
         )
 
 

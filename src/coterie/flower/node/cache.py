@@ -123,7 +123,7 @@ def cache_root(options: Mapping[str, Any], name: str) -> Path:
 
 
 def _nothing_kept(what: str, name: str, kept: str) -> ConfigError:
-    expected = "the name and the cache of a node here"
+    expected = "the name and the cache of a node on this machine"
     return ConfigError("not-found", "name", what, found=f"{name!r} and {kept}", allowed=expected)
 
 
@@ -161,7 +161,7 @@ def forget(name: str, cache: Path | None) -> tuple[list[Path], Path | None]:
     root = cache_root({"cache": cache}, name)
     runs = sorted(root.glob("run-*"))
     if not runs:
-        raise _nothing_kept("nothing is kept for such a client", name, f"no run in {root}")
+        raise _nothing_kept("no values are stored for such a client", name, f"no run in {root}")
     for run in runs:
         # Renamed first: what a node at work writes in the meantime would stay.
         run.rename(root / f"{_GONE}{secrets.token_hex(4)}")

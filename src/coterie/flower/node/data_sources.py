@@ -232,7 +232,7 @@ def input_columns(
     # By name: the order in a file says nothing.
     names = sorted(name for name in rows.names if name != label_of(options))
     if features is not None and len(names) > 1:
-        what = "inputs are columns, whose names the server does not list"
+        what = "inputs are columns, but the server does not list their names"
         expected = f"features = [...] in deploy.toml, or a column {inputs!r}"
         raise DataError("does-not-fit", rows.where, what, found=", ".join(names), allowed=expected)
     return names

@@ -158,7 +158,7 @@ def _address(url: str, where: str) -> Any:
 def _check_order(query: str, where: str) -> None:
     if not _ORDERED.search(_UNREAD.sub(" ", query)):
         got = repr(query[:80]) if query else "none"
-        what = f"{where}: rows in no fixed order"
+        what = f"{where}: the rows have no fixed order"
         expected = "SELECT ... ORDER BY a unique key, so that the test rows stay the same"
         raise DataError("missing", "--query", what, found=got, allowed=expected)
 

@@ -121,7 +121,7 @@ NOT_LET_IN = "not let in"
 NO_CONNECTION = "no connection"
 # State -> what a site has to do.
 _REMEDIES = {
-    STARTING: "look again in a minute",
+    STARTING: "check again in a minute",
     NOT_ADDED: "ask the server's operator to run `coterie server add`",
     NOT_LET_IN: "wait a minute, or have the operator add it again if it was removed",
     NO_CONNECTION: "check that the server is up, and that the firewall lets this machine reach it",
@@ -191,7 +191,7 @@ class NodeWatch:
     def begin(self) -> None:
         """A process of the node begins."""
         self.joined = (self.folder / JOINED).exists()
-        self.last = "it said nothing"
+        self.last = "it printed nothing"
         self.note(STARTING)
 
     def note(self, state: str) -> None:

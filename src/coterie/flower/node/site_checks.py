@@ -83,9 +83,9 @@ def meet_server(server: str, certificates: Path) -> ServerAnswer:
 
 def _certificate_problem(error: ssl.SSLCertVerificationError, host: str) -> str:
     if error.verify_code == _EXPIRED:
-        return "its certificate has expired: ask the operator for a new one, or mend the clock"
+        return "its certificate has expired: ask the operator for a new one, or correct the clock"
     if error.verify_code == _NOT_YET:
-        return "its certificate is not valid yet: mend the clock"
+        return "its certificate is not valid yet: correct the clock"
     if error.verify_code in _OTHER_HOST:
         expected = f"`coterie deploy init --host {host}` at the server, or another --server"
         return f"its certificate is for other names, got {host}; expected {expected}"
@@ -128,7 +128,7 @@ def check_versions(card: FederationCard | None) -> str:
     own = installed_version("coterie")
     flower = installed_version("flwr")
     if card is None:
-        return f"versions: Coterie {own}, Flower {flower}; the server does not say its own"
+        return f"versions: Coterie {own}, Flower {flower}; the server does not report its versions"
     if card.coterie != own:
         what = "a different version of Coterie"
         expected = f"{card.coterie}, as on the server"
@@ -146,7 +146,7 @@ def check_data(options: Mapping[str, Any], form: DataForm | None) -> str:
     """Read a node's samples as a run would, and say what was found; the form is what the server says
     that all samples have in common, if it does."""
     if "data" not in options and "loader" not in options:
-        return "data: read by the client.py of the federation, so unchecked"
+        return "data: read by the client.py of the federation, so not checked"
     own = own_classes(options)
     if own and form is not None and own != form.classes:
         got = ", ".join(own)
@@ -179,13 +179,13 @@ def _warn_of_columns(found: ClientTable, form: DataForm) -> None:
     names = list(form.columns)
     for name, values in zip(names, table.values.T, strict=True):
         if len(values) > 1 and len(np.unique(values)) == 1:
-            warn(f"column {name}: one value in all rows of this site")
+            warn(f"column {name}: the same value in all rows of this site")
     if len(targets) < ENOUGH_ROWS or targets.ndim > 1:
         return
     for name in columns_that_tell(names, table.values, targets, numbers=not form.classes):
         warn(
-            f"column {name}: alone tells the label in all rows of this site; unless it is known "
-            "before the label is, the operator should leave it out of deploy.toml"
+            f"column {name}: determines the label in all rows of this site; unless it is known "
+            "before the label, the operator should leave it out of deploy.toml"
         )
 
 

@@ -81,9 +81,7 @@ class NodeWorker:
             answer, data = self.handle(head, body)
         # Closed before the answer, so that the next message does not come here.
         if psutil.Process().memory_info().rss > self.memory:
-            log.info(
-                "coterie: worker: holds more than %.1f GiB; starting anew", self.memory / 2**30
-            )
+            log.info("coterie: worker: uses more than %.1f GiB; restarting", self.memory / 2**30)
             self.close()
         send(connection, answer, data)
 

@@ -27,7 +27,7 @@ from coterie.flower.templates import render_template
 LICENSE = "All rights reserved. This folder holds no code but client.py.\n"
 TRIAL_TABLES = ("seed", "data", "task", "model", "train", "algorithm", "local")
 # What client.py says until it is filled in, see its template.
-UNFILLED = "load_client of client.py is to be filled in"
+UNFILLED = "fill in load_client in client.py"
 
 
 def init(

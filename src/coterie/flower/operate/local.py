@@ -74,7 +74,7 @@ class LocalFederation:
                 f"which is open to {local}"
             )
         return (
-            f"nodes connect to {self.address}, where nginx lets nothing else in; "
+            f"nodes connect to {self.address}, where nginx blocks everything else; "
             f"runs are started at {self.control}, which is open to {local}"
         )
 

@@ -103,7 +103,7 @@ def add_node(folder: Path, public_key: Path, name: str | None, replace: bool) ->
     nodes = added_nodes(folder)
     before = nodes.get(name)
     if before is not None and before.key == key:
-        return f"{name}: was added before"
+        return f"{name}: already added"
     for other, node in nodes.items():
         if node.key == key and other != name:
             raise ConfigError(

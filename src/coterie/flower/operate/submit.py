@@ -192,7 +192,7 @@ class Events:
         for line in reversed(self.other_lines):
             if "rror" in line or "ERROR" in line:
                 return repr(line.strip()[-200:])
-        return "no word of why, as when it is killed"
+        return "no error message, as if it was killed"
 
 
 def ignore_round(row: Mapping[str, Any]) -> None:

@@ -182,7 +182,7 @@ def refuse_end(name: str, process: Popen, log: Path | None) -> None:
 def last_words(log: Path | None) -> str:
     """What a log says last: why the process ended, or else its last line."""
     if log is None:
-        return "its own lines say why"
+        return "see its own lines"
     with suppress(OSError):
         lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
         for line in reversed(lines):
@@ -191,7 +191,7 @@ def last_words(log: Path | None) -> str:
         for line in reversed(lines):
             if line:
                 return line[-200:]
-    return f"{log} says nothing"
+    return f"{log} is empty"
 
 
 # --- ending ---------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def main() -> NoReturn:
 class LastError(logging.Handler):
     """Keeps the first line of the last error that was logged."""
 
-    line = "no word of why"
+    line = "no reason given"
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

@@ -20,7 +20,7 @@ from coterie.runs.run import Run
 
 Say = Callable[[str], None]
 _SEVERAL = "clients predict with several models, so none was sent"
-_NO_ANSWER = "it did not answer; ask it again with `coterie deploy run --resume`"
+_NO_ANSWER = "it did not reply; ask it again with `coterie deploy run --resume`"
 
 
 def fate_without_labels(config: Experiment) -> str:

@@ -139,11 +139,11 @@ def metrics_text(status: FederationStatus) -> str:
     live = status.live
     down, up = status.bytes
     last = {name: client["last"] for name, client in (live.get("clients") or {}).items()}
-    metric("up", "gauge", "Whether the process of the run runs.", float(status.running))
-    metric("rounds_total", "counter", "Rounds that are over.", len(state.rows))
-    metric("rounds_planned", "gauge", "Rounds of the run.", state.rounds)
+    metric("up", "gauge", "Whether the process of the run is alive.", float(status.running))
+    metric("rounds_total", "counter", "Completed rounds.", len(state.rows))
+    metric("rounds_planned", "gauge", "Total number of rounds.", state.rounds)
     connected = len(set(live.get("connected") or []))
-    metric("clients_connected", "gauge", "Clients that can be asked.", connected)
+    metric("clients_connected", "gauge", "Clients that can be reached.", connected)
     metric("down_bytes_total", "counter", "Bytes sent to clients.", down)
     metric("up_bytes_total", "counter", "Bytes sent by clients.", up)
     refused = state.counted("refused")
@@ -152,8 +152,8 @@ def metrics_text(status: FederationStatus) -> str:
     clipped = state.counted("clipped")
     what = "Replies that were clipped to their bounds."
     metric("clipped_total", "counter", what, clipped, "reason")
-    metric("clients_awaited", "gauge", "Clients whose answer is awaited.", len(status.awaited))
-    what = "Time of the last answer, since 1970."
+    metric("clients_awaited", "gauge", "Clients that have not replied yet.", len(status.awaited))
+    what = "Time of the last reply, in seconds since 1970."
     metric("client_last_answer_seconds", "gauge", what, last, "client")
     if state.scored:
         row = state.scored[-1]
@@ -203,7 +203,7 @@ class StatusHandler(BaseHTTPRequestHandler):
         host = self.headers.get("Host", "").rpartition(":")[0]
         # A page of elsewhere whose name was made to mean this machine must not read it.
         if host not in _HOSTS:
-            self._answer(HTTPStatus.FORBIDDEN, "text/plain", "for this machine alone\n")
+            self._answer(HTTPStatus.FORBIDDEN, "text/plain", "for this machine only\n")
             return
         if self.path not in pages:
             self._answer(HTTPStatus.NOT_FOUND, "text/plain", "no such page\n")

@@ -76,12 +76,12 @@ class FederationStatus:
             awaited = f"{left} of {counted(asked, 'client')}"
             work = work_name(exchange["kind"])
             return f"{at}: {work}, waiting for {awaited}, {self.until(exchange['until'])}"
-        return f"{at}: the server works"
+        return f"{at}: the server is working"
 
     @property
     def _after_the_rounds(self) -> str:
         """What the run does when no round is left."""
-        at = f"All {counted(self.state.rounds, 'round')} are over"
+        at = f"All {counted(self.state.rounds, 'round')} are complete"
         if self.state.done:
             return at
         if self.running:

@@ -61,7 +61,7 @@ def _clients(status: FederationStatus) -> StatusTable:
                 group,
             ]
         )
-    note = "Counts are those since the server's process of this run began."
+    note = "Counts are those since the server's process of this run started."
     headings = ("client", "state", "last answer", "to", "answers", "no answer", "group")
     return StatusTable("Clients", note, headings, rows)
 
@@ -109,7 +109,7 @@ def _rounds(status: FederationStatus) -> StatusTable:
 
     rows = [shown(row) for row in reversed(state.rows[-SHOWN_ROUNDS:])]
     title = state.headline.title
-    note = f"The newest first. {title} is over the clients that were scored in that round."
+    note = f"Newest first. {title} is over the clients that were scored in that round."
     # Runs that score a sample of their clients have no scores of single ones.
     if same.values:
         same_ones = counted(same.clients, "client")
@@ -141,8 +141,8 @@ def _exchanges(status: FederationStatus) -> StatusTable:
             ]
         )
     note = (
-        "An exchange is a request to some clients and their replies. The first and the last answer "
-        "are counted from its beginning."
+        "An exchange is a request to some clients and their replies. The times of the first and "
+        "the last reply are counted from its start."
     )
     headings = (
         *("round", "work", "asked", "answered", "sending", "first answer", "last answer"),
@@ -160,8 +160,8 @@ def _duration(seconds: float | None, unknown: str) -> str:
 def _refused(status: FederationStatus) -> StatusTable:
     refused = status.state.counted("refused")
     rows = [[reason, str(count)] for reason, count in sorted(refused.items())]
-    note = "Replies that were not taken or did not come, in all rounds."
-    return StatusTable("Not taken, by reason", note, ("reason", "count"), rows)
+    note = "Replies that were rejected or did not arrive, in all rounds."
+    return StatusTable("Rejected, by reason", note, ("reason", "count"), rows)
 
 
 def _lines(status: FederationStatus) -> StatusTable:
@@ -170,7 +170,7 @@ def _lines(status: FederationStatus) -> StatusTable:
         [time.strftime("%m-%d %H:%M:%S", time.localtime(float(one["time"]))), str(one["line"])]
         for one in reversed(lines[-SHOWN_LINES:])
     ]
-    return StatusTable("Events", "The newest first.", ("time", "what"), rows)
+    return StatusTable("Events", "Newest first.", ("time", "what"), rows)
 
 
 def print_status(status: FederationStatus) -> None:

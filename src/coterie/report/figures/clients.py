@@ -48,7 +48,7 @@ def map_section(run: RunView, number: int) -> list[Section]:
     """Who is alike; none where the clients' places are not known."""
     if run.embedding is None:
         return []
-    note = f"Each mark is a client, placed by {run.placed_by}. Near clients are alike."
+    note = f"Each mark is a client, placed by {run.placed_by}. Nearby clients are similar."
     note += " Colour is the group."
     if run.planted is not None:
         note += " Shape is the planted population."
@@ -227,7 +227,7 @@ def newcomer_section(run: RunView) -> list[Section]:
 
 def _newcomer_note(placements: Sequence[NewcomerPlacement]) -> str:
     known = [placed.right for placed in placements if placed.right is not None]
-    note = f"{len(placements)} clients came late."
+    note = f"{len(placements)} clients joined late."
     if known:
         right = f"{sum(known)} of {len(known)}"
         note = f"{right} were placed with the clients of their own population."

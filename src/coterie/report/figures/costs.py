@@ -52,7 +52,7 @@ def cost_section(series: Sequence[Series]) -> list[Section]:
     if seconds:
         table = seconds_table(seconds)
         spec = time_chart(seconds)
-        charts.append({"id": "time", "spec": spec, "table": table, "title": "Seconds of a round"})
+        charts.append({"id": "time", "spec": spec, "table": table, "title": "Seconds per round"})
     if not charts:
         return []
     return [{"title": "What it costs", "note": NOTE, "charts": charts, "wide": True}]
@@ -192,7 +192,7 @@ def time_chart(by_series: Mapping[str, Seconds]) -> Spec:
         .encode(
             # Names of series can be sentences; the whole name is in the tooltip.
             alt.Y("run:N", title=None, sort=names, axis=alt.Axis(labelLimit=150)),
-            alt.X("seconds:Q", title="seconds a round, mean", axis=alt.Axis(tickCount=5)),
+            alt.X("seconds:Q", title="seconds per round, mean", axis=alt.Axis(tickCount=5)),
             colour,
             order=alt.Order("order:Q"),
             tooltip=tooltip("run:N", "part:N", alt.Tooltip("seconds:Q", format=".4f")),

@@ -86,7 +86,7 @@ def _gain_section(one: Series, base: Series, summary: GainSummary, number: int) 
 
 def _in_words(summary: GainSummary, headline: Headline) -> str:
     clients = f"{summary.won:,} of {summary.all:,} clients won"
-    others = f"{summary.lost:,} lost, {summary.same:,} stayed as they were"
+    others = f"{summary.lost:,} lost, {summary.same:,} did not change"
     mean = f"The mean gain is {headline.short(summary.mean, '+')} {headline.step}".rstrip()
     worst = f"{headline.short(summary.worst_tenth, '+')} {headline.step}".rstrip()
     return f"{clients}, {others}. {mean}, that of the tenth that lost most {worst}."

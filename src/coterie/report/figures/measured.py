@@ -52,7 +52,7 @@ def divergence_section(run: RunView, number: int) -> list[Section]:
     spec = divergence_chart(run)
     if spec is None:
         return []
-    title = "How far gradients lie apart"
+    title = "How far apart gradients are"
     table = _table([run], "theory", DIVERGENCE_NAMES, ".4g")
     note = DIVERGENCE_NOTE + _bounds(run)
     return [chart_section(title, note, f"theory-{number}", spec, table)]

@@ -206,7 +206,7 @@ class CheckpointFiles:
             except CheckpointError as error:
                 broken.append(str(error))
                 continue
-            warnings = tuple(f"{line}; the one before it is used" for line in broken)
+            warnings = tuple(f"{line}; the previous one is used" for line in broken)
             return replace(found, warnings=warnings)
         if broken:
             got = ", ".join(broken)

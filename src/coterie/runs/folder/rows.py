@@ -66,11 +66,11 @@ def parse_rows(data: bytes, start: str) -> ParsedRows:
             # A power cut may also tear the last line with its newline.
             if number < len(lines):
                 what = f"damaged, got {line[:40]!r}"
-                problem = f"line {number}: {what}; expected one JSON object a line, as written"
+                problem = f"line {number}: {what}; expected one JSON object per line, as written"
         # It can be read, so no kill tore it: it was changed, or is of another run or format.
         elif link is None or link[1].decode() != _digest(line, links[-1]):
             what = f"damaged or of another run, got {line[:40]!r}"
-            problem = f"line {number}: {what}; expected one JSON object a line, as written"
+            problem = f"line {number}: {what}; expected one JSON object per line, as written"
         elif row["round"] != number - 1:
             got = f"not in order, got round {row['round']}"
             problem = f"line {number}: {got}; expected {number - 1}"
@@ -101,7 +101,7 @@ def _number(text: str) -> float:
     """A number of JSON; ``1e400`` is none that a run writes."""
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"no finite number, got {text}")
+        raise ValueError(f"not a finite number, got {text}")
     return value
 
 
@@ -193,7 +193,7 @@ class RowFile:
         # A run with a gap in its rows would show a curve and totals that never were.
         if len(found.rows) < round:
             got = found.problem or f"rows are missing, got {len(found.rows)}"
-            raise CheckpointError("damaged", self.path, got, allowed=f"{round}, as many as rounds")
+            raise CheckpointError("damaged", self.path, got, allowed=f"{round}, one for each round")
         data = self._data()
         if found.problem:
             was = data.count(b"\n")

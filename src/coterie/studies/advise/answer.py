@@ -56,7 +56,7 @@ def probe_text(found: ProbeResult) -> str:
     # Few clients cannot be counted in parts.
     if in_parts:
         same = sum(groups == found.groups for groups in in_parts)
-        text += f" (as many in {same} of {len(in_parts)} samples of 80 % of the clients)"
+        text += f" (the same number in {same} of {len(in_parts)} samples of 80 % of the clients)"
     return f"{text}."
 
 
@@ -169,8 +169,8 @@ def evidence(advice: Advice) -> list[str]:
     # Without a shift in the configuration FlexCFL was not tried: there it equals FedGroup.
     if advice.verdict == "helps" and advice.best.name != "flexcfl":
         lines.append(
-            "If clients' data change as time goes by, take flexcfl: its clients move to another "
-            "group when their data do."
+            "If clients' data change over time, use flexcfl: it moves clients to another group "
+            "when their data change."
         )
     lines.append(_alone(advice))
     # Published scores are accuracies of classes.
@@ -184,10 +184,10 @@ def _alone(advice: Advice) -> str:
     """How training alone does in the same rounds, and whether it is better."""
     found = advice.over_alone
     reached = advice.alone.headline.text(advice.alone.score)
-    text = f"Every client for itself reached {reached}; {advice.best.name} gained "
+    text = f"Local training reached {reached}; {advice.best.name} gained "
     text += f"{points_text(found)} over that."
     if found.mean + found.half < 0:
-        text += " So clients do better alone than with any method tried."
+        text += " So clients do better with local training than with any method tried."
     return text
 
 

@@ -237,7 +237,7 @@ def _taken(path: Path, others: Sequence[str]) -> tuple[list[str], bool]:
             name for name in others if arrays[name].ndim == 1 and arrays[name].dtype.kind in "iufb"
         ]
         wide = _is_wide([arrays[name] for name in taken])
-        left = {name: "no number a row" for name in others if name not in taken}
+        left = {name: "not one number per row" for name in others if name not in taken}
     else:
         rows = read_rows(path)
         left = {name: why for name in others if (why := _why_left(rows, name))}

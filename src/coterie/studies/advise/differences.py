@@ -151,14 +151,14 @@ def describe_differences(found: GroupDifferences, *, classes: bool = True) -> st
     if found.labels is None:
         return ""
     if found.p_labels is None or found.p_inputs is None:
-        return "The clients are too few to tell in what the groups differ."
+        return "There are too few clients to tell how the groups differ."
     labels_differ = found.p_labels <= LEVEL
     inputs_differ = found.p_inputs <= LEVEL
     inputs = "their inputs do not"
     if inputs_differ:
         inputs = "and so do their inputs"
     if labels_differ and not classes:
-        return f"Their targets differ, {inputs}: clients of different groups have other values."
+        return f"Their targets differ, {inputs}: clients of different groups have different values."
     if labels_differ:
         return (
             f"Their label mixes differ, {inputs}: clients of different groups have different "
@@ -166,10 +166,10 @@ def describe_differences(found: GroupDifferences, *, classes: bool = True) -> st
         )
     if inputs_differ:
         return (
-            "Their labels are mixed alike, their inputs differ: clients of different groups see "
-            "different things."
+            "Their label mixes are similar, but their inputs differ: clients of different groups "
+            "see different inputs."
         )
     return (
-        "Neither label mixes nor inputs are seen to differ: the same inputs may have different "
+        "No difference in label mixes or inputs was found: the same inputs may have different "
         "labels."
     )

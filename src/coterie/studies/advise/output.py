@@ -96,7 +96,7 @@ def table_notes(advice: Advice) -> list[str]:
     return [
         "Gain: over the better of the two FedAvg; ± is its 95 % interval. * is what is recommended.",
         WON_AND_LOST,
-        f"Bytes and seconds: of {rounds}, as suggested.toml has them.",
+        f"Bytes and seconds: of {rounds}, as in suggested.toml.",
     ]
 
 
@@ -134,14 +134,14 @@ def _explanation(advice: Advice) -> list[str]:
         "",
         "Gain: over the better of the two FedAvg. A warm start is the cold start of FedGroup with",
         "one group. It is there so that FedGroup's head start does not count as a gain of groups.",
-        "The gain says nothing of longer runs, in which FedAvg may catch up.",
+        "The gain says nothing about longer runs, in which FedAvg may catch up.",
         "",
         "±: the larger of the uncertainty over clients (bootstrap) and over seeds (Student's t).",
         "",
         WON_AND_LOST,
         "",
-        f"Bytes and seconds: of {counted(advice.config.train.rounds, 'round')}, as "
-        "`suggested.toml` has them, projected from",
+        f"Bytes and seconds: of {counted(advice.config.train.rounds, 'round')}, as in "
+        "`suggested.toml`, projected from",
         "those of the probe on this machine, without evaluation. * is what is recommended.",
     ]
 

@@ -21,11 +21,11 @@ ALONE = "local"
 PLAIN = (BASELINE, ALONE)
 # In what groups may differ, and how a sentence says it.
 WORDS = {
-    "inputs": "whose groups see different things",
-    "labels": "whose groups give the same things different labels",
+    "inputs": "whose groups have different inputs",
+    "labels": "whose groups label the same inputs differently",
     "classes": "whose groups have different classes",
-    "shares": "without groups, whose clients have unlike shares of the classes",
-    "nothing": "whose clients are alike",
+    "shares": "without groups, whose clients have different class shares",
+    "nothing": "whose clients are similar",
 }
 # What may be the case where no groups are found.
 WITHOUT_GROUPS = ("nothing", "shares")

@@ -72,7 +72,7 @@ def outcomes_headline(outcomes: Sequence[Outcome]) -> str:
 
     Example:
         >>> outcomes_headline([])
-        'Nothing is run yet'
+        'Nothing has been run yet'
     """
     # Only accuracies: points of them can be compared across lines.
     gaps = [
@@ -82,11 +82,11 @@ def outcomes_headline(outcomes: Sequence[Outcome]) -> str:
     ]
     if gaps:
         near = sum(gap <= NEAR for gap in gaps)
-        return f"{near} of {len(gaps)} accuracies are within 2 points of print"
+        return f"{near} of {len(gaps)} accuracies are within 2 points of the paper"
     done = sum(bool(outcome.values) for outcome in outcomes)
     if done:
         return f"{done} of {len(outcomes)} lines have a value"
-    return "Nothing is run yet"
+    return "Nothing has been run yet"
 
 
 def value_text(value: float | None, line: Line) -> str:

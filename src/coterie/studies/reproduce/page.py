@@ -95,13 +95,16 @@ def write_reproduction(
 def _intro(profile: Profile, seeds: Sequence[int], outcomes: Sequence[Outcome]) -> str:
     text = (
         f"Profile {profile}, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}. Accuracies are in percent. Ours "
-        "is the mean over seeds with its standard deviation, and the difference is ours less the "
-        "paper's."
+        "is the mean over seeds with its standard deviation, and the difference is ours minus "
+        "the paper's."
     )
     if any(outcome.line.seeds for outcome in outcomes):
-        text += " Lines whose notes name seeds have these."
+        text += " Lines with seeds in their notes use those."
     if profile == "quick":
-        text += " These are fewer rounds than in print: a check of the direction, no reproduction."
+        text += (
+            " These are fewer rounds than in the paper: they check the direction, but do not "
+            "reproduce the values."
+        )
     return text
 
 

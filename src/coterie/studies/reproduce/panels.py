@@ -132,7 +132,7 @@ class GridPanel:
     title: str
     axes: tuple[str, str]
     cells: tuple[tuple[float, float, float], ...]
-    note: ClassVar[str] = "Each cell is the mean over the seeds; darker is more."
+    note: ClassVar[str] = "Each cell is the mean over the seeds; darker means larger."
 
     def spec(self) -> Spec:
         """The chart."""

@@ -27,7 +27,7 @@ from coterie.sweep.plan import SweepRun
 from coterie.sweep.run_once import carry_out, is_done
 
 STARTUP_SECONDS = 4.0  # of a run: processes, data, the first models
-TAKEN = "another process works on it"
+TAKEN = "another process is working on it"
 
 BeforeRun = Callable[[int, "PaperRun"], Callable[[], None]]
 
