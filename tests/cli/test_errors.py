@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from coterie.cli.errors import code_of
 from coterie.cli.main import invoke
+from coterie.crashes import exit_code
 from coterie.terminal import warn
 from tests.cli.conftest import errors
 
@@ -87,24 +88,46 @@ def test_expected_errors(
 def test_a_bug_is_saved_to_a_file(
     config: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object) -> None:
-        raise ZeroDivisionError("a\nb")
-
-    monkeypatch.setattr("coterie.experiment.load_config", broken)
+    # No function of a test: it would be code of the user's.
+    monkeypatch.setattr("coterie.experiment.load_config", int)
     for number in (1, 2):
         assert invoke(["run", config]) == 70
         (line,) = errors(capsys)
-        assert f"got ZeroDivisionError (a); the traceback is in coterie-crash-{number}.txt" in line
-        assert "in broken" in Path(f"coterie-crash-{number}.txt").read_text()
+        assert "got TypeError" in line
+        assert f"the traceback is in coterie-crash-{number}.txt" in line
+        assert "TypeError" in Path(f"coterie-crash-{number}.txt").read_text()
     assert invoke(["run", config, "--debug"]) == 70
     assert "Traceback" in capsys.readouterr().err
+
+
+THEIR_RULE = """
+import coterie as ct
+
+def mine():
+    def assign(groups, round):
+        return round.cohort.no_such_thing
+
+    return ct.Method(assign=assign)
+"""
+
+
+def test_a_mistake_in_the_users_own_code_is_told_as_such(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.path", [str(tmp_path), *sys.path])
+    (tmp_path / "their_rule.py").write_text(THEIR_RULE)
+    assert invoke(["run", config, "--set", "algorithm.name=their_rule:mine"]) == 2
+    (line,) = errors(capsys)
+    assert f"{tmp_path / 'their_rule.py'}, line 6, in assign: your code failed" in line
+    assert "report" not in line
+    assert "no_such_thing" in Path("coterie-crash-1.txt").read_text()
 
 
 def test_every_error_has_its_code() -> None:
     from coterie.errors import CheckpointError, ConfigError, DataError, QuorumError
 
     codes = [
-        code_of(kind("x"))
+        exit_code(kind("x"))
         for kind in (ConfigError, DataError, CheckpointError, QuorumError, ValueError)
     ]
     assert codes == [2, 3, 4, 5, 70]

@@ -232,6 +232,32 @@ def test_a_run_that_fails_or_dies_does_not_stop_the_others(
     ]
 
 
+def test_what_fails_whatever_the_seed_is_not_begun_again(
+    config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.path", [*sys.path])
+    Path("sweep_begun.py").write_text(
+        "import pathlib\n"
+        "def raises():\n"
+        "    with open('begun', 'a') as file: file.write('x')\n"
+        "    raise ZeroDivisionError('x')\n"
+    )
+    plan = make_plan(config, ["fedavg", "sweep_begun:raises"], [0, 1, 2])
+    before = Path("begun").read_text() if Path("begun").exists() else ""
+    said = []
+    with sweeps_here():
+        failures = sweep(
+            plan.runs,
+            tmp_path / "s",
+            report=lambda run, state, reason: said.append((run.algorithm, state, bool(reason))),
+        )
+    assert len(failures) == 3
+    assert all("ZeroDivisionError" in one.line for one in failures)
+    assert Path("begun").read_text() == before + "x"
+    assert said.count(("fedavg", "done", False)) == 3
+    assert said.count(("sweep_begun:raises", "failed", True)) == 3
+
+
 def test_a_sweep_reports_and_skips(config: str, tmp_path: Path) -> None:
     plan = make_plan(config, ["fedavg"], [0, 1])
     states = []
@@ -240,7 +266,7 @@ def test_a_sweep_reports_and_skips(config: str, tmp_path: Path) -> None:
             failures = sweep(
                 plan.runs,
                 tmp_path / "s",
-                report=lambda run, state: states.append((run.seed, state)),
+                report=lambda run, state, reason: states.append((run.seed, state)),
             )
             assert failures == []
     assert states == [(0, "done"), (1, "done"), (0, "skipped"), (1, "skipped")]

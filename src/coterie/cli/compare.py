@@ -218,7 +218,7 @@ class SweepProgress:
         say(line)
         return cls(out, len(plan.runs))
 
-    def __call__(self, run: SweepRun, state: str) -> None:
+    def __call__(self, run: SweepRun, state: str, reason: str) -> None:
         """A run has ended: ``done``, ``failed``, ``shared`` or ``skipped``."""
         from coterie.runs.folder.store import RunFolder
         from coterie.terminal import duration, say
@@ -234,7 +234,7 @@ class SweepProgress:
         width = len(str(self.count))
         line = f"[{self.ended:>{width}}/{self.count}] {run.name}: "
         if summary is None:
-            say(f"{line}failed")
+            say(f"{line}failed: {reason}")
             return
         # The steadier figure: with 20 clients of two classes in a round the curve jumps by
         # tens of points.

@@ -15,11 +15,11 @@ import click
 import typer
 
 from coterie.cli.help import did_you_mean
+from coterie.crashes import crash_line, exit_code
 from coterie.errors import ConfigError, CoterieError, SweepError
 from coterie.terminal import visible
 
 USAGE = 2  # as in click
-BUG = 70  # EX_SOFTWARE of sysexits.h
 INTERRUPT = 130  # as in shells: 128 and the number of SIGINT
 # A command without arguments raises this to show its help. Click before 8.2 prints the help itself.
 NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
@@ -40,19 +40,11 @@ def failure_code(error: Exception, debug: bool) -> int:
     """Print why a command failed; returns its exit code."""
     if debug:
         traceback.print_exception(error)
-    code = code_of(error)
-    if code == BUG:
-        print_error(save_traceback(error))
-    else:
-        print_error(_message(error))
-    return code
-
-
-def code_of(error: Exception) -> int:
-    """The exit code of an error: one of ours has its own, any other is a bug."""
     if isinstance(error, CoterieError):
-        return error.code
-    return BUG
+        print_error(_message(error))
+    else:
+        print_error(save_traceback(error))
+    return exit_code(error)
 
 
 def _message(error: Exception) -> str:
@@ -73,8 +65,6 @@ def save_traceback(error: Exception) -> str:
     """Save the traceback to a new file in the current folder; returns the line that names it."""
     # In a file: the terminal shows one line, and the file can be attached to a report.
     text = "".join(traceback.format_exception(error))
-    first_line = (str(error).splitlines() or [""])[0]
-    what = f"coterie: a bug, got {type(error).__name__} ({first_line})"
     number = 1
     while True:
         name = f"coterie-crash-{number}.txt"
@@ -82,13 +72,13 @@ def save_traceback(error: Exception) -> str:
             # "x" never writes over the traceback of an earlier crash.
             with open(name, "x", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(text)
-            return f"{what}; the traceback is in {name}, please report it"
+            return crash_line(error, f"in {name}")
         except FileExistsError:
             number += 1
         except OSError:
             # A folder that cannot be written to.
             sys.stderr.write(text)
-            return f"{what}; the traceback is above, please report it"
+            return crash_line(error, "above")
 
 
 def discard_output() -> None:

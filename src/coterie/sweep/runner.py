@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from coterie.files import refuse_unwritable
 from coterie.runs.run import Stopped
-from coterie.sweep.plan import SweepRun, cores_per_run
+from coterie.sweep.plan import Point, SweepRun, cores_per_run
 from coterie.sweep.run_once import is_done, is_taken
 from coterie.sweep.worker import Answer, Worker
 
@@ -30,7 +30,8 @@ class RunFailure:
     line: str
 
 
-Report = Callable[[SweepRun, str], None]
+# The run, how it ended, and for a failed one why.
+Report = Callable[[SweepRun, str, str], None]
 
 
 def sweep(
@@ -44,12 +45,15 @@ def sweep(
 
     Args:
         report: called when a run ends with ``"skipped"``, ``"shared"`` (another sweep executed it),
-            ``"done"`` or ``"failed"``.
+            ``"done"`` or ``"failed"``. A run whose failure has nothing to do with its seed fails
+            for the other seeds that have not begun, too.
         stop: called several times a second; the number of a signal, or 0 to continue.
     """
     with refuse_unwritable(out):
         out.mkdir(parents=True, exist_ok=True)
-    return _Sweep(out, report or (lambda run, state: None), stop or (lambda: 0), jobs).run(runs)
+    return _Sweep(out, report or (lambda run, state, reason: None), stop or (lambda: 0), jobs).run(
+        runs
+    )
 
 
 @dataclass
@@ -88,7 +92,7 @@ class _Sweep:
     def _skip(self, run: SweepRun, state: str) -> bool:
         if not is_done(run, self.out):
             return False
-        self.report(run, state)
+        self.report(run, state, "")
         return True
 
     def _busy(self) -> list[Worker]:
@@ -143,9 +147,21 @@ class _Sweep:
             self.shared.add(run.id)
             self.waiting.append(run)
             return
-        if state == "failed":
-            self.failures.append(RunFailure(run, answer["line"]))
-        self.report(run, state)
+        if state != "failed":
+            self.report(run, state, "")
+            return
+        self._fail(run, answer["line"])
+        if answer.get("every_seed"):
+            alike = [
+                one for one in self.waiting if _but_for_its_seed(one) == _but_for_its_seed(run)
+            ]
+            for one in alike:
+                self.waiting.remove(one)
+                self._fail(one, f"not begun, seed {run.seed} failed: {answer['line']}")
+
+    def _fail(self, run: SweepRun, line: str) -> None:
+        self.failures.append(RunFailure(run, line))
+        self.report(run, "failed", line)
 
     def _stop(self, signal: int, count: int) -> NoReturn:
         for worker in self.workers:
@@ -156,3 +172,7 @@ class _Sweep:
         done = count - len(self.waiting) - len(self.failures)
         message = f"stopped with {done} of {count} runs done; the same command continues"
         raise Stopped(signal, f"{message}, in {self.out}")
+
+
+def _but_for_its_seed(run: SweepRun) -> tuple[str, Point]:
+    return run.algorithm, run.point

@@ -22,13 +22,16 @@ from typing import TextIO
 
 from filelock import Timeout
 
-from coterie.errors import CoterieError, InUseError, first_line
+from coterie.crashes import BUG, crash_line, exit_code
+from coterie.errors import ConfigError, CoterieError, InUseError
 from coterie.files import read_json
 from coterie.runs.run import Stopped
 from coterie.sweep.plan import SweepRun
 from coterie.sweep.run_once import carry_out
 
-Answer = dict[str, str]  # its `state`, and for a failed run also a `line` that says why
+# Its `state`, and for a failed run also a `line` that says why, and with `every_seed` that it would
+# fail with any seed.
+Answer = dict[str, str]
 
 
 class Worker:
@@ -152,16 +155,23 @@ def _execute(run: SweepRun, out: Path, stop: Callable[[], int]) -> Answer:
     except Stopped:
         return {"state": "stopped"}
     except CoterieError as error:
-        return {"state": "failed", "line": " ".join(str(error).split())}
+        return _failure(error, " ".join(str(error).split()))
     except Exception as error:  # noqa: BLE001 - a bug in one run must not end the other runs
-        return {"state": "failed", "line": _crash_line(error, out / f"{run.id}-crash.txt")}
+        return _failure(error, _crash_line(error, out / f"{run.id}-crash.txt"))
+
+
+def _failure(error: Exception, line: str) -> Answer:
+    answer = {"state": "failed", "line": line}
+    # A configuration, or code. Other errors come from data, files and clients, which differ.
+    if exit_code(error) in (ConfigError.code, BUG):
+        answer["every_seed"] = "yes"
+    return answer
 
 
 def _crash_line(error: Exception, file: Path) -> str:
     # Client names in a message may hold characters that no UTF-8 file can.
     file.write_text(traceback.format_exc(), encoding="utf-8", errors="backslashreplace")
-    what = f"{type(error).__name__} ({first_line(error)})"
-    return f"coterie: a bug, got {what}; the traceback is in {file}, please report it"
+    return crash_line(error, f"in {file}")
 
 
 def _main() -> None:

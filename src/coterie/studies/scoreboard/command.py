@@ -165,7 +165,7 @@ class SuiteProgress:
     ended: int = 0
     printed: float = field(default_factory=time.monotonic)
 
-    def __call__(self, run: SweepRun, state: str) -> None:
+    def __call__(self, run: SweepRun, state: str, reason: str) -> None:
         """A run has ended."""
         self.ended += 1
         if time.monotonic() - self.printed > PROGRESS_SECONDS:

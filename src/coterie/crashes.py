@@ -1,0 +1,57 @@
+"""An exception that is none of Coterie's own errors: a bug, or a mistake in the user's own code."""
+
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from pathlib import Path
+
+from coterie.errors import ConfigError, CoterieError, first_line
+
+BUG = 70  # EX_SOFTWARE of sysexits.h
+
+_PACKAGE = Path(__file__).parent
+_LIBRARIES = tuple(
+    Path(sysconfig.get_path(name)).resolve()
+    for name in ("stdlib", "platstdlib", "purelib", "platlib")
+)
+
+
+def exit_code(error: Exception) -> int:
+    """The exit code of a command that an exception ended."""
+    if isinstance(error, CoterieError):
+        return error.code
+    if users_frame(error) is not None:
+        return ConfigError.code
+    return BUG
+
+
+def crash_line(error: Exception, where: str) -> str:
+    """What failed, in one line, and ``where`` its traceback is."""
+    what = f"{type(error).__name__} ({first_line(error)})"
+    frame = users_frame(error)
+    if frame is None:
+        return f"coterie: a bug, got {what}; the traceback is {where}, please report it"
+    place = f"{frame.filename}, line {frame.lineno}, in {frame.name}"
+    return f"{place}: your code failed, got {what}; the traceback is {where}"
+
+
+def users_frame(error: BaseException) -> traceback.FrameSummary | None:
+    """The innermost call in the user's own code that Coterie made, if the exception passed one.
+
+    Code of installed packages is nobody's: it may be called by Coterie or by the user's code.
+    """
+    found = None
+    called = False
+    for frame in traceback.extract_tb(error.__traceback__):
+        path = Path(frame.filename)
+        if path.is_relative_to(_PACKAGE):
+            called = True
+        elif called and path.is_file() and not _installed(path):
+            found = frame
+    return found
+
+
+def _installed(path: Path) -> bool:
+    resolved = path.resolve()
+    return any(resolved.is_relative_to(folder) for folder in _LIBRARIES)
