@@ -111,7 +111,6 @@ def test_the_page_names_one_difference_and_which_accuracy_it_is_of(tmp_path):
     assert table["columns"][:3] == ["run", "final", "final against FedAvg"]
     assert table["rows"][1][2] == ("+22.8", "figure")
     assert "last evaluated round" in table["note"]
-    assert "mean of the last ten" in table["note"]
     page = parse(write_page(tmp_path / "page.html", every))
     assert "Accuracies are those after the last evaluated round." in page.text
 

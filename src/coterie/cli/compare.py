@@ -21,6 +21,7 @@ from coterie.cli.signals import StopRequest, stop_after_round
 from coterie.errors import ConfigError, SweepError
 
 if TYPE_CHECKING:
+    from coterie.sweep.measured import Figure
     from coterie.sweep.plan import SweepPlan, SweepRun
 
 ATTACKER_SHARES = "0,0.1,0.2,0.3"  # of `coterie compare --attack`
@@ -107,8 +108,8 @@ class TableOptions:
         ),
     ] = None
     figure: Annotated[
-        str, typer.Option(help="The figure to compare: last10_mean, max (the best) or final.")
-    ] = "last10_mean"
+        str, typer.Option(help="The figure to compare: final, max (the best) or last10_mean.")
+    ] = "final"
 
 
 def compare_command(
@@ -165,12 +166,12 @@ def run_sweep(
     from coterie.sweep.table_files import write_tables
     from coterie.terminal import columns_table, console, say
 
-    progress = SweepProgress.start(plan, out, jobs)
+    figure: Any = options.figure
+    progress = SweepProgress.start(plan, out, jobs, figure)
     with request.while_running() as stop:
         failures = sweep(plan.runs, out, jobs, progress, stop)
     # `compare_command` has replaced a missing baseline by the first algorithm.
     assert options.baseline is not None
-    figure: Any = options.figure
     table = tabulate(plan, out, options.baseline, options.target, figure)
     say("")
     console().print(columns_table(column_names(table), row_texts(table)))
@@ -198,10 +199,11 @@ class SweepProgress:
 
     out: Path
     count: int
+    figure: Figure
     ended: int = field(default=0)
 
     @classmethod
-    def start(cls, plan: SweepPlan, out: Path, jobs: int) -> SweepProgress:
+    def start(cls, plan: SweepPlan, out: Path, jobs: int, figure: Figure) -> SweepProgress:
         """Print how many runs there are, and how many an earlier command left done or begun."""
         from coterie.sweep.run_once import is_done
         from coterie.terminal import counted, say
@@ -216,11 +218,13 @@ class SweepProgress:
         if jobs > 1:
             line += f", {jobs} at a time"
         say(line)
-        return cls(out, len(plan.runs))
+        return cls(out, len(plan.runs), figure)
 
     def __call__(self, run: SweepRun, state: str, reason: str) -> None:
         """A run has ended: ``done``, ``failed``, ``shared`` or ``skipped``."""
         from coterie.runs.folder.store import RunFolder
+        from coterie.sweep.measured import key_of
+        from coterie.sweep.table import FIGURES
         from coterie.terminal import duration, say
 
         self.ended += 1
@@ -236,12 +240,10 @@ class SweepProgress:
         if summary is None:
             say(f"{line}failed: {reason}")
             return
-        # The steadier figure: with 20 clients of two classes in a round the curve jumps by
-        # tens of points.
         headline = folder.headline
-        value = headline.text(summary[headline.name]["last10_mean"])
+        value = headline.text(summary[headline.name][key_of(self.figure, headline)])
         seconds = duration(summary["seconds"]["total"])
-        line += f"{headline.title} {value} (last ten rounds), {seconds}"
+        line += f"{headline.title} {value} ({FIGURES[self.figure][0]}), {seconds}"
         if state == "shared":
             line += ", by another sweep"
         say(line)

@@ -46,10 +46,6 @@ DIFFERENCE_NOTE = (
     "before rounding."
 )
 INTERVAL_NOTE = " Its ± is half of the 95 % interval over the seeds."
-COMPARE_NOTE = (
-    " The table of coterie compare may show another accuracy: by default it is the mean of the "
-    "last ten evaluated rounds."
-)
 UNGROUPED_NOTE = (
     " Some runs left clients without a group: final and best are over the clients that had one, "
     "and the difference is over all clients."
@@ -87,7 +83,6 @@ def _note(series: Sequence[Series], many_seeds: bool, base: Series | None) -> st
         note += words.format(base.name)
         if many_seeds:
             note += INTERVAL_NOTE
-        note += COMPARE_NOTE
         pairs = [pair for one in series for pair in paired_runs(one, base)]
         if any(compared_over_all(a, b) for a, b in pairs):
             note += UNGROUPED_NOTE

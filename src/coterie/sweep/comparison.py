@@ -126,7 +126,7 @@ def tabulate(
     out: Path,
     baseline: str,
     target: float | None = None,
-    figure: Figure = "last10_mean",
+    figure: Figure = "final",
 ) -> SweepTable:
     """Compare the runs of a plan that are done, each with the baseline's run of the same seed and
     grid values."""

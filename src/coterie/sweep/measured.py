@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from coterie.files import MALFORMED, damaged
+from coterie.headline import Headline
 from coterie.measures.costs import rounds_to_target
 from coterie.runs.folder.store import RunFolder, check_folder
 from coterie.runs.published import read_published
 from coterie.runs.scores import ClientScores, last_scores
 from coterie.runs.summary import covered, without_model
 
-Figure = Literal["last10_mean", "max", "final"]
+Figure = Literal["final", "max", "last10_mean"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,13 @@ class Measured:
     scores: Sequence[ClientScores] = ()
 
 
+def key_of(figure: Figure, headline: Headline) -> str:
+    """The key of a figure in the summary of a run: the best may be the least."""
+    if figure == "max":
+        return headline.best_key
+    return figure
+
+
 def measure(path: Path, target: float | None, figure: Figure) -> Measured:
     """The figures of a run that is done; ``max`` is the best, also where lower is better.
 
@@ -50,8 +58,7 @@ def measure(path: Path, target: float | None, figure: Figure) -> Measured:
     try:
         summary = state.summary or {}
         headline = state.headline
-        key = headline.best_key if figure == "max" else figure
-        value = summary[headline.name][key]
+        value = summary[headline.name][key_of(figure, headline)]
         if value is not None:
             value = float(value)
         seconds = float(summary["seconds"]["total"])

@@ -13,9 +13,9 @@ from coterie.terminal import amount, number_text, printable
 ENOUGH_SEEDS = 5
 # figure -> in the column's head, in the note
 FIGURES: dict[Figure, tuple[str, str]] = {
-    "last10_mean": ("last ten", "mean of the last ten evaluated rounds"),
-    "max": ("best", "best round"),
     "final": ("final", "last evaluated round"),
+    "max": ("best", "best round"),
+    "last10_mean": ("last ten", "mean of the last ten evaluated rounds"),
 }
 
 
