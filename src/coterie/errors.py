@@ -50,7 +50,7 @@ class Problem:
         allowed: what is expected instead.
         do: what the user can do about it.
         hint: a name that may have been meant.
-        file: that the key stands in.
+        file: the file that contains the key.
         of: what has the problem, of several that are checked together.
 
     Example:

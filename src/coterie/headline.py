@@ -12,10 +12,10 @@ class Headline:
     """A metric as people read it.
 
     Args:
-        name: in rows and files: ``accuracy``, ``mae``.
+        name: its name in rows and files: ``accuracy``, ``mae``.
         better: whether a higher or a lower value is better.
         unit: ``%``: a fraction, shown in percent; else it stands behind the number.
-        label: in sentences; default the name.
+        label: its name in sentences; default: ``name``.
 
     Example:
         >>> mae = Headline("mae", better="lower", unit="mm", label="MAE")

@@ -60,7 +60,7 @@ class InverseDistance:
     mean of its replies.
 
     Args:
-        norm: of the distance, over all parameters.
+        norm: the norm for the distance, over all parameters.
         eps: least distance.
         intrac: times ``1 / max(1 / C, acc_k)``, with the accuracy that `KnowingAccuracy` remembers.
         by_size: times ``n_k``.

@@ -28,8 +28,8 @@ def contrast(z: Tensor, shared: Tensor, previous: Tensor, temperature: float) ->
     ``sim`` is the cosine.
 
     Args:
-        shared: by the shared model.
-        previous: by the client's network of its last round.
+        shared: features of the shared model.
+        previous: features of the client's network of its last round.
         temperature: ``tau``.
 
     Example:

@@ -48,7 +48,7 @@ class FixedChains:
     it goes to the end of the smallest chain. Clients that are not present are left out.
 
     Args:
-        icg: by inter-cluster grouping of label histograms instead of at random.
+        icg: group by inter-cluster grouping of label histograms instead of at random.
         histograms: how the server collects them; used only with ``icg``.
     """
 

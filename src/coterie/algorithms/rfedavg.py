@@ -182,7 +182,7 @@ def rfedavg_kmeans(
     Args:
         clusters: largest number ``N`` of clusters; there are never more than replies.
         unit: cluster directions instead of updates.
-        d_scope: as in ``rfedavg``, like the other arguments.
+        d_scope: see ``rfedavg``, also for the other arguments.
 
     Models: one.
 

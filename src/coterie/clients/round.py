@@ -60,7 +60,7 @@ class Round:
             epochs: local epochs; ``None``: those of the run's solver.
             steps: mini-batch steps instead of epochs.
             upload: the slice of the update that is sent.
-            choose: as in `Train`.
+            choose: see `Train`.
         """
         return Train(
             self.objective,

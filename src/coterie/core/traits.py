@@ -94,7 +94,7 @@ class Feature:
         where: what it is, in words: "with [privacy]".
         keys: that a run with the feature sets, and the values that count, which may be in a list;
             without any all do but false and 0.
-        excludes: of several traits the first one is named.
+        excludes: traits that it excludes; errors name the first of several.
         traits: the traits that parts of a run with the feature have.
         needs: keys of which one has to be set, and the values that do not count.
         why: it needs one of them.

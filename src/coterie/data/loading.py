@@ -109,7 +109,7 @@ def populate(samples: Samples, parts: Partition, key: Key | None = None) -> Popu
     Inputs of a table are made here, by what the clients report of their training rows.
 
     Args:
-        key: for the noise of reports that have some; default a secret of the operating system.
+        key: random key for noise in reports; default: a secret of the operating system.
     """
     if samples.table is not None:
         _refuse_images(parts)

@@ -107,7 +107,7 @@ def cross_check(
 
     Args:
         tables: not validated, with records written out.
-        model: of the tables, which has the defaults.
+        model: the schema of the tables, which has the defaults.
         clients: number of clients; ``None``: as ``[data.partition]`` says, if it does.
     """
     values = Values(tables, model)

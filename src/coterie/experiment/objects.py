@@ -31,7 +31,7 @@ class Substitute:
     Args:
         fits: whether an object is one.
         expected: the same in words.
-        home: where factories of Coterie's own stand.
+        home: the module with Coterie's own factories.
     """
 
     fits: Callable[[Any], bool]

@@ -17,9 +17,9 @@ class TableKey:
     """A key of a table.
 
     Args:
-        name: of the key.
+        name: the name of the key.
         expected: what it may be, in words.
-        default: where it is not set; ``None`` also where nothing is set then.
+        default: its default; ``None`` also if it has none.
         required: whether it must be set.
         help: one line from the record's docstring.
     """

@@ -42,14 +42,14 @@ class Card:
     """What the card says.
 
     Args:
-        summary: as ``summary.json``.
+        summary: the content of ``summary.json``.
         config: the configuration, without what is of this machine only.
         labels: names of the classes; none where targets are no classes.
         outputs: what the outputs of a model are, the end of a sentence.
-        shape: of one input.
+        shape: the shape of one input.
         scaling: how inputs were scaled, the end of a sentence.
         features: the columns that inputs come from, or none.
-        columns: of a table, which `inputs.py` makes inputs of, or none.
+        columns: the columns of a table that `inputs.py` turns into inputs, or none.
         predicts: whether `predict.py` is there.
         needs: why torch cannot write the network, which is not there then, or nothing.
         difference: between ONNX and torch, or nothing.

@@ -50,7 +50,7 @@ class ExportSource:
 
     Args:
         real: whether its clients were real ones, whose samples stay with them.
-        record: of its table, see `coterie.runs.stored`; ``None`` where its data are none.
+        record: the record of its table, see `coterie.runs.stored`; ``None`` for other data.
         has_rows: whether the clients' samples are at hand, and no stand-in for them.
     """
 

@@ -103,7 +103,7 @@ class FederationSpec:
     """The run of a federation whose data are with its clients.
 
     Args:
-        run: with made-up samples, and without the noise that the server adds.
+        run: the run with placeholder samples, and without the noise that the server adds.
     """
 
     config: Experiment

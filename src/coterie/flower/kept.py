@@ -219,7 +219,7 @@ class ServedModel:
     """The model that serves a client, by the names of its tensors.
 
     Args:
-        group: of the client, -1 without one.
+        group: the client's group, -1 for none.
         by: how it came to the group, in words.
         round: after which it was sent, from 0.
     """

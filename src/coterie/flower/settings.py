@@ -46,7 +46,7 @@ class DeploymentSettings(DataForm):
         most_samples: a client that claims more samples is refused.
         superlink: ``host:port`` where runs are started; nodes connect to nginx.
         root_certificates: file of the authority that signed its certificate.
-        folder: of the runs, on the SuperLink's machine.
+        folder: the folder of the runs, on the SuperLink's machine.
     """
 
     clients: Count

@@ -74,7 +74,7 @@ class Transformer(nn.Module):
 
     Args:
         embedding: inputs to vectors ``[n, places, width]``.
-        blocks: of attention and dense layers.
+        blocks: blocks of attention and dense layers.
         head: vectors to outputs.
         per_token: outputs for each place; otherwise for the mean over all places.
     """

@@ -60,7 +60,7 @@ class PrivateSums:
         clip: ``C_0``, or of all rounds without a quantile.
         noise: ``z``, the noise multiplier of a round.
         clients: ``n``, of a round, on average.
-        quantile: of the lengths of updates that the clip follows, ``None``: it stays.
+        quantile: quantile of update norms that the clip follows; ``None``: it is fixed.
         counts: whether the clients of each group are counted, too.
         secret: the stream of the noise, ``None``: the run's own.
     """

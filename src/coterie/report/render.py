@@ -17,9 +17,9 @@ class Chart(TypedDict, total=False):
     """A chart of a section.
 
     Keys:
-        id: of its element; also its name on the command line and as a file.
+        id: the id of its element; also its name on the command line and as a file.
         spec: its Vega-Lite specification.
-        title: where a section has several.
+        title: its title, if the section has several charts.
         table: the same as text, for those who do not read charts.
     """
 
@@ -37,7 +37,7 @@ class Section(TypedDict, total=False):
         note: what it shows, in a sentence or more.
         charts: one or several.
         columns: names of the columns of a table, each a text, or a text and a class.
-        rows: of the table; a cell is a text, or a text and a class of the style sheet: ``figure``
+        rows: the table's rows; a cell is a text, or a text and a class of the style sheet: ``figure``
             and ``text`` are set right and left. Without one, the first column is set left, all
             others right.
         texts: each a name and a long text, which is folded.

@@ -89,7 +89,7 @@ def brackets(tree: Tree, groups: IntArray) -> list[Bracket]:
     """A bracket for each merge.
 
     Args:
-        tree: with ``n`` leaves, which stand at 0, 1, ..., ``n - 1``.
+        tree: a tree with ``n`` leaves, at the positions 0, 1, ..., ``n - 1``.
 
     Example:
         >>> tree = Tree(np.array([[0.0, 1, 2, 2]]), np.arange(2))

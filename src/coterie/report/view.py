@@ -49,7 +49,7 @@ class RunView:
             shown as one.
         data_id: a text that is equal for runs over the same clients with the same data.
         without_model: values of it that predictions without a model have, by what makes them.
-        repeat: which repetition of its configuration it is, where the page does not name seeds.
+        repeat: the number of the repetition, if the page does not name seeds.
         identity: equal for runs that differ only in their seeds, where ``tables`` are not whole.
     """
 

@@ -75,7 +75,7 @@ class Aggregated(NamedTuple):
         groups: the groups, with what the rule stores, and with unchanged models.
         total: float64 ``[k, d]``, the change of each model.
         trained: bool ``[k]``, the models for which replies count.
-        notes: for the round's row.
+        notes: notes for the round's row.
     """
 
     groups: Groups

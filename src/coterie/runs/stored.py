@@ -63,7 +63,7 @@ def make_record(
     """A record for tables whose columns become inputs by some rules, or are inputs as they are.
 
     Args:
-        rules: as of `coterie.data.tabular.encoder.Encoder`.
+        rules: see `coterie.data.tabular.encoder.Encoder`.
         classes: their names; ``None``: targets are numbers.
     """
     kinds = dict.fromkeys(roles.labels, NUMBER if classes is None else CATEGORY)

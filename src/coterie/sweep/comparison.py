@@ -41,8 +41,8 @@ class Row:
     """A row of the table: an algorithm at a point of the grid, over all seeds.
 
     Args:
-        values: of the grid, ``-`` for a key that does not apply to this algorithm.
-        mean: of the headline, as an accuracy.
+        values: the grid values, ``-`` for a key that does not apply to this algorithm.
+        mean: the mean of the headline metric.
         sd: its standard deviation (``n - 1``).
         reached: runs that reached the target.
         rounds: mean over those.

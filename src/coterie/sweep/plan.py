@@ -50,7 +50,7 @@ class SweepRun:
 
     Args:
         id: the first digits of the hash of configuration and data; the name of its folder.
-        point: of the grid, key -> value as text. ``None`` marks a key that does not apply to this
+        point: the grid point, key -> value as text. ``None`` marks a key that does not apply to this
             algorithm.
     """
 

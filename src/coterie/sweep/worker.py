@@ -41,7 +41,7 @@ class Worker:
     inputs of its workers.
 
     Args:
-        threads: of the process's numerical libraries, unless ``OMP_NUM_THREADS`` says.
+        threads: number of threads of numerical libraries, unless ``OMP_NUM_THREADS`` is set.
     """
 
     def __init__(self, threads: int) -> None:

@@ -95,7 +95,7 @@ def decode(images: Sequence[Encoded], source: Source = ("data", "image")) -> Pix
 
     Args:
         images: files, or their bytes.
-        source: of bytes, for error lines: a file, and what of it they are.
+        source: where bytes come from, for error messages: a file, and a part of it.
     """
     each = decode_each(images, source)
     first = next(each)

@@ -46,7 +46,7 @@ def read_rows(
 
     Args:
         texts: columns that are read as text from the first byte on.
-        columns: of a parquet file, those that are read; ``None``: all.
+        columns: the columns of a parquet file that are read; ``None``: all.
         known: column -> names that it is known to have, which a file without types may call missing.
     """
     as_names = words_as_names(known or {})

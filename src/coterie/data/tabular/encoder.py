@@ -39,7 +39,7 @@ class NumberRule:
     """A column of numbers, booleans or dates: ``(x - center) / scale``.
 
     Args:
-        fill: in the place of a missing value, the mean.
+        fill: the mean, which replaces missing values.
         flag: whether a further feature is 1 where the value is missing.
     """
 

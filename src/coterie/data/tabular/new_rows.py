@@ -66,7 +66,7 @@ def read_new_rows(
     """The rows of a file, a frame, or of dictionaries, which may lack labels, clients and columns.
 
     Args:
-        record: of the run: `kinds` of the columns, `rules` of the encoder or the `features`, the
+        record: the run's record: `kinds` of columns, `rules` of the encoder or the `features`, the
             `client`, the `labels`, the `classes`, the `window`, and the `shape` of an input.
         images: reads a column of images, where that can be done.
         known: the clients of the run.

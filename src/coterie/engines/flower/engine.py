@@ -39,7 +39,7 @@ class FlowerEngine:
     It also keeps what clients report of their own data, see ``coterie.core.engine.DriftReports``.
 
     Args:
-        names: of the clients met before, in the order of their numbers.
+        names: the names of known clients, in the order of their numbers.
         joined: called with all names before a new number is used.
     """
 

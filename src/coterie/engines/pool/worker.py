@@ -81,9 +81,9 @@ def work_until_the_end(
     """A worker's life: wait for a job, do it, answer; it ends with its parent.
 
     Args:
-        equipment: of a fork; ``None``: it comes through the pipe.
+        equipment: what a forked worker needs; ``None``: it comes through the pipe.
         tensors: the large ones of what comes through the pipe.
-        tasks: from which all workers read the numbers of tasks.
+        tasks: shared memory from which all workers read the numbers of tasks.
         inherited: ends of pipes that a fork copied into this process. They are closed, since no
             reader sees that a pipe was closed while any process holds an end open.
     """

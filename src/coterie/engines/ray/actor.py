@@ -44,8 +44,8 @@ class ActorJob:
     """A call: who trains what, on which samples.
 
     Args:
-        places: of each client its shard and its rows there, or the rows in the actor's own samples.
-        pieces: in how many values the updates go back besides the first one, 0: as part of it.
+        places: for each client, its shard and rows there, or its rows in the actor's own samples.
+        pieces: number of values, besides the first, that return the updates; 0: all in the first.
     """
 
     work: Train

@@ -26,7 +26,7 @@ class ClientData:
         train: inputs float32 (int64 for tokens) ``[n, ...]`` and labels int64 ``[n]``, or the targets of
             another task, float32 or int64 ``[n, ...]``.
         test: the same, for evaluation; may be empty.
-        labelled: where false, the labels are zeros, which nothing reads.
+        labelled: whether there are labels; if not, they are zeros, which are never read.
     """
 
     train: tuple[Tensor, Tensor]

@@ -86,7 +86,7 @@ def read_files(
     row of the column ``x``, or else all other columns, one number each, by their names.
 
     Args:
-        options: of the node: ``label`` and ``input`` name other columns; ``shape``, for example
+        options: the node's options: ``label`` and ``input`` name other columns; ``shape``, such as
             ``"8,8"``, reshapes flat rows; ``unlabelled`` says that there are no labels.
         classes: names of the classes; ``None`` where they are not known.
         features: the columns of inputs, in the order that all nodes have; ``None`` where the server was

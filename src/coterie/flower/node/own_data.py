@@ -38,8 +38,8 @@ def read_own_samples(
     Args:
         context: a ``flwr.app.Context``, whose ``node_config`` has the node's options.
         app: the app's ``client.py``, for a node that names no data.
-        classes: as of `read_node_data`.
-        features: as of `read_node_data`.
+        classes: see `read_node_data`.
+        features: see `read_node_data`.
     """
     if "data" in context.node_config:
         return read_node_data(context.node_config, classes, features)

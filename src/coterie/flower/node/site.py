@@ -138,7 +138,7 @@ class SiteState:
     """What a node does, as `coterie node status` reads it.
 
     Args:
-        born: of the process of `coterie node join`, see `ProcessId`.
+        born: start time of the process of `coterie node join`, see `ProcessId`.
         since: when the state began, in seconds since 1970.
     """
 

@@ -38,7 +38,7 @@ def init(
     Args:
         clients: the most that take part; default those of the partition, else as many as a round
             asks.
-        hosts: by which nodes reach the server, besides localhost.
+        hosts: names and addresses of the server for nodes, in addition to localhost.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(

@@ -44,7 +44,7 @@ class LocalFederation:
     where it is not installed.
 
     Args:
-        node_port: where nodes connect: nginx's, or the SuperLink's where there is no nginx.
+        node_port: the port to which nodes connect: nginx's, or the SuperLink's without nginx.
     """
 
     folder: Path

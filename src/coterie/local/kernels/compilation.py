@@ -221,7 +221,7 @@ class OnDemand:
     compiling all kernels for all kinds takes half a minute.
 
     Args:
-        signature: from the type of the record of layers to the kernel's own type.
+        signature: maps the type of the record of layers to the kernel's type.
         first: likewise for kernels that it calls, compiled before it. `score` has none, so another
             process may compile `score` meanwhile.
     """

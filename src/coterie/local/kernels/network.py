@@ -20,8 +20,8 @@ class Layers(NamedTuple):
     Args:
         convs: ``[l, 7]``, see ``conv_forward``; the images of one are what the one before gave.
             ``None`` in a network without: code for it has no convolutions, and compiles sooner.
-        widths: of the dense layers, from input to classes.
-        decayed: of all layers in turn, which kernels have L2.
+        widths: the widths of the dense layers, from input to classes.
+        decayed: for each layer in turn, whether its kernel has L2.
     """
 
     convs: I64 | None

@@ -48,7 +48,7 @@ class TrainingState(NamedTuple):
     Args:
         vector: the model.
         start: what the proximal term pulls to.
-        gradient: of the batch loss.
+        gradient: gradient of the batch loss.
         first: velocity of SGD, first moments of Adam.
         second: second moments of Adam, empty for SGD.
     """

@@ -34,8 +34,8 @@ class Descent(NamedTuple):
         start: ``[d]``, what the proximal term pulls to.
         out: where steps go: into ``vector`` itself, or with momentum into the velocity.
         rate: what the gradient of a step is multiplied by on its way into ``out``.
-        l2: of the kernels that decay.
-        mu: of the proximal term.
+        l2: L2 coefficient of the kernels that decay.
+        mu: weight of the proximal term.
         constant: ``[d]``, added to every gradient; empty for nothing.
     """
 

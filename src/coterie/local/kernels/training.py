@@ -68,7 +68,7 @@ class Batches(NamedTuple):
     """The samples of a training, one after another.
 
     Args:
-        order: of all passes, the rows of samples.
+        order: the rows of samples, for all passes in turn.
         ends: where each pass ends in ``order``.
         size: samples a step; the last step of a pass may have fewer.
     """

@@ -94,7 +94,7 @@ class Autograd:
         module: the network; it is taken over, hand in a copy.
         moves: the coordinates that training moves, whole tensors; ``None``: all of them.
         mu: weight of the proximal term; ``None``: that of the objective.
-        device: where and how the network is computed by `train`, to which all is handed on the CPU.
+        device: the device on which `train` computes the network; all inputs are on the CPU.
 
     Parameters that the module froze (``requires_grad`` off) stay as they are, and are no part of the
     vector.

@@ -42,8 +42,8 @@ class Stack:
     """The shape of a network that compiled code can train, and of nothing that is more.
 
     Args:
-        convs: of the convolutions.
-        widths: of the dense layers, from input to classes.
+        convs: the convolutions.
+        widths: the widths of the dense layers, from input to classes.
         decayed: which kernels carry L2, layer by layer, the convolutions first.
     """
 

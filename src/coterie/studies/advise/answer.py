@@ -83,7 +83,7 @@ class Advice:
         baseline: FedAvg, or FedAvg after the cold start of FedGroup (`warm_start`): whichever got
             further.
         plain: FedAvg without and with that cold start.
-        gains: of each candidate over the baseline.
+        gains: the gain of each candidate over the baseline.
         member: int64 ``[N]``, the group of each client as recommended.
         config: the configuration suggested.
         rates: learning rate -> what FedAvg reached with it; empty if none was searched.

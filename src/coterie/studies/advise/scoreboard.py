@@ -37,7 +37,7 @@ class MethodScores:
 
     Args:
         scores: method -> mean score from 0 to 1, the best first.
-        gain: of the best method over the better of FedAvg and clients alone, paired by federation and
+        gain: gain of the best method over the better of FedAvg and local training, by federation and
             seed; ``None`` where no method is there.
     """
 

@@ -46,10 +46,10 @@ class Trial:
     """The result of short runs of a method.
 
     Args:
-        sums: of the metric over each client's held-out samples at the end, and ``size``, how many
+        sums: sums of the metric over each client's held-out samples at the end, and ``size``, how many
             there are, ``[seeds, N, ...]`` each.
         member: int64 ``[N]``, the groups at the end, of the first seed.
-        rows: of all rounds of the first seed.
+        rows: the rows of all rounds of the first seed.
     """
 
     name: str

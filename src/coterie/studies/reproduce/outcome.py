@@ -26,11 +26,11 @@ class Outcome:
 
     Args:
         values: one for each seed that was run, in the line's unit.
-        seeds: of ``values``; empty for what is computed.
+        seeds: the seeds of ``values``; empty for computed values.
         last10: mean accuracy of the last ten evaluated rounds of its runs, in percent.
-        rounds: of each of its runs, or as many of them as were read.
+        rounds: number of rounds of each of its runs, or of those that were read.
         problem: why there is no value, or not for each seed.
-        folders: for each seed, of its run and of the other run.
+        folders: for each seed, the folders of its run and of the other run.
     """
 
     line: Line

@@ -26,7 +26,7 @@ class Line:
         compute: a formula of ``computed.FORMULAS`` in place of a run.
         how: the metric itself, or a difference or ratio against the other run.
         tables: the configuration without its seed, not validated; ``None`` if none is needed.
-        against: that of the other run.
+        against: the same for the other run.
         target: an accuracy, for rounds to a target.
         full_rounds: rounds in print.
         seconds: an estimate of the time of a round on two cores.
@@ -35,7 +35,7 @@ class Line:
         quick: whether the quick profile has it.
         shortcut: what the quick profile changes.
         method: what a figure calls its run: the parts that set the algorithm.
-        seeds: in place of 0, 1, ..., where the paper's file names seeds for one of the parts.
+        seeds: seeds that replace 0, 1, ..., if the paper's file names seeds for one of the parts.
         until: the metric is read off the run's first so many rounds; 0: off all of them.
         axis: what a figure calls the value, with its unit; empty: it is named by ``unit``.
     """

@@ -34,7 +34,7 @@ class Ranking:
     """The methods from the best to the worst.
 
     Args:
-        p: of Friedman's test that all methods are alike; ``None`` for fewer than three methods or
+        p: p-value of Friedman's test that all methods are equal; ``None`` for under three methods or
             two federations.
         critical: mean ranks that differ by less cannot be told apart; ``None`` like ``p``.
     """

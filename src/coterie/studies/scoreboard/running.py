@@ -38,7 +38,7 @@ class Entry:
     """A method on a federation.
 
     Args:
-        settings: by the name of the rule; `TUNED` when it is chosen.
+        settings: the name of the rule for settings; `TUNED` if they are chosen.
         tried: the settings among which it is chosen, by a run each.
         refused: why the method cannot be configured here; empty where it can.
     """

@@ -51,12 +51,12 @@ class Federation(_Part):
     """Clients that all methods are compared on.
 
     Keys:
-        name: in files.
+        name: its name in files.
         title: in tables.
-        differ: in what the clients differ.
-        groups: that are planted; ``None``: none.
-        score: which clients and rounds are scored.
-        tables: of its configuration, in addition to those of the suite.
+        differ: how the clients differ.
+        groups: number of planted groups; ``None``: none.
+        score: the clients and rounds that are scored.
+        tables: tables of its configuration, in addition to those of the suite.
     """
 
     name: str
@@ -77,11 +77,11 @@ class Suite(_Part):
 
     Keys:
         title: in pages.
-        seeds: of all runs.
+        seeds: the seeds of all runs.
         rates: learning rates that are tried for the tuned column.
         methods: names of algorithms.
         common: tables of every configuration.
-        federations: in the order of the page.
+        federations: the federations, in the order of the page.
         told: method -> options that it has in all federations.
         tried: method -> options that are tried for the tuned column.
     """
