@@ -89,6 +89,15 @@ def test_a_run_that_failed_elsewhere_has_its_exit_code(
     assert said in str(caught.value)
 
 
+def test_a_complete_run_whose_last_lines_were_lost_is_not_said_to_have_been_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with refuses(RemoteError, "failed", "run 7") as caught:
+        followed([START, "Installed d"], "finished:completed", tmp_path, monkeypatch)
+    assert "complete, but" in str(caught.value)
+    assert "killed" not in str(caught.value)
+
+
 def test_a_server_that_falls_silent_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -233,6 +233,10 @@ def follow(
         status = events.status or "no status"
         why = f"{status} ({events.why()})"
         advice = "to continue, run the same command with --resume"
+        # On a busy machine Flower drops what it could not send within three seconds.
+        if status == "finished:completed":
+            why = "complete, but the end of its log did not arrive"
+            advice = "to see its results, run the same command with --resume"
         raise RemoteError("failed", f"run {run}", why, do=advice)
     return summary
 
