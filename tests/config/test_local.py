@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
 import coterie as ct
 from coterie.config.identity import config_hash, relevant
@@ -137,3 +140,26 @@ def test_a_cosine_over_rounds_needs_their_number() -> None:
 @pytest.mark.parametrize("optimizer", sorted(optimizer_classes()))
 def test_every_optimiser_is_a_solver(optimizer: str) -> None:
     assert ct.Solver(optimizer=optimizer).optimizer == optimizer
+
+
+@pytest.mark.parametrize("optimizer", sorted(optimizer_classes()))
+def test_every_optimiser_steps_as_that_of_torch_without_its_compiler(
+    optimizer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (kind,) = [one for name, one in vars(torch.optim).items() if name.lower() == optimizer]
+    expected = _stepped(kind)
+    # An import of it would take a second, in each process.
+    monkeypatch.setitem(sys.modules, "torch._dynamo", None)
+    assert torch.equal(_stepped(optimizer_classes()[optimizer]), expected)
+
+
+@torch.no_grad()
+def _stepped(kind: Callable[..., torch.optim.Optimizer]) -> torch.Tensor:
+    """A parameter after four steps."""
+    rng = torch.Generator().manual_seed(0)
+    param = torch.randn(3, 5, generator=rng)
+    optimizer = kind([param], lr=0.1)
+    for _ in range(4):
+        param.grad = torch.randn(3, 5, generator=rng)
+        optimizer.step()
+    return param

@@ -43,6 +43,7 @@ from coterie.flower.watch.status import read_status
 from coterie.report.write import write_report
 from coterie.runs.run import run_config
 from tests.refusals import refuses
+from tests.runs.calls import sweeps_here
 
 SEED = 7391846  # found nowhere by chance
 SECRET = int.from_bytes(hashlib.sha256(b"what nobody can guess").digest(), "big")
@@ -137,7 +138,8 @@ def sweep_files(place: Path) -> dict[str, bytes]:
     out = place / "sweep"
     seeds = f"{SEED}-{SEED + 1}"
     command = ["compare", f"{place}/c.toml", "--algorithms", "ifca,fedavg", "--seeds", seeds]
-    assert invoke([*command, "--out", str(out)]) == 0
+    with sweeps_here():
+        assert invoke([*command, "--out", str(out)]) == 0
     written = {path.name: path.read_bytes() for path in out.glob("*.*") if path.is_file()}
     assert {"table.md", "table.csv", "table.tex", "scores.csv", "runs.csv"} <= set(written)
     write_report([out], place / "sweep.html", figures=place / "sweep-figures")

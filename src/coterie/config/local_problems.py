@@ -37,10 +37,20 @@ def optimizer_classes() -> Mapping[str, Callable[..., Optimizer]]:
     from torch import optim
 
     return {
-        name.lower(): value
+        name.lower(): _without_compiler(value)
         for name, value in vars(optim).items()
         if isinstance(value, type) and issubclass(value, optim.Optimizer) and name not in _UNFIT
     }
+
+
+def _without_compiler(kind: type[Optimizer]) -> type[Optimizer]:
+    """The optimiser without what torch puts around it for ``torch.compile``.
+
+    The first call of that imports the compiler, which takes a second in each process, and nothing
+    here uses it. It would also turn gradients off, as who calls `step` here has done.
+    """
+    methods = {name: inspect.unwrap(getattr(kind, name)) for name in ("step", "add_param_group")}
+    return type(kind.__name__, (kind,), methods)
 
 
 @lru_cache(maxsize=64)
