@@ -158,8 +158,19 @@ def test_planted_groups_are_found_on_every_task(case: str, task: str) -> None:
     assert adjusted_rand_score(np.arange(12) % 2, found) > 0.8
 
 
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("case", ["fedavg", "fedgroup", "ifca", "fedfusion", "local", "fesem"])
+def pairs_on_workers() -> list[Any]:
+    """Methods whose requests differ, on each task. Workers are given targets with the data and
+    requests with the models, whichever the others are: one method has all tasks, and each other
+    method the next task in turn; the rest is `slow`."""
+    found = [pytest.param("fedavg", task) for task in TASKS]
+    for turn, case in enumerate(["fedgroup", "ifca", "fedfusion", "local", "fesem"]):
+        for at, task in enumerate(TASKS):
+            marks = [] if at == turn % len(TASKS) else [pytest.mark.slow]
+            found.append(pytest.param(case, task, marks=marks))
+    return found
+
+
+@pytest.mark.parametrize(("case", "task"), pairs_on_workers())
 def test_engines_agree_on_every_task(case: str, task: str) -> None:
     make = CASES[case]
     if task == "next_token" and fuses(case):

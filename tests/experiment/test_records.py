@@ -199,7 +199,7 @@ WALK = [*CASES, *CHOSEN.items()]
 QUICK: dict[str, Any] = {
     "data": {"source": "digits", "partition": {"kind": "iid", "clients": 8}},
     "model": {"name": "mlp", "hidden": 8},
-    "local": {"epochs": 1},
+    "local": {"epochs": 1, "batch_size": 200},
     "train": {"rounds": 2, "clients_per_round": 6},
     "algorithm": {"name": "fedgroup", "groups": 2, "alpha": 3},
     "engine": {"name": "serial"},

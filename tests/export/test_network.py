@@ -43,7 +43,13 @@ def check_written(
                 assert torch.equal(again(part), network.eval()(part))
 
 
-@pytest.mark.parametrize("name", MODELS)
+# The layers of resnet8, several times more.
+DEEPER = {"resnet18": [pytest.mark.slow]}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=DEEPER.get(name, [])) for name in MODELS]
+)
 def test_every_network_is_written(name: str, tmp_path: Path) -> None:
     """With one input, which torch.export would take for the only number of them."""
     shape = SHAPES.get(name, (1, 28, 28))

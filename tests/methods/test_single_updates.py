@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -111,7 +112,7 @@ def without(reply: Reply, client: int) -> Reply:
 COHORTS = {"auxo": 6}
 
 
-def run(method: Method, monkeypatch: Any, mask: bool, cohort: int = 4) -> tuple[list[Any], Seen]:
+def run(method: Method, mask: bool, cohort: int) -> tuple[list[Any], Seen]:
     """Six rounds of twelve clients; with masks the server sees sums alone."""
     seen = Seen()
     in_training = [False]
@@ -157,7 +158,7 @@ def run(method: Method, monkeypatch: Any, mask: bool, cohort: int = 4) -> tuple[
     engine = SerialEngine(LocalRunner(population, net, ct.Solver(epochs=1, batch_size=5, lr=0.1)))
     sampler = Sampler("cover_then_uniform", np.arange(population.clients), cohort, Key(3))
     shape = shape_of(net, population)
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(weighing, "train", training)
         patch.setattr(Clients, "post", asking)
         with Clients(
@@ -179,14 +180,18 @@ def method_of(name: str) -> Method:
     return method
 
 
+@cache
+def plain_run(name: str, cohort: int) -> tuple[list[Any], Seen]:
+    """The run whose updates the server sees, which both tests need."""
+    return run(method_of(name), mask=False, cohort=cohort)
+
+
 @every
-def test_masked_updates_give_the_same_models_where_sums_are_said_to_be_enough(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_masked_updates_give_the_same_models_where_sums_are_said_to_be_enough(name: str) -> None:
     method = method_of(name)
     cohort = COHORTS.get(name, 4)
-    plain, seen = run(method, monkeypatch, mask=False, cohort=cohort)
-    spoiled, _ = run(method, monkeypatch, mask=True, cohort=cohort)
+    plain, seen = plain_run(name, cohort)
+    spoiled, _ = run(method, mask=True, cohort=cohort)
     same = all(
         np.array_equal(a.member, b.member)
         and a.models.shape == b.models.shape
@@ -201,11 +206,9 @@ def test_masked_updates_give_the_same_models_where_sums_are_said_to_be_enough(
 
 
 @every
-def test_updates_of_single_clients_are_asked_for_when_the_method_says_so(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_updates_of_single_clients_are_asked_for_when_the_method_says_so(name: str) -> None:
     method = method_of(name)
-    _, seen = run(method, monkeypatch, mask=False)
+    _, seen = plain_run(name, 4)
     needs = set(single_updates(method)) & {"start", "newcomers"}
     found = set()
     if seen.asked and name.partition("-")[0] != "cfl":

@@ -209,11 +209,8 @@ def test_a_run_that_fails_or_dies_does_not_stop_the_others(
         "def dies(): os.kill(os.getpid(), signal.SIGKILL)\n"
         "def raises(): raise ZeroDivisionError('x')\n"
     )
-    names = "sweep_bad:dies,sweep_bad:raises,fedavg"
-    assert (
-        invoke(["compare", config, "--algorithms", names, "--baseline", "fedavg", "--out", "s"])
-        == 8
-    )
+    names = ["--algorithms", "sweep_bad:dies,sweep_bad:raises,fedavg", "--baseline", "fedavg"]
+    assert invoke(["compare", config, *names, "--jobs", "1", "--out", "s"]) == 8
     shown = capsys.readouterr()
     lines = shown.err.splitlines()
     assert len(lines) == 3

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Sequence
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 
@@ -124,6 +125,12 @@ def coterie(
     """Clustered federated learning: find groups of similar clients and train one model per group."""
 
 
+@cache
+def whole_command() -> click.Command:
+    """The command with all below it, made once in a process."""
+    return typer.main.get_command(app)
+
+
 def main() -> None:
     """Run the command with the words of the command line, and exit."""
     # Python searches for garbage after so many new objects; by default it is 700. Imports make many
@@ -145,7 +152,7 @@ def invoke(arguments: Sequence[str]) -> int:
     """Run a command; returns its exit code."""
     try:
         # Not standalone: click would print errors in its own form and exit with its own codes.
-        result = app(list(arguments), prog_name="coterie", standalone_mode=False)
+        result = whole_command()(list(arguments), prog_name="coterie", standalone_mode=False)
         # Of `typer.Exit`, as --help and --version raise it; a command itself returns nothing.
         if isinstance(result, int):
             return result
