@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import re
@@ -16,12 +17,13 @@ import pandas as pd
 
 from .errors import DataError, column_error, refuse_twice, unreadable
 from .table import Rows
-from .texts import MISSING, TEXTS
+from .texts import EXACT, MISSING, TEXTS, beyond_exact
 
 # Up to pandas 3.0 a number was not always read as the nearest one of float64.
 _NEAREST = {} if pd.__version__ >= "3.1" else {"float_precision": "round_trip"}
 # The first line of a file that Excel is to open says its separator.
 _FOR_EXCEL = re.compile(rb"(?:\xef\xbb\xbf)?\"?sep=(.)\"?\r?\n")
+_QUOTED = re.compile(rb'(?:^|(?<=[,;\t|\r\n]))"(?:[^"]|"")*"')
 _LONGEST_HEAD = 2**20  # bytes of a head line that are looked at
 _BLOCK = 2**20  # bytes of a file that are looked at together
 
@@ -78,9 +80,7 @@ def read_csv(path: Path, texts: Collection[str], as_names: Mapping[str, Collecti
     except (OSError, UnicodeError) as error:
         raise unreadable(path, "CSV", error) from None
     if b"\0" in begin:
-        what = "cannot be read as CSV (it has zero bytes)"
-        expected = "UTF-8, or UTF-16 with a byte order mark"
-        raise DataError("cannot-be-read", path, what, allowed=expected)
+        raise _zero_bytes(path)
     names = _head(file, separator)
     missing: Any = list(MISSING)
     if as_names:
@@ -100,6 +100,12 @@ def read_csv(path: Path, texts: Collection[str], as_names: Mapping[str, Collecti
     return Rows(frame, str(path), False, separator, tuple(lines), as_names)
 
 
+def _zero_bytes(path: Path) -> DataError:
+    what = "cannot be read as CSV (it has zero bytes)"
+    expected = "UTF-8, or UTF-16 with a byte order mark"
+    return DataError("cannot-be-read", path, what, allowed=expected)
+
+
 def _csv_frame(file: _Csv, texts: Collection[str], options: Mapping[str, Any]) -> pd.DataFrame:
     options = {**options, "keep_default_na": False, **_NEAREST}
     try:
@@ -109,13 +115,12 @@ def _csv_frame(file: _Csv, texts: Collection[str], options: Mapping[str, Any]) -
             # Parts of a column have different types: see below.
             warnings.simplefilter("ignore", pd.errors.DtypeWarning)
             frame = file.frame({**options, "dtype": dict.fromkeys(texts, TEXTS)})
-            mixed = [
-                at for at, kind in enumerate(frame.dtypes) if pd.api.types.is_object_dtype(kind)
-            ]
+            mixed = [name for name in frame.columns if _is_to_be_text(frame[name])]
             if mixed:
-                names = frame.columns[mixed]
-                again = {**options, "usecols": list(names), "dtype": TEXTS}
-                frame[names] = file.frame(again)[names]
+                found = file.frame({**options, "usecols": mixed, "dtype": TEXTS})
+                for name in mixed:
+                    if frame[name].dtype.kind != "f" or beyond_exact(found[name].unique()):
+                        frame[name] = found[name]
             return frame
     except pd.errors.ParserWarning:
         error = ValueError("a row has more fields than the header has names")
@@ -124,6 +129,13 @@ def _csv_frame(file: _Csv, texts: Collection[str], options: Mapping[str, Any]) -
         raise _other_encoding(file, options) from None
     except (ValueError, OverflowError) as error:
         raise unreadable(file.path, "CSV", error) from None
+
+
+def _is_to_be_text(column: pd.Series) -> bool:
+    """Whether a column has texts, or numbers so large that whole ones may have been rounded."""
+    if column.dtype.kind == "f":
+        return bool((column.abs() >= EXACT).any())
+    return pd.api.types.is_object_dtype(column.dtype)
 
 
 def _other_encoding(file: _Csv, options: Mapping[str, Any]) -> DataError:
@@ -140,9 +152,9 @@ def _other_encoding(file: _Csv, options: Mapping[str, Any]) -> DataError:
 
 def _separator(begin: bytes) -> str:
     """What stands between the names of the head line: commas, or else semicolons, tabs or bars."""
-    # A name between quotes may have any of them, and line breaks.
-    unquoted = re.sub(rb'"[^"]*"', b"name", begin)
-    head = next(filter(None, unquoted.splitlines()), b"")
+    # What is in quotes is a name, and separates none.
+    text = _QUOTED.sub(b"", begin.removeprefix(codecs.BOM_UTF8))
+    head = next(filter(None, text.splitlines()), b"")
     for separator in (b",", b";", b"\t", b"|"):
         if separator in head:
             return separator.decode()
@@ -188,6 +200,8 @@ def _separators(file: _Csv, separator: str) -> int:
     with file.open() as opened:
         while size := opened.readinto(buffer):  # type: ignore[attr-defined]
             part = np.frombuffer(buffer, np.uint8, size)
+            if not part.all():
+                raise _zero_bytes(file.path)
             outside = part == ord(separator)
             quote = part == ord('"')
             if quotes or quote.any():

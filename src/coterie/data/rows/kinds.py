@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import time, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from .texts import (
     NUMBER_PATTERN,
     TEXTS,
     TIME_PATTERN,
+    is_missing_word,
+    is_real,
     is_text,
 )
 
@@ -29,12 +32,14 @@ TIME = "time"
 TEXT = "text"
 KINDS = (IDENTIFIER, CATEGORY, NUMBER, BOOLEAN, TIME, TEXT)
 AS_TEXT = (IDENTIFIER, CATEGORY, TEXT)
-ARRAY = "array"  # lists, bytes and records, of which no feature of a table is made
+# Lists, bytes, records, times of a day and durations, of which no feature of a table is made.
+ARRAY = "array"
 EMPTY = "empty"  # a column without any value
 # A text whose values hardly repeat, in so many rows, is no category.
 TEXT_SHARE = 0.9
 TEXT_ROWS = 100
 LISTS = (list, tuple, np.ndarray)  # values of a column that hold several
+_ARRAYS = (*LISTS, dict, bytes, time, timedelta, np.timedelta64)
 _HEAD = 1_000  # values that are looked at first
 
 
@@ -52,9 +57,10 @@ def kind_of_column(column: pd.Series, typed: bool, separator: str) -> str:
     if pd.api.types.is_datetime64_any_dtype(kind):
         return TIME
     if not is_text(column):
-        values = pd.factorize(column)[1]
+        different = pd.factorize(column)[1].tolist()
+        values = [value for value in different if not is_missing_word(value)]
         if not all(isinstance(value, str) for value in values):
-            return _kind_of_objects(values.tolist())
+            return _kind_of_objects(values)
     found = CATEGORY if typed else _kind_of_texts(column, separator)
     if found == CATEGORY and _hardly_repeats(column):
         return TEXT
@@ -118,7 +124,8 @@ def _kind_of_objects(values: Sequence[Any]) -> str:
     }
     if found in kinds:
         return kinds[found]
-    return CATEGORY
+    # Decimals among numbers of another type.
+    return NUMBER if all(map(is_real, values)) else CATEGORY
 
 
 def decide_kinds(files: Sequence[Rows], names: Sequence[str]) -> dict[str, str]:
@@ -136,13 +143,15 @@ def decide_kinds(files: Sequence[Rows], names: Sequence[str]) -> dict[str, str]:
 
 
 def is_array(column: pd.Series) -> bool:
-    """Whether values are lists, bytes or records, or times of a day or durations of Arrow."""
-    return isinstance(column.dtype, pd.ArrowDtype) or any(map(is_array_type, types_of(column)))
+    """Whether values are lists, bytes or records, or times of a day or durations."""
+    if isinstance(column.dtype, pd.ArrowDtype) or column.dtype.kind == "m":
+        return True
+    return any(map(is_array_type, types_of(column)))
 
 
 def is_array_type(kind: type) -> bool:
     # What has no hash cannot be compared, such as sets and images of Pillow.
-    return issubclass(kind, (*LISTS, dict, bytes)) or kind.__hash__ is None
+    return issubclass(kind, _ARRAYS) or kind.__hash__ is None
 
 
 def types_of(column: pd.Series) -> set[type]:

@@ -25,14 +25,18 @@ from .kinds import (
 )
 from .texts import (
     COMMA_PATTERN,
+    EXACT,
     MISSING,
     MISSING_WORDS,
     NUMBER_PATTERN,
     TEXTS,
     TIME_PATTERN,
+    beyond_exact,
     boolean_of,
     in_microseconds,
+    is_missing_word,
     is_number,
+    is_real,
     is_text,
     moment_of,
     text_of,
@@ -41,8 +45,6 @@ from .texts import (
 FRAME = "data"  # where rows are that are in no file
 FILE_NAME = "(file)"  # as the column of clients: the name of the file that a row is in
 FLOAT32_MAX = 3.4028234e38
-# Up to it every whole number is a float64.
-EXACT = 2**53
 SECONDS_A_DAY = 86_400.0
 
 
@@ -118,9 +120,15 @@ class Rows:
             by_value: numbers are sorted as such, so that 9 comes before 10.
         """
         column = self._single(name)
+        self._refuse_truths_among_numbers(name)
         codes, values = pd.factorize(column)
         _refuse_inexact(values, name, self.where)
-        texts = [self._text(value, name) for value in values.tolist()]
+        # In their own width: 0.1 of float32 is 0.10000000149011612 as a number of Python.
+        each: Any = values.tolist()
+        if column.dtype.kind == "f":
+            kind: Any = getattr(column.dtype, "numpy_dtype", column.dtype)
+            each = np.asarray(values, kind)
+        texts = [self._text(value, name) for value in each]
         known = {text for text in texts if text is not None}
         ordered = sorted(known)
         if by_value and not (self.typed and is_text(column)) and all(map(is_number, known)):
@@ -169,7 +177,8 @@ class Rows:
         ):
             values = self._numbers_of_texts(name)
         elif pd.api.types.is_numeric_dtype(column.dtype) and column.dtype.kind != "c":
-            _refuse_rounded(column, name, self.where)
+            if pd.api.types.is_integer_dtype(column.dtype):
+                _refuse_rounded(column, name, self.where)
             values = np.array(column.to_numpy(np.float64, na_value=np.nan), np.float64)
         else:
             raise _wrong(self.where, name, NUMBER, str(column.dtype))
@@ -191,9 +200,8 @@ class Rows:
             if self.kind(name) != BOOLEAN:
                 raise
             return self.booleans(name)
-        for value in self.frame[name][np.abs(values) > EXACT].unique():
-            if re.fullmatch("[+-]?[0-9]+", str(value).strip()):
-                raise _too_large(f"the whole number {value}", name, self.where)
+        # 2^53 itself may be one more that was rounded.
+        _refuse_rounded(self.frame[name][np.abs(values) >= EXACT], name, self.where)
         return values
 
     def booleans(self, name: str) -> Any:
@@ -247,6 +255,10 @@ class Rows:
         """The rows with a text column of numbers as these are read, but as text: with points, and
         without the words of missing values."""
         column = self.frame[name]
+        if pd.api.types.is_object_dtype(column.dtype):
+            values = [None if is_missing_word(value) else value for value in column]
+            read = pd.Series(values, column.index, dtype=object)
+            return replace(self, frame=self.frame.assign(**{name: read}))
         if not is_text(column):
             return self
         self._refuse_two_signs(name)
@@ -273,6 +285,18 @@ class Rows:
             )
             raise self.refused("in-conflict", name, got, expected)
 
+    def _refuse_truths_among_numbers(self, name: str) -> None:
+        """Refuse True among numbers: pandas takes it for 1, or 1 for it, whichever is first."""
+        column = self.column(name)
+        if not pd.api.types.is_object_dtype(column.dtype):
+            return
+        present = column[column.notna()]
+        truths = [value for value in present if isinstance(value, (bool, np.bool_))]
+        numbers = [value for value in present if is_real(value)]
+        if truths and numbers:
+            got = f"{truths[0]} and {numbers[0]}"
+            raise self.refused("in-conflict", name, got, "numbers alone, or True and False alone")
+
     def _parsed(
         self, name: str, kind: str, parse: Callable[[Any], Any], missing: Any = np.float64("nan")
     ) -> Any:
@@ -281,7 +305,7 @@ class Rows:
         codes, values = pd.factorize(column)
         found = []
         for value in values.tolist():
-            if isinstance(value, str) and value.strip() in MISSING_WORDS:
+            if is_missing_word(value):
                 found.append(missing)
                 continue
             try:
@@ -307,11 +331,11 @@ def _too_large(got: str, name: str, where: str) -> DataError:
 
 def _refuse_rounded(column: pd.Series, name: str, where: str) -> None:
     """Float64 would make different whole numbers of this size one; they are mostly identifiers."""
-    if not pd.api.types.is_integer_dtype(column.dtype):
-        return
-    for value in (column.min(), column.max()):
-        if not pd.isna(value) and abs(int(value)) > EXACT:
-            raise _too_large(f"the whole number {value}", name, where)
+    values: Any = column.unique()
+    if pd.api.types.is_integer_dtype(column.dtype):
+        values = [column.min(), column.max()]
+    for value in beyond_exact(values):
+        raise _too_large(f"the whole number {value}", name, where)
 
 
 def _refuse_inexact(values: Any, name: str, where: str) -> None:

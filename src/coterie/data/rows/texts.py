@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -19,8 +21,12 @@ MISSING_WORDS = frozenset(
 # The type of columns of text, with NaN where a value is missing.
 TEXTS = pd.StringDtype(na_value=np.nan)
 SHOWN = 5  # values, words or names in a line
+# Up to it every whole number is a float64.
+EXACT = 2**53
+_LONG = re.compile(r"[+-]?[0-9]{16,}(\.0*)?")  # with at least as many digits
 _WHOLE = re.compile(r"(-?[1-9][0-9]*|0)\.0+")
 _WHOLE_WITH_COMMA = re.compile(r"(-?[1-9][0-9]*|0)[.,]0+")
+_ZEROS = re.compile(r"[+-]?[0-9]*[.,][0-9]*[1-9]0+")  # behind a fraction
 _MIDNIGHT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[ T]00:00(:00(\.0+)?)?(Z|[+-]00(:?00)?)?")
 # As text, since pandas matches whole columns by them.
 CODE_PATTERN = "0[0-9]+"  # digits with zeros before them, such as 007
@@ -51,12 +57,38 @@ def near_equal(names: Collection[str], column: str, known: Collection[str] = ())
     alike: dict[str, list[str]] = {}
     for name in sorted({*names, *known}):
         folded = unicodedata.normalize("NFKC", name).casefold()
+        # Of 1.50 and 1.5; the zeros of 1.0 are gone already (see `text_of`).
+        if _ZEROS.fullmatch(folded):
+            folded = folded.rstrip("0")
         alike.setdefault(" ".join(folded.split()), []).append(name)
     pairs = [group for group in alike.values() if len(group) > 1 and not set(group) <= set(known)]
     if not pairs:
         return []
     shown = "; ".join(" and ".join(map(repr, group)) for group in pairs[:SHOWN])
     return [f"column {column}: {shown} differ only in spelling, and count as different values"]
+
+
+def is_missing_word(value: Any) -> bool:
+    """Whether a value is a word for a missing one in a column of numbers, times or yes and no."""
+    return isinstance(value, str) and value.strip() in MISSING_WORDS
+
+
+def is_real(value: Any) -> bool:
+    """Whether a value of Python is a number, and not True or False."""
+    return isinstance(value, (Real, Decimal)) and not isinstance(value, bool)
+
+
+def beyond_exact(values: Iterable[Any]) -> list[str]:
+    """The whole numbers, as text or of Python, that float64 might round."""
+    texts = [str(value).strip() for value in values if not isinstance(value, float)]
+    return [text for text in texts if _LONG.fullmatch(text) and _is_beyond_exact(text)]
+
+
+def _is_beyond_exact(text: str) -> bool:
+    # By their digits: Python makes no number of more than 4,300.
+    digits = text.partition(".")[0].lstrip("+-0")
+    most = str(EXACT)
+    return (len(digits), digits) > (len(most), most)
 
 
 def is_number(text: str) -> bool:
@@ -103,7 +135,7 @@ def text_of(value: Any, comma: bool = False) -> str:
         >>> text_of("1,0"), text_of("1,0", comma=True)
         ('1,0', '1')
     """
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, (float, np.floating)) and value.is_integer():
         return str(int(value))
     text = str(value)
     whole = (_WHOLE_WITH_COMMA if comma else _WHOLE).fullmatch(text)

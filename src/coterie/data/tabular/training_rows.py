@@ -15,6 +15,7 @@ import pandas as pd
 from coterie.data.rows.kinds import (
     ARRAY,
     AS_TEXT,
+    BOOLEAN,
     CATEGORY,
     EMPTY,
     IDENTIFIER,
@@ -35,6 +36,7 @@ from coterie.data.rows.texts import (
     is_plain,
     is_text,
     near_equal,
+    text_of,
 )
 from coterie.data.tabular.new_rows import names_of_file
 from coterie.errors import DataError
@@ -55,6 +57,11 @@ OTHER_FORMS = {
         r"[0-9]{1,4}[./-][0-9]{1,2}[./-][0-9]{1,4}([ T][0-9:.]+)?( ?(?i:[ap]m))?"
     ),
 }
+# One value of these is enough.
+LIMIT = r"[<>\u2264\u2265]=?\s*" + f"({NUMBER_PATTERN})"
+TWO_SIGNS = (
+    r"[-+\u2212]?[0-9]{1,3}(([.' \u00a0\u202f][0-9]{3})+,|([,' \u00a0\u202f][0-9]{3})+\.)[0-9]+"
+)
 _STEP = 2**20  # bytes of a file that are looked at together
 
 
@@ -275,11 +282,12 @@ def notes_on_values(rows: Rows, kinds: Mapping[str, str], codes: Collection[str]
         column = rows.frame[name]
         if kind == ARRAY or not (is_text(column) or pd.api.types.is_object_dtype(column.dtype)):
             continue
-        if kind in (NUMBER, TIME):
+        if kind in (NUMBER, TIME, BOOLEAN):
             lines += _missing_words(column, name)
         elif kind in (CATEGORY, IDENTIFIER):
             names = rows.factor(name)[1]
             lines += near_equal(names, name)
+            lines += _numbers_and_texts(column, name)
             if kind == CATEGORY and name not in codes:
                 lines += _numbers_as_text(rows, names, name)
     return lines
@@ -332,12 +340,26 @@ def _why(rows: Rows, name: str, kind: str, role: str) -> str:
 
 def _missing_words(column: pd.Series, name: str) -> list[str]:
     looked_for = MISSING_WORDS - set(MISSING)
-    found = column[column.astype("str").str.strip().isin(looked_for)]
+    texts = column.dropna().astype("str").str.strip()
+    found = texts[texts.isin(looked_for)]
     words = found.value_counts().to_dict()
     if not words:
         return []
     shown = ", ".join(map(repr, list(words)[:SHOWN]))
     return [f"column {name}: {shown} treated as missing values in {sum(words.values())} rows"]
+
+
+def _numbers_and_texts(column: pd.Series, name: str) -> list[str]:
+    """A line where a number or a truth value, and a text, are one category or client."""
+    if not pd.api.types.is_object_dtype(column.dtype):
+        return []
+    values = pd.factorize(column)[1].tolist()
+    texts = {value for value in values if isinstance(value, str)}
+    others = [value for value in values if not isinstance(value, str) and text_of(value) in texts]
+    if not others:
+        return []
+    shown = "; ".join(f"{value} and {text_of(value)!r}" for value in others[:SHOWN])
+    return [f"column {name}: {shown} taken for the same"]
 
 
 def _numbers_as_text(rows: Rows, names: Sequence[str], column: str) -> list[str]:
@@ -351,8 +373,11 @@ def _numbers_as_text(rows: Rows, names: Sequence[str], column: str) -> list[str]
             "if they are codes, name it in data.encode.categories"
         ]
     numbers = known[known.str.fullmatch(NUMBER_PATTERN)]
+    limits = known[known.str.fullmatch(LIMIT)]
+    have_limits = len(limits) > 0 and len(numbers) + len(limits) > MOST_OF * len(known)
     # A few numbers as text are codes.
-    if len(numbers) <= CODES or numbers.str.fullmatch(CODE_PATTERN).any():
+    is_few = len(numbers) <= (0 if have_limits else CODES)
+    if is_few or numbers.str.fullmatch(CODE_PATTERN).any():
         return []
     why = "they are stored as text"
     if len(numbers) < len(names):
@@ -370,7 +395,8 @@ def _numbers_as_text(rows: Rows, names: Sequence[str], column: str) -> list[str]
 def _other_form(names: pd.Series) -> str:
     """What a person reads in texts that are neither numbers nor times here; empty where it is nothing."""
     plain = names.str.fullmatch(NUMBER_PATTERN)
-    if (~plain).sum() <= FEW:
+    least = 0 if names.str.fullmatch(TWO_SIGNS).any() else FEW
+    if (~plain).sum() <= least:
         return ""
     for form, pattern in OTHER_FORMS.items():
         if (plain | names.str.fullmatch(pattern)).mean() > MOST_OF:

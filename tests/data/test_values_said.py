@@ -1,0 +1,266 @@
+"""Values that a program reads otherwise than a person: the right value, or a line that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import coterie as ct
+from coterie.data.rows.reading import read_rows
+from coterie.errors import DataError
+from tests.refusals import refuses
+
+OPTIONS: dict[str, Any] = {"features": "*", "client": "site", "label": "y"}
+ROWS = 40
+
+
+def frame(values: Sequence[Any] | np.ndarray, name: str = "f", dtype: Any = object) -> pd.DataFrame:
+    """Two sites, two classes, a number, and a column whose values repeat."""
+    table = pd.DataFrame(
+        {"site": ["a", "b"] * 20, "y": [0, 0, 1, 1] * 10, "v": np.arange(float(ROWS))}
+    )
+    return table.assign(**{name: pd.Series([*values] * (ROWS // len(values)), dtype=dtype)})
+
+
+def written(path: Path, values: Sequence[str], separator: str = ",") -> str:
+    lines = [["site", "y", "f"]]
+    lines += [["ab"[at % 2], str(at // 2 % 2), values[at % len(values)]] for at in range(ROWS)]
+    path.write_text("\n".join(separator.join(line) for line in lines) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def column(source: Any, name: str = "f", **options: Any) -> tuple[str, tuple[str, ...], Any]:
+    """The kind of a column as a run has it, its categories, and its values."""
+    options = OPTIONS | options
+    if isinstance(source, str):
+        made = ct.load("file", path=source, **options)
+    else:
+        made = ct.load(source, **options)
+    assert made.table is not None
+    raw = made.table.raw
+    place = [one.name for one in raw.columns].index(name)
+    return raw.columns[place].kind, raw.columns[place].categories, raw.values[:, place]
+
+
+# --- values of Python in a column ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["site", "y", "f"])
+@pytest.mark.parametrize("values", [[1, True, 0, False], [np.True_, 2.0, "x", None]])
+def test_true_among_numbers_is_refused(name: str, values: list[Any]) -> None:
+    options = {"columns": {"f": "category"}} if name == "f" else {}
+    with refuses(DataError, "in-conflict", "data") as caught:
+        ct.load(frame(values, name), **OPTIONS, **options)
+    assert f"column {name}, got True and" in str(caught.value)
+
+
+def test_a_number_and_the_same_text_are_one_client_and_a_line_says_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = ct.load(frame([1, "1", 2.0, "2"], "site"), **OPTIONS)
+    assert made.names == ("1", "2")
+    assert "column site: 1 and '1'; 2.0 and '2' taken for the same" in capsys.readouterr().err
+    assert ct.load(frame(["1", "2"], "site"), **OPTIONS).names == ("1", "2")
+    assert "taken for the same" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "numbers"),
+    [
+        ([True, False, "n/a", None], "boolean", [1.0, 0.0, np.nan, np.nan]),
+        ([1, 2.5, " - ", None], "number", [1.0, 2.5, np.nan, np.nan]),
+        ([Decimal("1.5"), 2, "n/a", 3.5], "number", [1.5, 2.0, np.nan, 3.5]),
+    ],
+)
+def test_words_for_missing_values_among_values_of_python(
+    values: list[Any], kind: str, numbers: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, _, read = column(frame(values))
+    assert found == kind
+    assert np.array_equal(read[:4], numbers, equal_nan=True)
+    shown = capsys.readouterr().err
+    assert f"column f: {values[2].strip()!r} taken for missing values, in 10 rows" in shown
+
+
+def test_words_for_missing_values_in_a_column_of_yes_and_no(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path / "rows.csv", ["true", "False", "n/a", "None"])
+    kind, _, read = column(path)
+    assert kind == "boolean"
+    assert np.array_equal(read[:4], [1.0, 0.0, np.nan, np.nan], equal_nan=True)
+    assert "column f: 'n/a', 'None' taken for missing values, in 20 rows" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.to_timedelta([1, 2], unit="h"),
+        [timedelta(hours=1), timedelta(hours=2)],
+        [time(8, 30), time(9)],
+        [np.timedelta64(1, "ms"), None],
+    ],
+)
+def test_durations_and_times_of_day_are_refused_in_frames_and_parquet_alike(
+    values: Any, tmp_path: Path
+) -> None:
+    table = frame(list(values), dtype=None if isinstance(values, pd.Index) else object)
+    table.to_parquet(tmp_path / "rows.parquet")
+    for source, place in ((table, "data"), (str(tmp_path / "rows.parquet"), "rows.parquet")):
+        with refuses(DataError, "wrong-type", place) as caught:
+            column(source)
+        assert "column f" in str(caught.value)
+        column(source, "v", encode={"leave_out": ["f"]})
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32", "Float32", "float64", "Float64"])
+def test_short_floats_are_named_by_their_own_digits(kind: str, tmp_path: Path) -> None:
+    table = frame([0.1, 2.0], "site", kind)
+    table.to_parquet(tmp_path / "rows.parquet")
+    table.astype({"site": "float64" if kind == "float16" else kind}).round(1).to_csv(
+        tmp_path / "rows.csv", index=False
+    )
+    for source in (table, str(tmp_path / "rows.parquet"), str(tmp_path / "rows.csv")):
+        rows = read_rows(source, ["site"])
+        assert rows.factor("site")[1] == ("0.1", "2"), source
+    assert ct.load(table, **OPTIONS).names == ("0.1", "2")
+
+
+# --- whole numbers that float64 rounds -------------------------------------------------------------
+
+LONG = "9007199254740993"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [LONG, "1", "", "9007199254740995"],
+        [LONG, "n/a"],
+        ["123456789012345678901", "1"],
+        [f"{LONG}.0", "1.5"],
+        [f"-000{LONG}", ""],
+        ["9" * 5000, "1"],
+    ],
+)
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_long_whole_numbers_of_a_file_are_refused_as_numbers_and_kept_as_text(
+    values: list[str], separator: str, tmp_path: Path
+) -> None:
+    path = written(tmp_path / "rows.csv", values, separator)
+    with pytest.raises(DataError) as caught:
+        column(path)
+    problem = caught.value.problems[0]
+    assert (problem.code, Path(problem.path).name) == ("out-of-range", "rows.csv")
+    assert "column f" in str(caught.value)
+    kind, categories, _ = column(path, columns={"f": "category"})  # as codes
+    assert kind == "category"
+    assert set(categories) == {value.removesuffix(".0") for value in values if value}
+
+
+@pytest.mark.parametrize("value", [2**53 + 1, np.uint64(2**63), Decimal(2**53 + 1), LONG])
+def test_long_whole_numbers_of_python_are_refused(value: Any) -> None:
+    for values in ([value, 1, None, 2], [1, 2, "n/a", value]):
+        with pytest.raises(DataError) as caught:
+            column(frame(values), columns={"f": "number"})
+        assert caught.value.problems[0].code == "out-of-range"
+
+
+@pytest.mark.parametrize(
+    "values", [["9007199254740992", "1", ""], ["1e17", "3", ""], ["12345678901234567.5", "1"]]
+)
+def test_other_large_numbers_are_numbers(values: list[str], tmp_path: Path) -> None:
+    kind, _, read = column(written(tmp_path / "rows.csv", values))
+    assert kind == "number"
+    assert read[0] == float(values[0])
+
+
+# --- numbers that are none here --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "separator", "shown"),
+    [
+        (["2.5", "<1.0", "3.5", "4.5"], ",", "10 of 40 are none, such as '<1.0'"),
+        (["2", ">= 10"], ",", "20 of 40 are none, such as '>= 10'"),
+        (["1.234,5", "2.000,5", "3,5"], ";", "'1.234,5'"),
+        (['"1,234.5"', '"2,000.5"', "3.5"], ",", "'1,234.5'"),
+        (["-1\u202f234,5", "7"], ";", "234,5"),
+    ],
+)
+def test_a_line_names_few_numbers_that_were_taken_for_categories(
+    values: list[str],
+    separator: str,
+    shown: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = written(tmp_path / "rows.csv", values, separator)
+    assert column(path)[0] == "category"
+    printed = capsys.readouterr().err
+    assert "taken for categories" in printed
+    assert "column f: " in printed
+    assert shown in printed
+    column(path, encode={"categories": ["f"]})
+    assert "taken for categories" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("values", [["<18", ">=18"], ["1.2.3", "1.10.0"], ["0-9", "10-19", "20"]])
+def test_groups_and_versions_are_categories_without_a_line(
+    values: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert column(written(tmp_path / "rows.csv", values))[0] == "category"
+    assert "taken for" not in capsys.readouterr().err
+
+
+def test_fractions_that_differ_by_zeros_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path / "rows.csv", ["1.5", "1.50", "10", "x"])
+    assert column(path)[1] == ("1.5", "1.50", "10", "x")
+    assert "column f: '1.5' and '1.50' differ by their spelling" in capsys.readouterr().err
+    made = ct.load("file", path=path, features=["y"], label="site", client="f")
+    assert made.names == ("1.5", "1.50", "10", "x")
+    assert "column f: '1.5' and '1.50' differ by their spelling" in capsys.readouterr().err
+
+
+# --- files -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("head", "separator", "names"),
+    [
+        ('h;"d, in m";y', ";", ("h", "d, in m", "y")),
+        ('"d, in m";h;y', ";", ("d, in m", "h", "y")),
+        ('\ufeff"d, in m"|"h;i"|y', "|", ("d, in m", "h;i", "y")),
+        ('"d,\nin m";h;y', ";", ("d,\nin m", "h", "y")),
+        ('"a ""b"", c"\th\ty', "\t", ('a "b", c', "h", "y")),
+        ('"h;i","d",y', ",", ("h;i", "d", "y")),
+        ('5" pipe;h;y', ";", ('5" pipe', "h", "y")),
+        ('"d, in m"', ",", ("d, in m",)),
+    ],
+)
+def test_a_quoted_name_does_not_decide_the_separator(
+    head: str, separator: str, names: tuple[str, ...], tmp_path: Path
+) -> None:
+    rows = [separator.join(["1", "2", "3"][: len(names)])] * 3
+    (tmp_path / "rows.csv").write_bytes("\n".join([head, *rows, ""]).encode())
+    rows = read_rows(tmp_path / "rows.csv")
+    assert rows.names == names
+    assert rows.frame.to_numpy().tolist() == [[1, 2, 3][: len(names)]] * 3
+
+
+@pytest.mark.parametrize("value", [b"\x001", b"w\x00", b"\x00"])
+def test_zero_bytes_anywhere_in_a_file_are_refused(value: bytes, tmp_path: Path) -> None:
+    line = b"a,1,12345\n"
+    for before in (1, 2**20 // len(line) + 10):
+        content = b"site,y,f\n" + line * before + b"b,0," + value + b"\n" + line * 3
+        (tmp_path / "rows.csv").write_bytes(content)
+        with refuses(DataError, "cannot-be-read", "rows.csv"):
+            read_rows(tmp_path / "rows.csv")
