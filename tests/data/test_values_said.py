@@ -14,7 +14,13 @@ import pytest
 
 import coterie as ct
 from coterie.data.rows.reading import read_rows
+from coterie.data.sources.files import DataForm
+from coterie.data.tabular.new_rows import read_new_rows
+from coterie.data.tabular.raw import Encode
 from coterie.errors import DataError
+from coterie.flower.node.client_table import read_client_table
+from coterie.flower.node.data_sources import labels_of, with_labels
+from coterie.flower.node.node_source import places
 from tests.refusals import refuses
 
 OPTIONS: dict[str, Any] = {"features": "*", "client": "site", "label": "y"}
@@ -264,3 +270,123 @@ def test_zero_bytes_anywhere_in_a_file_are_refused(value: bytes, tmp_path: Path)
         (tmp_path / "rows.csv").write_bytes(content)
         with refuses(DataError, "cannot-be-read", "rows.csv"):
             read_rows(tmp_path / "rows.csv")
+
+
+# --- several files, labels and nodes ---------------------------------------------------------------
+
+
+def sites(path: Path, names: list[Any], kind: Any) -> str:
+    table = frame([0.5, 1.5]).assign(site=pd.Series(names * (ROWS // len(names)), dtype=kind))
+    if path.suffix == ".csv":
+        table.to_csv(path, index=False)
+    else:
+        table.to_parquet(path)
+    return str(path)
+
+
+@pytest.mark.parametrize("kind", [int, float, str, object])
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_clients_that_are_numbers_have_one_order(suffix: str, kind: Any, tmp_path: Path) -> None:
+    values = [kind(2), kind(10), kind(9), kind(100)] if kind is not object else [2, 10, 9, 100]
+    path = sites(tmp_path / f"north.{suffix}", values, kind)
+    more = sites(tmp_path / f"south.{suffix}", values[:2], kind)
+    for files in ([path], [path, more], [more, path]):
+        made = ct.load("file", path=files, **OPTIONS)
+        assert made.names == ("2", "9", "10", "100"), files
+
+
+def test_files_that_are_numbers_have_the_order_of_numbers(tmp_path: Path) -> None:
+    files = [sites(tmp_path / f"{name}.csv", ["a"], str) for name in (10, 9, 2)]
+    made = ct.load("file", path=files, features=["v"], label="y", client="(file)")
+    assert made.names == ("2", "9", "10")
+
+
+@pytest.mark.parametrize(
+    "options", [{"features": ["v"]}, {"features": "v"}, {"encode": {"leave_out": ["f"]}}]
+)
+@pytest.mark.parametrize("values", [["1.234", "987,5"], [LONG, "1"]])
+def test_a_column_without_a_use_is_not_refused(
+    values: list[str], options: dict[str, Any], tmp_path: Path
+) -> None:
+    paths = []
+    for name in ("north", "south"):
+        paths.append(written(tmp_path / f"{name}.csv", values, ";"))
+        text = Path(paths[-1]).read_text(encoding="utf-8").splitlines()
+        lines = [f"{line};{at}" for at, line in enumerate(text)]
+        Path(paths[-1]).write_text("\n".join([f"{text[0]};v", *lines[1:]]), encoding="utf-8")
+    for path in (paths[:1], paths):
+        made = ct.load("file", path=path, **OPTIONS | options)
+        assert len(made.y) == ROWS * len(path)
+        with pytest.raises(DataError) as caught:
+            ct.load("file", path=path, **OPTIONS)
+        assert "column f" in str(caught.value)
+
+
+LABELS = {
+    "codes": ["01", "02", "10"],
+    "numbers": ["1", "2", "3"],
+    "truths": ["true", "False", "TRUE"],
+}
+
+
+@pytest.mark.parametrize("word", ["n/a", "-", "None"])
+@pytest.mark.parametrize("form", LABELS)
+def test_a_word_among_codes_and_truths_is_a_missing_label_to_every_reader(
+    form: str, word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = LABELS[form]
+    path = written(tmp_path / "rows.csv", [*known, word])
+    options = {"features": ["y"], "client": "site", "label": "f"}
+    for files in ([path], [path, written(tmp_path / "more.csv", [*known, word])]):
+        made = ct.load("file", path=files, **options)
+        assert made.classes == 3
+        assert len(made.y) == 30 * len(files)
+        assert f"column f: {word!r} taken for missing values" in capsys.readouterr().err
+    record = {"rules": None, "features": ["y"], "window": None, "client": "site", "shape": [1]}
+    kinds = {"site": "identifier", "f": "category"}
+    record |= {"labels": ["f"], "classes": sorted(known), "kinds": kinds}
+    assert list(read_new_rows(path, record).label[:4]) == [*known, ""]
+    rows = with_labels(read_rows(path, ["f"]), "f", sorted(known))
+    assert rows.texts("f").tolist() == known * 10
+
+
+def test_a_word_among_values_of_python_is_a_missing_label(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for values in ([1, 2, "n/a", None], [True, False, "n/a", None], ["1", "2", "n/a", None]):
+        made = ct.load(frame(values), features=["v"], client="site", label="f")
+        assert made.classes == 2
+        assert len(made.y) == 20
+        assert "column f: 'n/a' taken for missing values, in 10 rows" in capsys.readouterr().err
+
+
+def test_a_word_among_other_labels_is_a_class_and_a_line_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {"features": ["y"], "client": "site", "label": "f"}
+    for values, word in (
+        (["01", "02", "1B", "n/a"], "n/a"),
+        (["well", "sick", "-", "none"], "-"),
+    ):
+        made = ct.load("file", path=written(tmp_path / "rows.csv", values), **options)
+        assert made.classes == 4
+        assert f"column f: {word!r} taken for a class" in capsys.readouterr().err
+    values = ["well", "sick", "none"]
+    assert ct.load("file", path=written(tmp_path / "rows.csv", values), **options).classes == 3
+    assert "taken for a class" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("classes", [["False", "True"], ["false", "true"]])
+@pytest.mark.parametrize("words", [["true", "false"], ["True", "False"], ["TRUE", "FALSE"]])
+def test_truth_values_of_a_node_are_the_classes_however_they_are_written(
+    classes: list[str], words: list[str], tmp_path: Path
+) -> None:
+    path = written(tmp_path / "rows.csv", words)
+    rows = read_rows(path, ["f"])
+    assert labels_of(rows, "f", classes).tolist() == [1, 0] * 20
+    form = DataForm((), tuple(classes), columns={"y": "number", "f": classes})
+    table = read_client_table(Path(path), {"data": path, "label": "f"}, form, Encode())
+    for part, labels in (table.train, table.test):
+        assert part.values[:, 1].tolist() == labels.tolist()
+        assert set(labels.tolist()) == {0, 1}
+    assert places([True, False, "true"], classes).tolist() == [1, 0, 1]

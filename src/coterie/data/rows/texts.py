@@ -73,6 +73,19 @@ def is_missing_word(value: Any) -> bool:
     return isinstance(value, str) and value.strip() in MISSING_WORDS
 
 
+def words_are_missing(texts: Collection[str]) -> bool:
+    """Whether a word such as n/a is a missing value beside these: numbers, codes, or yes and no."""
+    return all(map(is_number, texts)) or {text.lower() for text in texts} <= {"true", "false"}
+
+
+def known_spelling(name: str, known: Collection[str]) -> str:
+    """A truth value as others have it: files without types write it in small letters, too."""
+    for spelling in (name.capitalize(), name.lower()):
+        if name.lower() in ("true", "false") and name not in known and spelling in known:
+            return spelling
+    return name
+
+
 def is_real(value: Any) -> bool:
     """Whether a value of Python is a number, and not True or False."""
     return isinstance(value, (Real, Decimal)) and not isinstance(value, bool)

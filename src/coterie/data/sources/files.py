@@ -32,7 +32,7 @@ from coterie.data.tabular.roles import (
     read_targets,
     train_rows_first,
 )
-from coterie.data.tabular.tables import is_mixed, table_samples
+from coterie.data.tabular.tables import ALL, is_mixed, table_samples
 from coterie.data.tabular.training_rows import (
     described_columns,
     notes_on_values,
@@ -163,9 +163,11 @@ def read_file(
         known |= dict.fromkeys((encode or Encode()).categories, CATEGORY) | dict(columns)
         time = window.time if window else None
         used = None
-        if isinstance(roles.features, list):
-            used = {*roles.features, *roles.kinds(targets), time or ""}
-        rows, kinds = read_training_rows(places, known, time, used, roles.labels)
+        if roles.features != ALL:
+            named = [roles.features] if isinstance(roles.features, str) else roles.features
+            used = {*named, *roles.kinds(targets), time or ""}
+        left_out = (encode or Encode()).leave_out
+        rows, kinds = read_training_rows(places, known, time, used, roles.labels, left_out)
         for name in columns:
             rows.column(name, "columns")
     return FileRows(rows, kinds, roles, encode, window, targets)

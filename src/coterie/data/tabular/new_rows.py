@@ -20,7 +20,7 @@ from coterie.data.rows.errors import DataError, column_error
 from coterie.data.rows.kinds import ARRAY, AS_TEXT
 from coterie.data.rows.reading import read_rows
 from coterie.data.rows.table import FILE_NAME, FRAME, Rows, missing_values
-from coterie.data.rows.texts import SHOWN, is_number, near_equal
+from coterie.data.rows.texts import SHOWN, known_spelling, near_equal, words_are_missing
 
 NO_VALUE = "(missing)"  # the category of a missing value
 NEW_CLIENT = "new"  # the client of rows that name none, unless a client has this name
@@ -290,24 +290,16 @@ def _labels(rows: Rows, record: Record) -> tuple[Any, Any]:
 
 
 def _classes(rows: Rows, label: str, classes: Sequence[str]) -> tuple[Any, Any]:
-    if all(map(is_number, classes)):
+    if words_are_missing(classes):
         rows = rows.with_number_texts(label)
     codes, found = rows.factor(label)
-    names = [_known_spelling(name, classes) for name in found]
+    names = [known_spelling(name, classes) for name in found]
     unknown = [name for name in names if name not in classes]
     if unknown:
         expected = f"one of {', '.join(classes)}, or none"
         raise rows.refused("unknown-choice", label, f"the label {unknown[0]!r}", expected)
     places = np.array([*(classes.index(name) for name in names), 0])
     return np.array([*names, ""], dtype=object)[codes], places[codes]
-
-
-def _known_spelling(name: str, classes: Sequence[str]) -> str:
-    """A truth value as the run has it: files without types write it in small letters, too."""
-    for spelling in (name.capitalize(), name.lower()):
-        if name.lower() in ("true", "false") and name not in classes and spelling in classes:
-            return spelling
-    return name
 
 
 def _texts_of_numbers(numbers: Any) -> Any:

@@ -15,7 +15,7 @@ from coterie.data.rows.arrays import float32_inputs, lists_of, plain_inputs
 from coterie.data.rows.errors import missing_column
 from coterie.data.rows.kinds import ARRAY, CATEGORY, IDENTIFIER, NUMBER
 from coterie.data.rows.table import Rows
-from coterie.data.rows.texts import is_code, is_number, is_text
+from coterie.data.rows.texts import is_code, is_number
 from coterie.data.samples import Targets
 from coterie.errors import DataError
 from coterie.terminal import counted, warn
@@ -105,12 +105,12 @@ def identifiers(rows: Rows, name: str) -> Array:
     """The identifiers of a column; those that are written as numbers are, so that 9 is before 10."""
     codes, names = rows.factor(name)
     known = np.array(names, dtype=object)
-    if not is_text(rows.frame[name]) or not rows.typed:
-        for number in (int, float):
-            # Only where the number says the same: 007 and 7 are two clients.
-            if all(is_number(one) and _text_of(number, one) == one for one in names):
-                known = np.array([number(one) for one in names])
-                break
+    # By what they say, not by the type of the column: one file has another than several.
+    for number in (int, float):
+        # Only where the number says the same: 007 and 7 are two clients.
+        if all(is_number(one) and _text_of(number, one) == one for one in names):
+            known = np.array([number(one) for one in names])
+            break
     found: Array = known[codes]
     return found
 

@@ -33,10 +33,12 @@ from coterie.data.rows.texts import (
     NUMBER_PATTERN,
     SHOWN,
     TEXTS,
+    is_missing_word,
     is_plain,
     is_text,
     near_equal,
     text_of,
+    words_are_missing,
 )
 from coterie.data.tabular.new_rows import names_of_file
 from coterie.errors import DataError
@@ -62,6 +64,7 @@ LIMIT = r"[<>\u2264\u2265]=?\s*" + f"({NUMBER_PATTERN})"
 TWO_SIGNS = (
     r"[-+\u2212]?[0-9]{1,3}(([.' \u00a0\u202f][0-9]{3})+,|([,' \u00a0\u202f][0-9]{3})+\.)[0-9]+"
 )
+NAMES_OF_NOTHING = {"None", "none"}  # words that name a class, as in: pain: none
 _STEP = 2**20  # bytes of a file that are looked at together
 
 
@@ -71,13 +74,15 @@ def read_training_rows(
     time: str | None = None,
     used: Collection[str] | None = None,
     labels: Collection[str] = (),
+    left_out: Collection[str] = (),
 ) -> tuple[Rows, dict[str, str]]:
     """The rows of all training files, and the kind of each column over all of them.
 
     Args:
         known: kinds that are said by the user, or by what a column is for.
         time: the column that orders series, which holds no codes.
-        used: columns of which a line says that a file lacks them; ``None``: all.
+        used: columns that have a use; ``None``: all but those of ``left_out``. Of the others nothing
+            is refused.
         labels: those that are numbers in each file are read as such, also where they are classes.
     """
     files = _read_files(sources, known)
@@ -91,10 +96,11 @@ def read_training_rows(
     files = [_read_as_text(rows, _text_columns(kinds)) for rows in files]
     kinds |= dict.fromkeys([name for name in codes if _is_long_text(files, name)], TEXT)
     numbers = [name for name in labels if _is_number_in_each(files, name)]
-    classes = [name for name in numbers if kinds.get(name) == CATEGORY]
-    files, lines = _with_numbers_of_labels(files, classes)
+    classes = [name for name in labels if kinds.get(name) == CATEGORY]
+    files, lines = _without_words_of_labels(files, classes)
     stored = kinds | dict.fromkeys([name for name in numbers if name in kinds], NUMBER)
-    rows = files[0] if len(files) == 1 else _joined(files, stored, used)
+    has_use = [name for name in kinds if name not in left_out and (used is None or name in used)]
+    rows = files[0] if len(files) == 1 else _joined(files, stored, has_use)
     lines += [_taken_for_codes(name, code) for name, code in codes.items()]
     return replace(rows, lines=(*rows.lines, *lines)), kinds
 
@@ -154,15 +160,28 @@ def _is_number_in_each(files: Sequence[Rows], name: str) -> bool:
     return bool(found) and found <= {NUMBER, EMPTY}
 
 
-def _with_numbers_of_labels(
+def _without_words_of_labels(
     files: Sequence[Rows], names: Sequence[str]
 ) -> tuple[list[Rows], list[str]]:
-    """The files with classes that are numbers written as these, and lines about missing values."""
+    """The files with classes that are numbers written as these, without words for missing values,
+    and lines about such words."""
     lines = []
     for name in names:
-        columns = [rows.frame[name] for rows in files if name in rows.names]
-        lines += _missing_words(pd.concat(columns), name)
-        files = [rows.with_number_texts(name) if name in rows.names else rows for rows in files]
+        present = [rows for rows in files if name in rows.names]
+        if ARRAY in {rows.kind(name) for rows in present}:
+            continue
+        texts: set[str] = set()
+        if not _is_number_in_each(files, name):
+            texts = {text for rows in present for text in rows.factor(name)[1]}
+        words = {text for text in texts if is_missing_word(text)}
+        if words_are_missing(texts - words):
+            lines += _missing_words(pd.concat([rows.frame[name] for rows in present]), name)
+            files = [rows.with_number_texts(name) if name in rows.names else rows for rows in files]
+        elif words - NAMES_OF_NOTHING:
+            shown = ", ".join(map(repr, sorted(words - NAMES_OF_NOTHING)))
+            lines.append(
+                f"column {name}: {shown} taken for a class; where it is a missing label, leave it empty"
+            )
     return list(files), lines
 
 
@@ -182,19 +201,18 @@ def _read_as_text(rows: Rows, texts: Sequence[str]) -> Rows:
     return replace(again, frame=again.frame.assign(**{FILE_NAME: rows.frame[FILE_NAME]}))
 
 
-def _joined(files: Sequence[Rows], kinds: Mapping[str, str], used: Collection[str] | None) -> Rows:
+def _joined(files: Sequence[Rows], kinds: Mapping[str, str], used: Collection[str]) -> Rows:
     """The rows of several files one after another, each column by its kind."""
     frames = []
     lines = [line for rows in files for line in rows.lines]
     for rows in files:
-        asked = kinds if used is None else used
-        absent = [name for name in kinds if name in asked and name not in rows.names]
+        absent = [name for name in used if name not in rows.names]
         if absent:
             lines.append(
                 f"{Path(rows.where).name}: no column {', '.join(absent)}: missing in every row"
             )
         columns = {
-            name: _column_of_kind(rows, name, kind)
+            name: _column_of_kind(rows, name, kind, name in used)
             for name, kind in kinds.items()
             if name in rows.names
         }
@@ -203,14 +221,19 @@ def _joined(files: Sequence[Rows], kinds: Mapping[str, str], used: Collection[st
     return Rows(frame, f"{files[0].where} and others", lines=tuple(lines))
 
 
-def _column_of_kind(rows: Rows, name: str, kind: str) -> Any:
-    if kind in AS_TEXT:
-        return pd.Series(rows.texts(name), dtype=TEXTS)
-    if kind == TIME:
-        return pd.Series(rows.moments(name))
-    if kind == ARRAY or is_plain(rows.frame[name]):
-        return rows.frame[name].reset_index(drop=True)
-    return rows.values(name, kind)
+def _column_of_kind(rows: Rows, name: str, kind: str, is_used: bool) -> Any:
+    try:
+        if kind in AS_TEXT:
+            return pd.Series(rows.texts(name), dtype=TEXTS)
+        if kind == TIME:
+            return pd.Series(rows.moments(name))
+        if kind == ARRAY or is_plain(rows.frame[name]):
+            return rows.frame[name].reset_index(drop=True)
+        return rows.values(name, kind)
+    except DataError:
+        if is_used:
+            raise
+        return rows.frame[name].astype(object).reset_index(drop=True)
 
 
 def _codes(rows: Rows, names: Sequence[str]) -> dict[str, str]:

@@ -19,6 +19,7 @@ from coterie.core.arrays import FloatArray
 from coterie.data.rows.kinds import AS_TEXT, CATEGORY
 from coterie.data.rows.reading import read_rows
 from coterie.data.rows.table import Rows
+from coterie.data.rows.texts import known_spelling
 from coterie.data.sources.files import DataForm
 from coterie.data.tabular.encoder import Encoder
 from coterie.data.tabular.raw import Column, Encode, RawTable
@@ -104,7 +105,8 @@ def _column(rows: Rows, known: Column) -> FloatArray:
     if known.kind != CATEGORY:
         values: FloatArray = rows.values(known.name, known.kind)
         return values
-    codes, names = rows.factor(known.name)
+    codes, found = rows.factor(known.name)
+    names = [known_spelling(name, known.categories) for name in found]
     # Places and not names travel on: all nodes have to mean the same category by a number.
     unknown = sorted(set(names) - set(known.categories))
     if unknown:

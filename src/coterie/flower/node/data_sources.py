@@ -17,7 +17,7 @@ from coterie.data.rows.arrays import float32_inputs, lists_of, plain_inputs
 from coterie.data.rows.kinds import ARRAY, NUMBER
 from coterie.data.rows.reading import SUFFIXES, read_rows
 from coterie.data.rows.table import Rows
-from coterie.data.rows.texts import is_number
+from coterie.data.rows.texts import is_number, known_spelling, words_are_missing
 from coterie.errors import DataError
 from coterie.terminal import counted, warn
 
@@ -169,7 +169,7 @@ def with_labels(rows: Rows, label: str, classes: Sequence[str] | None) -> Rows:
         raise DataError("missing", rows.where, "no labels", found=got, allowed=expected)
     if rows.kind(label) == ARRAY:
         return rows
-    if rows.kind(label) == NUMBER or (classes and all(map(is_number, classes))):
+    if rows.kind(label) == NUMBER or (classes and words_are_missing(classes)):
         rows = rows.with_number_texts(label)
     present = rows.present(label, NUMBER if _are_numbers(classes) else None)
     lost = int((~present).sum())
@@ -253,9 +253,10 @@ def labels_of(rows: Rows, label: str, classes: Sequence[str] | None) -> NDArray[
             return _whole(rows.numbers(label))
         found = rows.texts(label)
         return found
-    unknown = [name for name in names if name not in classes]
+    spelled = [known_spelling(name, classes) for name in names]
+    unknown = [name for name in spelled if name not in classes]
     if not unknown:
-        return np.array([classes.index(name) for name in names], np.int64)[codes]
+        return np.array([classes.index(name) for name in spelled], np.int64)[codes]
     # Whole numbers may be places, where no class has a number for its name.
     if all(map(is_number, names)) and not any(map(is_number, classes)):
         return _whole(rows.numbers(label))

@@ -17,7 +17,7 @@ from coterie.data.images.decoding import decode, images_in
 from coterie.data.images.pixels import unit
 from coterie.data.rows.reading import read_rows
 from coterie.data.rows.table import Rows
-from coterie.data.rows.texts import text_of
+from coterie.data.rows.texts import known_spelling, text_of
 from coterie.errors import ConfigError, DataError, first_line, install_command
 from coterie.flower.node.data_sources import (
     Pair,
@@ -82,7 +82,7 @@ def read_node_data(
 
 def places(labels: Sequence[Any] | NDArray[Any], classes: Sequence[str]) -> NDArray[np.int64]:
     """The places of labels among the names of the classes, int64 ``[n]``."""
-    names = [text_of(label) for label in labels]
+    names = [known_spelling(text_of(label), classes) for label in labels]
     unknown = sorted(set(names) - set(classes))
     if unknown:
         raise not_a_class(unknown[0], classes)
