@@ -34,6 +34,8 @@ ATTACKS_TRIED: dict[str, tuple[str, dict[str, Any]]] = {
     "ALIE": ("alie", {}),
     "collusion": ("collusion", {}),
 }
+# Methods that have outliers without being asked.
+OUTLIERS_BY_DEFAULT = ("fedclust", "stocfl", "clove", "sr_fca")
 DEFENCES = ("off", "bounds", "rule", "on", "even", "mean")
 RULES = {
     "rule": geometric_median(),
@@ -142,6 +144,8 @@ def options_of(case: Case, federation: Federation) -> dict[str, Any]:
             options |= {"init": "robust_cold_start", "alpha": federation.alpha}
         elif case.method != "fedavg":
             options["outliers"] = "leave_out"
+    elif case.defences != "bounds" and case.method in OUTLIERS_BY_DEFAULT:
+        options["outliers"] = "keep"
     return options
 
 

@@ -14,6 +14,7 @@ import coterie as ct
 from coterie.algorithms.stocfl import PulledToGlobal, SeenClients, merged_clusters
 from coterie.core.training import WithOwnModel
 from coterie.engines import OwnModelEngine, SerialEngine
+from coterie.engines.attacks import alie
 from coterie.rules.weighing import evenly
 from tests.conftest import blobs, small_net
 
@@ -34,6 +35,61 @@ def test_clusters_that_are_joined_through_another_are_one() -> None:
     assert merged_clusters(similarity, np.array([1, 4, 2]), tau=0.5).tolist() == [1, 1, 1]
     assert merged_clusters(similarity, np.array([1, 4, 2]), tau=0.55).tolist() == [1, 1, 2]
     assert merged_clusters(similarity, np.array([1, 4, 2]), tau=0.61).tolist() == [0, 1, 2]
+
+
+def bridged(similar: float) -> np.ndarray:
+    """Five clusters: 0 and 1 are alike, 3 and 4 are, and 2 is like all of them, most like 3."""
+    similarity = np.eye(5)
+    similarity[:2, :2] = 0.8
+    similarity[3:, 3:] = 0.8
+    similarity[2] = similarity[:, 2] = similar
+    similarity[2, 3] = similarity[3, 2] = similar + 0.05
+    np.fill_diagonal(similarity, 1.0)
+    return similarity
+
+
+def test_a_cluster_alone_joins_no_two_that_are_as_large() -> None:
+    similarity = bridged(0.6)
+    one = np.ones(5, np.int64)
+    assert merged_clusters(similarity, one, 0.5).tolist() == [0, 0, 0, 0, 0]
+    assert merged_clusters(similarity, one, 0.5, "leave_out").tolist() == [0, 0, 2, 2, 2]
+    # One that is larger than what it joins is no bridge, but their middle.
+    size = np.array([1, 1, 3, 1, 1])
+    assert merged_clusters(similarity, size, 0.5, "leave_out").tolist() == [2, 2, 2, 2, 2]
+    # Nor is one that joins single clients.
+    assert merged_clusters(similarity[:4, :4], one[:4], 0.5, "leave_out").tolist() == [0, 0, 0, 0]
+    # Two ways join clusters for good, and bridges do not join each other.
+    two = np.zeros((6, 6))
+    two[:5, :5] = similarity
+    two[5] = two[:, 5] = np.append(similarity[2], 1.0)
+    two[2, 5] = two[5, 2] = 0.1
+    assert merged_clusters(two, np.ones(6, np.int64), 0.5, "leave_out").tolist() == [0] * 6
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_one_attacker_like_all_groups_does_not_merge_them(seed: int) -> None:
+    """ALIE sends about the mean of the round's clients, which is similar to every group."""
+    partition = {"kind": "planted", "clients": 60, "groups": 3, "how": "swap"}
+    mixed = {}
+    for outliers in ("keep", "leave_out"):
+        result = ct.run(
+            ct.stocfl(outliers=outliers),
+            data=ct.load("digits", partition=partition, seed=seed),
+            model="mclr",
+            local=ct.Solver(epochs=5, batch_size=10, lr=0.1),
+            rounds=5,
+            clients_per_round=20,
+            attack=alie(clients=((7 + 11 * seed) % 60,)),
+            seed=seed,
+            engine="serial",
+        )
+        mixed[outliers] = result.rows[-1]["agreement"]["ari"]
+    assert mixed["keep"] < 0.6
+    assert mixed["leave_out"] > 0.8
+
+
+def test_stocfl_leaves_bridges_out_by_default() -> None:
+    assert ct.stocfl() == ct.stocfl(outliers="leave_out")
 
 
 def test_the_planted_groups_are_found_without_their_number() -> None:
@@ -90,7 +146,7 @@ def test_a_cluster_is_pulled_to_the_global_model_of_the_start_of_the_round() -> 
 def test_the_largest_of_merged_clusters_gives_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """And members, models and rows of the server's optimiser stay together."""
     module = import_module("coterie.algorithms.stocfl")
-    rule = module.MergesSampled(0.5, None)
+    rule = module.MergesSampled(0.5, None, "keep")
     state = ct.Groups(
         torch.tensor([[1.0], [2.0], [3.0]]),
         np.array([0, 1, 1, 2, -1, 3]),

@@ -94,8 +94,66 @@ def fedclust_on_digits(outliers: str, attack: Attack | None, seed: int = 0) -> c
     )
 
 
+ONE_OF_60 = {
+    "sign flip": (sign_flip, 3),
+    "label flip": (label_flip, 4),
+    "ALIE": (alie, 5),
+}
+
+
+@pytest.mark.parametrize(("attack", "seed"), ONE_OF_60.values(), ids=ONE_OF_60)
+def test_one_attacker_that_fits_no_group_hides_none(attack: Any, seed: int) -> None:
+    """All clients were one group: with any other number the attacker is nearer to another one."""
+    one = attack(clients=((7 + 11 * seed) % 60,))
+    assert fedclust_on_digits("keep", one, seed).state.k == 1
+    result = fedclust_on_digits("tolerate_one", one, seed)
+    assert 3 <= result.state.k <= 4
+    assert result.rows[0]["agreement"]["ari"] > 0.95
+    assert (result.groups >= 0).all()
+
+
+def test_fedclust_tolerates_one_client_by_default() -> None:
+    assert ct.fedclust() == ct.fedclust(outliers="tolerate_one")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_honest_clients_have_the_groups_of_keep_where_one_is_tolerated(seed: int) -> None:
+    keep = fedclust_on_digits("keep", None, seed)
+    ours = fedclust_on_digits("tolerate_one", None, seed)
+    assert (ours.groups == keep.groups).all()
+
+
+def test_a_small_group_of_honest_clients_is_found_by_default() -> None:
+    """With `leave_out` its clients are far from all others, and join another group."""
+    partition = {"kind": "planted", "clients": 24, "groups": 2, "how": "swap"}
+    data = ct.load("digits", partition=partition)
+    few = np.flatnonzero((data.planted == 0) | (np.arange(24) < 4))
+    small = ct.Population(
+        data.x,
+        data.y,
+        tuple(data.train[i] for i in few),
+        tuple(data.test[i] for i in few),
+        data.classes,
+        planted=data.planted[few],
+    )
+    ari = {}
+    for outliers in ("tolerate_one", "leave_out"):
+        result = ct.run(
+            ct.fedclust(outliers=outliers),
+            data=small,
+            model="mclr",
+            local=ct.Solver(epochs=5, batch_size=10, lr=0.1),
+            rounds=1,
+            clients_per_round=2,
+            engine="serial",
+        )
+        ari[outliers] = result.rows[0]["agreement"]["ari"]
+    assert ari["tolerate_one"] == 1.0
+    assert ari["leave_out"] < 0.5
+
+
 def test_one_attacker_does_not_decide_where_the_tree_is_cut() -> None:
-    """By default: its signature is far from all others, and so is the last merge."""
+    """Even with `keep`: its signature is far from all others, and so is the last merge."""
     for attack in (sign_flip(clients=(7,)), sign_flip(clients=(7,), factor=10.0)):
         result = fedclust_on_digits("keep", attack)
         assert result.state.k == 3

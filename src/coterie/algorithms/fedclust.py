@@ -9,9 +9,8 @@ from pydantic import Field
 from coterie.config.arguments import validated
 from coterie.math.group_count import GroupCount
 from coterie.methods.method import Method
-from coterie.rules.cold_start import Outliers
 from coterie.rules.migration import Detector, Migration, migrating
-from coterie.rules.one_shot import OneShot, Threshold, fixed_groups
+from coterie.rules.one_shot import OneShot, Threshold, TreeOutliers, fixed_groups
 from coterie.rules.signatures import Ask, LargeFederation, SampleSize, SketchSize, TrainedUpdate
 
 
@@ -26,7 +25,7 @@ def fedclust(
     bias: bool = True,
     warmup_epochs: Annotated[int, Field(ge=1)] | None = None,
     migration: Detector | Migration = "none",
-    outliers: Outliers = "keep",
+    outliers: TreeOutliers = "tolerate_one",
     sample: SampleSize = None,
     sketch: SketchSize = None,
     ask: Ask = "all",
@@ -51,8 +50,10 @@ def fedclust(
         bias: whether the layer's bias is also uploaded.
         warmup_epochs: local epochs before the upload; ``None``: the run's.
         migration: with a detector, clients whose data drifted send their layer again.
-        outliers: ``leave_out`` keeps clients that are far from all others out of the tree; they join
-            the nearest cluster.
+        outliers: with ``tolerate_one`` one client need not fit the groups that ``auto`` finds, so it
+            cannot hide them. ``leave_out`` tolerates a tenth of the clients, and keeps those that
+            are far from all others out of the tree; they join the nearest cluster. ``keep``: all
+            clients must fit.
         sample: number of clients that form the tree; the others join the nearest cluster, or open a
             new one. ``None``: all clients if there are at most 10,000, otherwise 4,096.
         sketch: number of values to which longer layers are randomly projected if a sample forms the

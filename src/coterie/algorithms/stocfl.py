@@ -13,11 +13,22 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.config.arguments import check_fields, validated
-from coterie.core import NO_GROUP, Groups, GrowingRecord, IntArray, Plan, Train, WithOwnModel
+from coterie.core import (
+    NO_GROUP,
+    BoolArray,
+    Groups,
+    GrowingRecord,
+    IntArray,
+    Plan,
+    Train,
+    WithOwnModel,
+)
 from coterie.core.own_model import LocalTraining, Own, OwnTrained
+from coterie.math.graphs import cut_vertices
 from coterie.math.similarity import Matrix, cosine
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
+from coterie.rules.cold_start import Outliers
 from coterie.rules.weighing import evenly
 
 Weight = Annotated[float, Field(ge=0)]
@@ -40,22 +51,63 @@ class SeenClients(GrowingRecord):
     psi: Tensor
 
 
-def merged_clusters(similarity: Matrix, size: IntArray, tau: float) -> IntArray:
+def merged_clusters(
+    similarity: Matrix, size: IntArray, tau: float, outliers: Outliers = "keep"
+) -> IntArray:
     """The cluster that each one is merged into, int64 ``[m]``: the largest of those it is joined
     to.
 
     Clusters of which the similarity is ``tau`` or more are joined, and so are those that are joined to
     the same one. Of equal sizes the lowest number counts as the largest.
-    """
-    # Imported late: it is slow to load, and every run loads this file.
-    from scipy.sparse.csgraph import connected_components
 
-    _, part = connected_components(similarity >= tau, directed=False)
+    With ``leave_out`` no cluster alone joins others that are as large as itself: it is joined to the
+    one that it is most similar to. The mean of several groups, as an attacker can send it, is
+    similar to all of them.
+    """
+    like = similarity >= tau
+    np.fill_diagonal(like, False)
+    if outliers == "leave_out":
+        like = _without_bridges(like, similarity, size)
+    part = _connected(like)
     into = np.arange(len(size))
     for j in np.unique(part):
         joined = np.flatnonzero(part == j)
         into[joined] = joined[size[joined].argmax()]
     return into
+
+
+def _without_bridges(like: BoolArray, similarity: Matrix, size: IntArray) -> BoolArray:
+    """Which clusters are alike if each bridge is like one other only, and like no bridge."""
+    bridge = np.zeros(len(size), bool)
+    for j in cut_vertices(like):
+        bridge[j] = _joins_large_parts(like, size, j)
+    kept = like & ~bridge & ~bridge[:, None]
+    for j in np.flatnonzero(bridge).tolist():
+        others = np.flatnonzero(like[j] & ~bridge)
+        if len(others):
+            kept[j, others[similarity[j, others].argmax()]] = True
+    return kept
+
+
+def _joins_large_parts(like: BoolArray, size: IntArray, j: int) -> bool:
+    """Whether two of the parts that are left without cluster ``j`` have as many clients as it has,
+    and more than one."""
+    without = like.copy()
+    without[j] = False
+    without[:, j] = False
+    part = _connected(without)
+    joined = np.unique(part[like[j]])
+    clients = np.sort(np.bincount(part, weights=size)[joined])
+    return bool(clients[-2] >= max(2, size[j]))
+
+
+def _connected(like: BoolArray) -> IntArray:
+    """The connected component of each cluster, int64 ``[m]``."""
+    # Imported late: it is slow to load, and every run loads this file.
+    from scipy.sparse.csgraph import connected_components
+
+    _, part = connected_components(like, directed=False)
+    return part.astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -65,6 +117,7 @@ class MergesSampled(PlacesClients):
 
     tau: float
     epochs: int | None
+    outliers: Outliers
 
     def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
         memory = groups.memory.get(SeenClients)
@@ -99,7 +152,8 @@ class MergesSampled(PlacesClients):
         size = np.bincount(member[member >= 0])
         into = np.arange(max(k, len(size)))
         similarity = cosine(torch.stack(centre), torch.stack(centre))
-        into[active] = active[merged_clusters(similarity, size[active], self.tau)]
+        merged = merged_clusters(similarity, size[active], self.tau, self.outliers)
+        into[active] = active[merged]
         left = np.unique(into)
         number = np.append(np.searchsorted(left, into), NO_GROUP)
         # A cluster that is new starts from the global model. Of those that are merged it is never
@@ -163,6 +217,7 @@ def stocfl(
     tau: Annotated[float, Field(ge=-1, le=1)] = 0.5,
     lam: Weight = 0.05,
     epochs: Annotated[int, Field(ge=1)] | None = None,
+    outliers: Outliers = "leave_out",
 ) -> Method:
     """StoCFL: every client begins as a cluster, and similar clusters merge as their clients are
     drawn.
@@ -176,6 +231,9 @@ def stocfl(
         tau: lowest cosine at which clusters are merged; with -1 all of them are.
         lam: weight ``lambda`` of the pull towards the global model.
         epochs: local epochs for which the anchor is trained; ``None``: the run's.
+        outliers: with ``leave_out`` no cluster alone joins others that are as large as itself, but
+            only the one that it is most similar to; with ``keep``, as in the released code, it
+            joins all that are similar to it.
 
     Models: one per group, their number by a threshold.
 
@@ -186,7 +244,7 @@ def stocfl(
         0.3
     """
     return Method(
-        MergesSampled(tau, epochs),
+        MergesSampled(tau, epochs, outliers),
         local=Train(how=WithOwnModel(PulledToGlobal(lam))),
         # As the released code has it.
         weigh=evenly,

@@ -40,8 +40,10 @@ def far_from_neighbours(distance: Matrix, clusters: int) -> BoolArray:
     neighbours = max(2, n // (2 * clusters))
     if n <= neighbours + 1:
         return np.zeros(n, bool)
-    # The first of each sorted row is the point itself.
-    score = np.sort(distance, axis=1)[:, 1 : neighbours + 1].mean(axis=1)
+    # The first of each sorted row is the point itself. Whole rows are not sorted: of 4,096 points
+    # that takes longer than their clustering.
+    nearest = np.partition(distance, neighbours, axis=1)[:, : neighbours + 1]
+    score = np.sort(nearest, axis=1)[:, 1:].mean(axis=1)
     middle = np.median(score)
     sigma = _TO_SIGMA * np.median(np.abs(score - middle))
     # The least share of the median: among equal points, rounding makes no outliers.
@@ -146,7 +148,9 @@ def outliers(updates: Tensor, distance: Matrix, clusters: int) -> BoolArray:
     found = copies(updates) | against_the_others(updates)
     # Among the others: those against them, if they are many, are near to each other.
     rest = ~found
-    found[rest] = far_from_neighbours(distance[np.ix_(rest, rest)], clusters)
+    if found.any():
+        distance = distance[np.ix_(rest, rest)]
+    found[rest] = far_from_neighbours(distance, clusters)
     if 2 * found.sum() >= len(found):
         return np.zeros(len(found), bool)
     return found

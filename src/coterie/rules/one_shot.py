@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from coterie.math.group_count import GroupCount
 from coterie.math.outliers import outliers
 from coterie.math.similarity import Matrix
 from coterie.rules.assigning import PlacesClients, everyone
-from coterie.rules.cold_start import Outliers, enough_to_count
+from coterie.rules.cold_start import enough_to_count
 from coterie.rules.signatures import (
     LargeFederation,
     Signature,
@@ -40,9 +40,13 @@ from coterie.rules.signatures import (
 )
 
 Threshold = Annotated[float, Field(gt=0)] | Automatic
+TreeOutliers = Literal["keep", "tolerate_one", "leave_out"]
 # The share of the clients that need not fit where outliers are left out: attackers that flip labels
 # lie between groups, or make small ones.
 TOLERATED = 0.1
+# Clients that need not fit with `tolerate_one`: more than one, so that it is one also where up to a
+# quarter of the clients is set aside.
+ONE = 1.5
 # Groups that are reckoned with where their number is open.
 SEVERAL = 4
 # Clients whose distances are kept for the report's heat map; it grows with their square.
@@ -68,8 +72,9 @@ class OneShot(PlacesClients):
             they join the nearest cluster.
         groups: number of groups instead of a threshold; newcomers then never open one.
         after: rounds of FedAvg before; newcomers train in it as all clients do.
-        outliers: ``leave_out``: clients whose signature is far from all others have no part in the
-            tree, whose gaps they would decide; they join the nearest cluster.
+        outliers: ``tolerate_one``: one client need not fit an automatic cut. ``leave_out``: nor
+            need a tenth of them, and clients whose signature is far from all others have no part in
+            the tree, whose gaps they would decide; they join the nearest cluster.
         large: what is done where there are many clients.
     """
 
@@ -78,7 +83,7 @@ class OneShot(PlacesClients):
     threshold: float | Automatic = "auto"
     groups: int | None = None
     after: int = 0
-    outliers: Outliers = "keep"
+    outliers: TreeOutliers = "keep"
     large: LargeFederation = LargeFederation()
 
     def __post_init__(self) -> None:
@@ -203,7 +208,9 @@ class OneShot(PlacesClients):
         """The clusters, and the clients that have no part in them, bool ``[n]``."""
         far = np.zeros(len(rows), bool)
         tolerated = 0.0
-        if self.outliers == "leave_out":
+        if self.outliers == "tolerate_one":
+            tolerated = ONE / len(rows)
+        elif self.outliers == "leave_out":
             far = outliers(rows, proximity, self.groups or SEVERAL)
             tolerated = TOLERATED
         near = np.flatnonzero(~far)
