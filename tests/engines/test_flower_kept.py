@@ -325,7 +325,7 @@ def test_a_damaged_file_is_refused_in_one_line_and_its_client_begins_anew(
     lines = [one.getMessage() for one in caplog.records if one.name == "flwr"]
     (line,) = [one for one in lines if not one.startswith("coterie: round")]
     assert "damaged, got other values" in line
-    assert line.endswith("this client begins anew")
+    assert line.endswith("this client starts again from initial values")
     assert "\n" not in line
     assert not reported.refused
     rounds = {name: file.read("").rounds for name, file in kept_files(tmp_path, config).items()}

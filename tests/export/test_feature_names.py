@@ -29,7 +29,7 @@ def test_the_card_says_how_inputs_were_scaled() -> None:
 
     assert said("pixels are divided by 16.") == "pixels are divided by 16."
     assert said() == "as the source `theirs` does it."
-    assert said(real=True) == "as every client's own code does it."
+    assert said(real=True) == "as in every client's own code."
     words = {
         2.5: "each number has mean 0 and standard deviation 1 over all training rows.",
         1.0: "numbers are as in the table.",

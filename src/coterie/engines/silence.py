@@ -41,5 +41,5 @@ def say_who_was_late(
     late = len(ids) - sum(len(reply.ids) for reply in replies)
     if limit is not None and late:
         who = f"{late} of {counted(len(ids), 'client')}"
-        over = f"`round_timeout` of {duration(limit)} was over"
-        warn(f"round {key.round + 1}: {who} left out, as the {over}")
+        over = f"`round_timeout` of {duration(limit)} had passed"
+        warn(f"round {key.round + 1}: {who} left out, because the {over}")

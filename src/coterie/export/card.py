@@ -247,7 +247,7 @@ def describe_scaling(source: ExportSource, population: Population) -> str:
     """How inputs were scaled, as the end of a sentence."""
     rules = [] if source.record is None else source.record["rules"] or []
     if not rules and source.real:
-        return "as every client's own code does it."
+        return "as in every client's own code."
     if not rules:
         # A source of another package may not say it.
         return (

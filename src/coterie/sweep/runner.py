@@ -157,7 +157,7 @@ class _Sweep:
             ]
             for one in alike:
                 self.waiting.remove(one)
-                self._fail(one, f"not begun, seed {run.seed} failed: {answer['line']}")
+                self._fail(one, f"not started, because seed {run.seed} failed: {answer['line']}")
 
     def _fail(self, run: SweepRun, line: str) -> None:
         self.failures.append(RunFailure(run, line))

@@ -44,8 +44,8 @@ from coterie.rules.migration import distance
 
 log = logging.getLogger("flwr")  # the log of the node
 _TOO_OLD = (
-    "the server goes on from before round {}, and what this client keeps is of round {} and later; "
-    "it begins anew"
+    "the server continues from before round {}, but the values of this client are from round {} "
+    "or later; it starts again from initial values"
 )
 
 
@@ -149,7 +149,7 @@ class Node:
             kept = file.read(request.server)
         except DataError as error:
             # What it holds must not be mixed into this run, and the run has to go on.
-            log.warning("coterie: %s; this client begins anew", error)
+            log.warning("coterie: %s; this client starts again from initial values", error)
             kept = KeptRounds.none(request.server, keep.size)
         trained = isinstance(request.work, Train) and not request.work.trial
         # As many rounds back as the server may go, which keeps the last checkpoints.
