@@ -300,7 +300,7 @@ def test_a_client_says_that_a_restored_server_is_older_than_what_it_keeps(
         caplog.clear()
         deploy(tmp_path, config, grid, resume=True, **FOUR)
         lines = [one.getMessage() for one in caplog.records if one.name == "flwr"]
-        told = [line for line in lines if line.endswith("it begins anew")]
+        told = [line for line in lines if line.endswith("it starts again from initial values")]
         assert len(told) == (0 if silent else 4)
 
 
