@@ -85,7 +85,8 @@ def read(way: str, path: Path) -> Any:
         from coterie.data.rows.reading import read_rows
 
         return read_rows(path)
-    from coterie.data.tabular.training_rows import notes_on_values, read_training_rows
+    from coterie.data.tabular.notes import notes_on_values
+    from coterie.data.tabular.training_rows import read_training_rows
 
     known = {"hospital": "identifier", "split": "category", "disease": "category"}
     rows, kinds = read_training_rows([path], known)

@@ -25,6 +25,7 @@ from coterie.data.samples import Samples, Targets
 from coterie.data.sources.folders import find_file, find_folder, hub_splits, hub_table
 from coterie.data.tabular.arrow import image_pixels, is_images
 from coterie.data.tabular.encoder import Encoder
+from coterie.data.tabular.notes import described_columns, notes_on_values
 from coterie.data.tabular.raw import Column, ColumnKind, Encode, Window
 from coterie.data.tabular.roles import (
     Roles,
@@ -33,11 +34,7 @@ from coterie.data.tabular.roles import (
     train_rows_first,
 )
 from coterie.data.tabular.tables import ALL, is_mixed, table_samples
-from coterie.data.tabular.training_rows import (
-    described_columns,
-    notes_on_values,
-    read_training_rows,
-)
+from coterie.data.tabular.training_rows import read_training_rows
 from coterie.errors import DataError
 from coterie.terminal import warn
 

@@ -19,6 +19,7 @@ from coterie.data.rows.table import Rows, missing_values
 from coterie.data.rows.texts import is_plain
 from coterie.data.samples import Samples, Targets
 from coterie.data.tabular.new_rows import STEP_TOLERANCE
+from coterie.data.tabular.notes import notes_on_values, why_no_input
 from coterie.data.tabular.raw import Column, ColumnKind, Encode, Origin, RawTable, Window
 from coterie.data.tabular.roles import (
     Roles,
@@ -27,7 +28,6 @@ from coterie.data.tabular.roles import (
     read_targets,
     train_rows_first,
 )
-from coterie.data.tabular.training_rows import notes_on_values, why_no_input
 from coterie.errors import DataError
 from coterie.terminal import warn
 

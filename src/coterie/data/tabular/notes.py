@@ -1,0 +1,179 @@
+"""What a user should know of the values of a table's columns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from coterie.data.rows.kinds import ARRAY, AS_TEXT, BOOLEAN, CATEGORY, IDENTIFIER, NUMBER, TIME
+from coterie.data.rows.table import Rows
+from coterie.data.rows.texts import (
+    CODE_PATTERN,
+    MISSING,
+    MISSING_WORDS,
+    NUMBER_PATTERN,
+    SHOWN,
+    TEXTS,
+    is_text,
+    near_equal,
+    text_of,
+)
+from coterie.terminal import counted
+
+# Text with more different numbers than this is no code.
+CODES = 20
+# Texts that a person reads as numbers or times, where most of more than a few values are such.
+FEW = 5
+MOST_OF = 0.8
+OTHER_FORMS = {
+    "numbers with other characters between or around their digits": (
+        r"[-+\u2212]?\s*[$\u20ac\u00a3\u00a5]?\s*[-+\u2212]?"
+        r"[0-9]{1,3}([,.' \u00a0\u202f_]?[0-9]{3})*([.,][0-9]+)?"
+        r"\s*[%$\u20ac\u00a3\u00a5]?"
+    ),
+    "dates in a different format than 2013-03-01": (
+        r"[0-9]{1,4}[./-][0-9]{1,2}[./-][0-9]{1,4}([ T][0-9:.]+)?( ?(?i:[ap]m))?"
+    ),
+}
+# One value of these is enough.
+LIMIT = r"[<>\u2264\u2265]=?\s*" + f"({NUMBER_PATTERN})"
+TWO_SIGNS = (
+    r"[-+\u2212]?[0-9]{1,3}(([.' \u00a0\u202f][0-9]{3})+,|([,' \u00a0\u202f][0-9]{3})+\.)[0-9]+"
+)
+
+
+def notes_on_values(rows: Rows, kinds: Mapping[str, str], codes: Collection[str] = ()) -> list[str]:
+    """Lines about words that were taken for missing values, numbers that were taken for categories,
+    and categories that differ by their spelling alone.
+
+    Args:
+        codes: columns of which the user says that they are categories.
+    """
+    lines = []
+    for name, kind in kinds.items():
+        column = rows.frame[name]
+        if kind == ARRAY or not (is_text(column) or pd.api.types.is_object_dtype(column.dtype)):
+            continue
+        if kind in (NUMBER, TIME, BOOLEAN):
+            lines += missing_words(column, name)
+        elif kind in (CATEGORY, IDENTIFIER):
+            names = rows.factor(name)[1]
+            lines += near_equal(names, name)
+            lines += _numbers_and_texts(column, name)
+            if kind == CATEGORY and name not in codes:
+                lines += _numbers_as_text(rows, names, name)
+    return lines
+
+
+def why_no_input(rows: Rows, name: str, kind: str) -> str:
+    """Why no feature is made of a column of identifiers or of long text."""
+    if kind == IDENTIFIER:
+        return "identifiers"
+    different = rows.frame[name].nunique()
+    return f"text with {different:,} different values in {len(rows):,} rows"
+
+
+def described_columns(
+    rows: Rows, kinds: Mapping[str, str], roles: Mapping[str, str]
+) -> list[tuple[str, str, str]]:
+    """Each column, its kind, and why it has it.
+
+    Args:
+        roles: columns that are no inputs -> what they are.
+    """
+    return [
+        (name, kind, _why(rows, name, kind, roles.get(name, ""))) for name, kind in kinds.items()
+    ]
+
+
+def _why(rows: Rows, name: str, kind: str, role: str) -> str:
+    column = rows.frame[name]
+    if kind == ARRAY:
+        return role or rows.type_of(name)
+    present = rows.present(name, kind)
+    parts = [role] if role else []
+    different = int(column[present].nunique())
+    values = counted(different, "different value")
+    natural = rows.kind(name)
+    if not role and natural != kind:
+        parts.append(f"said to be one; {values}, which look like {natural}")
+    elif kind in AS_TEXT:
+        parts.append(values)
+    else:
+        parts.append(counted(different, f"different {kind}"))
+    if not present.all():
+        parts.append(f"{int((~present).sum()):,} of {len(rows):,} missing")
+    if kind in (CATEGORY, IDENTIFIER):
+        words = [word for word in rows.factor(name)[1] if word.strip() in MISSING_WORDS]
+        if words:
+            parts.append(f"{', '.join(map(repr, words[:SHOWN]))} look like missing values")
+    return "; ".join(parts)
+
+
+def missing_words(column: pd.Series, name: str) -> list[str]:
+    """A line about words that were taken for missing values."""
+    looked_for = MISSING_WORDS - set(MISSING)
+    texts = column.dropna().astype("str").str.strip()
+    found = texts[texts.isin(looked_for)]
+    words = found.value_counts().to_dict()
+    if not words:
+        return []
+    shown = ", ".join(map(repr, list(words)[:SHOWN]))
+    return [f"column {name}: {shown} treated as missing values in {sum(words.values())} rows"]
+
+
+def _numbers_and_texts(column: pd.Series, name: str) -> list[str]:
+    """A line where a number or a truth value, and a text, are one category or client."""
+    if not pd.api.types.is_object_dtype(column.dtype):
+        return []
+    values = pd.factorize(column)[1].tolist()
+    texts = {value for value in values if isinstance(value, str)}
+    others = [value for value in values if not isinstance(value, str) and text_of(value) in texts]
+    if not others:
+        return []
+    shown = "; ".join(f"{value} and {text_of(value)!r}" for value in others[:SHOWN])
+    return [f"column {name}: {shown} taken for the same"]
+
+
+def _numbers_as_text(rows: Rows, names: Sequence[str], column: str) -> list[str]:
+    """A line for a column of text that was meant as numbers: it has many of them."""
+    known = pd.Series(names, dtype=TEXTS)
+    form = _other_form(known)
+    if form:
+        first = known[~known.str.fullmatch(NUMBER_PATTERN)].iloc[0]
+        return [
+            f"column {column}: treated as categories, because values such as {first!r} are {form}; "
+            "if they are codes, name it in data.encode.categories"
+        ]
+    numbers = known[known.str.fullmatch(NUMBER_PATTERN)]
+    limits = known[known.str.fullmatch(LIMIT)]
+    have_limits = len(limits) > 0 and len(numbers) + len(limits) > MOST_OF * len(known)
+    # A few numbers as text are codes.
+    is_few = len(numbers) <= (0 if have_limits else CODES)
+    if is_few or numbers.str.fullmatch(CODE_PATTERN).any():
+        return []
+    why = "they are stored as text"
+    if len(numbers) < len(names):
+        odd = known.drop(numbers.index)
+        codes, _ = rows.factor(column)
+        codes = codes[codes >= 0]
+        lost = int(np.isin(codes, odd.index).sum())
+        why = f"{lost} of {len(codes)} are not numbers, such as {odd.iloc[0]!r}"
+    return [
+        f"column {column}: its numbers are treated as categories, because {why}; if they are "
+        "codes, name it in data.encode.categories"
+    ]
+
+
+def _other_form(names: pd.Series) -> str:
+    """What a person reads in texts that are neither numbers nor times here; empty where it is nothing."""
+    plain = names.str.fullmatch(NUMBER_PATTERN)
+    least = 0 if names.str.fullmatch(TWO_SIGNS).any() else FEW
+    if (~plain).sum() <= least:
+        return ""
+    for form, pattern in OTHER_FORMS.items():
+        if (plain | names.str.fullmatch(pattern)).mean() > MOST_OF:
+            return form
+    return ""
