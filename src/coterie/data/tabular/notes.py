@@ -134,7 +134,7 @@ def _numbers_and_texts(column: pd.Series, name: str) -> list[str]:
     if not others:
         return []
     shown = "; ".join(f"{value} and {text_of(value)!r}" for value in others[:SHOWN])
-    return [f"column {name}: {shown} taken for the same"]
+    return [f"column {name}: {shown} treated as the same value"]
 
 
 def _numbers_as_text(rows: Rows, names: Sequence[str], column: str) -> list[str]:

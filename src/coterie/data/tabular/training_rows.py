@@ -151,7 +151,8 @@ def _without_words_of_labels(
         elif words - NAMES_OF_NOTHING:
             shown = ", ".join(map(repr, sorted(words - NAMES_OF_NOTHING)))
             lines.append(
-                f"column {name}: {shown} taken for a class; where it is a missing label, leave it empty"
+                f"column {name}: {shown} treated as a class; if it means a missing label, leave the "
+                "field empty"
             )
     return list(files), lines
 
