@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import struct
@@ -95,6 +96,9 @@ def work_until_the_end(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
     keep_freed_memory()
+    # What was imported, or copied by the fork, stays: no search for garbage looks through it again,
+    # and none writes into memory that the fork shares with its parent.
+    gc.freeze()
     if equipment is None:
         try:
             packed = pipe.recv_bytes()
