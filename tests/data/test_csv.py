@@ -53,6 +53,21 @@ def test_a_quoted_name_may_have_other_separators(name: str, separator: str, tmp_
     assert rows.numbers(name).tolist() == [1.0]
 
 
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("begin", ["\ufeff\n", "\ufeff\r\n\r\n", "\n", ""])
+def test_what_separates_most_names_is_the_separator(
+    separator: str, begin: str, tmp_path: Path
+) -> None:
+    other = ";" if separator == "," else ","
+    names = ("age", f"height{other} width", "y")
+    lines = [separator.join(line) for line in (names, ("1", "2", "3"))]
+    path = tmp_path / "t.csv"
+    path.write_text(begin + "\n".join(lines), encoding="utf-8", newline="")
+    rows = read_rows(path)
+    assert rows.names == names
+    assert [rows.numbers(name).tolist() for name in names] == [[1], [2], [3]]
+
+
 def test_a_word_in_a_column_of_numbers_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
