@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from coterie.data.sources.files import DataForm
 from tests.data.all_readers import (
     ALL_CASES,
     Case,
@@ -24,6 +25,8 @@ from tests.data.all_readers import (
     differing,
     differing_new_rows,
     load,
+    node,
+    node_of_table,
     record_of,
     refuse_any,
     training,
@@ -141,3 +144,39 @@ def test_files_that_differ_in_everything_are_one_table(
             *differing_new_rows(new, all_cases, tmp_path),
         ]
     )
+
+
+@pytest.mark.parametrize("role", ["label", "client", "category"])
+def test_yes_and_no_of_several_programs_are_one(role: str, tmp_path: Path) -> None:
+    """Parquet has no spelling of its own, Python writes True, R writes TRUE and JSON true."""
+    signs = [at // 2 % 2 == 0 for at in range(ROWS)]
+    other = ["a", "b"] * (ROWS // 2)
+    frame = pd.DataFrame({"sign": signs, "other": other, "v": range(ROWS)})
+    paths = [tmp_path / "0.parquet"]
+    frame.to_parquet(paths[0])
+    for at, change in enumerate([str, str.upper, str.lower], 1):
+        paths.append(tmp_path / f"{at}.csv")
+        frame.assign(sign=[change(str(one)) for one in signs]).to_csv(paths[-1], index=False)
+    texts = [str(one) for one in signs]
+    options: dict[str, Any] = {"features": ["v"], "label": "other", "client": "other"}
+    options |= {role: "sign"} if role != "category" else {"features": ["sign", "v"]}
+    if role == "category":
+        made = load(paths, columns={"sign": "category"}, encode={"rare": 1}, **options)
+        assert made.table is not None
+        assert made.table.raw.columns[0].categories == ("False", "True")
+        return
+    for order in (paths, paths[::-1]):
+        found = training(load(order, **options))
+        assert list(found.labels if role == "label" else found.clients or ()) == texts * 4
+
+
+@pytest.mark.parametrize("change", [str, str.upper, str.lower])
+def test_yes_and_no_of_several_programs_are_one_class_at_a_node(
+    change: Any, tmp_path: Path
+) -> None:
+    texts = [str(at // 2 % 2 == 0) for at in range(ROWS)]
+    path = tmp_path / "rows.csv"
+    pd.DataFrame({"v": range(ROWS), "y": [change(one) for one in texts]}).to_csv(path, index=False)
+    form = DataForm((), ("False", "True"), columns={"v": "number"})
+    assert list(node(path, form.classes, ["v"]).labels) == texts
+    assert list(node_of_table(path, form).labels) == texts

@@ -190,7 +190,22 @@ def _joined(files: Sequence[Rows], kinds: Mapping[str, str], used: Collection[st
         }
         frames.append(pd.DataFrame(columns))
     frame = pd.concat(frames, ignore_index=True)[list(kinds)]
+    for name in _text_columns(kinds):
+        frame[name] = _one_spelling(frame[name])
     return Rows(frame, f"{files[0].where} and others", lines=tuple(lines))
+
+
+def _one_spelling(column: pd.Series) -> pd.Series:
+    """Truth values as Python writes them, where the files write them in several ways."""
+    first = column.first_valid_index()
+    # A column that is not used may hold anything.
+    if first is None or str(column[first]).lower() not in ("true", "false"):
+        return column
+    spelled = set(column.dropna().astype(str))
+    words = {text.lower() for text in spelled}
+    if len(spelled) == len(words) or words != {"true", "false"}:
+        return column
+    return column.str.capitalize()
 
 
 def _column_of_kind(rows: Rows, name: str, kind: str, is_used: bool) -> Any:
