@@ -130,3 +130,16 @@ def test_whole_numbers_that_no_float_has_are_refused(kind: str, tmp_path: Path) 
         frame.to_csv(source, index=False)
     with refuses(DataError, "out-of-range", source.name if kind == "text" else "data"):
         load(source, features=["first"])
+
+
+@pytest.mark.parametrize("sign", [".", ","])
+def test_large_numbers_among_fractions_are_measurements(sign: str, tmp_path: Path) -> None:
+    values = [1.5 * at if at % 2 else 2.0**60 + at * 2**10 for at in range(ROWS)]
+    lines = [
+        f"{site};{value:.17g};{label}"
+        for site, value, label in zip(SITES, values, LABELS, strict=True)
+    ]
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join(["site;first;y", *lines]).replace(".", sign))
+    right = Read(np.array(values, np.float32)[:, None], SITES, LABELS)
+    refuse_any(list(training(load(path, features=["first"])).differences(right)))

@@ -200,8 +200,10 @@ class Rows:
             if self.kind(name) != BOOLEAN:
                 raise
             return self.booleans(name)
-        # 2^53 itself may be one more that was rounded.
-        _refuse_rounded(self.frame[name][np.abs(values) >= EXACT], name, self.where)
+        # Among fractions, large numbers are measurements, and no identifiers.
+        if (np.isnan(values) | (values == np.floor(values))).all():
+            # 2^53 itself may be one more that was rounded.
+            _refuse_rounded(self.frame[name][np.abs(values) >= EXACT], name, self.where)
         return values
 
     def booleans(self, name: str) -> Any:
