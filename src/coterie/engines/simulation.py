@@ -1,6 +1,5 @@
 """Engines whose clients are arrays in memory: what all of them have in common, and the reference, which
-trains one client after another in this process.
-"""
+trains one client after another in this process."""
 
 from __future__ import annotations
 
@@ -161,18 +160,14 @@ class SimulationEngine(ABC):
         work = work_for_task(work, self.runner.trained_task)
         if not isinstance(work, Train):
             return self.answer(work, ids, models, which, key)
-        replies = self._train_any(work, ids, models, which, key)
+        if work.mixture is not None:
+            replies = self._train_mixtures(work, work.mixture, ids, models, which, key)
+        elif work.choose is not None:
+            replies = self._choose_and_train(work, ids, models, which, key)
+        else:
+            replies = self.train(work, ids, models, which, key)
         say_who_was_late(ids, replies, key, self.round_timeout)
         return replies
-
-    def _train_any(
-        self, work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key
-    ) -> list[Reply]:
-        if work.mixture is not None:
-            return self._train_mixtures(work, work.mixture, ids, models, which, key)
-        if work.choose is None:
-            return self.train(work, ids, models, which, key)
-        return self._choose_and_train(work, ids, models, which, key)
 
     @abstractmethod
     def train(

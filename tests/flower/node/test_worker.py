@@ -262,6 +262,29 @@ def test_what_is_no_message_ends_nothing(place: Path) -> None:
     assert not thread.is_alive()
 
 
+def test_a_message_starts_no_thread(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where memory is short a thread may never say that it began: the worker hung, and its node
+    answered nothing any more."""
+    worker = NodeWorker(listening(place / "s"), lambda head, body: ({}, body), 2**50, idle=60.0)
+    thread = served(worker)
+
+    def no_memory(thread: threading.Thread) -> None:
+        raise MemoryError
+
+    for _ in range(2):
+        with connected(place / "s") as connection:
+            send(connection, {"identity": 1}, b"abc")
+            assert receive(connection) == ({"taken": True}, b"")
+            assert receive(connection) == ({}, b"abc")
+        # From the second message on.
+        monkeypatch.setattr(threading.Thread, "start", no_memory)
+    with connected(place / "s") as connection:
+        send(connection, {"identity": 2}, b"abc")
+        assert receive(connection) == ({"taken": False}, b"")
+    thread.join(60.0)
+    assert not thread.is_alive()
+
+
 def test_a_worker_that_listens_no_longer_ends_though_its_last_answer_is_lost(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,9 +11,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import psutil
@@ -27,6 +28,41 @@ log = logging.getLogger("flwr")  # the log of the node
 
 # Head and body of a message -> those of the answer.
 Handle = Callable[[Mapping[str, Any], bytes], tuple[Mapping[str, Any], bytes]]
+
+
+class WaitingProcesses:
+    """Ends the worker when a process that waits for it ends: Flower stopped the message, and what it
+    asked may never end.
+
+    One thread watches for all messages: where memory is short, to start one for a message would
+    never return.
+    """
+
+    def __init__(self) -> None:
+        self._messages: SimpleQueue[tuple[int, threading.Event]] = SimpleQueue()
+
+    def watch(self) -> None:
+        """Begin to watch."""
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    @contextmanager
+    def ends_with(self, connection: Connection) -> Iterator[None]:
+        """Watch the other end of a connection while its message is worked on."""
+        done = threading.Event()
+        self._messages.put((connection.fileno(), done))
+        try:
+            yield
+        finally:
+            done.set()
+
+    def _watch(self) -> None:
+        while True:
+            descriptor, done = self._messages.get()
+            poll = select.poll()
+            poll.register(descriptor, select.POLLRDHUP | select.POLLHUP)
+            while not done.is_set():
+                if poll.poll(200) and not done.is_set():
+                    os._exit(1)
 
 
 @dataclass(slots=True)
@@ -46,8 +82,10 @@ class NodeWorker:
     memory: float
     idle: float = IDLE
     identity: Any = None
+    waits: WaitingProcesses = field(default_factory=WaitingProcesses)
 
     def run(self) -> None:
+        self.waits.watch()
         self.listener.settimeout(self.idle)
         while self._listens():
             try:
@@ -77,7 +115,7 @@ class NodeWorker:
             send(connection, {"taken": False})
             return
         send(connection, {"taken": True})
-        with _ends_with(connection):
+        with self.waits.ends_with(connection):
             answer, data = self.handle(head, body)
         # Closed before the answer, so that the next message does not come here.
         if psutil.Process().memory_info().rss > self.memory:
@@ -91,26 +129,6 @@ class NodeWorker:
 
     def close(self) -> None:
         self.listener.close()
-
-
-@contextmanager
-def _ends_with(connection: Connection) -> Iterator[None]:
-    """End the worker when the process that waits for it ends: Flower stopped the message, and what it
-    asked may never end."""
-    done = threading.Event()
-
-    def watch() -> None:
-        poll = select.poll()
-        poll.register(connection.fileno(), select.POLLRDHUP | select.POLLHUP)
-        while not done.is_set():
-            if poll.poll(200) and not done.is_set():
-                os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-    try:
-        yield
-    finally:
-        done.set()
 
 
 def end_with(node: ProcessId, file: Path) -> None:
