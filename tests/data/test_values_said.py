@@ -14,7 +14,7 @@ import pytest
 
 import coterie as ct
 from coterie.data.rows.reading import read_rows
-from coterie.data.sources.files import DataForm
+from coterie.data.sources.files import DataForm, read_file
 from coterie.data.tabular.new_rows import read_new_rows
 from coterie.data.tabular.raw import Encode
 from coterie.errors import DataError
@@ -24,6 +24,7 @@ from coterie.flower.node.node_source import places
 from tests.refusals import refuses
 
 OPTIONS: dict[str, Any] = {"features": "*", "client": "site", "label": "y"}
+READING = {"split": "split", "columns": None, "encode": None, "window": None}
 ROWS = 40
 
 
@@ -320,6 +321,25 @@ def test_a_column_without_a_use_is_not_refused(
         with pytest.raises(DataError) as caught:
             ct.load("file", path=path, **OPTIONS)
         assert "column f" in str(caught.value)
+        assert "{" not in str(caught.value)
+        encode = Encode.model_validate(options.get("encode", {}))
+        read = {**READING, **OPTIONS, **options, "path": path, "encode": encode}
+        found = read_file(None, read, "classes").described("classes")
+        why = {name: (kind, line) for name, kind, line in found}
+        assert why["f"][0] == "number"
+        assert "not readable" in why["f"][1]
+        assert why["v"] == ("number", "40 different numbers")
+
+
+def test_an_inspection_counts_words_for_missing_values(tmp_path: Path) -> None:
+    for values, kind in ((["true", "False", "n/a"], "boolean"), (["2024-01-02", "-"], "time")):
+        path = written(tmp_path / "rows.csv", values)
+        found = read_file(None, {**READING, **OPTIONS, "path": path}, "classes").described(
+            "classes"
+        )
+        lacking = [values[at % len(values)] for at in range(ROWS)].count(values[-1])
+        assert found[-1][:2] == ("f", kind)
+        assert f"{lacking} of 40 missing" in found[-1][2]
 
 
 LABELS = {

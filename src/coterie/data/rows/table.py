@@ -95,8 +95,8 @@ class Rows:
 
     def present(self, name: str, kind: str | None = None) -> Any:
         """Whether each row has a value, bool ``[R]``."""
-        if kind == NUMBER and self.kind(name) != ARRAY:
-            return ~np.isnan(self.numbers(name))
+        if kind in (NUMBER, BOOLEAN, TIME) and self.kind(name) != ARRAY:
+            return ~np.isnan(self.values(name, kind))
         if kind is None or kind in AS_TEXT:
             return self.factor(name)[0] >= 0
         return self.frame[name].notna().to_numpy()
@@ -283,7 +283,7 @@ class Rows:
             got = f"{points.iloc[0]!r} and {commas.iloc[0]!r}"
             expected = (
                 "the same decimal mark in all rows, and no thousands separators (if they are "
-                "codes: [data.columns] {name} = 'category')"
+                f"codes: [data.columns] {name} = 'category')"
             )
             raise self.refused("in-conflict", name, got, expected)
 

@@ -20,6 +20,7 @@ from coterie.data.rows.texts import (
     near_equal,
     text_of,
 )
+from coterie.errors import DataError
 from coterie.terminal import counted
 
 # Text with more different numbers than this is no code.
@@ -92,8 +93,12 @@ def _why(rows: Rows, name: str, kind: str, role: str) -> str:
     column = rows.frame[name]
     if kind == ARRAY:
         return role or rows.type_of(name)
-    present = rows.present(name, kind)
     parts = [role] if role else []
+    try:
+        present = rows.present(name, kind)
+    except DataError as error:
+        # Nothing is refused of a column that may have no use.
+        return "; ".join([*parts, f"not readable as {kind}: {error.problems[0].got}"])
     different = int(column[present].nunique())
     values = counted(different, "different value")
     natural = rows.kind(name)
