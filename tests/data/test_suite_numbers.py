@@ -95,7 +95,12 @@ def test_numbers_of_every_type_are_used_as_they_are(all_cases: bool, tmp_path: P
     files = [one for one in found if one.is_file]
     refuse_any(
         [
-            *differing(found, lambda one: training(load(one.source, features=FEATURES)), "train"),
+            *differing(
+                found,
+                lambda one: training(load(one.source, features=FEATURES)),
+                "train",
+                all_cases,
+            ),
             *differing_new_rows(found, all_cases, tmp_path),
             *differing(files, lambda one: node(one.source, CLASSES, FEATURES), "node", all_cases),
         ]
