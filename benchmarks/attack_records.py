@@ -2,10 +2,12 @@
 
     python -m benchmarks.attack_records FOLDER --machine "..." --commit db7a952
 
-With ``--part mnist``, ``other`` or ``mean`` only these records are made, and the others stay as they are.
+With ``--part mnist``, ``other``, ``mean`` or ``one`` only these records are made, and the others stay as
+they are.
 The folder has runs of ``benchmarks.attacks``: ``attacks-*.json`` (planted digits), ``new-*.json`` (the
 same, with seeds by which nothing was chosen), ``other-*.json`` (other shares of attackers),
-``mnist-*.json`` and ``mean-*.json`` (a mean in which clients count the same). It has ``starts.json``
+``mnist-*.json``, ``mean-*.json`` (a mean in which clients count the same) and ``one-*.json`` (one
+attacker, twelve methods). It has ``starts.json``
 (accuracy of IFCA by seed), ``honest-*.json`` (bounds on honest clients: lists of ``data``, ``method``,
 ``seed``, ``on``, ``off``) and ``time.json`` (milliseconds a round by kind of defence). ``measured.json``
 says by key which measurements are older, and their ``commit``, ``date`` and so on.
@@ -37,6 +39,13 @@ NAMES = {
     "flexcfl": "FlexCFL",
     "ifca": "IFCA",
     "fedclust": "FedClust",
+    "fesem": "FeSEM",
+    "flhc": "FL+HC",
+    "pacfl": "PACFL",
+    "cfl": "CFL",
+    "clove": "CLoVE",
+    "sr_fca": "SR-FCA",
+    "stocfl": "StoCFL",
 }
 DATA = {
     "digits": "planted digits",
@@ -66,6 +75,8 @@ MNIST = (
 # A fifth of the clients attacks, and no method loses more points than that.
 SHARE = 0.2
 MOST_LOST = 3.0
+# One attacker costs no method more points than that.
+MOST_LOST_TO_ONE = 1.0
 # Without attack, defences move no method by more points, up or down.
 MOST_MOVED = 0.3
 # A round with defences takes so many times as long at most.
@@ -169,6 +180,34 @@ def mean_records(folder: Path) -> list[dict[str, Any]]:
             metric = "one vote a client in place of one a sample"
             records.append(record(case, subject, metric, "points", moved, "mean", 30))
     return records
+
+
+def one_records(folder: Path) -> list[dict[str, Any]]:
+    """The accuracies beside one attacker, and the points that it costs, seed by seed."""
+    runs = _read(folder, "one-*.json")
+    accuracy = []
+    lost = []
+    for options in _distinct(json.dumps(run["options"]) for run in runs):
+        found = accuracies([run for run in runs if json.dumps(run["options"]) == options])
+        # Not the title alone, by which the tables of all attacks are made.
+        after = ", ".join(json.loads(options).values()) or "bounds"
+        for method, title in NAMES.items():
+            honest = found.get((method, "none", 0.0, "bounds"))
+            if honest is None:
+                continue
+            name = f"{title}, {after}"
+            case = "one attacker, seeds 21 to 25"
+            accuracy.append(record(case, name, "honest", "%", honest, "one-21", 30))
+            for attack in ATTACKS_TRIED:
+                values = found.get((method, attack, 0.0, "bounds"))
+                if values is None:
+                    continue
+                accuracy.append(record(case, name, attack, "%", values, "one-21", 30))
+                points = {seed: round(honest[seed] - values[seed], 2) for seed in values}
+                case_lost = "points lost to one attacker"
+                one = record(case_lost, name, attack, "points", points, "one-21", 30)
+                lost.append(one | {"at_most": MOST_LOST_TO_ONE})
+    return [*accuracy, *lost]
 
 
 def start_records(values: Mapping[str, float]) -> list[dict[str, Any]]:
@@ -318,6 +357,14 @@ def measurements(where: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             "command": f"{command} mnist --attacks none --shares 0 --defences off,mean",
             **where,
         },
+        "one-21": {
+            "what": "One attacker on planted digits, seeds 21 to 25",
+            "settings": f"{DIGITS} Options are the defaults, but for those that a row names.",
+            "command": f"{command} digits --seeds 21,22,23,24,25 --shares 0 --defences bounds "
+            '--attacks "sign flip,scaling,label flip,ALIE" --methods fedavg,...,stocfl, and with '
+            """--options '{"outliers": "keep"}' --methods fedclust,stocfl""",
+            **where,
+        },
         "without": {
             "what": "Attacks on planted digits, without defences",
             "settings": f"{DIGITS} Not every attack was run with every seed.",
@@ -387,6 +434,7 @@ def page_records(folder: Path) -> list[dict[str, Any]]:
         *other_records(folder),
         *mnist_records(folder),
         *mean_records(folder),
+        *one_records(folder),
         *start_records(starts),
         *chance_records(),
         *honest_records(_read(folder, "honest-*.json")),
@@ -417,6 +465,7 @@ PARTS: Mapping[str, tuple[Sequence[str], Callable[[Path], list[dict[str, Any]]]]
     "mnist": (("mnist", "votes"), mnist_records),
     "other": (("other",), other_records),
     "mean": (("mean",), mean_records),
+    "one": (("one-21",), one_records),
 }
 
 
@@ -435,6 +484,7 @@ def main() -> None:
         "commit": arguments.commit,
     }
     older = json.loads((folder / "measured.json").read_text())
+    all_measurements = measurements(where)
     if arguments.part:
         before = json.loads((FOLDER / "attacks.json").read_text())
         remade, make = PARTS[arguments.part]
@@ -442,7 +492,7 @@ def main() -> None:
         # Runs without attackers are in more than one measurement; the first one counts.
         known = {_place(one) for one in kept}
         records = [*kept, *(one for one in make(folder) if _place(one) not in known)]
-        older = before["measurements"] | {key: {} for key in remade} | older
+        all_measurements = before["measurements"] | {key: all_measurements[key] for key in remade}
     else:
         records = page_records(folder)
     used = {one["measured"] for one in records}
@@ -452,7 +502,7 @@ def main() -> None:
         "settings": "Accuracies are of the honest clients, the mean of the last five evaluations.",
         "measurements": {
             key: found | older.get(key, {})
-            for key, found in measurements(where).items()
+            for key, found in all_measurements.items()
             if key in used
         },
         "records": records,

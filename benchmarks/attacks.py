@@ -3,7 +3,8 @@
     python -m benchmarks.attacks digits --seeds 0,1,2 --out digits.json
     python -m benchmarks.attacks mnist --seeds 0 --shares 0.2 --out mnist.json
 
-Runs are written one by one, and those that the file has already are not done again.
+Runs are written one by one, and those that the file has already are not done again. ``--options`` are
+of all methods, and are not looked at for that: use another file for them.
 """
 
 from __future__ import annotations
@@ -130,8 +131,10 @@ def mnist(seed: int) -> Federation:
 DATA = {"digits": digits, "mnist": mnist}
 
 
-def options_of(case: Case, federation: Federation) -> dict[str, Any]:
-    """The arguments of the method of a case."""
+def options_of(
+    case: Case, federation: Federation, others: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The arguments of the method of a case, and others of all methods."""
     options: dict[str, Any] = {}
     if case.method in ("fedgroup", "flexcfl"):
         options = {"groups": 3, "alpha": federation.alpha}
@@ -146,15 +149,17 @@ def options_of(case: Case, federation: Federation) -> dict[str, Any]:
             options["outliers"] = "leave_out"
     elif case.defences != "bounds" and case.method in OUTLIERS_BY_DEFAULT:
         options["outliers"] = "keep"
-    return options
+    return options | dict(others or {})
 
 
-def run_case(case: Case, federation: Federation) -> dict[str, Any]:
+def run_case(
+    case: Case, federation: Federation, others: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """The last five accuracies' mean of a run, what was clipped, and its seconds."""
     data = federation.data
     began = time.perf_counter()
     result = ct.run(
-        getattr(ct, case.method)(**options_of(case, federation)),
+        getattr(ct, case.method)(**options_of(case, federation, others)),
         data=data,
         model="mclr",
         engine="serial",
@@ -189,6 +194,7 @@ def main() -> None:
     parser.add_argument("--methods", type=_list_of(str), default=list(METHODS))
     parser.add_argument("--attacks", type=_list_of(str), default=list(ATTACKS_TRIED))
     parser.add_argument("--defences", type=_list_of(str), default=list(DEFENCES))
+    parser.add_argument("--options", type=json.loads, default={})
     arguments = parser.parse_args()
     done = json.loads(arguments.out.read_text()) if arguments.out.exists() else []
     known = {json.dumps(one["case"]) for one in done}
@@ -201,7 +207,8 @@ def main() -> None:
             break
         if case.seed not in made:
             made[case.seed] = DATA[arguments.data](case.seed)
-        done.append({"case": asdict(case), **run_case(case, made[case.seed])})
+        found = run_case(case, made[case.seed], arguments.options)
+        done.append({"case": asdict(case), "options": arguments.options, **found})
         print(done[-1], flush=True)
         arguments.out.write_text(json.dumps(done) + "\n", encoding="utf-8")
 
