@@ -112,7 +112,10 @@ COMMANDS = [
 ]
 # A sweep starts processes of its own, which print to pipes; an export knows nothing of Coterie.
 PROCESSES = [
-    ("-m", "coterie", "compare", "c.toml", "--seeds", "1", "--out", "vergleich-ü"),
+    (
+        *("-m", "coterie", "compare", "c.toml", "--algorithms", "ifca"),
+        *("--seeds", "1", "--out", "vergleich-ü"),
+    ),
     (f"{RUN}/export/predict.py", FILE),
 ]
 
