@@ -166,6 +166,16 @@ REFUSED: dict[str, tuple[dict[str, Any], Code, str]] = {
         "wrong-shape",
         "train",
     ),
+    "a mask of bytes": (
+        {"train": [np.array(mask(0, 1)).astype(np.uint8), mask(3, 4)]},
+        "wrong-type",
+        "train",
+    ),
+    "a mask of numbers": (
+        {"train": [[1, 1, 0, 0, 0, 0], [0, 0, 0, 1, 1, 0]]},
+        "wrong-type",
+        "train",
+    ),
     "a large row": ({"train": ([0, 6], [3])}, "out-of-range", "train"),
     "a negative row": ({"test": ([2], [-1])}, "out-of-range", "test"),
     "ranges beyond": (

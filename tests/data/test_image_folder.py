@@ -56,6 +56,19 @@ def test_folders_say_whose_images_they_are_and_what_they_show(folder: Path, cach
     assert load_samples(source(folder)).x[0, 0].tolist() == first.tolist()
 
 
+def test_spellings_and_other_files_are_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "ann").rename(folder / "Bob")
+    (folder / "dan" / "cat").rename(folder / "dan" / "Cat")
+    (folder / "cyd" / "dog" / "scan.dcm").write_bytes(b"x")
+    load_samples(source(folder))
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    for words in ("'Bob' and 'bob'", "'Cat' and 'cat'", "1 .dcm"):
+        assert sum(words in line for line in lines) == 1
+
+
 def test_an_image_that_changes_is_decoded_again(folder: Path, cache: Path) -> None:
     before = load_samples(source(folder)).x
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(folder / "ann" / "cat" / "0.png")

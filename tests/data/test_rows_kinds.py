@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import coterie as ct
 from coterie.cli.main import invoke
 from coterie.core.keys import Key
 from coterie.data import Population, load_population, load_samples
@@ -462,3 +463,21 @@ def test_predictions_of_the_command_and_of_the_export_are_one_file(
     with one.open(newline="") as file:
         clients = [row["client"] for row in csv.DictReader(file)]
     assert clients == ["007", "100", "new", "12345678901234567890"]
+
+
+@pytest.mark.parametrize("kind", ["int64", "uint8", "Int16"])
+def test_whole_numbers_that_a_frame_calls_categories_are_categories(
+    kind: str, tmp_path: Path
+) -> None:
+    ward = pd.Series([1, 2, 10] * EACH, dtype=kind).astype("category")
+    frame = pd.DataFrame(
+        {"site": ["a", "b"] * (3 * EACH // 2), "ward": ward, "y": [0, 1, 1] * EACH}
+    )
+    frame.to_parquet(tmp_path / "t.parquet")
+    options: dict[str, Any] = {"label": "y", "client": "site", "partition": {"kind": "natural"}}
+    for data in (
+        ct.load(frame, **options),
+        ct.load("file", path=str(tmp_path / "t.parquet"), features="*", **options),
+    ):
+        # Three categories, in the order of text, and no number.
+        assert data.x[:3].tolist() == [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0]]

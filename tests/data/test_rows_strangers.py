@@ -199,3 +199,102 @@ def test_the_largest_whole_number_that_is_exact_is_read(tmp_path: Path) -> None:
     numbers = [2**53 - at for at in range(ROWS)]
     pq.write_table(pa.table({"age": pa.array(numbers)}), tmp_path / "t.parquet")
     assert read_rows(tmp_path / "t.parquet").numbers("age").tolist() == numbers
+
+
+# --- what is left out, or read otherwise than it may have been meant, is said -----------------------
+
+
+def test_clients_with_few_rows_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clients = ["alone", *COLUMNS["client"][1:]]
+    (tmp_path / "t.csv").write_text(text(client=clients))
+    assert load(tmp_path / "t.csv").names == ("north", "south")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "1 client (alone)" in line
+
+
+def test_a_split_by_clients_is_not_kept_in_silence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    split = ["train" if one == "north" else "test" for one in COLUMNS["client"]]
+    (tmp_path / "t.csv").write_text(text(split=split))
+    assert all(map(len, load(tmp_path / "t.csv").train))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "partition.split" in line
+
+
+def test_other_files_of_a_folder_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a.csv", "b.tsv", "c.csv.gz"):
+        (tmp_path / name).write_text(text())
+    (tmp_path / "more").mkdir()
+    assert len(load(tmp_path).y) == ROWS
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("b.tsv, c.csv.gz, more")
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "kinds"),
+    [
+        ("ward", ["yes", "no"], "number in a.csv, category in b.csv"),
+        ("ward", ["2020-01-01", "2020-01-02"], "number in a.csv, time in b.csv"),
+        ("y", ["true", "false"], "number in a.csv, boolean in b.csv"),
+    ],
+)
+def test_kinds_that_differ_between_files_are_named(
+    column: str, values: list[str], kinds: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.csv").write_text(text(**{column: ["0", "1"] * (ROWS // 2)}))
+    (tmp_path / "b.csv").write_text(text(**{column: values * (ROWS // 2)}))
+    data = load(tmp_path)
+    assert len(data.y) == 2 * ROWS
+    lines = capsys.readouterr().err.splitlines()
+    assert sum(f"column {column}: {kinds}" in line for line in lines) == 1
+
+
+def test_a_single_column_of_codes_is_a_category(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(text(age=["007", "7"] * (ROWS // 2)))
+    source = {"source": "file", "path": str(tmp_path / "t.csv"), "features": "age"}
+    data = ct.load(source, partition={"kind": "natural"})
+    assert data.x[:2].tolist() == [[1.0, 0.0], [0.0, 1.0]]
+
+
+def test_text_that_says_nan_is_named_in_a_file_with_types(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # As `.map(str)` leaves it of missing values.
+    wards = ["nan", *COLUMNS["ward"][1:]]
+    pd.DataFrame({**COLUMNS, "ward": wards}).to_parquet(tmp_path / "t.parquet")
+    load(tmp_path / "t.parquet")
+    lines = capsys.readouterr().err.splitlines()
+    assert any("column ward: 'nan' as text" in line for line in lines)
+
+
+def test_points_before_thousands_in_a_file_of_decimal_commas_are_one_line(tmp_path: Path) -> None:
+    ages = [one.replace(".", ",") for one in COLUMNS["age"]]
+    incomes = ["1.234", "987", "12.500", "5.870"] * (ROWS // 4)
+    (tmp_path / "t.csv").write_text(text(";", age=ages, income=incomes))
+    with pytest.raises(DataError) as caught:
+        load(tmp_path / "t.csv")
+    assert "column income, got '1.234'" in str(caught.value)
+    # Without a comma elsewhere, or with a zero in front, a point is a decimal point.
+    (tmp_path / "t.csv").write_text(text(";", income=incomes))
+    plain = read_rows(tmp_path / "t.csv")
+    assert plain.numbers("income")[:2].tolist() == [1.234, 987.0]
+    rates = ["0.125", "1.250"] * (ROWS // 2)
+    (tmp_path / "t.csv").write_text(text(";", age=ages, income=rates))
+    assert read_rows(tmp_path / "t.csv").numbers("income")[:2].tolist() == [0.125, 1.25]
+
+
+def test_a_frame_whose_index_became_a_column_is_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    frame = pd.DataFrame({**COLUMNS, "age": list(map(float, COLUMNS["age"]))})
+    for index in (frame.reset_index(), frame.rename_axis("row").reset_index()):
+        ct.load(index, features="*", partition={"kind": "natural"})
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"column {index.columns[0]}: numbers the rows" in line
+    ct.load(frame, features="*", partition={"kind": "natural"})
+    assert not capsys.readouterr().err

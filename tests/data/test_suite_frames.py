@@ -137,7 +137,6 @@ TYPES: dict[str, dict[str, Type]] = {
         **{kind: of(kind) for kind in ("float64", "Int64", "Int16", "object")},
         "NumPy": of("object", np.int16),
         "decimals": of("object", Decimal),
-        "categories": categories("Int64"),
         "Arrow": of_arrow(pa.int32()),
     },
     "smokes": {

@@ -40,8 +40,8 @@ class Availability:
         zones: number of different rounds in which a day can begin; ``None``: any round.
         file: a CSV file of spans, with ``kind`` ``file``.
         spans: the spans of that file: client, by name or else by number -> rounds ``from`` to
-            ``until``, without the last. A number that is a client's name means this client. Clients
-            that are not named can always be reached.
+            ``until``, without the last. Where names of clients are numbers, a number is a name.
+            Clients that are not named can always be reached.
         names: the names of the clients.
 
     Raises:
@@ -95,15 +95,15 @@ class Availability:
 
     def _keys(self, clients: int) -> list[str | None]:
         """What the spans of each client are called; ``None`` for one that has none."""
-        named = set(self.names)
+        # Among names such as 01 and 02, a number such as 1 is a name that is misspelt.
+        numbers_are_names = any(name.isdigit() for name in self.names)
         keys: list[str | None] = []
         for client in range(clients):
             number = str(client)
             key = None
             if client < len(self.names) and self.names[client] in self.spans:
                 key = self.names[client]
-            # A number that is the name of a client means that client, and no other.
-            elif number not in named and number in self.spans:
+            elif not numbers_are_names and number in self.spans:
                 key = number
             keys.append(key)
         return keys

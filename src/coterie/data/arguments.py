@@ -209,13 +209,17 @@ def _rows_error(
 
 
 def check_rows(parts: Sequence[IntArray], name: str, samples: int) -> None:
-    """Refuse rows that are not there."""
+    """Refuse rows that are not there, and masks of numbers, which would be the rows 0 and 1."""
     if isinstance(parts, Ranges):
         some = parts.size > 0
         first = parts.start[some]
         last = first + parts.size[some] - 1
     else:
         first = last = np.concatenate([*parts, np.empty(0, np.int64)])
+        for client, rows in enumerate(parts):
+            if len(rows) == samples > 2 and rows.max() <= 1:
+                got = f"{samples} values of 0 and 1"
+                raise _rows_error("wrong-type", name, client, got, "row numbers, or booleans")
     low = int(first.min(initial=0))
     high = int(last.max(initial=-1))
     if low >= 0 and high < samples:

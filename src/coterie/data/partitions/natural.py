@@ -22,6 +22,9 @@ from coterie.data.partitions.helpers import (
 )
 from coterie.data.samples import Samples
 from coterie.errors import DataError
+from coterie.terminal import counted, warn
+
+SHOWN = 5  # clients in a line
 
 
 def natural(
@@ -54,6 +57,12 @@ def natural(
     if not kept:
         largest = max(map(len, every), default=0)
         raise too_large("min_size", "no client has that many samples", min_size, largest)
+    if len(kept) < len(every):
+        left_out = sorted(set(range(len(every))) - set(kept))
+        shown = ", ".join(str(names[i]) for i in left_out[:SHOWN])
+        more = ", ..." if len(left_out) > SHOWN else ""
+        few = f"fewer than {min_size} samples (partition.min_size)"
+        warn(f"left out, because of {few}: {counted(len(left_out), 'client')} ({shown}{more})")
     held = [every[i] for i in kept]
     client_names = tuple(str(names[i]) for i in kept)
     if split == "source":
@@ -65,6 +74,11 @@ def natural(
         train = tuple(rows[rows < train_rows] for rows in held)
         test = tuple(rows[rows >= train_rows] for rows in held)
         return Partition(train, test, client_names)
+    if split == "auto" and train_rows < len(owner):
+        warn(
+            "no client has both training and test rows in the data, so test rows are drawn from the "
+            "rows of each client; partition.split = 'source' keeps the split of the data"
+        )
     parts = split_train_test(held, key, test_fraction)
     return Partition(parts.train, parts.test, client_names)
 

@@ -17,7 +17,17 @@ import pandas as pd
 
 from .errors import DataError, column_error, refuse_twice, unreadable
 from .table import Rows
-from .texts import EXACT, MISSING, TEXTS, beyond_exact
+from .texts import (
+    COMMA_PATTERN,
+    EXACT,
+    MISSING,
+    MISSING_WORDS,
+    NUMBER_PATTERN,
+    TEXTS,
+    THOUSANDS_PATTERN,
+    beyond_exact,
+    is_text,
+)
 
 # Up to pandas 3.0 a number was not always read as the nearest one of float64.
 _NEAREST = {} if pd.__version__ >= "3.1" else {"float_precision": "round_trip"}
@@ -26,6 +36,7 @@ _FOR_EXCEL = re.compile(rb"(?:\xef\xbb\xbf)?\"?sep=(.)\"?\r?\n")
 _QUOTED = re.compile(rb'(?:^|(?<=[,;\t|\r\n]))"(?:[^"]|"")*"')
 _LONGEST_HEAD = 2**20  # bytes of a head line that are looked at
 _BLOCK = 2**20  # bytes of a file that are looked at together
+_FIRST = 1_000  # values that tell most columns of text from numbers
 
 
 @dataclass(frozen=True)
@@ -89,6 +100,7 @@ def read_csv(path: Path, texts: Collection[str], as_names: Mapping[str, Collecti
         }
     options = {"sep": separator, "encoding": "utf-8-sig", "index_col": False, "na_values": missing}
     frame = _csv_frame(file, [name for name in texts if name in names], options)
+    thousands = _thousands(file, frame, separator, options)
     _refuse_short_rows(file, separator, len(names), len(frame))
     # Where a file has such a name already, pandas gives it another, which would be an input.
     frame.columns = pd.Index([name or f"Unnamed: {at}" for at, name in enumerate(names)])
@@ -97,7 +109,7 @@ def read_csv(path: Path, texts: Collection[str], as_names: Mapping[str, Collecti
     if padded:
         shown = ", ".join(map(repr, padded))
         lines.append(f"{path.name}: column {shown}: the name begins or ends with a space")
-    return Rows(frame, str(path), False, separator, tuple(lines), as_names)
+    return Rows(frame, str(path), False, separator, tuple(lines), as_names, thousands)
 
 
 def _zero_bytes(path: Path) -> DataError:
@@ -136,6 +148,38 @@ def _is_to_be_text(column: pd.Series) -> bool:
     if column.dtype.kind == "f":
         return bool((column.abs() >= EXACT).any())
     return pd.api.types.is_object_dtype(column.dtype)
+
+
+def _thousands(
+    file: _Csv, frame: pd.DataFrame, separator: str, options: Mapping[str, Any]
+) -> dict[str, str]:
+    """Columns of which each point may stand before thousands, since others have decimal commas, and a
+    value of each."""
+    if separator == "," or not any(_has_decimal_commas(frame[name]) for name in frame.columns):
+        return {}
+    names = [name for name in frame.columns if frame[name].dtype.kind == "f"]
+    texts = file.frame({**options, "keep_default_na": False, "usecols": names, "dtype": TEXTS})
+    found = {}
+    for name in names:
+        values = pd.Series(texts[name].unique(), dtype=TEXTS).dropna().str.strip()
+        points = values[values.str.contains(".", regex=False)]
+        if len(points) and points.str.fullmatch(THOUSANDS_PATTERN).all():
+            found[str(name)] = points.iloc[0]
+    return found
+
+
+def _has_decimal_commas(column: pd.Series) -> bool:
+    if not (is_text(column) or pd.api.types.is_object_dtype(column.dtype)):
+        return False
+    for part in (column.iloc[:_FIRST], column):
+        words = pd.Series(part.unique(), dtype=TEXTS).dropna().str.strip()
+        words = words[~words.isin(MISSING_WORDS)]
+        commas = words.str.fullmatch(COMMA_PATTERN)
+        if not (commas | words.str.fullmatch(NUMBER_PATTERN)).all():
+            return False
+        if commas.any():
+            return True
+    return False
 
 
 def _other_encoding(file: _Csv, options: Mapping[str, Any]) -> DataError:

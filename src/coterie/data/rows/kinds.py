@@ -50,6 +50,9 @@ def kind_of_column(column: pd.Series, typed: bool, separator: str) -> str:
         return ARRAY
     if column.isna().all():
         return EMPTY
+    # Whoever made categories of codes such as 1, 2 and 3 said that they are no numbers.
+    if isinstance(kind, pd.CategoricalDtype) and kind.categories.dtype.kind in "iu":
+        return CATEGORY
     if pd.api.types.is_bool_dtype(kind):
         return BOOLEAN
     if pd.api.types.is_numeric_dtype(kind):

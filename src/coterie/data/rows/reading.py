@@ -193,8 +193,21 @@ def _read_parquet(path: Path, columns: Collection[str] | None) -> pd.DataFrame:
             names = reader.schema_arrow.names
             refuse_twice(names, str(path))
             wanted = [name for name in names if columns is None or name in columns]
-            return frame_of_arrow(reader.read(wanted))
+            frame = frame_of_arrow(reader.read(wanted))
+            return _with_categories(frame, reader.schema_arrow.pandas_metadata)
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, DataError):
             raise
         raise unreadable(path, "parquet", error) from None
+
+
+def _with_categories(frame: pd.DataFrame, said: Mapping[str, Any] | None) -> pd.DataFrame:
+    """A frame with the categories of whole numbers that pandas noted when it wrote the file, since
+    parquet itself stores these as numbers."""
+    noted = [
+        one["name"]
+        for one in (said or {}).get("columns", ())
+        if one.get("pandas_type") == "categorical" and one.get("name") in frame.columns
+    ]
+    whole = [name for name in noted if pd.api.types.is_integer_dtype(frame[name].dtype)]
+    return frame.astype(dict.fromkeys(whole, "category"))

@@ -58,6 +58,7 @@ class Rows:
         separator: between the fields of a CSV file.
         lines: what a user should know, a line each.
         as_names: column -> words for missing values that are names in it.
+        thousands: columns whose points may stand before thousands -> such a value.
     """
 
     frame: pd.DataFrame
@@ -66,6 +67,7 @@ class Rows:
     separator: str = ","
     lines: tuple[str, ...] = ()
     as_names: Mapping[str, Collection[str]] = field(default_factory=dict)
+    thousands: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -170,6 +172,7 @@ class Rows:
             largest: a larger number is refused.
         """
         column = self.column(name)
+        self.refuse_two_signs(name)
         if (
             is_text(column)
             or pd.api.types.is_object_dtype(column.dtype)
@@ -192,7 +195,7 @@ class Rows:
         return values
 
     def _numbers_of_texts(self, name: str) -> Any:
-        self._refuse_two_signs(name)
+        self.refuse_two_signs(name)
         try:
             values = self._parsed(name, NUMBER, self._number)
         except DataError:
@@ -263,7 +266,7 @@ class Rows:
             return replace(self, frame=self.frame.assign(**{name: read}))
         if not is_text(column):
             return self
-        self._refuse_two_signs(name)
+        self.refuse_two_signs(name)
         texts = pd.Series(column, dtype=TEXTS).str.strip()
         read = texts.mask(texts.isin(MISSING_WORDS))
         if self.separator != "," and not self.typed:
@@ -271,9 +274,12 @@ class Rows:
             read = read.mask(commas, read.str.replace(",", ".", regex=False))
         return replace(self, frame=self.frame.assign(**{name: read}))
 
-    def _refuse_two_signs(self, name: str) -> None:
+    def refuse_two_signs(self, name: str) -> None:
         """Refuse points and commas in a column: whether 1.234 is more than 1000 cannot be known."""
         column = self.column(name)
+        if name in self.thousands:
+            got = f"{self.thousands[name]!r}, while other columns have decimal commas"
+            raise self.refused("in-conflict", name, got, "one decimal mark in the whole file")
         if self.typed or self.separator == "," or not is_text(column):
             return
         texts = pd.Series(column.unique(), dtype=TEXTS).dropna().str.strip()

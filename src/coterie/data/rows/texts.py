@@ -31,6 +31,7 @@ _MIDNIGHT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[ T]00:00(:00(\.0+)?)?(Z|[+
 # As text, since pandas matches whole columns by them.
 CODE_PATTERN = "0[0-9]+"  # digits with zeros before them, such as 007
 NUMBER_PATTERN = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+THOUSANDS_PATTERN = r"[+-]?[1-9][0-9]{0,2}\.[0-9]{3}"  # or a number with three decimals
 COMMA_PATTERN = r"[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?"
 TIME_PATTERN = (
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}"

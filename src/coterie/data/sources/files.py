@@ -21,11 +21,12 @@ from coterie.data.rows.errors import missing_column
 from coterie.data.rows.kinds import ARRAY, CATEGORY, NUMBER
 from coterie.data.rows.reading import SUFFIXES
 from coterie.data.rows.table import Rows
+from coterie.data.rows.texts import SHOWN
 from coterie.data.samples import Samples, Targets
 from coterie.data.sources.folders import find_file, find_folder, hub_splits, hub_table
 from coterie.data.tabular.arrow import image_pixels, is_images
 from coterie.data.tabular.encoder import Encoder
-from coterie.data.tabular.notes import described_columns, notes_on_values
+from coterie.data.tabular.notes import described_columns, notes_on_values, row_numbers
 from coterie.data.tabular.raw import Column, ColumnKind, Encode, Window
 from coterie.data.tabular.roles import (
     Roles,
@@ -177,11 +178,12 @@ def _places(path: str | list[str], root: Path | None) -> list[Path]:
         folder = find_folder(one, root)
         if folder is not None:
             # What is hidden is left out, such as the ._a.csv that macOS leaves.
-            inside = sorted(
-                each
-                for each in folder.iterdir()
-                if each.suffix.lower() in SUFFIXES and not each.name.startswith(".")
-            )
+            every = sorted(each for each in folder.iterdir() if not each.name.startswith("."))
+            inside = [each for each in every if each.suffix.lower() in SUFFIXES]
+            others = [each.name for each in every if each not in inside]
+            if others and inside:
+                shown = ", ".join(others[:SHOWN]) + (", ..." if len(others) > SHOWN else "")
+                warn(f"{folder.name}: left out, neither .parquet nor .csv: {shown}")
             if not inside:
                 raise DataError(
                     "not-found", "data.path", "no .parquet or .csv file in the folder", found=one
@@ -218,7 +220,10 @@ def _samples_of_rows(
     kept = complete(rows, kinds, roles.required(rows))
     roled = [name for name in roles.kinds(targets) if name in rows.names]
     used = {name: kinds[name] for name in roled if rows.kind(name) != ARRAY}
-    for line in (*rows.lines, *notes_on_values(rows, used, (*roles.labels, roles.split))):
+    lines = [*rows.lines, *notes_on_values(rows, used, (*roles.labels, roles.split))]
+    if not isinstance(features, str):
+        lines += row_numbers(rows, features)
+    for line in lines:
         warn(line)
     # Of all rows: images are cached for the whole file.
     x = _shaped(_inputs(rows, features, kinds), shape, rows.where)

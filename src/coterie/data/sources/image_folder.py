@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,11 @@ from numpy.typing import NDArray
 
 from coterie.data.images.cache import mapped_images
 from coterie.data.images.decoding import images_in
+from coterie.data.rows.texts import SHOWN, near_equal
 from coterie.data.samples import Samples
 from coterie.data.sources.folders import find_folder
 from coterie.errors import DataError
+from coterie.terminal import warn
 
 # What a folder may say of the images in it.
 LEVELS = ("split", "client", "label")
@@ -46,6 +49,7 @@ def image_folder(root: Path | None, *, path: str, layout: str = "label") -> Samp
             "not-found", "data.path", f"no images in {path}", allowed=".png, .jpg, .tif or others"
         )
     named = _names(files, folder, levels)
+    _warn_of_names_and_files(named, folder, files)
     # Training rows come first in every source.
     order = np.arange(len(files))
     train_rows = len(files)
@@ -75,6 +79,24 @@ def _levels(layout: str) -> tuple[str, ...]:
         expected = "'label' and optionally 'split' or 'client', such as 'client/label'"
         raise DataError("wrong-type", "data.layout", got=layout, allowed=expected)
     return levels
+
+
+def _warn_of_names_and_files(
+    named: Mapping[str, NDArray[np.str_]], folder: Path, files: Sequence[Path]
+) -> None:
+    """Warn of names that differ in spelling alone, and of files that are left out."""
+    for level, names in named.items():
+        for line in near_equal(set(names.tolist()), level):
+            warn(line)
+    known = set(files)
+    others = Counter(
+        file.suffix or file.name
+        for file in folder.rglob("*")
+        if file not in known and file.is_file() and not file.name.startswith(".")
+    )
+    if others:
+        shown = ", ".join(f"{count} {suffix}" for suffix, count in others.most_common(SHOWN))
+        warn(f"{folder.name}: files that are no images are left out: {shown}")
 
 
 def _names(

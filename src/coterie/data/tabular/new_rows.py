@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from coterie.data.rows.texts import SHOWN, known_spelling, near_equal, words_are
 NO_VALUE = "(missing)"  # the category of a missing value
 NEW_CLIENT = "new"  # the client of rows that name none, unless a client has this name
 # Two steps of a series differ by less than this share, where clocks are exact.
+_IMAGE_FILES = "(large_)?(binary|struct)|bytes|dict"  # types of columns of these
 STEP_TOLERANCE = 0.01
 Record = Mapping[str, Any]
 
@@ -141,6 +143,9 @@ def _plain_inputs(rows: Rows, record: Record, images: Callable[[Rows, str], Any]
     x = None
     if images and isinstance(features, str) and rows.kind(features) == ARRAY:
         x = images(rows, features)
+    elif isinstance(features, str) and re.match(_IMAGE_FILES, rows.type_of(features)):
+        expected = "`coterie predict`, or load.py with pixels"
+        raise column_error("cannot-be-read", rows.where, features, "image files", expected)
     if x is None:
         x = plain_inputs(rows, features, record["kinds"])
     elif x.shape[1] == 1 and len(record["shape"]) == len(x.shape) - 1:

@@ -28,6 +28,7 @@ CODES = 20
 # Texts that a person reads as numbers or times, where most of more than a few values are such.
 FEW = 5
 MOST_OF = 0.8
+FEW_ROWS = 20  # in which numbers may follow each other by chance
 OTHER_FORMS = {
     "numbers with other characters between or around their digits": (
         r"[-+\u2212]?\s*[$\u20ac\u00a3\u00a5]?\s*[-+\u2212]?"
@@ -63,9 +64,30 @@ def notes_on_values(rows: Rows, kinds: Mapping[str, str], codes: Collection[str]
             names = rows.factor(name)[1]
             lines += near_equal(names, name)
             lines += _numbers_and_texts(column, name)
+            words = [one for one in names if one.strip() in MISSING_WORDS]
+            if words and rows.typed:
+                shown = ", ".join(map(repr, words[:SHOWN]))
+                lines.append(f"column {name}: {shown} as text, not treated as missing values")
             if kind == CATEGORY and name not in codes:
                 lines += _numbers_as_text(rows, names, name)
     return lines
+
+
+def row_numbers(rows: Rows, features: Collection[str]) -> list[str]:
+    """A line about inputs that number the rows, such as the index of a frame that became a column."""
+    found = []
+    for name in features:
+        column = rows.frame[name]
+        if len(column) < FEW_ROWS or not pd.api.types.is_integer_dtype(column.dtype):
+            continue
+        if column.notna().all() and column.iloc[0] in (0, 1):
+            values = column.to_numpy(np.int64)
+            if (np.diff(values) == 1).all():
+                found.append(name)
+    if not found:
+        return []
+    shown = ", ".join(found)
+    return [f"column {shown}: numbers the rows, and is an input; if it is an index, leave it out"]
 
 
 def why_no_input(rows: Rows, name: str, kind: str) -> str:

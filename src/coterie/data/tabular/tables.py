@@ -19,7 +19,7 @@ from coterie.data.rows.table import Rows, missing_values
 from coterie.data.rows.texts import is_plain
 from coterie.data.samples import Samples, Targets
 from coterie.data.tabular.new_rows import STEP_TOLERANCE
-from coterie.data.tabular.notes import notes_on_values, why_no_input
+from coterie.data.tabular.notes import notes_on_values, row_numbers, why_no_input
 from coterie.data.tabular.raw import Column, ColumnKind, Encode, Origin, RawTable, Window
 from coterie.data.tabular.roles import (
     Roles,
@@ -39,7 +39,7 @@ def is_mixed(rows: Rows, features: str | list[str], kinds: Mapping[str, str]) ->
     if features == ALL:
         return ALL not in rows.names
     if isinstance(features, str):
-        return False
+        return kinds.get(features) == CATEGORY
     present = [name for name in features if name in rows.names]
     return not all(_is_complete_number(rows, name, kinds.get(name)) for name in present)
 
@@ -71,7 +71,10 @@ def table_samples(
     kinds = dict(kinds) | dict.fromkeys(encode.categories, CATEGORY)
     codes = (*encode.categories, *roles.labels, roles.split)
     used = {name: kinds[name] for name in rows.names if name in {*names, *roles.kinds(targets)}}
-    for line in (*rows.lines, *notes_on_values(rows, used, codes)):
+    lines = [*rows.lines, *notes_on_values(rows, used, codes)]
+    if window is None:
+        lines += row_numbers(rows, names)
+    for line in lines:
         warn(line)
     for name in names:
         if kinds[name] in (IDENTIFIER, TEXT):

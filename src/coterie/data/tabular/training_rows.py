@@ -14,6 +14,7 @@ import pandas as pd
 from coterie.data.rows.kinds import (
     ARRAY,
     AS_TEXT,
+    BOOLEAN,
     CATEGORY,
     EMPTY,
     NUMBER,
@@ -73,6 +74,9 @@ def read_training_rows(
     has_use = [name for name in kinds if name not in left_out and (used is None or name in used)]
     rows = files[0] if len(files) == 1 else _joined(files, stored, has_use)
     lines += [_taken_for_codes(name, code) for name, code in codes.items()]
+    for name in dict.fromkeys([*has_use, *labels]):
+        if name in decided or name in labels:
+            lines += _kinds_that_differ(files, name, labels)
     return replace(rows, lines=(*rows.lines, *lines)), kinds
 
 
@@ -124,6 +128,22 @@ def _tell_apart(
     got = f"{files[group[0]].where} and {files[group[1]].where}"
     allowed = f"files with different names, because each is a client ({FILE_NAME})"
     raise DataError("in-conflict", "data.path", found=got, allowed=allowed)
+
+
+def _kinds_that_differ(files: Sequence[Rows], name: str, labels: Collection[str]) -> list[str]:
+    """A line for a column that has other kinds in other files."""
+    found: dict[str, Rows] = {}
+    for rows in files:
+        if name in rows.names:
+            found.setdefault(rows.kind(name), rows)
+    found.pop(EMPTY, None)
+    # Of numbers and codes, such as 1 and 1B, the numbers are codes as well; so are 1 and 0 a way to
+    # say yes and no, but among labels these would be other classes than true and false.
+    alike = {NUMBER, CATEGORY} if name in labels else {NUMBER, BOOLEAN}
+    if len(found) < 2 or set(found) <= alike:
+        return []
+    shown = ", ".join(f"{kind} in {rows.name}" for kind, rows in found.items())
+    return [f"column {name}: {shown}; all of its values are read as categories"]
 
 
 def _is_number_in_each(files: Sequence[Rows], name: str) -> bool:
@@ -214,7 +234,10 @@ def _column_of_kind(rows: Rows, name: str, kind: str, is_used: bool) -> Any:
             return pd.Series(rows.texts(name), dtype=TEXTS)
         if kind == TIME:
             return pd.Series(rows.moments(name))
-        if kind == ARRAY or is_plain(rows.frame[name]):
+        if kind == ARRAY:
+            return rows.frame[name].reset_index(drop=True)
+        if is_plain(rows.frame[name]):
+            rows.refuse_two_signs(name)
             return rows.frame[name].reset_index(drop=True)
         return rows.values(name, kind)
     except DataError:
