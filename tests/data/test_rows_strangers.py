@@ -298,3 +298,35 @@ def test_a_frame_whose_index_became_a_column_is_one_line(
         assert f"column {index.columns[0]}: numbers the rows" in line
     ct.load(frame, features="*", partition={"kind": "natural"})
     assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (["2020-01-01", "2020-01-02", "unknown"], ["its times", "not times, such as 'unknown'"]),
+        (["45%", "50%", "12%"], ["numbers with other characters"]),
+        (["01/02/2013", "02/02/2013", "13/02/2013"], ["dates in a different format"]),
+    ],
+)
+def test_a_few_texts_that_a_person_reads_are_one_line(
+    values: list[str], words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Most are dates: one in 13 is not.
+    column = [values[0 if at % 13 else 2] if at % 2 else values[1] for at in range(ROWS)]
+    if values[2] == "unknown":
+        column = [f"2020-01-{at % 13 + 1:02}" for at in range(ROWS - 1)] + ["unknown"]
+    (tmp_path / "t.csv").write_text(text(ward=column))
+    load(tmp_path / "t.csv")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert all(one in line for one in ["column ward", *words])
+
+
+def test_times_stored_as_text_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    days = [f"2020-01-0{at % 3 + 1}" for at in range(ROWS)]
+    frame = pd.DataFrame({**COLUMNS, "age": list(map(float, COLUMNS["age"])), "ward": days})
+    frame.to_parquet(tmp_path / "t.parquet")
+    load(tmp_path / "t.parquet")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "its times are treated as categories, because they are stored as text" in line

@@ -16,6 +16,7 @@ from coterie.data.rows.texts import (
     NUMBER_PATTERN,
     SHOWN,
     TEXTS,
+    TIME_PATTERN,
     is_text,
     near_equal,
     text_of,
@@ -39,6 +40,7 @@ OTHER_FORMS = {
         r"[0-9]{1,4}[./-][0-9]{1,2}[./-][0-9]{1,4}([ T][0-9:.]+)?( ?(?i:[ap]m))?"
     ),
 }
+PLAINLY = "[%$\u20ac\u00a3\u00a5/]"  # in numbers and dates, and hardly in codes
 # One value of these is enough.
 LIMIT = r"[<>\u2264\u2265]=?\s*" + f"({NUMBER_PATTERN})"
 TWO_SIGNS = (
@@ -167,6 +169,13 @@ def _numbers_and_texts(column: pd.Series, name: str) -> list[str]:
 def _numbers_as_text(rows: Rows, names: Sequence[str], column: str) -> list[str]:
     """A line for a column of text that was meant as numbers: it has many of them."""
     known = pd.Series(names, dtype=TEXTS)
+    times = known[known.str.fullmatch(TIME_PATTERN)]
+    if len(times) > MOST_OF * len(known):
+        why = _why_text(rows, column, known, times, "times")
+        return [
+            f"column {column}: its times are treated as categories, because {why}; to read them as "
+            f"times: [data.columns] {column} = 'time'"
+        ]
     form = _other_form(known)
     if form:
         first = known[~known.str.fullmatch(NUMBER_PATTERN)].iloc[0]
@@ -181,26 +190,33 @@ def _numbers_as_text(rows: Rows, names: Sequence[str], column: str) -> list[str]
     is_few = len(numbers) <= (0 if have_limits else CODES)
     if is_few or numbers.str.fullmatch(CODE_PATTERN).any():
         return []
-    why = "they are stored as text"
-    if len(numbers) < len(names):
-        odd = known.drop(numbers.index)
-        codes, _ = rows.factor(column)
-        codes = codes[codes >= 0]
-        lost = int(np.isin(codes, odd.index).sum())
-        why = f"{lost} of {len(codes)} are not numbers, such as {odd.iloc[0]!r}"
+    why = _why_text(rows, column, known, numbers, "numbers")
     return [
         f"column {column}: its numbers are treated as categories, because {why}; if they are "
         "codes, name it in data.encode.categories"
     ]
 
 
+def _why_text(rows: Rows, column: str, names: pd.Series, read: pd.Series, what: str) -> str:
+    """Why texts, of which most or all could be read as something, are categories."""
+    if len(read) == len(names):
+        return "they are stored as text"
+    odd = names.drop(read.index)
+    codes, _ = rows.factor(column)
+    codes = codes[codes >= 0]
+    lost = int(np.isin(codes, odd.index).sum())
+    return f"{lost} of {len(codes)} are not {what}, such as {odd.iloc[0]!r}"
+
+
 def _other_form(names: pd.Series) -> str:
     """What a person reads in texts that are neither numbers nor times here; empty where it is nothing."""
     plain = names.str.fullmatch(NUMBER_PATTERN)
-    least = 0 if names.str.fullmatch(TWO_SIGNS).any() else FEW
-    if (~plain).sum() <= least:
-        return ""
+    odd = int((~plain).sum())
+    enough = odd > (0 if names.str.fullmatch(TWO_SIGNS).any() else FEW)
+    # A few such as 1.2.3 may be codes, but none has a sign of a currency.
+    plainly = bool(names[~plain].str.contains(PLAINLY).all())
     for form, pattern in OTHER_FORMS.items():
-        if (plain | names.str.fullmatch(pattern)).mean() > MOST_OF:
+        share = (plain | names.str.fullmatch(pattern)).mean()
+        if odd and ((plainly and share == 1) or (enough and share > MOST_OF)):
             return form
     return ""
