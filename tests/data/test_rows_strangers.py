@@ -14,6 +14,7 @@ import pytest
 import coterie as ct
 from coterie.data.rows.reading import read_rows
 from coterie.errors import DataError
+from tests.refusals import refuses
 
 ROWS = 40
 COLUMNS = {
@@ -330,3 +331,10 @@ def test_times_stored_as_text_are_one_line(
     load(tmp_path / "t.parquet")
     (line,) = capsys.readouterr().err.splitlines()
     assert "its times are treated as categories, because they are stored as text" in line
+
+
+@pytest.mark.parametrize("name", ["(missing)", "(other)"])
+def test_a_category_with_the_name_of_a_feature_is_one_line(name: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(text(ward=["a", name] * (ROWS // 2)))
+    with refuses(DataError, "in-conflict", "t.csv"):
+        load(tmp_path / "t.csv")

@@ -18,7 +18,8 @@ from coterie.data.rows.kinds import ARRAY, BOOLEAN, CATEGORY, IDENTIFIER, NUMBER
 from coterie.data.rows.table import Rows, missing_values
 from coterie.data.rows.texts import is_plain
 from coterie.data.samples import Samples, Targets
-from coterie.data.tabular.new_rows import STEP_TOLERANCE
+from coterie.data.tabular.encoder import OTHER
+from coterie.data.tabular.new_rows import NO_VALUE, STEP_TOLERANCE
 from coterie.data.tabular.notes import notes_on_values, row_numbers, why_no_input
 from coterie.data.tabular.raw import Column, ColumnKind, Encode, Origin, RawTable, Window
 from coterie.data.tabular.roles import (
@@ -114,6 +115,10 @@ def read_columns(rows: Rows, kinds: Mapping[str, str], encode: Encode) -> RawTab
             raise rows.refused("wrong-type", name, rows.type_of(name), expected)
         if kind == CATEGORY:
             codes, names = rows.factor(name)
+            reserved = {NO_VALUE, OTHER} & set(names)
+            if reserved:
+                expected = f"other text: features are called {NO_VALUE} and {OTHER}"
+                raise rows.refused("in-conflict", name, repr(min(reserved)), expected)
             values[:, place] = np.where(codes < 0, np.nan, codes)
             columns.append(Column(name, "category", names))
         else:
