@@ -216,8 +216,8 @@ class Result:
             raise ConfigError(
                 "does-not-fit",
                 "client",
-                "the client fits the model to its samples when it is scored",
-                found="a method whose result has no such model",
+                "the result has no model of this client, which is fitted only when the client is scored",
+                found="a method that stores no such models",
                 allowed="a method that stores the models of its clients",
             )
         row = np.flatnonzero(self.own_models.ids == client)

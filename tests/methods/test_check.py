@@ -112,7 +112,7 @@ def test_the_rule_that_is_right_runs() -> None:
         ),
         (
             ATuple(),
-            "own_model: ATuple.train returned another type, got tuple; expected an OwnTrained (client ",
+            "own_model: ATuple.train returned the wrong type, got tuple; expected an OwnTrained (client ",
         ),
         (OneRow(), "own_model: OneRow.train: the update, got shape (1, "),
         (ServesANetwork(), "own_model: ServesANetwork.serve: the model, got Linear; expected ("),

@@ -50,8 +50,8 @@ def reopen_with(
             "does-not-fit",
             "--data",
             what,
-            found=f"{done} of {total}",
-            allowed="a larger number of --rounds",
+            found=f"{done} of {total} rounds",
+            allowed="a larger value of --rounds",
         )
     joining = read_joining(data, composed, read_record(folder.path))
     clients = composed.population.clients + len(joining.names)

@@ -136,8 +136,8 @@ def latent_layer(module: nn.Module) -> nn.Linear:
         raise ConfigError(
             "does-not-fit",
             "model.name",
-            "a latent representation is the input of a dense layer",
-            found="a network without one",
+            "the method needs a latent representation, which is the input of a dense layer",
+            found="a network without a dense layer",
             allowed="a network such as mlp, lenet5 or cnn_mnist",
         )
     if convolves(module):

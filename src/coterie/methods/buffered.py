@@ -286,8 +286,8 @@ def _check_plan(plan: Plan) -> None:
         raise ConfigError(
             "does-not-fit",
             "asynchronous",
-            "clients train in sequence, or from mixtures of models",
-            allowed="clients that train in parallel",
+            "the method trains clients in sequence, or on mixtures of models",
+            allowed="a method whose clients train in parallel",
         )
 
 

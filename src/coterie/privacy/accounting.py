@@ -161,7 +161,7 @@ def least_noise(
                 "privacy.epsilon",
                 "no amount of noise is enough",
                 found=f"{epsilon:g}",
-                allowed=f"more, or a delta above {delta:g}",
+                allowed=f"a larger epsilon, or a delta above {delta:g}",
             )
     # The bound of Renyi divergences is cheap, and hardly below that of loss distributions.
     high = _lowered(partial(cost, by="rdp"), epsilon, high)

@@ -18,8 +18,8 @@ Rule = Literal["normalized_difference", "normalized_model", "convex"]
 InterGroup = Callable[[Groups], Groups]
 _TINY = 1e-12
 _UNSTABLE = (
-    "inter_group_rule: normalized_model adds over a tenth of a model's norm each round and does "
-    "not contract"
+    "inter_group_rule: with normalized_model and this eta_g, models grow by more than a tenth of "
+    "their norm in each round; with a smaller eta_g they grow less"
 )
 
 

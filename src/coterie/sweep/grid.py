@@ -13,7 +13,7 @@ from coterie.sweep.options import check_option
 
 # A range such as 0-999999999 is a slip of the hand: its list would fill the memory.
 MAX_SEEDS = 10_000
-SEEDS = "seeds as 0-4, or 0,2,5-7"
+SEEDS = "seeds such as 0-4 or 0,2,5-7"
 
 # The key of a grid that makes a sweep one over attackers.
 ATTACKERS = "attack.share"
@@ -59,15 +59,15 @@ def read_grid(grid: Sequence[str], algorithms: Sequence[str]) -> dict[str, list[
         values = list(dict.fromkeys(split_values(text)))
         # An empty value is a slip, too: TOML has no way to write one.
         if not equals or not all(key.split(".")) or not all(values):
-            example = "key=v1,v2, as algorithm.groups=2,3"
+            example = "key=v1,v2, such as algorithm.groups=2,3"
             raise ConfigError(
                 "wrong-type", "--grid", "not a key and its values", got=assignment, allowed=example
             )
-        if key in found or key in ("seed", "algorithm.name"):
-            others = "other keys; --seeds and --algorithms have their own"
-            raise ConfigError(
-                "in-conflict", "--grid", "a key that is set in another way", got=key, allowed=others
-            )
+        if key in found:
+            raise ConfigError("in-conflict", "--grid", f"{key} twice", allowed="each key once")
+        if key in ("seed", "algorithm.name"):
+            others = "another key; for these, use --seeds and --algorithms"
+            raise ConfigError("in-conflict", "--grid", got=key, allowed=others)
         check_option("--grid", key, algorithms)
         found[key] = values
     return found

@@ -27,7 +27,7 @@ def alike(pieces: Sequence[Pixels], dataset: str) -> list[Pixels]:
     sizes = {piece.shape[2:] for piece in pieces}
     if len(sizes) > 1:
         what = f"images of different sizes in {dataset}"
-        raise DataError("wrong-shape", "data.source", what, found=sorted(sizes), allowed="one")
+        raise DataError("wrong-shape", "data.source", what, found=sorted(sizes), allowed="one size")
     shape = (max(piece.shape[1] for piece in pieces), *pieces[0].shape[2:])
     return [np.broadcast_to(piece, (len(piece), *shape)) for piece in pieces]
 

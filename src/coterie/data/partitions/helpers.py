@@ -75,7 +75,7 @@ def consecutive_classes(clients: int, classes: int, each: int) -> IntArray:
 def check_classes_per_client(each: int, classes: int) -> None:
     """Refuse more classes per client than there are."""
     if not 1 <= each <= classes:
-        expected = f"1 to {classes}, as in the data"
+        expected = f"1 to {classes}, the number of classes"
         raise DataError(
             "out-of-range", "data.partition.classes_per_client", found=each, allowed=expected
         )

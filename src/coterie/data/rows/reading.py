@@ -59,7 +59,7 @@ def read_rows(
         return _without_index(replace(rows, as_names=as_names))
     if not isinstance(source, (str, PathLike)):
         got = type(source).__name__
-        allowed = "a frame of pandas, pyarrow or Polars (a LazyFrame: frame.collect())"
+        allowed = "a pandas or Polars DataFrame, or a pyarrow table (of a LazyFrame: .collect())"
         raise DataError("wrong-type", FRAME, found=got, allowed=allowed)
     path = Path(source)
     suffix = path.suffix.lower()

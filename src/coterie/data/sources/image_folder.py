@@ -116,6 +116,6 @@ def _names(
     }
     unknown = set(named.get("split", np.array(SPLITS)).tolist()) - set(SPLITS)
     if unknown:
-        got = f"the folders {', '.join(sorted(unknown))} of a split"
+        got = f"folders of a split named {', '.join(sorted(unknown))}"
         raise DataError("does-not-fit", "data.layout", found=got, allowed="train and test")
     return named

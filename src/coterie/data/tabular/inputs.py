@@ -111,7 +111,7 @@ def inputs_of(table: RawTable, first: IntArray, encoder: Encoder) -> Tensor:
     needed = _FLOAT * len(first) * (past or 1) * len(encoder.features)
     if needed > LARGEST:
         what = f"{len(first):,} inputs take {needed / 2**30:.0f} GiB"
-        expected = f"at most {LARGEST / 2**30:.0f}, with a larger stride or a shorter past"
+        expected = f"at most {LARGEST / 2**30:.0f} GiB: use a larger stride or a shorter past"
         raise DataError("out-of-range", "data.window.stride", what, allowed=expected)
     features = encoder.encode(table)
     if past is None:

@@ -92,7 +92,7 @@ def train_own_model(
         raise ConfigError(
             "does-not-fit",
             "own_model",
-            f"{source} returned another type",
+            f"{source} returned the wrong type",
             found=got,
             allowed="an OwnTrained",
         )

@@ -162,7 +162,7 @@ def refuse_alone(solver: Solver) -> None:
         raise ConfigError(
             "does-not-fit",
             "local.optimizer",
-            "vmap trains clients in one tensor",
+            "vmap stores the parameters of all clients in one tensor",
             found="'adafactor', which needs whole matrices",
             allowed="another optimizer, or engine pool or serial",
         )

@@ -182,8 +182,8 @@ class RowFile:
                 "differs",
                 self.path,
                 "belongs to another run",
-                found=f"other rows up to round {digests.rows - 1}",
-                allowed="those of this one",
+                found=f"different rows up to round {digests.rows - 1}",
+                allowed="the rows of this run",
             )
         return found
 

@@ -243,7 +243,7 @@ def _runs_near(path: Path, most: int = 4) -> str:
     names = [str(run) for run in found[:most]]
     if len(found) > most:
         names.append("...")
-    return f"as {', '.join(names)}"
+    return f"such as {', '.join(names)}"
 
 
 def check_folder(folder: RunFolder, *, resumed: bool = False) -> None:
