@@ -36,6 +36,16 @@ def crash_line(error: Exception, where: str) -> str:
     return f"{place}: your code failed, got {what}; the traceback is {where}"
 
 
+def kind_and_place(error: BaseException) -> str:
+    """The kind of an exception, and the last line of the user's own code that it came through, as
+    ``TypeError in net.py, line 7``."""
+    kind = type(error).__name__
+    frame = users_frame(error)
+    if frame is None:
+        return kind
+    return f"{kind} in {Path(frame.filename).name}, line {frame.lineno}"
+
+
 def users_frame(error: BaseException) -> traceback.FrameSummary | None:
     """The innermost call in the user's own code that Coterie made, if the exception passed one.
 
@@ -47,7 +57,8 @@ def users_frame(error: BaseException) -> traceback.FrameSummary | None:
         path = Path(frame.filename)
         if path.is_relative_to(_PACKAGE):
             called = True
-        elif called and path.is_file() and not _installed(path):
+        # A cell of a notebook has a name that is no file; generated code has one such as <string>.
+        elif called and not frame.filename.startswith("<") and not _installed(path):
             found = frame
     return found
 

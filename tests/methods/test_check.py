@@ -177,8 +177,19 @@ def test_a_network_that_fails_is_named_by_file_and_line() -> None:
         def forward(self, x: Tensor) -> Tensor:
             raise KeyError("v")
 
-    with refuses(ct.CoterieError, "failed", "client 0"):
+    with refuses(ct.CoterieError, "does-not-fit", "model.name") as caught:
         ct.run(ct.fedavg(), **OPTIONS | {"model": Failing(6, 4)})
+    assert "KeyError in test_check.py, line" in str(caught.value)
+
+    class FailsLater(torch.nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            if self.training:
+                raise KeyError("v")
+            return super().forward(x)
+
+    with refuses(ct.CoterieError, "failed", "client 0") as caught:
+        ct.run(ct.fedavg(), **OPTIONS | {"model": FailsLater(6, 4)})
+    assert "KeyError in test_check.py, line" in str(caught.value)
 
 
 @pytest.mark.parametrize("option", ["own_model", "objective"])

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import signal
 import time
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +21,7 @@ from coterie.core.plan import SampleWeights
 from coterie.core.process import threads
 from coterie.core.training import Mixture, WeightedSamples
 from coterie.core.work import Deliver, Score, SelectGroup, Train, Work, work_for_task
+from coterie.crashes import kind_and_place
 from coterie.data.population import Population
 from coterie.engines.silence import say_who_was_late
 from coterie.errors import CoterieError
@@ -30,9 +29,6 @@ from coterie.local import LocalRunner
 from coterie.local.scoring.by_loss import least_loss
 from coterie.local.scoring.network import Helpers
 from coterie.local.training.sgd import Trained
-
-# Code of these packages raises for what others hand them.
-_NOT_TO_BLAME = (str(Path(__file__).parents[1]), str(Path(torch.__file__).parent))
 
 # What batch normalisation says of a batch of one sample, whose variance is unknown.
 _ONE_SAMPLE = "Expected more than 1 value per channel"
@@ -57,20 +53,10 @@ def failure_line(client: int, key: Key, error: Exception) -> str:
     if isinstance(error, CoterieError):
         return f"{error} (client {client}, round {key.round})"
     line = f"client {client}: training failed in round {key.round}: {error}"
-    line = f"{line} ({type(error).__name__}{_place(error)})"
+    line = f"{line} ({kind_and_place(error)})"
     if _ONE_SAMPLE in str(error):
         return f"{line}; {_NO_BATCH_OF_ONE}"
     return line
-
-
-def _place(error: Exception) -> str:
-    """The last line of the user's own code that the error came through, as ``" in net.py, line 7"``;
-    nothing if there is none."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(_NOT_TO_BLAME)]
-    if not own:
-        return ""
-    return f" in {Path(own[-1].filename).name}, line {own[-1].lineno}"
 
 
 def ending(code: int) -> str:

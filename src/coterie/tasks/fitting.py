@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from coterie.core.arrays import FloatArray
 from coterie.core.task import Added, Binned, Sums, Task, is_classes
+from coterie.crashes import kind_and_place
 from coterie.data.population import Population
 from coterie.errors import ConfigError, DataError, first_line
 from coterie.tasks.classification import CLASSIFICATION
@@ -93,7 +94,7 @@ def check_network(task: Task, module: nn.Module, x: Tensor, y: Tensor) -> None:
             got = f"outputs of shape {tuple(outputs.shape)}"
             reason = _misfit(task, outputs, y)
     except Exception as error:  # noqa: BLE001 - the user's network may raise anything
-        reason = first_line(error)
+        reason = f"{first_line(error)}: {kind_and_place(error)}"
     if reason is None:
         return
     raise ConfigError(
