@@ -378,7 +378,7 @@ def test_planted_rotate_turns_the_images() -> None:
         (
             {"kind": "power_law", "classes_per_client": 11},
             "classes_per_client",
-            "1 to 10, as in the data",
+            "1 to 10, the number of classes",
         ),
         ({"kind": "ditto"}, "kind", ""),
         ({"kind": "natural", "column": "site", "split": "source"}, "kind", ""),

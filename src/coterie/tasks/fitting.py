@@ -91,6 +91,8 @@ def check_network(task: Task, module: nn.Module, x: Tensor, y: Tensor) -> None:
     try:
         with torch.no_grad():
             outputs = network(x)
+            if not isinstance(outputs, Tensor):
+                raise TypeError(f"outputs are not a tensor, got a {type(outputs).__name__}")
             got = f"outputs of shape {tuple(outputs.shape)}"
             reason = _misfit(task, outputs, y)
     except Exception as error:  # noqa: BLE001 - the user's network may raise anything
