@@ -242,6 +242,7 @@ def test_other_files_of_a_folder_are_named(
         ("ward", ["yes", "no"], "number in a.csv, category in b.csv"),
         ("ward", ["2020-01-01", "2020-01-02"], "number in a.csv, time in b.csv"),
         ("y", ["true", "false"], "number in a.csv, boolean in b.csv"),
+        ("y", ["yes", "no"], "number in a.csv, category in b.csv"),
     ],
 )
 def test_kinds_that_differ_between_files_are_named(
@@ -283,6 +284,10 @@ def test_points_before_thousands_in_a_file_of_decimal_commas_are_one_line(tmp_pa
     # Without a comma elsewhere, or with a zero in front, a point is a decimal point.
     (tmp_path / "t.csv").write_text(text(";", income=incomes))
     plain = read_rows(tmp_path / "t.csv")
+    (tmp_path / "labels.csv").write_text(text(";", age=ages, y=incomes))
+    with pytest.raises(DataError) as caught:
+        load(tmp_path / "labels.csv")
+    assert "column y, got '1.234'" in str(caught.value)
     assert plain.numbers("income")[:2].tolist() == [1.234, 987.0]
     rates = ["0.125", "1.250"] * (ROWS // 2)
     (tmp_path / "t.csv").write_text(text(";", age=ages, income=rates))
@@ -293,7 +298,8 @@ def test_a_frame_whose_index_became_a_column_is_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     frame = pd.DataFrame({**COLUMNS, "age": list(map(float, COLUMNS["age"]))})
-    for index in (frame.reset_index(), frame.rename_axis("row").reset_index()):
+    shuffled = frame.sample(frac=1, random_state=0).reset_index()
+    for index in (frame.reset_index(), frame.rename_axis("row").reset_index(), shuffled):
         ct.load(index, features="*", partition={"kind": "natural"})
         (line,) = capsys.readouterr().err.splitlines()
         assert f"column {index.columns[0]}: numbers the rows" in line

@@ -157,11 +157,15 @@ def _thousands(
     value of each."""
     if separator == "," or not any(_has_decimal_commas(frame[name]) for name in frame.columns):
         return {}
-    names = [name for name in frame.columns if frame[name].dtype.kind == "f"]
-    texts = file.frame({**options, "keep_default_na": False, "usecols": names, "dtype": TEXTS})
+    numbers = [name for name in frame.columns if frame[name].dtype.kind == "f"]
+    read = {**options, "keep_default_na": False, "usecols": numbers, "dtype": TEXTS}
+    texts = file.frame(read) if numbers else frame[[]]
+    # Labels that may be numbers were read as text.
+    others = [name for name in frame.columns if is_text(frame[name])]
     found = {}
-    for name in names:
-        values = pd.Series(texts[name].unique(), dtype=TEXTS).dropna().str.strip()
+    for name in (*numbers, *others):
+        column = texts[name] if name in numbers else frame[name]
+        values = pd.Series(column.unique(), dtype=TEXTS).dropna().str.strip()
         points = values[values.str.contains(".", regex=False)]
         if len(points) and points.str.fullmatch(THOUSANDS_PATTERN).all():
             found[str(name)] = points.iloc[0]

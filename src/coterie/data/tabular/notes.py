@@ -80,12 +80,12 @@ def row_numbers(rows: Rows, features: Collection[str]) -> list[str]:
     found = []
     for name in features:
         column = rows.frame[name]
-        if len(column) < FEW_ROWS or not pd.api.types.is_integer_dtype(column.dtype):
+        if not pd.api.types.is_integer_dtype(column.dtype) or column.isna().any():
             continue
-        if column.notna().all() and column.iloc[0] in (0, 1):
-            values = column.to_numpy(np.int64)
-            if (np.diff(values) == 1).all():
-                found.append(name)
+        counts = len(column) >= FEW_ROWS and column.iloc[0] in (0, 1)
+        # The names that pandas gives, also of a frame that was filtered or shuffled.
+        if name in ("index", "level_0") or (counts and (np.diff(column.to_numpy()) == 1).all()):
+            found.append(name)
     if not found:
         return []
     shown = ", ".join(found)

@@ -137,11 +137,14 @@ def _kinds_that_differ(files: Sequence[Rows], name: str, labels: Collection[str]
         if name in rows.names:
             found.setdefault(rows.kind(name), rows)
     found.pop(EMPTY, None)
-    # Of numbers and codes, such as 1 and 1B, the numbers are codes as well; so are 1 and 0 a way to
-    # say yes and no, but among labels these would be other classes than true and false.
-    alike = {NUMBER, CATEGORY} if name in labels else {NUMBER, BOOLEAN}
-    if len(found) < 2 or set(found) <= alike:
+    # In tables 1 and 0 are a way to say yes and no; among labels they are other classes.
+    if len(found) < 2 or (name not in labels and set(found) == {NUMBER, BOOLEAN}):
         return []
+    # Numbers in one file and codes such as 1B in another are classes of both, if they share some.
+    if name in labels and set(found) == {NUMBER, CATEGORY}:
+        one, other = (set(rows.factor(name)[1]) for rows in found.values())
+        if one & other:
+            return []
     shown = ", ".join(f"{kind} in {rows.name}" for kind, rows in found.items())
     return [f"column {name}: {shown}; all of its values are read as categories"]
 
