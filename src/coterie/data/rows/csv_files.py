@@ -167,7 +167,9 @@ def _thousands(
         column = texts[name] if name in numbers else frame[name]
         values = pd.Series(column.unique(), dtype=TEXTS).dropna().str.strip()
         points = values[values.str.contains(".", regex=False)]
-        if len(points) and points.str.fullmatch(THOUSANDS_PATTERN).all():
+        # A column with commas as well is refused by itself, where it is used.
+        has_commas = values.str.fullmatch(COMMA_PATTERN).any()
+        if len(points) and not has_commas and points.str.fullmatch(THOUSANDS_PATTERN).all():
             found[str(name)] = points.iloc[0]
     return found
 
