@@ -11,8 +11,6 @@ import threading
 from collections.abc import Callable, Iterator
 from unittest import mock
 
-import typer
-
 from coterie.cli import main as command_line
 from coterie.runs.folder import digests
 from coterie.sweep import runner
@@ -85,16 +83,14 @@ def sweeps_here() -> Iterator[None]:
 def without_waiting() -> Iterator[None]:
     """Spare commands what takes time and does not depend on a folder's files.
 
-    No other process changes a record meanwhile, so none is waited for. The command line's tree is
-    built once. Charts are drawn thousands of times; whether they are valid is tested elsewhere.
+    No other process changes a record meanwhile, so none is waited for. Charts are drawn thousands of
+    times; whether they are valid is tested elsewhere.
     """
     import altair
 
-    tree = typer.main.get_command(command_line.app)
     with (
         mock.patch.object(digests, "PAUSE", 0.0),
         sweeps_here(),
-        mock.patch.object(command_line, "app", tree),
         altair.utils.schemapi.debug_mode(False),
     ):
         yield
