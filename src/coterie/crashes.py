@@ -49,7 +49,7 @@ def kind_and_place(error: BaseException) -> str:
 def users_frame(error: BaseException) -> traceback.FrameSummary | None:
     """The innermost call in the user's own code that Coterie made, if the exception passed one.
 
-    Code of installed packages is nobody's: it may be called by Coterie or by the user's code.
+    Installed packages do not count as the user's: Coterie calls them as well.
     """
     found = None
     called = False

@@ -160,6 +160,18 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}s"
 
 
+def first_few(names: Sequence[str], most: int = 5) -> str:
+    """The first names, and how many more there are.
+
+    Example:
+        >>> first_few(["a", "b", "c"]), first_few(["a", "b", "c"], most=2)
+        ('a, b, c', 'a, b, and 1 more')
+    """
+    if len(names) <= most:
+        return ", ".join(names)
+    return f"{', '.join(names[:most])}, and {len(names) - most} more"
+
+
 def sizes(counts: Sequence[int]) -> str:
     """The sizes of groups."""
     shown = " + ".join(str(c) for c in counts[:8])

@@ -62,6 +62,10 @@ def test_spellings_and_other_files_are_named(
     (folder / "ann").rename(folder / "Bob")
     (folder / "dan" / "cat").rename(folder / "dan" / "Cat")
     (folder / "cyd" / "dog" / "scan.dcm").write_bytes(b"x")
+    # What is hidden is left out without a word.
+    hidden = folder / "cyd" / ".checkpoints"
+    hidden.mkdir()
+    (hidden / "1.png").write_bytes(b"x")
     load_samples(source(folder))
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 3

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from coterie.core.arrays import FloatArray
-from coterie.core.task import Added, Binned, Sums, Task, is_classes
+from coterie.core.task import Added, Binned, Sums, Task, check_label_logits, is_classes
 from coterie.crashes import kind_and_place
 from coterie.data.population import Population
 from coterie.errors import ConfigError, DataError, first_line
@@ -91,10 +91,12 @@ def check_network(task: Task, module: nn.Module, x: Tensor, y: Tensor) -> None:
     try:
         with torch.no_grad():
             outputs = network(x)
-            if not isinstance(outputs, Tensor):
-                raise TypeError(f"outputs are not a tensor, got a {type(outputs).__name__}")
+            if is_classes(task):
+                check_label_logits(outputs, y)
             got = f"outputs of shape {tuple(outputs.shape)}"
             reason = _misfit(task, outputs, y)
+    except ConfigError:
+        raise
     except Exception as error:  # noqa: BLE001 - the user's network may raise anything
         reason = f"{first_line(error)}: {kind_and_place(error)}"
     if reason is None:
@@ -114,8 +116,6 @@ def _misfit(task: Task, outputs: Tensor, y: Tensor) -> str | None:
         # More outputs than the data have classes are fine: some classes may not have been seen.
         if outputs.ndim == 2 and len(outputs) == len(y) and outputs.shape[1] >= task.outputs:
             return None
-        if outputs.ndim > 2:
-            return "a prediction for each token needs [task] kind = 'next_token'"
         return f"for targets of shape {tuple(y.shape)}"
     losses = task.loss(outputs, y)
     if losses.shape == (len(y),):

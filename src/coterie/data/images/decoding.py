@@ -73,9 +73,14 @@ def images_in(folder: Path, pattern: str) -> list[Path]:
     return sorted(file for file in folder.glob(pattern) if _is_image(file, folder))
 
 
+def is_hidden(file: Path, folder: Path) -> bool:
+    """Whether a file of a folder, or a folder that it is in there, is hidden: such as the ._1.png that
+    macOS leaves, or .ipynb_checkpoints, which would be a class."""
+    return any(part.startswith(".") for part in file.relative_to(folder).parts)
+
+
 def _is_image(file: Path, folder: Path) -> bool:
-    # Such as the ._1.png that macOS leaves, or .ipynb_checkpoints, which would be a class.
-    if any(part.startswith(".") for part in file.relative_to(folder).parts):
+    if is_hidden(file, folder):
         return False
     if file.suffix.lower() in _suffixes():
         return True

@@ -22,9 +22,7 @@ from coterie.data.partitions.helpers import (
 )
 from coterie.data.samples import Samples
 from coterie.errors import DataError
-from coterie.terminal import counted, warn
-
-SHOWN = 5  # clients in a line
+from coterie.terminal import counted, first_few, warn
 
 
 def natural(
@@ -58,11 +56,10 @@ def natural(
         largest = max(map(len, every), default=0)
         raise too_large("min_size", "no client has that many samples", min_size, largest)
     if len(kept) < len(every):
-        left_out = sorted(set(range(len(every))) - set(kept))
-        shown = ", ".join(str(names[i]) for i in left_out[:SHOWN])
-        more = ", ..." if len(left_out) > SHOWN else ""
+        left_out = [str(names[i]) for i, rows in enumerate(every) if len(rows) < min_size]
         few = f"fewer than {min_size} samples (partition.min_size)"
-        warn(f"left out, because of {few}: {counted(len(left_out), 'client')} ({shown}{more})")
+        who = f"{counted(len(left_out), 'client')} ({first_few(left_out)})"
+        warn(f"left out, because of {few}: {who}")
     held = [every[i] for i in kept]
     client_names = tuple(str(names[i]) for i in kept)
     if split == "source":

@@ -16,13 +16,12 @@ import numpy as np
 import pandas as pd
 
 from .errors import DataError, column_error, refuse_twice, unreadable
+from .kinds import NUMBER, kind_of_column
 from .table import Rows
 from .texts import (
     COMMA_PATTERN,
     EXACT,
     MISSING,
-    MISSING_WORDS,
-    NUMBER_PATTERN,
     TEXTS,
     THOUSANDS_PATTERN,
     beyond_exact,
@@ -36,7 +35,6 @@ _FOR_EXCEL = re.compile(rb"(?:\xef\xbb\xbf)?\"?sep=(.)\"?\r?\n")
 _QUOTED = re.compile(rb'(?:^|(?<=[,;\t|\r\n]))"(?:[^"]|"")*"')
 _LONGEST_HEAD = 2**20  # bytes of a head line that are looked at
 _BLOCK = 2**20  # bytes of a file that are looked at together
-_FIRST = 1_000  # values that tell most columns of text from numbers
 
 
 @dataclass(frozen=True)
@@ -155,7 +153,9 @@ def _thousands(
 ) -> dict[str, str]:
     """Columns of which each point may stand before thousands, since others have decimal commas, and a
     value of each."""
-    if separator == "," or not any(_has_decimal_commas(frame[name]) for name in frame.columns):
+    if separator == "," or not any(
+        _has_decimal_commas(frame[name], separator) for name in frame.columns
+    ):
         return {}
     numbers = [name for name in frame.columns if frame[name].dtype.kind == "f"]
     read = {**options, "keep_default_na": False, "usecols": numbers, "dtype": TEXTS}
@@ -174,18 +174,10 @@ def _thousands(
     return found
 
 
-def _has_decimal_commas(column: pd.Series) -> bool:
-    if not (is_text(column) or pd.api.types.is_object_dtype(column.dtype)):
+def _has_decimal_commas(column: pd.Series, separator: str) -> bool:
+    if not is_text(column) or kind_of_column(column, False, separator) != NUMBER:
         return False
-    for part in (column.iloc[:_FIRST], column):
-        words = pd.Series(part.unique(), dtype=TEXTS).dropna().str.strip()
-        words = words[~words.isin(MISSING_WORDS)]
-        commas = words.str.fullmatch(COMMA_PATTERN)
-        if not (commas | words.str.fullmatch(NUMBER_PATTERN)).all():
-            return False
-        if commas.any():
-            return True
-    return False
+    return bool(column.str.contains(",", regex=False).any())
 
 
 def _other_encoding(file: _Csv, options: Mapping[str, Any]) -> DataError:

@@ -50,7 +50,7 @@ def kind_of_column(column: pd.Series, typed: bool, separator: str) -> str:
         return ARRAY
     if column.isna().all():
         return EMPTY
-    # Whoever made categories of codes such as 1, 2 and 3 said that they are no numbers.
+    # Codes such as 1, 2 and 3 that were made categories are not meant as numbers.
     if isinstance(kind, pd.CategoricalDtype) and kind.categories.dtype.kind in "iu":
         return CATEGORY
     if pd.api.types.is_bool_dtype(kind):

@@ -53,7 +53,7 @@ def near_equal(names: Collection[str], column: str, known: Collection[str] = ())
     """A line where texts are equal but for case, spaces, or how letters are composed.
 
     Args:
-        known: those of which a user has been told already.
+        known: names that an earlier message was about.
     """
     alike: dict[str, list[str]] = {}
     for name in sorted({*names, *known}):

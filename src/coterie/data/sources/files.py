@@ -21,7 +21,6 @@ from coterie.data.rows.errors import missing_column
 from coterie.data.rows.kinds import ARRAY, CATEGORY, NUMBER
 from coterie.data.rows.reading import SUFFIXES
 from coterie.data.rows.table import Rows
-from coterie.data.rows.texts import SHOWN
 from coterie.data.samples import Samples, Targets
 from coterie.data.sources.folders import find_file, find_folder, hub_splits, hub_table
 from coterie.data.tabular.arrow import image_pixels, is_images
@@ -37,7 +36,7 @@ from coterie.data.tabular.roles import (
 from coterie.data.tabular.tables import ALL, is_mixed, table_samples
 from coterie.data.tabular.training_rows import read_training_rows
 from coterie.errors import DataError
-from coterie.terminal import warn
+from coterie.terminal import first_few, warn
 
 # The column that says which split of the dataset a row is of.
 SPLIT = "coterie_split"
@@ -180,10 +179,9 @@ def _places(path: str | list[str], root: Path | None) -> list[Path]:
             # What is hidden is left out, such as the ._a.csv that macOS leaves.
             every = sorted(each for each in folder.iterdir() if not each.name.startswith("."))
             inside = [each for each in every if each.suffix.lower() in SUFFIXES]
-            others = [each.name for each in every if each not in inside]
+            others = [each.name for each in every if each.suffix.lower() not in SUFFIXES]
             if others and inside:
-                shown = ", ".join(others[:SHOWN]) + (", ..." if len(others) > SHOWN else "")
-                warn(f"{folder.name}: left out, neither .parquet nor .csv: {shown}")
+                warn(f"{folder.name}: left out, neither .parquet nor .csv: {first_few(others)}")
             if not inside:
                 raise DataError(
                     "not-found", "data.path", "no .parquet or .csv file in the folder", found=one

@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 
 from coterie.data.images.cache import mapped_images
-from coterie.data.images.decoding import images_in
-from coterie.data.rows.texts import SHOWN, near_equal
+from coterie.data.images.decoding import images_in, is_hidden
+from coterie.data.rows.texts import near_equal
 from coterie.data.samples import Samples
 from coterie.data.sources.folders import find_folder
 from coterie.errors import DataError
-from coterie.terminal import warn
+from coterie.terminal import first_few, warn
 
 # What a folder may say of the images in it.
 LEVELS = ("split", "client", "label")
@@ -92,10 +92,10 @@ def _warn_of_names_and_files(
     others = Counter(
         file.suffix or file.name
         for file in folder.rglob("*")
-        if file not in known and file.is_file() and not file.name.startswith(".")
+        if file not in known and file.is_file() and not is_hidden(file, folder)
     )
     if others:
-        shown = ", ".join(f"{count} {suffix}" for suffix, count in others.most_common(SHOWN))
+        shown = first_few([f"{count} {suffix}" for suffix, count in others.most_common()])
         warn(f"{folder.name}: files that are no images are left out: {shown}")
 
 

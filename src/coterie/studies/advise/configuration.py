@@ -25,7 +25,7 @@ from coterie.errors import ConfigError, DataError
 from coterie.experiment import Experiment, check, load_config
 from coterie.experiment.tables import record_types, table_names
 from coterie.runs.columns import WIDE
-from coterie.terminal import say
+from coterie.terminal import first_few, say
 
 DATA_FILES = (".parquet", ".csv", ".npz")
 
@@ -254,9 +254,10 @@ def _taken(path: Path, others: Sequence[str]) -> tuple[list[str], bool]:
             found=present,
             allowed="--features COLUMN[,...]",
         )
-    say(f"features: {_listed(taken)}")
+    say(f"features: {first_few(taken, SHOWN)}")
     if left:
-        say(f"left out: {_listed([f'{name} ({why})' for name, why in left.items()])}")
+        shown = first_few([f"{name} ({why})" for name, why in left.items()], SHOWN)
+        say(f"left out: {shown}")
     if wide:
         say("features are scaled, because their ranges differ widely")
     return taken, wide
@@ -281,9 +282,3 @@ def _is_wide(columns: Sequence[Any]) -> bool:
     spreads = np.array([np.asarray(values, np.float64).std() for values in columns])
     known = spreads[spreads > 0]
     return bool(len(known) and known.max() > WIDE * known.min())
-
-
-def _listed(names: Sequence[str]) -> str:
-    if len(names) <= SHOWN:
-        return ", ".join(names)
-    return f"{', '.join(names[:SHOWN])}, and {len(names) - SHOWN} more"
