@@ -23,6 +23,18 @@ def without_lowered(name: str, record: Any) -> dict[str, Any]:
     return values
 
 
+def resolved_without_lowered(experiment: Any) -> dict[str, dict[str, Any]]:
+    """All tables of an experiment, without those of its defaults that few clients lower: what is
+    written for a number of clients that may change."""
+    tables: dict[str, dict[str, Any]] = experiment.resolved()
+    for name, key in LOWERED.items():
+        if f"{name}.{key}" not in experiment.given:
+            tables.get(name, {}).pop(key, None)
+    if _default_alpha(experiment.algorithm) is not None:
+        tables["algorithm"].pop("alpha", None)
+    return tables
+
+
 def said_by_hand(experiment: Tables) -> frozenset[str]:
     """What the user of an experiment that was made by hand has set: all of its records but the
     defaults that few clients lower."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import torch
 from coterie.cli.main import invoke
 from coterie.data.sources.files import DataForm
 from coterie.errors import ConfigError, DataError
+from coterie.experiment.experiment import fit_to_clients
 from coterie.flower.federation_spec import FederationSpec
 from coterie.flower.node.data_sources import load_function, trial_share
 from coterie.flower.operate.folder import init, next_step
@@ -124,6 +126,25 @@ def test_sites_are_as_many_as_a_round_asks(tmp_path: Path) -> None:
         init(tmp_path / f"d{clients}", tmp_path / "c.toml")
         config, settings = load_deployment(tmp_path / f"d{clients}")
         assert (settings.clients, config.train.clients_per_round) == (clients, clients)
+
+
+@pytest.mark.parametrize("method", ["flexcfl", "fedgroup", 'ifca"\ninit = "cold_start'])
+def test_a_cold_start_follows_the_number_of_sites(tmp_path: Path, method: str) -> None:
+    """``run.toml`` leaves out the default of ``alpha``, which 40 clients need and 8 lower."""
+    pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
+    data = '[data]\nsource = "nodes"\nshape = [3]\nclasses = ["a", "b"]\n'
+    data += '[data.partition]\nkind = "natural"\n'
+    rest = CONFIG[CONFIG.index("[model]") : CONFIG.index("[algorithm]")]
+    algorithm = f'[algorithm]\nname = "{method}"\ngroups = 2\n'
+    (tmp_path / "c.toml").write_text(data + rest + algorithm)
+    init(tmp_path / "d", tmp_path / "c.toml", 8)
+    for clients, alpha in ((8, 4), (60, 20)):
+        settings = (tmp_path / "d" / "deploy.toml").read_text()
+        settings = re.sub("(?m)^clients = [0-9]+", f"clients = {clients}", settings)
+        (tmp_path / "d" / "deploy.toml").write_text(settings)
+        config, read = load_deployment(tmp_path / "d")
+        FederationSpec.of(config, read.form, read.clients)
+        assert fit_to_clients(config, clients).options("algorithm")["alpha"] == alpha
 
 
 def test_a_round_that_asks_more_clients_than_there_are_is_refused_at_once(

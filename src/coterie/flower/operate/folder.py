@@ -16,7 +16,7 @@ from coterie.config.identity import SIMULATION
 from coterie.config.toml_text import read
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment, check
-from coterie.experiment.defaults import fit_cohort
+from coterie.experiment.defaults import fit_cohort, resolved_without_lowered
 from coterie.experiment.experiment import fit_to_clients
 from coterie.flower.federation_spec import refuse_in_deployment
 from coterie.flower.keys import make_server_keys
@@ -79,9 +79,8 @@ def _texts(folder: Path, config: Experiment, clients: int | None) -> dict[str, s
         # Two sites, or as many as a round asks by the configuration.
         least = max(2, fit_cohort(config, 2).train.clients_per_round)
         clients = config.options("partition").get("clients", least)
-    config = fit_cohort(config, clients)
     fit_to_clients(config, clients)
-    resolved = config.resolved()
+    resolved = resolved_without_lowered(config)
     values: dict[str, Any] = {
         "name": _app_name(folder),
         "version": version("coterie"),
