@@ -8,15 +8,17 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import tomli_w
 import torch
 
 from coterie.cli.main import invoke
 from coterie.data.sources.files import DataForm
 from coterie.errors import ConfigError, DataError
-from coterie.experiment.experiment import fit_to_clients
+from coterie.experiment.defaults import resolved_without_lowered
 from coterie.flower.federation_spec import FederationSpec
 from coterie.flower.node.data_sources import load_function, trial_share
 from coterie.flower.operate.folder import init, next_step
+from coterie.flower.server.configured import ServerInput
 from coterie.flower.settings import DeploymentSettings, load_deployment
 from coterie.runs.data import load_data
 from tests.flower.conftest import CONFIG
@@ -144,7 +146,9 @@ def test_a_cold_start_follows_the_number_of_sites(tmp_path: Path, method: str) -
         (tmp_path / "d" / "deploy.toml").write_text(settings)
         config, read = load_deployment(tmp_path / "d")
         FederationSpec.of(config, read.form, read.clients)
-        assert fit_to_clients(config, clients).options("algorithm")["alpha"] == alpha
+        text = tomli_w.dumps(resolved_without_lowered(config))
+        values = {"config": text, "settings": read.dumps(), "out": "r", "resume": False}
+        assert ServerInput.of(values).config.options("algorithm")["alpha"] == alpha
 
 
 def test_a_round_that_asks_more_clients_than_there_are_is_refused_at_once(

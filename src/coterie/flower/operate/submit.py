@@ -27,6 +27,7 @@ from coterie.errors import (
     RemoteError,
 )
 from coterie.experiment import Experiment
+from coterie.experiment.defaults import resolved_without_lowered
 from coterie.files import read_json
 from coterie.flower.processes.flower_commands import (
     FEDERATION,
@@ -287,7 +288,7 @@ def submit(
     """Hand the app to the SuperLink; returns Flower's number of the run."""
     home = flower_home(folder)
     values = {
-        "coterie-config": tomli_w.dumps(_portable(config.resolved())),
+        "coterie-config": tomli_w.dumps(_portable(resolved_without_lowered(config))),
         "coterie-settings": settings.dumps(),
         "coterie-out": out,
         "coterie-resume": resume,

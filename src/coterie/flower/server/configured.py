@@ -17,6 +17,7 @@ from coterie.core.groups import Groups
 from coterie.core.served import Served
 from coterie.errors import CheckpointError
 from coterie.experiment import Experiment
+from coterie.experiment.defaults import fit_defaults
 from coterie.files import MALFORMED, read_json
 from coterie.flower.federation_spec import FederationSpec, parse_config
 from coterie.flower.settings import DeploymentSettings
@@ -42,8 +43,8 @@ class ServerInput:
     def of(cls, values: Mapping[str, Any]) -> ServerInput:
         """From the app's own values: ``config`` (TOML), ``settings`` (JSON), ``out`` and
         ``resume``."""
-        config = parse_config(str(values["config"]))
         settings = DeploymentSettings.loads(str(values["settings"]))
+        config = fit_defaults(parse_config(str(values["config"])), settings.clients)
         return cls(config, settings, Path(str(values["out"])), bool(values["resume"]))
 
 
