@@ -106,6 +106,20 @@ def test_a_loss_that_grows_is_a_warning() -> None:
     assert "is not finite; lower local.lr" in str(DivergenceWatch(0.1).line(lost))
 
 
+def test_a_step_of_the_server_that_diverges_names_the_servers_rate(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    calm = ct.Solver(epochs=1, batch_size=5, lr=0.05)
+    options: dict[str, Any] = {"local": calm, "rounds": 3, "engine": "serial", "task": regression()}
+    ct.run(
+        ct.fedavg(), data=numbers(), model="mclr", server={"name": "fedavgm", "lr": 1e45}, **options
+    )
+    said = capsys.readouterr().err
+    assert said.count("diverges") == 1
+    assert "server.lr" in said
+    assert "local.lr" not in said
+
+
 def test_a_run_that_learns_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     calm = ct.Solver(epochs=1, batch_size=5, lr=0.05)
     for attack in (None, sign_flip(share=0.2)):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from coterie.core.groups import Groups
 from coterie.core.served import Served
@@ -36,11 +36,22 @@ class DivergenceWatch:
         self.first: float | None = None
         self.said = False
 
-    def warn_of(self, row: Mapping[str, Any]) -> None:
-        """Warn of a round that diverges, by its row."""
-        line = self.line(row)
+    def warn_of(self, row: Mapping[str, Any], models: Tensor) -> None:
+        """Warn of a round that diverges, by its row and the models after it."""
+        line = self.server_line(row, models) or self.line(row)
         if line is not None and self.honest:
             warn(line)
+
+    def server_line(self, row: Mapping[str, Any], models: Tensor) -> str | None:
+        """What to tell where the step of the server diverges, since replies that are not finite
+        are refused."""
+        if self.said or bool(torch.isfinite(models).all()):
+            return None
+        self.said = True
+        number = row["round"] + 1
+        return (
+            f"the server's step diverges: models of round {number} are not finite; lower server.lr"
+        )
 
     def line(self, row: Mapping[str, Any]) -> str | None:
         """What to tell the user of a round, if anything. Updates that are not finite are refused,

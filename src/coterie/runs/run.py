@@ -70,7 +70,7 @@ class Run:
         # What attackers send may be anything, and says nothing about the learning rate.
         watch = DivergenceWatch(self.spec.local.lr, honest=self.spec.attack is None)
         for result in self._simulate():
-            watch.warn_of(result.row)
+            watch.warn_of(result.row, result.groups.models)
             if self.annotate is not None:
                 self.annotate(result)
             # The row first: a checkpoint whose rows are missing could not be resumed.
