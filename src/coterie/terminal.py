@@ -339,7 +339,11 @@ def _seconds_taken(seconds: Mapping[str, Any]) -> str:
     median = "-"
     if seconds["per_round_median"] is not None:
         median = f"{seconds['per_round_median']:.3f} s"
-    return f"{duration(seconds['total'])}, {median} per round (median)"
+    text = f"{duration(seconds['total'])}, {median} per round (median)"
+    # Runs of before have no such figure: it was in their first round.
+    if seconds.get("start_up"):
+        text += f", and {duration(seconds['start_up'])} of start-up"
+    return text
 
 
 def columns_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 from coterie.report import RunView
 from coterie.report.figures.accuracy import accuracy_chart
 from coterie.report.figures.clients import map_chart, mix_chart, rotated_to_axes
+from coterie.report.figures.costs import cost_section
 from coterie.report.figures.measured import agreement_chart, divergence_chart
 from coterie.report.figures.shifts import shift_chart
 from coterie.report.series import series_of
@@ -99,19 +102,21 @@ def test_shift_chart_stacks_what_was_noticed_and_marks_the_schedule():
 def test_agreement_chart_shows_rounds_in_which_it_is_known():
     course = [{"round": 0, "agreement": None}, {"round": 1, "agreement": {"ari": -0.2, "nmi": 0.5}}]
     spec = agreement_chart([plain(), grouped(rounds=course)])
-    assert sorted(data_of(spec, "round", "agreement")) == [(2, -0.2), (2, 0.5)]
+    assert sorted(data_of(spec, "round", "agreement")) == [(2, -0.2)]
     assert agreement_chart([plain(), grouped()]) is None
 
 
-def test_the_legend_of_dashes_is_visible():
+def test_lines_of_equal_agreement_do_not_hide_each_other():
     import vl_convert
 
-    course = [{"round": t, "agreement": {"ari": 0.5, "nmi": 0.5}} for t in range(2)]
-    runs = [grouped("a", rounds=course), grouped("b", rounds=course)]
-    spec = vl_convert.vegalite_to_vega({**agreement_chart(runs), "width": 300})
-    dashes = next(legend for legend in spec["legends"] if "strokeDash" in legend)
-    drawn = dashes.get("encode", {}).get("symbols", {}).get("update", {})
-    assert drawn.get("stroke", {}).get("value") != "transparent"
+    course = [{"round": t, "agreement": {"ari": 1.0, "nmi": 1.0}} for t in range(2)]
+    runs = [grouped(name, rounds=course) for name in "abc"]
+    svg = vl_convert.vegalite_to_svg({**agreement_chart(runs), "width": 300})
+    lines = re.findall(r'aria-roledescription="line mark"[^>]*stroke-width="([\d.]+)"', svg)
+    widths = [float(width) for width in lines]
+    # Later ones are drawn above earlier ones: each has to be narrower.
+    assert len(widths) == 3
+    assert widths == sorted(set(widths), reverse=True)
 
 
 def test_divergence_chart_compares_with_one_group():
@@ -151,3 +156,16 @@ def test_members_are_shown_one_by_one_or_by_their_number():
     assert ("group 1", 3) in data_of(sizes, "group", "clients")
     assert stays_of(RunView("x", unknown, run.groups, run.names)) is None
     assert member_chart(plain()) is None
+
+
+def test_seconds_of_start_up_are_apart_from_those_of_a_round():
+    parts = {"training": 1.0, "grouping": 0.5, "aggregation": 0.0, "evaluation": 0.25, "total": 2.0}
+    course = [
+        {"round": t, "accuracy": 0.5, "seconds": {**parts, "start_up": start_up}}
+        for t, start_up in enumerate([3.0, 0.0])
+    ]
+    [section] = cost_section(series_of([grouped(rounds=course), plain()]))
+    [chart] = section["charts"]
+    assert sum(seconds for _, seconds in data_of(chart["spec"], "part", "seconds")) == 2.0
+    columns, [row] = chart["table"]
+    assert dict(zip(columns, row, strict=True))["start-up of a run, s"] == "3.0"

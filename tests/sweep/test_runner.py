@@ -59,7 +59,7 @@ def kill(process: Forked) -> int:
 
 
 def without_seconds(out: Path) -> dict[str, list[str]]:
-    """The tables, each without its last column."""
+    """The tables without seconds, and without those of start-up, which files of CSV have."""
     found = {
         name: (out / f"{name}").read_text().splitlines()
         for name in ("table.md", "table.csv", "table.tex")
@@ -67,9 +67,9 @@ def without_seconds(out: Path) -> dict[str, list[str]]:
     found["runs.csv"] = (out / "runs.csv").read_text().splitlines()
     cut = {
         "table.md": r"[^|]*\|$",
-        "table.csv": r",[^,]*$",
+        "table.csv": r",[^,]*,[^,]*$",
         "table.tex": r"& [^&]*\\\\$",
-        "runs.csv": r",[^,]*$",
+        "runs.csv": r",[^,]*,[^,]*$",
     }
     return {name: [re.sub(cut[name], "", line) for line in lines] for name, lines in found.items()}
 

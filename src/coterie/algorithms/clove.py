@@ -11,6 +11,7 @@ from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.config.schema import Count
 from coterie.core import BoolArray, FloatArray, Groups, IntArray, Key, Plan, Score
+from coterie.core.startup import starting_up
 from coterie.math.clustering import kmeans
 from coterie.math.outliers import far_from_neighbours
 from coterie.methods.first_models import FirstModels
@@ -31,7 +32,8 @@ def match_to_models(losses: FloatArray, cluster: IntArray) -> IntArray:
         cluster: int64 ``[n]`` in ``0..m-1``, with ``m <= k``.
     """
     # Imported late: it is slow to load, and every run loads this file.
-    from scipy.optimize import linear_sum_assignment
+    with starting_up():
+        from scipy.optimize import linear_sum_assignment
 
     clusters = int(cluster.max()) + 1
     cost = np.zeros((clusters, losses.shape[1]))
@@ -70,7 +72,8 @@ class ClusterLossVectors(PlacesClients):
         if self.outliers == "keep":
             return np.zeros(len(losses), bool)
         # Imported late: it is slow to load, and every run loads this file.
-        from scipy.spatial.distance import cdist
+        with starting_up():
+            from scipy.spatial.distance import cdist
 
         return far_from_neighbours(cdist(losses, losses), losses.shape[1])
 

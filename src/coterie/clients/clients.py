@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +19,7 @@ from coterie.clients.validation import Expected, ReplyValidator, validator_for
 from coterie.core import ClientStore, IntArray, Key, Layout, Served, Solver, places_of
 from coterie.core.arrays import rows_of_each
 from coterie.core.engine import DriftReports, Engine, Late, Reply, SendsTogether, Simulated
+from coterie.core.startup import work_clock
 from coterie.core.task import CORRECT, SumShapes, Task
 from coterie.core.work import Score, SelectGroup, Train, Work
 from coterie.data.population import Population
@@ -204,11 +204,11 @@ class Clients:
         """The clean block of the replies to a request, counted in the ledger."""
         work = request.work
         key = request.key
-        begun = time.perf_counter()
+        begun = work_clock()
         replies = fetch()
         # Only training: what scoring takes is in the row's seconds of evaluation.
         if isinstance(work, Train):
-            self.ledger.training += time.perf_counter() - begun
+            self.ledger.training += work_clock() - begun
         reply, refused = self._validate(request, replies)
         reply = self._in_time(work, reply, refused)
         self.ledger.received(key, reply, self._shared_size(request))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coterie.core import Describe, FloatArray, IntArray, Key, Layout, one_library_thread, state_dict
+from coterie.core.startup import starting_up
 from coterie.data.population import Population
 from coterie.errors import ConfigError
 from coterie.local.training.batches import convolves
@@ -66,7 +67,8 @@ def leading(samples: FloatArray, p: int) -> FloatArray:
     singular vector open; here the components of each add up to a positive number. Beyond the rank
     the columns are zero.
     """
-    from scipy.linalg import eigh
+    with starting_up():
+        from scipy.linalg import eigh
 
     # A Gram matrix has the squares of the singular values: in float32 those below 3e-4 of the
     # largest would be rounding.

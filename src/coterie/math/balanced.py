@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 
 from coterie.core import NO_GROUP, IntArray, Key, one_library_thread
+from coterie.core.startup import starting_up
 from coterie.math.similarity import Matrix
 from coterie.math.transport import SOLVERS, Exact, integer_costs
 
@@ -145,7 +146,8 @@ def equal_clusters(
 
 
 def _first_centroids(features: Matrix, clusters: int, key: Key, init: Init) -> IntArray:
-    from sklearn.cluster import kmeans_plusplus
+    with starting_up():
+        from sklearn.cluster import kmeans_plusplus
 
     stream = key.of("centroids")
     if init == "random":

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from coterie.core import BoolArray, FloatArray, IntArray, Key, one_library_thread
+from coterie.core.startup import starting_up
 from coterie.math.cuts import (
     by_first_appearance,
     cut_after,
@@ -109,8 +110,9 @@ def _count_without_gap(distance: Matrix, tree: Matrix, tolerated: float) -> int 
 
 def _merge(distance: Matrix, method: Linkage) -> Matrix:
     """The merges of a distance matrix, float64 ``[n-1, 4]``."""
-    from scipy.cluster.hierarchy import linkage
-    from scipy.spatial.distance import squareform
+    with starting_up():
+        from scipy.cluster.hierarchy import linkage
+        from scipy.spatial.distance import squareform
 
     # scipy refuses fewer than two points.
     if len(distance) < 2:
@@ -190,7 +192,8 @@ def complete_linkage(distance: Matrix, m: int) -> IntArray:
         >>> complete_linkage(np.array([[0, 1, 9], [1, 0, 9], [9, 9, 0]], float), 2).tolist()
         [0, 0, 1]
     """
-    from scipy.cluster.hierarchy import fcluster
+    with starting_up():
+        from scipy.cluster.hierarchy import fcluster
 
     tree = _merge(distance, "complete")
     labels = fcluster(tree, m, "maxclust").astype(np.int64) - 1
@@ -218,8 +221,9 @@ def kmeans(features: Matrix, m: int, key: Key) -> IntArray:
         >>> kmeans(np.array([[0.0], [0.1], [5.0], [5.1]]), 2, Key(0)).tolist()
         [0, 0, 1, 1]
     """
-    from sklearn.cluster import KMeans
-    from sklearn.exceptions import ConvergenceWarning
+    with starting_up():
+        from sklearn.cluster import KMeans
+        from sklearn.exceptions import ConvergenceWarning
 
     model = KMeans(m, init="k-means++", n_init=10, max_iter=20, random_state=key.seed32())
     # One thread, so that sums have the same bits whatever the number of cores.
@@ -276,9 +280,10 @@ def best_partition(alike: Matrix, most: int, key: Key) -> IntArray | None:
         >>> best_partition(two, 3, Key(0)).tolist() in ([0] * 4 + [1] * 4, [1] * 4 + [0] * 4)
         True
     """
-    from sklearn.cluster import SpectralClustering
-    from sklearn.manifold import SpectralEmbedding
-    from sklearn.metrics import davies_bouldin_score
+    with starting_up():
+        from sklearn.cluster import SpectralClustering
+        from sklearn.manifold import SpectralEmbedding
+        from sklearn.metrics import davies_bouldin_score
 
     least = 1.0
     best = None

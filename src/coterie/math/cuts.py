@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.startup import starting_up
 from coterie.math.similarity import Matrix
 
 # A gap between merge heights counts from this share of the last height on.
@@ -237,7 +238,8 @@ def knee(values: FloatArray) -> int:
         >>> knee(np.array([1.0, 1.1, 1.2, 1.3, 5.0, 9.0]))
         3
     """
-    from scipy.signal import argrelextrema
+    with starting_up():
+        from scipy.signal import argrelextrema
 
     n = len(values)
     span = values[-1] - values[0]

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from coterie.core.process import one_library_thread
+from coterie.core.startup import starting_up
 from coterie.math import similarity
 from coterie.math.similarity import Matrix, cosine
 
@@ -67,7 +68,8 @@ def l1(a: Tensor, b: Tensor | None = None) -> Matrix:
         >>> l1(torch.tensor([[0.0, 0.0], [3.0, 4.0]])).tolist()
         [[0.0, 7.0], [7.0, 0.0]]
     """
-    from scipy.spatial.distance import cdist, pdist, squareform
+    with starting_up():
+        from scipy.spatial.distance import cdist, pdist, squareform
 
     distance: Matrix
     if b is None:

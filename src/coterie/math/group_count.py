@@ -13,6 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from coterie.core.keys import Key
+from coterie.core.startup import starting_up
 from coterie.math.clustering import kmeans, scatter
 from coterie.math.separation import separation
 from coterie.math.similarity import Matrix, cosine, edc_embedding
@@ -114,7 +115,8 @@ def silhouette(updates: Tensor, most: int, key: Key) -> int:
 
     Source: Rousseeuw, Silhouettes (1987); there, clusters wider than 0.7 are called strong.
     """
-    from sklearn.metrics import silhouette_score
+    with starting_up():
+        from sklearn.metrics import silhouette_score
 
     # A silhouette is not defined for one cluster; the threshold stands in for it.
     width = {1: SILHOUETTE}

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.startup import starting_up
 from coterie.math.similarity import Matrix
 
 # --- clusters -------------------------------------------------------------------------------------
@@ -147,7 +148,8 @@ def balancing(shares: Matrix) -> FloatArray:
     ``B - 1/M`` on top of ``1e-4 I`` as ``G``. Let ``u >= 0`` be the least-squares solution of ``G u
     = 0, 1^T u = 1``. The objective is least in its direction, at ``p = u / sum u``.
     """
-    from scipy.optimize import nnls
+    with starting_up():
+        from scipy.optimize import nnls
 
     classes, clusters = shares.shape
     system = np.vstack(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from coterie.core.arrays import IntArray
+from coterie.core.startup import starting_up
 
 
 def shared_counts(first: IntArray, second: IntArray) -> IntArray:
@@ -93,7 +94,8 @@ def numbered_as_before(cluster: IntArray, before: IntArray, k: int) -> IntArray:
     theirs.
     """
     # Imported late: it is slow to load, and every run loads this file.
-    from scipy.optimize import linear_sum_assignment
+    with starting_up():
+        from scipy.optimize import linear_sum_assignment
 
     had = before >= 0
     kept = np.zeros((int(cluster.max()) + 1, k))

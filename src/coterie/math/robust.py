@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from coterie.core import FloatArray, IntArray, Key
+from coterie.core.startup import starting_up
 
 # RFA stops the denominator of Weiszfeld's weights here, as a share of the typical distance.
 _SMALL = 1e-6
@@ -81,7 +82,8 @@ def krum_selection(points: FloatArray, f: int, keep: int | None = None) -> IntAr
 
 
 def _squared_distances(points: FloatArray) -> FloatArray:
-    from scipy.spatial.distance import cdist
+    with starting_up():
+        from scipy.spatial.distance import cdist
 
     square: FloatArray = cdist(points, points, "sqeuclidean")
     return square

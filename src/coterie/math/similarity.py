@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.core import IntArray, one_torch_thread
+from coterie.core.startup import starting_up
 
 Matrix = NDArray[np.float64]
 
@@ -125,7 +126,8 @@ def _absolute_differences(s: Matrix) -> Matrix:
     A row at a time would read the whole matrix for each of its rows. A tile and a strip of columns
     fit into the processor's cache, and scipy's loop runs without Python's lock, so threads help.
     """
-    from scipy.spatial.distance import cdist
+    with starting_up():
+        from scipy.spatial.distance import cdist
 
     n = len(s)
     tile = TILE
@@ -189,7 +191,8 @@ def _directions_from_columns(rows: Tensor, m: int) -> Tensor:
 
 
 def _randomised_directions(updates: Tensor, m: int) -> Tensor:
-    from sklearn.utils.extmath import randomized_svd
+    with starting_up():
+        from sklearn.utils.extmath import randomized_svd
 
     matrix = updates.to(torch.float32).numpy()
     # A fixed seed: the directions are a function of the updates, whatever round it is.

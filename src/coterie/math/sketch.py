@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from coterie.core import Key, one_torch_thread
+from coterie.core.startup import starting_up
 
 # Coordinates whose random numbers are held at once: a matrix [d, q] of a large model would not fit.
 _BLOCK = 4096
@@ -50,7 +51,8 @@ def largest_error(values: int, distances: int, risk: float = 0.01) -> float:
         >>> round(largest_error(512, 1), 3), round(largest_error(512, 10_000 * 9_999 // 2), 3)
         (0.081, 0.204)
     """
-    from scipy.stats import chi2
+    with starting_up():
+        from scipy.stats import chi2
 
     tail = risk / distances / 2
     low = math.sqrt(chi2.ppf(tail, values) / values)

@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from coterie.core.arrays import IntArray
+from coterie.core.startup import starting_up
 from coterie.errors import ConfigError, install_command
 from coterie.math.similarity import Matrix
 
@@ -155,7 +156,8 @@ def transport(cost: IntArray, size: int) -> IntArray:
 def matching(cost: IntArray, size: int) -> IntArray:
     """The same by ``scipy.optimize.linear_sum_assignment``, every column repeated ``size``
     times."""
-    from scipy.optimize import linear_sum_assignment
+    with starting_up():
+        from scipy.optimize import linear_sum_assignment
 
     _, column = linear_sum_assignment(np.repeat(cost, size, axis=1))
     label: IntArray = column.astype(np.int64) // size

@@ -10,6 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.startup import starting_up
 from coterie.math.labellings import adjusted_rand_index, normalised_mutual_information
 from coterie.math.similarity import Matrix
 
@@ -46,7 +47,8 @@ def share_error(found: FloatArray, planted: FloatArray) -> float | None:
     of 0.
     """
     # Imported late: it is slow to load, and most federations have no planted shares.
-    from scipy.optimize import linear_sum_assignment
+    with starting_up():
+        from scipy.optimize import linear_sum_assignment
 
     has_group = found.any(axis=1)
     if not has_group.any():
@@ -163,7 +165,8 @@ def _class_shares(histograms: Matrix) -> Matrix:
 
 def _squared_distances(rows: Matrix) -> FloatArray:
     """``|a - b|^2`` of all pairs, float64 ``[n (n-1) / 2]``."""
-    from scipy.spatial.distance import pdist
+    with starting_up():
+        from scipy.spatial.distance import pdist
 
     if len(rows) < 2:
         return np.empty(0)

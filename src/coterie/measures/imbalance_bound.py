@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from coterie.core.arrays import FloatArray
+from coterie.core.startup import starting_up
 from coterie.data.population import Population
 from coterie.errors import ConfigError
 from coterie.measures.theory import Constants, with_bias
@@ -224,7 +225,8 @@ class LogisticLoss:
         """``w*``, the minimum that gradient steps from a model lead to. The same number added to
         all biases changes no prediction, and gradients keep their sum, so ``w*`` has that of the
         start."""
-        from scipy.optimize import minimize
+        with starting_up():
+            from scipy.optimize import minimize
 
         found = minimize(
             self.value,

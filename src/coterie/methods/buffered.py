@@ -3,7 +3,6 @@ clients are done, and a round ends when a group's buffer is full and its model h
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar
@@ -19,6 +18,7 @@ from coterie.config.schema import PYTHON_ONLY
 from coterie.core import BoolArray, FloatArray, Groups, IntArray, Plan, Served, Updates
 from coterie.core.groups import GrowingRecord
 from coterie.core.reply_times import ReplyTimes
+from coterie.core.startup import work_clock
 from coterie.errors import ConfigError
 from coterie.methods.first_models import InitialModels
 from coterie.methods.method import Clustered, Method, move_models, training_notes
@@ -215,7 +215,7 @@ class Buffered:
             return replace(groups, trained=untrained).remember(flight), notes
 
         # Step 3: the model of that group moves by what its buffer holds.
-        begun = time.perf_counter()
+        begun = work_clock()
         flight, buffered, staleness = flight.take(group)
         found |= {"group": group, "staleness": float(staleness.mean())}
         found["oldest"] = int(staleness.max())
@@ -223,7 +223,7 @@ class Buffered:
         scale = torch.from_numpy(self.rule.scale(staleness)).to(torch.float32)
         buffered = replace(buffered, delta=buffered.delta * scale[:, None])
         groups, moved = move_models(method, groups, plan, buffered, round)
-        notes["seconds"]["aggregation"] = time.perf_counter() - begun
+        notes["seconds"]["aggregation"] = work_clock() - begun
         return groups.remember(flight), {**notes, **moved}
 
 
@@ -239,10 +239,10 @@ def _begin(
         none = np.empty(0)
         updates = Updates(empty, empty, nothing, none, none)
         return groups, plan, updates, {"replies": 0, "seconds": {}, "plan": plan}
-    begun = time.perf_counter()
+    begun = work_clock()
     groups, plan = method.assign(groups, round.of("assign"))
     _check_plan(plan)
-    seconds = {"grouping": time.perf_counter() - begun - round.clients.ledger.training}
+    seconds = {"grouping": work_clock() - begun - round.clients.ledger.training}
     # What they send is known at once, in a simulation; it comes in when they are done.
     updates = train(method.local, groups, plan, round.of("train"))
     groups, plan = plan.answered(groups)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -14,6 +13,7 @@ from coterie.clients.round import Round
 from coterie.config.functions import check_returned
 from coterie.core import NO_GROUP, Groups, Keep, Plan, Served, Train, one_torch_thread
 from coterie.core.own_model import serves_as_sent
+from coterie.core.startup import work_clock
 from coterie.core.traits import Need
 from coterie.core.updates import Updates, mean_discrepancy
 from coterie.methods.first_models import FirstModels, InitialModels
@@ -109,10 +109,10 @@ class Clustered:
         grouping = round.of("assign")
 
         # Step 1: who trains from which model, and after whom?
-        begun = time.perf_counter()
+        begun = work_clock()
         groups, plan = method.assign(state, grouping)
         # Some rules train clients only to place them; that time counts as training.
-        seconds = {"grouping": time.perf_counter() - begun - round.clients.ledger.training}
+        seconds = {"grouping": work_clock() - begun - round.clients.ledger.training}
 
         # Step 2: the clients train. A rule that clusters replies needs all of them side by side.
         collect = method.aggregate.collect
@@ -124,7 +124,7 @@ class Clustered:
         groups = with_answers(groups, updates, method.local, notes)
 
         # Step 3: do the replies change the groups? A rule hears of a round that does not count, too.
-        begun = time.perf_counter()
+        begun = work_clock()
         too_few = updates.replies < round.least_replies and not method.aggregate.every_round
         if too_few:
             updates = updates.first(0)
@@ -135,7 +135,7 @@ class Clustered:
 
         # Step 4: how much does each reply count, and how do the models move?
         groups, found = move_models(method, groups, plan, updates, round)
-        seconds["aggregation"] = time.perf_counter() - begun
+        seconds["aggregation"] = work_clock() - begun
         return groups, {**notes, **found}
 
     @one_torch_thread()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from coterie.core import BoolArray, IntArray
+from coterie.core.startup import starting_up
 from coterie.math.graphs import cut_vertices
 from coterie.math.similarity import Matrix
 from coterie.rules.cold_start import Outliers
@@ -63,7 +64,8 @@ def _joins_large_parts(like: BoolArray, size: IntArray, j: int) -> bool:
 def _connected(like: BoolArray) -> IntArray:
     """The connected component of each cluster, int64 ``[m]``."""
     # Imported late: it is slow to load, and every run loads this file.
-    from scipy.sparse.csgraph import connected_components
+    with starting_up():
+        from scipy.sparse.csgraph import connected_components
 
     _, part = connected_components(like, directed=False)
     return part.astype(np.int64)

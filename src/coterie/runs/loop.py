@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +19,7 @@ from coterie.core.engine import Reply
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.served import Served
 from coterie.core.solver import Solver
+from coterie.core.startup import start_up_seconds, work_clock
 from coterie.data.population import Population
 from coterie.data.shifts import FederationSnapshot
 from coterie.errors import QuorumError
@@ -203,7 +203,8 @@ def simulate(
     steps = _RoundSteps(algorithm, population, schedule, evaluation, solver or Solver())
     skipped = start.skipped
     for number in range(start.round, schedule.rounds):
-        began = time.perf_counter()
+        began = work_clock()
+        started_up = start_up_seconds()
         before = groups
 
         # Step 1: the clients' data change.
@@ -221,7 +222,7 @@ def simulate(
             row |= shift_columns(snapshot, before, notes)
 
         # Step 3: the models are scored.
-        evaluation_began = time.perf_counter()
+        evaluation_began = work_clock()
         row |= steps.scores(groups, snapshot, round, scores_before)
         row |= evaluation.measured(round, snapshot, groups, notes)
         of_scoring = clients.ledger.read()
@@ -235,6 +236,7 @@ def simulate(
         # Step 4: what was refused and how long it took.
         row["refused"] = counts_by_name(ledger.refused + of_scoring.refused)
         row["seconds"] = round_seconds(ledger, notes, began, evaluation_began)
+        row["seconds"]["start_up"] = start_up_seconds() - started_up
         blocks = tuple(ledger.blocks)
         serve = algorithm.serve
         yield RoundResult(number, groups, row, snapshot, serve, blocks, of_scoring.scores)

@@ -3,7 +3,6 @@ addition to them."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +15,7 @@ from coterie.config.functions import check_returned
 from coterie.core.arrays import BoolArray, IntArray
 from coterie.core.groups import Groups
 from coterie.core.served import Served
+from coterie.core.startup import work_clock
 from coterie.core.task import headline_of
 from coterie.data.shifts import FederationSnapshot
 from coterie.headline import Keys
@@ -133,8 +133,8 @@ def further_columns(
 def round_seconds(
     ledger: Ledger, notes: Mapping[str, Any], began: float, evaluation_began: float
 ) -> dict[str, float]:
-    """Where the time of a round went."""
-    now = time.perf_counter()
+    """Where the time of a round went; none of it is start-up."""
+    now = work_clock()
     of_method = notes.get("seconds", {})
     return {
         "training": ledger.training,

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
@@ -79,6 +80,12 @@ class RunState:
             # Only rounds in which there was something to count have some of the columns.
             found.update(row.get(column) or {})
         return found
+
+    @property
+    def start_up(self) -> float:
+        """Seconds of start-up, which those of the rounds leave out."""
+        seconds = (row.get("seconds") or {} for row in self.rows)
+        return math.fsum(one.get("start_up", 0.0) for one in seconds)
 
     @property
     def seconds_left(self) -> float | None:

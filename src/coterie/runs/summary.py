@@ -176,7 +176,9 @@ def _total(tables: Iterable[Mapping[str, Any]], names: Sequence[str] = ()) -> di
 
 
 def _seconds(tables: Sequence[Mapping[str, float]]) -> dict[str, float | None]:
-    split = _total(tables, ("total", "training", "grouping", "aggregation", "evaluation"))
+    split = _total(
+        tables, ("total", "training", "grouping", "aggregation", "evaluation", "start_up")
+    )
     rounds = [one["total"] for one in tables if "total" in one]
     median = None
     if rounds:

@@ -65,6 +65,7 @@ class Row:
     scored: float | None = None
     scores: tuple[ClientScores, ...] = ()
     refused: str = ""
+    start_up: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +214,7 @@ def _row(
         rounds=mean_of_known(one.rounds for one in reached),
         bytes=mean_of_known(one.bytes for one in counted),
         seconds=mean_of_known(one.seconds for one in done),
+        start_up=mean_of_known(one.start_up for one in done),
         scored=mean_of_known(one.scored for one in done),
         scores=tuple(mean_scores([one.scores for one in done])),
     )

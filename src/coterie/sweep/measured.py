@@ -26,6 +26,7 @@ class Measured:
         value: the headline compared, as an accuracy; ``None`` if nothing was evaluated.
         rounds: rounds to the target; ``None`` without a target, or if it was not reached.
         bytes: bytes down and up to the target, or of the whole run without a target.
+        seconds: of all rounds, without ``start_up``.
         scored: clients that the headline counts, those with a group at the end.
     """
 
@@ -36,6 +37,7 @@ class Measured:
     scored: int | None = None
     without_model: Mapping[str, float] = field(default_factory=dict)
     scores: Sequence[ClientScores] = ()
+    start_up: float = 0.0
 
 
 def key_of(figure: Figure, headline: Headline) -> str:
@@ -62,6 +64,7 @@ def measure(path: Path, target: float | None, figure: Figure) -> Measured:
         if value is not None:
             value = float(value)
         seconds = float(summary["seconds"]["total"])
+        start_up = float(summary["seconds"].get("start_up", 0.0))
         naive = without_model(summary)
         scores = last_scores(rows, state.config, headline)
         rounds = None
@@ -80,7 +83,7 @@ def measure(path: Path, target: float | None, figure: Figure) -> Measured:
     scored = None
     if rows:
         scored = rows[-1].get("clients_assigned")
-    return Measured(value, rounds, moved_bytes, seconds, scored, naive, scores)
+    return Measured(value, rounds, moved_bytes, seconds, scored, naive, scores, start_up)
 
 
 def _bytes_of(rows: Sequence[Mapping[str, Any]]) -> int:

@@ -115,8 +115,9 @@ def notes(table: SweepTable) -> list[str]:
             "up."
         )
     lines.append(
-        "Seconds: mean of a run's rounds, by the wall clock; only they differ when a sweep is "
-        "run again."
+        "Seconds: all rounds of a run, mean over the runs. They are wall-clock times, so they "
+        "differ when a sweep is run again. Start-up (importing libraries, compiling code, starting "
+        "processes) is apart from them: `start_up` of table.csv and runs.csv."
     )
     return lines
 

@@ -136,10 +136,11 @@ def _record(row: Row, table: SweepTable) -> dict[str, Any]:
     if paired is not None and paired.half is not None:
         # Both ends, not half the width: a plot needs no arithmetic.
         found |= {"low": paired.mean - paired.half, "high": paired.mean + paired.half}
+    seconds = {"seconds": row.seconds, "start_up": row.start_up}
     if table.target is None:
-        return {**found, "bytes": row.bytes, "seconds": row.seconds}
+        return {**found, "bytes": row.bytes, **seconds}
     reached = {"target": table.target, "reached": row.reached, "rounds_to_target": row.rounds}
-    return {**found, **reached, "bytes_to_target": row.bytes, "seconds": row.seconds}
+    return {**found, **reached, "bytes_to_target": row.bytes, **seconds}
 
 
 def runs_csv(table: SweepTable, plan: SweepPlan) -> str:
@@ -162,7 +163,8 @@ def runs_csv(table: SweepTable, plan: SweepPlan) -> str:
             found["bytes"] = one and one.bytes
         else:
             found |= {"rounds_to_target": one and one.rounds, "bytes_to_target": one and one.bytes}
-        records.append({**found, "seconds": one and one.seconds})
+        seconds = {"seconds": one and one.seconds, "start_up": one and one.start_up}
+        records.append({**found, **seconds})
     return _csv(records)
 
 

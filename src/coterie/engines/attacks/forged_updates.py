@@ -16,6 +16,7 @@ from pydantic import Field
 
 from coterie.config.arguments import validated
 from coterie.core import FloatArray, Key
+from coterie.core.startup import starting_up
 from coterie.engines.attacks.attack import Attack, Factor, Ids, Share
 
 
@@ -120,7 +121,8 @@ def alie(
 def _largest_z(attackers: int, honest: int) -> float:
     """``z_max`` of ALIE; at least 0, and at most 3 where the attackers are the majority."""
     # Phi and its inverse. `scipy.stats` has them too, but takes a second to import, in each process.
-    from scipy.special import ndtr, ndtri
+    with starting_up():
+        from scipy.special import ndtr, ndtri
 
     supporters = (attackers + honest) // 2 + 1 - attackers
     below = min((honest - supporters) / honest, float(ndtr(3.0)))

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch import multiprocessing as mp
 
 from coterie.core.process import allowed_cores, find_thread_pools
+from coterie.core.startup import starting_up
 from coterie.engines.pool.sharing import pack_arguments, share
 from coterie.engines.pool.stopped import give_up_sending, wait_for
 from coterie.engines.pool.worker import (
@@ -85,6 +86,7 @@ class WorkerPool:
         room = models <= self._models and tasks <= self._tasks and width <= self._width
         return self.running and room
 
+    @starting_up()
     def start(self, runner: LocalRunner, models: int, tasks: int, width: int) -> None:
         """Start processes with room for at least so many models and tasks, in place of those that
         run; the arguments are those of `fits`."""

@@ -138,6 +138,8 @@ class FederationStatus:
             found.append((name, state.headline.text(last[state.headline.name])))
         if self.running:
             found.append(("clients connected", str(len(self.live.get("connected") or []))))
+        if state.start_up:
+            found.append(("start-up of the server", duration(state.start_up)))
         down, up = self.bytes
         found.append(("sent to clients", amount(down)))
         found.append(("sent by clients", amount(up)))

@@ -35,6 +35,7 @@ from coterie.config.local_problems import optimizer_defaults
 from coterie.core.arrays import IntArray, aligned_copy
 from coterie.core.keys import Key
 from coterie.core.solver import TAKEN_BY_ALL, Solver
+from coterie.core.startup import starting_up
 from coterie.local.training.batches import TrainingSamples, joined_batches
 from coterie.local.training.sgd import NO_PULL, Pull, Trained
 from coterie.local.training.stack import Stack
@@ -53,6 +54,7 @@ _NO_NUMBERS = np.empty((0, 0), np.float32)
 
 
 @cache
+@starting_up()
 def _kernels() -> Any:
     """The compiled code; a process that never needs it does not load it, which takes a second."""
     return import_module("coterie.local.kernels")
@@ -127,7 +129,8 @@ class CompiledTrainer:
     def kernel(self, name: str) -> Any:
         """A kernel for networks of this kind."""
         if name not in self._loaded:
-            self._loaded[name] = getattr(_kernels(), name).of(self._kind)
+            with starting_up():
+                self._loaded[name] = getattr(_kernels(), name).of(self._kind)
         return self._loaded[name]
 
     @property

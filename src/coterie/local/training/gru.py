@@ -29,11 +29,13 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from coterie.core.arrays import IntArray
+from coterie.core.startup import starting_up
 
 _MOST_ARRAYS = 64  # that a thread remembers by their shapes; texts may be of any length
 
 
 @cache
+@starting_up()
 def gru_kernels() -> Any:
     """The compiled code; a process that trains no GRU does not load it."""
     return import_module("coterie.local.kernels.gru")
@@ -229,7 +231,8 @@ def compile_gru(module: nn.Module) -> None:
     """Load the compiled code that trains the GRU layers of a network, if it has any, and compile it
     where this machine never did."""
     if any(type(layer) in (nn.GRU, FusedGRU) for layer in module.modules()):
-        gru_kernels().load_gru()
+        with starting_up():
+            gru_kernels().load_gru()
 
 
 def use_fused_gru(module: nn.Module) -> nn.Module:

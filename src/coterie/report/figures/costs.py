@@ -26,7 +26,7 @@ from coterie.report.figures.style import (
 from coterie.report.render import Chart, Section, Table
 from coterie.report.series import Series
 from coterie.report.view import RunView, displayed_round
-from coterie.terminal import amount
+from coterie.terminal import amount, number_text
 
 MEASURED = ("training", "grouping", "aggregation", "evaluation")
 PARTS = (*MEASURED, "other")
@@ -35,7 +35,8 @@ Seconds = Mapping[str, float]  # of a round, by what they went into
 UNITS = {"GB": 1e9, "MB": 1e6, "kB": 1e3, "B": 1.0}
 NOTE = (
     "How the result changes with the bytes that all clients have received and sent, and how the "
-    "time of a round was spent on the machine of the run."
+    "time of a round was spent on the machine of the run. Start-up (importing libraries, compiling "
+    "code, starting processes) happens once and is not part of it: the table has its seconds."
 )
 
 
@@ -50,7 +51,8 @@ def cost_section(series: Sequence[Series]) -> list[Section]:
     found = {one.name: seconds_by_part(one) for one in series}
     seconds = {name: parts for name, parts in found.items() if parts is not None}
     if seconds:
-        table = seconds_table(seconds)
+        start_up = {one.name: start_up_of(one) for one in series if one.name in seconds}
+        table = seconds_table(seconds, start_up)
         spec = time_chart(seconds)
         charts.append({"id": "time", "spec": spec, "table": table, "title": "Seconds per round"})
     if not charts:
@@ -176,6 +178,18 @@ def seconds_by_part(one: Series) -> Seconds | None:
     return {**known, "other": max(0.0, total - sum(known.values()))}
 
 
+def start_up_of(one: Series) -> float | None:
+    """Mean seconds of start-up of a run; ``None`` where they were not kept."""
+    known = [
+        sum(row["seconds"].get("start_up", 0.0) for row in run.rounds)
+        for run in one.runs
+        if any("start_up" in row.get("seconds", {}) for row in run.rounds)
+    ]
+    if not known:
+        return None
+    return statistics.fmean(known)
+
+
 def time_chart(by_series: Mapping[str, Seconds]) -> Spec:
     """Mean seconds of a round, a bar per series, by what they went into."""
     names = list(by_series)
@@ -201,9 +215,10 @@ def time_chart(by_series: Mapping[str, Seconds]) -> Spec:
     return to_spec(bars, 34 * len(names) + 24)
 
 
-def seconds_table(by_series: Mapping[str, Seconds]) -> Table:
-    """Mean seconds of a round by part."""
+def seconds_table(by_series: Mapping[str, Seconds], start_up: Mapping[str, float | None]) -> Table:
+    """Mean seconds of a round by part, and of the start-up of a run."""
     rows = [
-        [name, *(f"{seconds[part]:.4f}" for part in PARTS)] for name, seconds in by_series.items()
+        [name, *(f"{seconds[part]:.4f}" for part in PARTS), number_text(start_up[name], ".1f")]
+        for name, seconds in by_series.items()
     ]
-    return ["run", *(f"{part}, s" for part in PARTS)], rows
+    return ["run", *(f"{part}, s" for part in PARTS), "start-up of a run, s"], rows

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import altair as alt
+import numpy as np
 import pandas as pd
 
 from coterie.report.figures.style import (
@@ -26,9 +27,12 @@ from coterie.terminal import number_text
 
 AGREEMENT_NAMES = {"ari": "adjusted Rand index", "nmi": "mutual information"}
 AGREEMENT_NOTE = (
-    "How well the groups agree with the planted ones after each round. 1 is the same grouping. "
-    "A random grouping has an adjusted Rand index of about 0."
+    "How well the groups agree with the planted ones after each round, as adjusted Rand index. 1 is "
+    "the same grouping, and a random one has about 0. The table has the mutual information, too."
 )
+# Widths of lines, in pixels.
+NARROWEST = 2.2
+WIDEST = 9.0
 DIVERGENCE_NAMES = {"divergence": "with these groups", "divergence_one": "as one group"}
 DIVERGENCE_NOTE = (
     "The mean distance of a client's gradient from that of its group (FedGroup, definition 2). The "
@@ -65,14 +69,13 @@ def agreement_chart(runs: Sequence[RunView]) -> Spec | None:
     rows = [
         {
             "round": displayed_round(row["round"]),
-            "agreement": row["agreement"][measure],
-            "what": name,
+            "agreement": row["agreement"]["ari"],
+            "information": row["agreement"]["nmi"],
             "run": run.name,
         }
         for run in grouped
         for row in run.rounds
         if row.get("agreement")
-        for measure, name in AGREEMENT_NAMES.items()
     ]
     if not rows:
         return None
@@ -80,32 +83,36 @@ def agreement_chart(runs: Sequence[RunView]) -> Spec | None:
     low = min(0.0, *(row["agreement"] for row in rows))
     up = alt.Y(
         "agreement:Q",
-        title="agreement, 1 = the same groups",
+        title="adjusted Rand index",
         scale=alt.Scale(domain=[low, 1]),
     )
-    value = alt.Tooltip("agreement:Q", format=".3f")
-    base = alt.Chart(pd.DataFrame(rows)).encode(
-        x=round_axis("round:Q"), y=up, tooltip=tooltip("run:N", "what:N", "round:Q", value)
-    )
-    names = list(AGREEMENT_NAMES.values())
     shown = list(dict.fromkeys(row["run"] for row in rows))
-    if len(shown) == 1:
-        lines = base.mark_line(strokeWidth=2.2, point=TOOLTIP_POINTS)
-        return to_spec(lines.encode(colour_by("what", names, GROUPS, None)), 220)
     # A run has the colour that it has in the chart of accuracies, where all runs are.
     palette = [RUNS[i % len(RUNS)] for i, run in enumerate(runs) if run.name in shown]
-    coloured = base.encode(colour_by("run", shown, palette, "run"))
-    return to_spec(_dashed(coloured, names), 220)
+    lines = alt.Chart(pd.DataFrame(rows)).mark_line(point=TOOLTIP_POINTS)
+    encoded = lines.encode(
+        colour_by("run", shown, palette, "run"),
+        x=round_axis("round:Q"),
+        y=up,
+        strokeWidth=_narrower(shown),
+        tooltip=tooltip(
+            "run:N",
+            "round:Q",
+            alt.Tooltip("agreement:Q", title="adjusted Rand index", format=".3f"),
+            alt.Tooltip("information:Q", title="mutual information", format=".3f"),
+        ),
+    )
+    return to_spec(encoded, 220)
 
 
-def _dashed(base: alt.Chart, names: Sequence[str]) -> alt.LayerChart:
-    legend = alt.Legend(symbolType="stroke", symbolSize=400, symbolOpacity=1)
-    dash = alt.StrokeDash("what:N", title=None, sort=list(names), legend=legend)
-    dashed = base.mark_line(strokeWidth=2.2).encode(dash)
-    # The points that answer the mouse are a layer apart: as points of the dashed lines they would
-    # make the strokes of the legend invisible.
-    points = base.mark_point(size=60, opacity=0, tooltip=True).encode(detail=alt.Detail("what:N"))
-    return alt.layer(dashed, points)
+def _narrower(names: Sequence[str]) -> alt.StrokeWidth:
+    """Each line narrower than the one before, which it would hide where both have the same values:
+    often all of them agree fully."""
+    widest = min(WIDEST, NARROWEST + 3.0 * (len(names) - 1))
+    widths = np.linspace(widest, NARROWEST, len(names)).tolist()
+    return alt.StrokeWidth(
+        "run:N", scale=alt.Scale(domain=list(names), range=widths), sort=list(names), legend=None
+    )
 
 
 def divergence_chart(run: RunView) -> Spec | None:
