@@ -143,6 +143,7 @@ def inspect_command(
 
 def _print_columns(rows: FileRows | None, population: Population) -> None:
     """The kind of each column of a file, and what the inputs are."""
+    from coterie.data.tabular.text_columns import text_line
     from coterie.terminal import console, counted, printable
 
     out = console()
@@ -153,6 +154,9 @@ def _print_columns(rows: FileRows | None, population: Population) -> None:
         return
     encoder = population.table.encoder
     names = printable(", ".join(encoder.features))
+    text = text_line(encoder, population.table.raw.origin.why_text)
+    if text:
+        out.print(printable(text), soft_wrap=True)
     out.print(f"{counted(len(encoder.features), 'feature')}: {names}", soft_wrap=True)
     for note in (*encoder.notes, *encoder.rare_notes):
         out.print(printable(note), soft_wrap=True)

@@ -99,15 +99,21 @@ def _execute(
     resume: bool = False,
 ) -> None:
     """Run the rounds that are left, with progress, and show the summary."""
+    from coterie.data.tabular.text_columns import text_line
     from coterie.experiment.defaults import lowered_cold_start
     from coterie.runs.reporter import Reporter
     from coterie.runs.run import execute
-    from coterie.terminal import console, say, summary_table
+    from coterie.terminal import console, say, summary_table, visible
 
     start = 0
     if checkpoint is not None:
         start = checkpoint.round
     say(_first_line(composed, folder.path, start, resume))
+    table = composed.data.population.table
+    if table is not None and not resume:
+        text = text_line(table.encoder, table.raw.origin.why_text)
+        if text:
+            say(visible(text))
     lowered = lowered_cold_start(composed.experiment)
     if lowered is not None:
         say(lowered)

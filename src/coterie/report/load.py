@@ -21,6 +21,8 @@ from coterie.core.groups import NO_GROUP
 from coterie.data import Population, load_partition
 from coterie.data.partitions import Partition
 from coterie.data.shifts import FederationSnapshot
+from coterie.data.tabular.encoder import Encoder
+from coterie.data.tabular.text_columns import TextColumn, text_columns
 from coterie.errors import ConfigError, DataError
 from coterie.experiment import Experiment
 from coterie.files import refuse_malformed
@@ -35,7 +37,7 @@ from coterie.report.embedding import (
 from coterie.report.tree import Tree
 from coterie.report.view import RunView, stays_of
 from coterie.rules.signatures import SignatureMemory
-from coterie.runs.data import load_data
+from coterie.runs.data import load_data, read_record
 from coterie.runs.folder.checkpoints import Checkpoint
 from coterie.runs.folder.digests import ROWS
 from coterie.runs.folder.store import RunFolder, check_folder
@@ -121,6 +123,7 @@ def view_of(
             data_id=_data_id(state.config, parts),
             headline=state.headline,
             without_model=without_model(summary),
+            text_columns=_text_columns(folder),
         )
         if checkpoint is None:
             return view
@@ -128,6 +131,14 @@ def view_of(
         checkpoint = with_places(checkpoint, parts.clients, config.name("algorithm"))
         embedding = None if light else _embedding(config, data, checkpoint)
         return _with_checkpoint(view, checkpoint, embedding)
+
+
+def _text_columns(folder: RunFolder) -> list[TextColumn]:
+    """The columns of the run's table that are read as text; none of other data."""
+    record = read_record(folder.path)
+    if record is None or record["rules"] is None:
+        return []
+    return text_columns(Encoder.read(record["rules"]), record["training"].get("why_text", {}))
 
 
 def _private_view(state: RunState, parts: Partition, folder: RunFolder) -> RunView:

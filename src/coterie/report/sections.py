@@ -21,6 +21,11 @@ from coterie.report.runs_table import runs_section, scores_section
 from coterie.report.series import Series, best_first, series_of
 from coterie.report.view import RunView
 
+TEXT_TITLE = "Columns that are read as text"
+TEXT_NOTE = (
+    "Each common value of such a column is an input of its own, 1 or 0. A column with 0 inputs is "
+    "left out. If you meant one as numbers, correct its values and run again."
+)
 MOST_DETAILED = 6  # series with groups that are shown in detail, the best ones
 CONFIGURATION_NOTE = "Each configuration has every default filled in. The command coterie {command} accepts it unchanged."
 PRIVATE_NOTE = "Configurations with [privacy] are shown without seeds, and without what names clients or files."
@@ -48,7 +53,7 @@ def sections(runs: Sequence[RunView]) -> list[Section]:
     for number, one in enumerate(series):
         if one.name not in left_out:
             found += [{**section, "part": one.name} for section in _details(one.first, number)]
-    return [*found, *_configurations(series)]
+    return [*found, *_text_columns(series), *_configurations(series)]
 
 
 def charts_of(runs: Sequence[RunView]) -> list[Chart]:
@@ -72,6 +77,16 @@ def _details(run: RunView, number: int) -> list[Section]:
         *tree_sections(run, number),
         *newcomer_section(run),
     ]
+
+
+def _text_columns(series: Sequence[Series]) -> list[Section]:
+    """The columns that are read as text; runs of one page are mostly on one table."""
+    named = {(one.name, one.why): one for view in series for one in view.first.text_columns}
+    if not named:
+        return []
+    rows = [[one.name, str(one.inputs), one.why] for one in named.values()]
+    columns = ["column", "inputs", "values"]
+    return [{"title": TEXT_TITLE, "note": TEXT_NOTE, "columns": columns, "rows": rows}]
 
 
 def _configurations(series: Sequence[Series]) -> list[Section]:

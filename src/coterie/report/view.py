@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.arrays import FloatArray, IntArray
+from coterie.data.tabular.text_columns import TextColumn
 from coterie.errors import ConfigError
 from coterie.headline import ACCURACY, Headline
 from coterie.math.labellings import adjusted_rand_index
@@ -51,6 +52,7 @@ class RunView:
         without_model: values of it that predictions without a model have, by what makes them.
         repeat: the number of the repetition, if the page does not name seeds.
         identity: equal for runs that differ only in their seeds, where ``tables`` are not whole.
+        text_columns: the columns of its table that are read as text.
     """
 
     name: str
@@ -73,6 +75,7 @@ class RunView:
     without_model: Mapping[str, float] = field(default_factory=dict)
     repeat: int | None = None
     identity: str = ""
+    text_columns: Sequence[TextColumn] = ()
 
     def __post_init__(self) -> None:
         # An array of another length would colour the wrong clients without a word.

@@ -25,7 +25,8 @@ def rows_record(composed: Composed) -> dict[str, Any] | None:
     """What a run knows of its table; ``None`` where its data are none.
 
     `coterie.data.tabular.new_rows` reads new rows by it. ``training`` is for the folder alone: the
-    kinds of all columns of the training files, and a digest of what was read of them.
+    kinds of all columns of the training files, a digest of what was read of them, and why columns
+    that may have been meant as numbers are text.
     """
     data = composed.data
     table = data.population.table
@@ -49,8 +50,12 @@ def rows_record(composed: Composed) -> dict[str, Any] | None:
     else:
         found = make_record(table.encoder.record(), table.raw.origin, classes, shape)
     found["target_shape"] = list(data.population.y.shape[1:])
-    kinds = {} if table is None else dict(table.raw.origin.kinds)
-    found["training"] = {"kinds": kinds, "digest": digest}
+    kinds = {}
+    why_text = {}
+    if table is not None:
+        kinds = dict(table.raw.origin.kinds)
+        why_text = dict(table.raw.origin.why_text)
+    found["training"] = {"kinds": kinds, "digest": digest, "why_text": why_text}
     return found
 
 

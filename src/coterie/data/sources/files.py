@@ -218,7 +218,7 @@ def _samples_of_rows(
     kept = complete(rows, kinds, roles.required(rows))
     roled = [name for name in roles.kinds(targets) if name in rows.names]
     used = {name: kinds[name] for name in roled if rows.kind(name) != ARRAY}
-    lines = [*rows.lines, *notes_on_values(rows, used, (*roles.labels, roles.split))]
+    lines = [*rows.lines, *notes_on_values(rows, used, (*roles.labels, roles.split))[0]]
     if not isinstance(features, str):
         lines += row_numbers(rows, features)
     for line in lines:

@@ -7,7 +7,16 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from coterie.data.rows.kinds import ARRAY, AS_TEXT, BOOLEAN, CATEGORY, IDENTIFIER, NUMBER, TIME
+from coterie.data.rows.kinds import (
+    ARRAY,
+    AS_TEXT,
+    BOOLEAN,
+    CATEGORY,
+    IDENTIFIER,
+    NUMBER,
+    TEXT_ROWS,
+    TIME,
+)
 from coterie.data.rows.table import Rows
 from coterie.data.rows.texts import (
     CODE_PATTERN,
@@ -30,7 +39,10 @@ CODES = 20
 FEW = 5
 MOST_OF = 0.8
 FEW_ROWS = 20  # in which numbers may follow each other by chance
+DECIMAL_COMMA = "numbers with a decimal comma"
 OTHER_FORMS = {
+    # With three digits behind it, a comma may stand before thousands.
+    DECIMAL_COMMA: r"[-+]?[0-9]*,([0-9]{1,2}|[0-9]{4,})",
     "numbers with other characters between or around their digits": (
         r"[-+\u2212]?\s*[$\u20ac\u00a3\u00a5]?\s*[-+\u2212]?"
         r"[0-9]{1,3}([,.' \u00a0\u202f_]?[0-9]{3})*([.,][0-9]+)?"
@@ -40,6 +52,8 @@ OTHER_FORMS = {
         r"[0-9]{1,4}[./-][0-9]{1,2}[./-][0-9]{1,4}([ T][0-9:.]+)?( ?(?i:[ap]m))?"
     ),
 }
+TIMES = "times"
+AS_STORED = "they are stored as text"
 PLAINLY = "[%$\u20ac\u00a3\u00a5/]"  # in numbers and dates, and hardly in codes
 # One value of these is enough.
 LIMIT = r"[<>\u2264\u2265]=?\s*" + f"({NUMBER_PATTERN})"
@@ -48,14 +62,18 @@ TWO_SIGNS = (
 )
 
 
-def notes_on_values(rows: Rows, kinds: Mapping[str, str], codes: Collection[str] = ()) -> list[str]:
+def notes_on_values(
+    rows: Rows, kinds: Mapping[str, str], codes: Collection[str] = ()
+) -> tuple[list[str], dict[str, str]]:
     """Lines about words that were taken for missing values, numbers that were taken for categories,
-    and categories that differ by their spelling alone.
+    and categories that differ by their spelling alone; and why the columns of such numbers are
+    text.
 
     Args:
         codes: columns of which the user says that they are categories.
     """
     lines = []
+    why = {}
     for name, kind in kinds.items():
         column = rows.frame[name]
         if kind == ARRAY or not (is_text(column) or pd.api.types.is_object_dtype(column.dtype)):
@@ -71,8 +89,11 @@ def notes_on_values(rows: Rows, kinds: Mapping[str, str], codes: Collection[str]
                 shown = ", ".join(map(repr, words[:SHOWN]))
                 lines.append(f"column {name}: {shown} as text, not treated as missing values")
             if kind == CATEGORY and name not in codes:
-                lines += _numbers_as_text(rows, names, name)
-    return lines
+                meant, reason = _meant(rows, names, name)
+                if reason:
+                    why[name] = reason
+                    lines.append(_taken_for_text(name, meant, reason))
+    return lines, why
 
 
 def row_numbers(rows: Rows, features: Collection[str]) -> list[str]:
@@ -90,6 +111,18 @@ def row_numbers(rows: Rows, features: Collection[str]) -> list[str]:
         return []
     shown = ", ".join(found)
     return [f"column {shown}: numbers the rows, and is an input; if it is an index, leave it out"]
+
+
+def numbers_of_rows(rows: Rows, features: Collection[str]) -> list[str]:
+    """Lines about inputs that have another whole number in each of many rows, as identifiers do."""
+    if len(rows) < TEXT_ROWS:
+        return []
+    return [
+        f"column {name}: a different whole number in each row, and is an input; if it is an "
+        f"identifier: [data.columns] {name} = 'identifier'"
+        for name in features
+        if pd.api.types.is_integer_dtype(rows.frame[name].dtype) and rows.frame[name].is_unique
+    ]
 
 
 def why_no_input(rows: Rows, name: str, kind: str) -> str:
@@ -166,41 +199,45 @@ def _numbers_and_texts(column: pd.Series, name: str) -> list[str]:
     return [f"column {name}: {shown} treated as the same value"]
 
 
-def _numbers_as_text(rows: Rows, names: Sequence[str], column: str) -> list[str]:
-    """A line for a column of text that was meant as numbers: it has many of them."""
+def _taken_for_text(name: str, meant: str, why: str) -> str:
+    """The line for a column of text that was meant as something else."""
+    its = f"its {meant} are " if meant else ""
+    line = f"column {name}: {its}treated as categories, because {why}"
+    if meant == TIMES:
+        return f"{line}; to read them as times: [data.columns] {name} = 'time'"
+    if DECIMAL_COMMA in why:
+        return f"{line}; write decimal points, or separate the fields of the file by semicolons"
+    codes = "if they are codes, name it in data.encode.categories"
+    if meant and why != AS_STORED:
+        return f"{line}; leave fields empty whose value is missing; {codes}"
+    return f"{line}; {codes}"
+
+
+def _meant(rows: Rows, names: Sequence[str], column: str) -> tuple[str, str]:
+    """What a column of text was meant as, where one word says it, and why it is text; the latter is
+    empty where it was meant as text."""
     known = pd.Series(names, dtype=TEXTS)
     times = known[known.str.fullmatch(TIME_PATTERN)]
     if len(times) > MOST_OF * len(known):
-        why = _why_text(rows, column, known, times, "times")
-        return [
-            f"column {column}: its times are treated as categories, because {why}; to read them as "
-            f"times: [data.columns] {column} = 'time'"
-        ]
+        return TIMES, _why_text(rows, column, known, times, TIMES)
     form = _other_form(known)
     if form:
         first = known[~known.str.fullmatch(NUMBER_PATTERN)].iloc[0]
-        return [
-            f"column {column}: treated as categories, because values such as {first!r} are {form}; "
-            "if they are codes, name it in data.encode.categories"
-        ]
+        return "", f"values such as {first!r} are {form}"
     numbers = known[known.str.fullmatch(NUMBER_PATTERN)]
     limits = known[known.str.fullmatch(LIMIT)]
     have_limits = len(limits) > 0 and len(numbers) + len(limits) > MOST_OF * len(known)
     # A few numbers as text are codes.
     is_few = len(numbers) <= (0 if have_limits else CODES)
     if is_few or numbers.str.fullmatch(CODE_PATTERN).any():
-        return []
-    why = _why_text(rows, column, known, numbers, "numbers")
-    return [
-        f"column {column}: its numbers are treated as categories, because {why}; if they are "
-        "codes, name it in data.encode.categories"
-    ]
+        return "", ""
+    return "numbers", _why_text(rows, column, known, numbers, "numbers")
 
 
 def _why_text(rows: Rows, column: str, names: pd.Series, read: pd.Series, what: str) -> str:
     """Why texts, of which most or all could be read as something, are categories."""
     if len(read) == len(names):
-        return "they are stored as text"
+        return AS_STORED
     odd = names.drop(read.index)
     codes, _ = rows.factor(column)
     codes = codes[codes >= 0]

@@ -90,6 +90,8 @@ class Origin:
         moments: the kind of the column of its times.
         step: between two rows of a series, in its unit, of times in days.
         kinds: the kinds of all columns, including those that are not used.
+        why_text: column -> why it is text although it may have been meant as numbers, or is left
+            out as text.
     """
 
     label: str | list[str] = "y"
@@ -98,6 +100,7 @@ class Origin:
     moments: str = "number"
     step: float = 0.0
     kinds: Mapping[str, str] = field(default_factory=dict)
+    why_text: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def labels(self) -> list[str]:

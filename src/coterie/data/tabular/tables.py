@@ -20,7 +20,12 @@ from coterie.data.rows.texts import is_plain
 from coterie.data.samples import Samples, Targets
 from coterie.data.tabular.encoder import OTHER
 from coterie.data.tabular.new_rows import NO_VALUE, STEP_TOLERANCE
-from coterie.data.tabular.notes import notes_on_values, row_numbers, why_no_input
+from coterie.data.tabular.notes import (
+    notes_on_values,
+    numbers_of_rows,
+    row_numbers,
+    why_no_input,
+)
 from coterie.data.tabular.raw import Column, ColumnKind, Encode, Origin, RawTable, Window
 from coterie.data.tabular.roles import (
     Roles,
@@ -72,17 +77,26 @@ def table_samples(
     kinds = dict(kinds) | dict.fromkeys(encode.categories, CATEGORY)
     codes = (*encode.categories, *roles.labels, roles.split)
     used = {name: kinds[name] for name in rows.names if name in {*names, *roles.kinds(targets)}}
-    lines = [*rows.lines, *notes_on_values(rows, used, codes)]
+    lines, why = notes_on_values(rows, used, codes)
+    lines = [*rows.lines, *lines]
     if window is None:
-        lines += row_numbers(rows, names)
+        counting = row_numbers(rows, names)
+        lines += counting
+        # Who lists the columns knows them.
+        if roles.features == ALL and not counting:
+            numbers = [name for name in names if kinds[name] == NUMBER]
+            lines += numbers_of_rows(rows, numbers)
     for line in lines:
         warn(line)
+    why = {name: reason for name, reason in why.items() if name in names}
     for name in names:
         if kinds[name] in (IDENTIFIER, TEXT):
-            warn(f"column {name}: {why_no_input(rows, name, kinds[name])}; left out")
+            why[name] = why_no_input(rows, name, kinds[name])
+            warn(f"column {name}: {why[name]}; left out")
     table = read_columns(rows, {name: kinds[name] for name in names}, encode)
     said = {name: kind for name, kind in kinds.items() if kind != ARRAY}
-    table = replace(table, origin=Origin(roles.label, roles.client, window, kinds=said))
+    origin = Origin(roles.label, roles.client, window, kinds=said, why_text=why)
+    table = replace(table, origin=origin)
     if window is not None:
         return series_samples(rows, kinds, roles, table, window, targets)
     y, classes = read_targets(rows, roles.label, targets)
