@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -106,6 +107,19 @@ class Headline:
         if self.unit == "%":
             return f"{shown:{sign}.2f}"
         return f"{shown:{sign}.4g}"
+
+    def with_interval(self, value: float, low: float, high: float) -> str:
+        """A value and the ends of its interval, the value alone where these are NaN.
+
+        Example:
+            >>> Headline().with_interval(0.75, 0.5, 0.875)
+            '75.0 % (50.0 to 87.5)'
+        """
+        if math.isnan(value):
+            return "-"
+        if math.isnan(low) or math.isnan(high):
+            return self.text(value)
+        return f"{self.text(value)} ({self.short(low)} to {self.short(high)})"
 
     def short(self, value: float, sign: str = "") -> str:
         """A value in its unit without the unit, in few digits; ``sign`` as in `digits`."""

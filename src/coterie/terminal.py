@@ -8,6 +8,7 @@ Names of runs and clients come from files: brackets in them are never taken for 
 from __future__ import annotations
 
 import codecs
+import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -299,8 +300,25 @@ def _over_clients(summary: Mapping[str, Any], headline: Headline) -> dict[str, s
     # Of one client there is nothing to compare.
     if found is None or summary["clients"] < 2:
         return {}
-    worst = f"worst {headline.text(found['worst'])} ({found['client']})"
-    return {"clients": f"mean {headline.text(found['mean'])}, {worst}"}
+    low, high = found.get("interval", (math.nan, math.nan))
+    figure = headline.with_interval(found["worst"], low, high)
+    text = f"mean {headline.text(found['mean'])}, worst {figure} at {found['client']}"
+    if "samples" in found:
+        text += f", {samples_text(found['samples'], found.get('positives'))}"
+    return {"clients": text}
+
+
+def samples_text(samples: int, positives: int | None = None) -> str:
+    """The samples that a figure rests on.
+
+    Example:
+        >>> samples_text(31, 29), samples_text(1)
+        ('31 samples, 29 positive', '1 sample')
+    """
+    text = counted(samples, "sample")
+    if positives is None:
+        return text
+    return f"{text}, {positives:,} positive"
 
 
 def fairness_text(found: Mapping[str, float | None], headline: Headline) -> str:

@@ -21,7 +21,7 @@ def tables(folder: Path, algorithm: dict[str, Any]) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     lines = ["client,a,y"]
     for client, sign in (("ann", 1), ("bob", 1), ("cat", 1), ("dan", -1)):
-        for value in rng.normal(size=100):
+        for value in rng.normal(size=400):
             lines.append(f"{client},{value:.3f},{int(sign * value > 0)}")
     table.write_text("\n".join(lines) + "\n")
     return {
@@ -52,7 +52,10 @@ def test_the_client_that_is_served_worst_is_named(tmp_path: Path) -> None:
     assert found["worst"] == min(scores.values()) < 0.5
     assert found["mean"] == pytest.approx(sum(scores.values()) / 4)
     text = summary_table(summary, "run").plain
-    assert f"worst {found['worst']:.4g} (dan)" in text
+    low, high = found["interval"]
+    assert low <= found["worst"] < high
+    assert found["samples"] == 40
+    assert f"worst {found['worst']:.4g} ({low:.3g} to {high:.3g}) at dan, 40 samples, " in text
     # Beside the score over all samples.
     names = [line.split()[0] for line in text.splitlines()]
     assert names.index("clients") == names.index("AUROC") + 1

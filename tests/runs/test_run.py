@@ -302,7 +302,8 @@ def test_what_each_client_reached_adds_up_to_the_last_row(tmp_path: Path) -> Non
     folder = RunFolder.open(tmp_path / "run")
     found = folder.results.clients()
     assert found is not None
-    correct, size = found
+    correct = found.columns["correct"]
+    size = found.samples
     assert correct.sum() / size.sum() == pytest.approx(summary["accuracy"]["final"], abs=1e-12)
     assert (correct <= size).all()
     (folder.path / "clients.csv").write_text("client,group,test_samples,correct\na,0,1\n")

@@ -50,11 +50,14 @@ class Metric:
         value: ``sums -> [...]``, one value for each leading index; NaN where it is undefined.
         total: ``sums -> [...]``, the sum whose mean over samples is the value; ``None`` for a
             metric that is no mean. Only a mean has a standard error from a sample of clients.
+        interval: ``sums -> [...]`` twice, the ends of the 95 % interval of the value, if the samples
+            are independent draws; ``None`` where the sums do not give one.
     """
 
     headline: Headline
     value: Callable[[Sums], FloatArray]
     total: Callable[[Sums], FloatArray] | None = None
+    interval: Callable[[Sums], tuple[FloatArray, FloatArray]] | None = None
 
     @property
     def name(self) -> str:
@@ -62,11 +65,16 @@ class Metric:
         return self.headline.name
 
 
-def mean_metric(headline: Headline, total: Callable[[Sums], FloatArray]) -> Metric:
+def mean_metric(
+    headline: Headline,
+    total: Callable[[Sums], FloatArray],
+    interval: Callable[[Sums], tuple[FloatArray, FloatArray]] | None = None,
+) -> Metric:
     """A metric that is a mean over samples.
 
     Args:
         total: the sum over samples, of their sums.
+        interval: as of a `Metric`.
 
     Example:
         >>> from coterie.headline import ACCURACY
@@ -78,7 +86,7 @@ def mean_metric(headline: Headline, total: Callable[[Sums], FloatArray]) -> Metr
     def value(sums: Sums) -> FloatArray:
         return ratio(total(sums), sums["size"])
 
-    return Metric(headline, value, total)
+    return Metric(headline, value, total, interval)
 
 
 def ratio(sums: FloatArray, size: FloatArray) -> FloatArray:
@@ -182,6 +190,15 @@ def _form(task: Task) -> str:
     if _known_kinds[kind]:
         return cast(KnownTask, task).form
     return "other"
+
+
+@runtime_checkable
+class KnowsClassCounts(Task, Protocol):
+    """A task whose sums may tell how many samples of each class there are."""
+
+    def class_counts(self, sums: Sums) -> FloatArray | None:
+        """The samples of each class, ``[..., c]``; ``None`` where these sums do not tell."""
+        ...
 
 
 @runtime_checkable

@@ -118,6 +118,7 @@ def view_of(
             newcomers=_newcomers(state.rows, parts.clients),
             labels=data.labels,
             client_accuracy=folder.results.client_scores(state.headline),
+            client_table=folder.results.clients(),
             tables=state.config,
             versions=dict(summary.get("versions", {})),
             data_id=_data_id(state.config, parts),

@@ -24,7 +24,7 @@ from coterie.runs.scores import (
     protocol_notes,
 )
 from coterie.runs.summary import covered
-from coterie.terminal import amount, duration, number_text, sizes
+from coterie.terminal import amount, duration, number_text, samples_text, sizes
 
 TABLE_NOTE = (
     "Final is the accuracy after the last evaluated round, and best is the highest accuracy of a run. "
@@ -227,12 +227,17 @@ def scores_section(series: Sequence[Series]) -> list[Section]:
 
 
 def _worst_client(series: Series) -> list[str]:
-    """Who is served worst in the first run of a series; nothing before its end."""
+    """Who is served worst in the first run of a series, and what that rests on; nothing before its
+    end."""
     run = series.first
-    scores = run.client_accuracy
-    if scores is None or np.isfinite(scores).sum() < 2:
+    table = run.client_table
+    worst = None if table is None else table.worst(run.headline)
+    if table is None or worst is None or np.isfinite(table.value(run.headline)).sum() < 2:
         return []
-    find = np.nanargmin if run.headline.better == "higher" else np.nanargmax
-    worst = int(find(scores))
-    value = run.headline.text(float(scores[worst]))
-    return [f"{series.name} ({run.seed_name}) serves {run.names[worst]} worst: {value}."]
+    low, high = (float(end[worst]) for end in table.interval(run.headline))
+    value = run.headline.with_interval(float(table.value(run.headline)[worst]), low, high)
+    positives = None if table.positives is None else int(table.positives[worst])
+    rests_on = samples_text(int(table.samples[worst]), positives)
+    return [
+        f"{series.name} ({run.seed_name}) serves {run.names[worst]} worst: {value}, {rests_on}."
+    ]

@@ -12,9 +12,10 @@ from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import Groups
 from coterie.core.task import Sums, Task, headline_of
 from coterie.core.vectors import Layout, frozen_parameters
-from coterie.data.population import Split
+from coterie.data.population import Population, Split
 from coterie.experiment import Experiment
-from coterie.headline import ACCURACY, Headline
+from coterie.headline import Headline
+from coterie.measures.clients import client_columns, reference_columns
 from coterie.methods.algorithm import Algorithm, method_of
 from coterie.rules.soft_groups import ShareMemory, known_shares
 from coterie.runs.folder.store import RunFolder
@@ -36,19 +37,17 @@ def write_client_scores(
     member: IntArray,
     scored: Mapping[Split, Sums],
     task: Task,
+    population: Population,
 ) -> None:
-    """Write what the model of each client reached: correct predictions, or the task's headline, of
-    sums over the samples of each split it is scored on, ``[N, *shape]``."""
-    first = task.metrics[0]
+    """Write what the model of each client reached, of sums over the samples of each split it is scored
+    on, ``[N, *shape]``, and what predictions without a model reach."""
     columns: dict[str, IntArray | FloatArray] = {}
     for split, sums in scored.items():
         samples, end = _NAMES[split]
         columns[samples] = sums["size"].astype(np.int64)
-        # Counts and not shares where there are any, since counts of clients add up.
-        if first.headline == ACCURACY:
-            columns[f"correct{end}"] = sums["correct"].astype(np.int64)
-        else:
-            columns[f"{first.name}{end}"] = first.value(sums)
+        columns |= client_columns(task, sums, population, end)
+        if split == "test":
+            columns |= reference_columns(task, population)
     folder.results.write_clients(names, member, columns)
 
 
@@ -120,18 +119,26 @@ def write_results(
 
 
 def _over_clients(folder: RunFolder, names: Sequence[str], headline: Headline) -> dict[str, Any]:
-    """The mean of the clients' own scores, the worst of them, and whose it is; nothing where no
-    client has one.
+    """The mean of the clients' own scores, the worst of them, whose it is and what it rests on; nothing
+    where no client has one.
 
     A score over all samples can hide a client that the models do not serve: it has few of the
     samples, and an AUROC over all compares samples of different clients.
     """
-    found = folder.results.client_scores(headline)
-    if found is None or not np.isfinite(found).any():
+    table = folder.results.clients()
+    worst = None if table is None else table.worst(headline)
+    if table is None or worst is None:
         return {}
-    scored = np.flatnonzero(np.isfinite(found))
-    worst = int(scored[found[scored].argmin()])
-    if headline.better == "lower":
-        worst = int(scored[found[scored].argmax()])
-    mean = float(found[scored].mean())
-    return {"over_clients": {"mean": mean, "worst": float(found[worst]), "client": names[worst]}}
+    values = table.value(headline)
+    found: dict[str, Any] = {
+        "mean": float(values[np.isfinite(values)].mean()),
+        "worst": float(values[worst]),
+        "client": names[worst],
+        "samples": int(table.samples[worst]),
+    }
+    ends = [float(end[worst]) for end in table.interval(headline)]
+    if np.isfinite(ends).all():
+        found["interval"] = ends
+    if table.positives is not None:
+        found["positives"] = int(table.positives[worst])
+    return {"over_clients": found}

@@ -18,6 +18,7 @@ from coterie.core.groups import Groups
 from coterie.core.task import Sums, headline_of
 from coterie.data.partitions import partition_bytes
 from coterie.data.population import Split
+from coterie.data.shifts import FederationSnapshot
 from coterie.errors import ConfigError, CoterieError, QuorumError
 from coterie.experiment import Experiment
 from coterie.measures.scoring import each_client
@@ -123,6 +124,12 @@ class Run:
             raise ConfigError("does-not-fit", where, "no round was run; run at least one first")
         return self.progress.groups
 
+    @property
+    def last_snapshot(self) -> FederationSnapshot:
+        """The federation as it is after the last round."""
+        schedule = self.spec.schedule
+        return self.progress.snapshot or schedule.first_snapshot(self.spec.population)
+
     def save(self, keep: int, *, with_snapshot: bool = True) -> None:
         """Write a checkpoint, unless the newest one is of this round; `Progress.checkpoint`."""
         progress = self.progress
@@ -138,7 +145,7 @@ class Run:
         """What the model that serves each client makes of its samples: the sums of the task's metrics,
         and ``size``, how many there are, ``[N, *shape]`` each; zero for attackers."""
         schedule = self.spec.schedule
-        snapshot = self.progress.snapshot or schedule.first_snapshot(self.spec.population)
+        snapshot = self.last_snapshot
         served = self.spec.algorithm.serve(self.groups)
         honest = schedule.honest(self.spec.population.clients)
         able = snapshot.trainable
@@ -264,7 +271,10 @@ def execute(
                 if config.train.evaluate_clients is None and progress.groups is not None:
                     splits = run.spec.schedule.evaluation.splits
                     scored = {split: run.score_clients(split) for split in splits}
-                    write_client_scores(folder, names, run.groups.member, scored, run.spec.task)
+                    population = run.last_snapshot.population
+                    write_client_scores(
+                        folder, names, run.groups.member, scored, run.spec.task, population
+                    )
             # Also after an error of an engine or of a quorum, since the rounds so far are good.
             finally:
                 run.save(config.checkpoint.keep)

@@ -29,7 +29,8 @@ from coterie.core.task import (
 from coterie.data.lazy import is_lazy
 from coterie.errors import DataError
 from coterie.headline import Headline
-from coterie.tasks.classification import correct
+from coterie.math.intervals import Interval, area_interval, mean_of_shares, wilson
+from coterie.tasks.classification import correct, correct_interval
 
 # Bins of the outputs, for the area under the curve. They are equal steps of asinh(10 z), so that
 # they are narrow where outputs of a young network are, and still hold those of a sure one.
@@ -72,15 +73,25 @@ class Binary:
     @property
     def metrics(self) -> tuple[Metric, ...]:
         known = {
-            "auroc": Metric(Headline("auroc", "higher", "", "AUROC"), area_under_curve),
+            "auroc": Metric(
+                Headline("auroc", "higher", "", "AUROC"),
+                area_under_curve,
+                interval=lambda sums: area_interval(*reversed(_by_label(sums))),
+            ),
             "average_precision": Metric(
-                Headline("average_precision", "higher", "", "average precision"), average_precision
+                Headline("average_precision", "higher", "", "average precision"),
+                average_precision,
+                interval=precision_interval,
             ),
-            "accuracy": mean_metric(Headline("accuracy", "higher", "%"), correct),
+            "accuracy": mean_metric(Headline("accuracy", "higher", "%"), correct, correct_interval),
             "balanced_accuracy": Metric(
-                Headline("balanced_accuracy", "higher", "%", "balanced accuracy"), balanced
+                Headline("balanced_accuracy", "higher", "%", "balanced accuracy"),
+                balanced,
+                interval=balanced_interval,
             ),
-            "brier": mean_metric(Headline("brier", "lower", "", "Brier score"), brier),
+            "brier": mean_metric(
+                Headline("brier", "lower", "", "Brier score"), brier, brier_interval
+            ),
             "log_loss": mean_metric(Headline("log_loss", "lower", "", "log-loss"), log_loss),
             "ece": Metric(Headline("ece", "lower", "", "calibration error"), calibration_error),
         }
@@ -163,6 +174,11 @@ class Binary:
         possible: BoolArray = counts & same & errors & surer
         return possible
 
+    def class_counts(self, sums: Sums) -> FloatArray:
+        """See ``coterie.core.task.KnowsClassCounts``: negative and positive samples."""
+        answers = sums["answers"]
+        return np.stack([answers[..., :2].sum(axis=-1), answers[..., 2:].sum(axis=-1)], axis=-1)
+
     def predict(self, outputs: Tensor) -> Tensor:
         """The probability of 1, ``[n]``."""
         return torch.sigmoid(self._logits(outputs))
@@ -184,6 +200,12 @@ def score_bin(z: Tensor) -> Tensor:
 def brier(sums: Sums) -> FloatArray:
     """Squared differences of probability and label."""
     return sums["squared"]
+
+
+def brier_interval(sums: Sums) -> Interval:
+    """Wilson's interval of the Brier score: a value between 0 and 1 varies at most as much as a yes or
+    no of the same mean, so that it is rather too wide."""
+    return wilson(ratio(sums["squared"], sums["size"]), sums["size"])
 
 
 def log_loss(sums: Sums) -> FloatArray:
@@ -232,6 +254,16 @@ def average_precision(sums: Sums) -> FloatArray:
     return ratio(_sum_of_known(positive * precision), positive.sum(axis=-1))
 
 
+def precision_interval(sums: Sums) -> Interval:
+    """Wilson's interval of the average precision as a share of the positive samples.
+
+    Source: Boyd, Eng and Page, Area under the Precision-Recall Curve: Point Estimates and Confidence
+    Intervals (2013), whose binomial interval has the same variance.
+    """
+    _, positive = _by_label(sums)
+    return wilson(average_precision(sums), positive.sum(axis=-1))
+
+
 def precision_bound(sums: Sums) -> FloatArray:
     """By how much binning can change the average precision: how far it is from that in which each bin
     has its positive samples last, or first."""
@@ -273,10 +305,24 @@ def _sum_of_known(values: FloatArray) -> FloatArray:
 def balanced(sums: Sums) -> FloatArray:
     """The mean of the shares of right answers among negative and among positive samples; NaN
     without both."""
+    return _right_by_label(sums).mean(axis=-1)
+
+
+def balanced_interval(sums: Sums) -> Interval:
+    """The interval of `balanced`, of those of its two shares; NaN without both labels."""
+    answers = sums["answers"]
+    sizes = np.stack([answers[..., :2].sum(axis=-1), answers[..., 2:].sum(axis=-1)], axis=-1)
+    low, high = mean_of_shares(_right_by_label(sums), sizes)
+    both = (sizes > 0).all(axis=-1)
+    return np.where(both, low, np.nan), np.where(both, high, np.nan)
+
+
+def _right_by_label(sums: Sums) -> FloatArray:
+    """The shares of right answers among negative and among positive samples, ``[..., 2]``."""
     answers = sums["answers"]
     specificity = ratio(answers[..., 0], answers[..., 0] + answers[..., 1])
     sensitivity = ratio(answers[..., 3], answers[..., 2] + answers[..., 3])
-    return (specificity + sensitivity) / 2
+    return np.stack([specificity, sensitivity], axis=-1)
 
 
 def calibration_error(sums: Sums) -> FloatArray:

@@ -29,6 +29,7 @@ from coterie.core.task import (
 from coterie.data.lazy import is_lazy
 from coterie.errors import DataError
 from coterie.headline import ACCURACY, Headline
+from coterie.math.intervals import Interval, mean_of_shares, wilson
 
 Name = Literal["accuracy", "balanced_accuracy", "macro_f1"]
 
@@ -72,9 +73,11 @@ class Classification:
     @property
     def metrics(self) -> tuple[Metric, ...]:
         known = {
-            "accuracy": mean_metric(ACCURACY, correct),
+            "accuracy": mean_metric(ACCURACY, correct, correct_interval),
             "balanced_accuracy": Metric(
-                Headline("balanced_accuracy", "higher", "%", "balanced accuracy"), mean_recall
+                Headline("balanced_accuracy", "higher", "%", "balanced accuracy"),
+                mean_recall,
+                interval=lambda sums: mean_of_shares(_recall(sums), sums["held"]),
             ),
             "macro_f1": Metric(Headline("macro_f1", "higher", "%", "macro-F1"), mean_f1),
         }
@@ -153,6 +156,10 @@ class Classification:
             possible &= np.all(at_most(sums["hits"], sums["predicted"]), axis=-1)
         return possible
 
+    def class_counts(self, sums: Sums) -> FloatArray | None:
+        """See ``coterie.core.task.KnowsClassCounts``: where a metric needs counts of each class."""
+        return sums.get("held")
+
     def predict(self, outputs: Tensor) -> Tensor:
         """The class with the largest logit, int64 ``[n]``."""
         return outputs.argmax(1)
@@ -174,13 +181,23 @@ def correct(sums: Sums) -> FloatArray:
     return sums["correct"]
 
 
+def correct_interval(sums: Sums) -> Interval:
+    """Wilson's interval of the share of right answers."""
+    return wilson(ratio(sums["correct"], sums["size"]), sums["size"])
+
+
 def mean_recall(sums: Sums) -> FloatArray:
     """Balanced accuracy: the share of right answers among the samples of a class, the mean over the
     classes that have samples, ``mean_j hits_j / held_j``.
 
     NaN without a sample.
     """
-    return _mean_of_known(ratio(sums["hits"], sums["held"]))
+    return _mean_of_known(_recall(sums))
+
+
+def _recall(sums: Sums) -> FloatArray:
+    """The share of right answers among the samples of each class, ``[..., c]``."""
+    return ratio(sums["hits"], sums["held"])
 
 
 def mean_f1(sums: Sums) -> FloatArray:

@@ -13,9 +13,10 @@ from torch.nn import functional as F
 
 from coterie.config.arguments import validated
 from coterie.core.arrays import BoolArray, FloatArray
-from coterie.core.task import Added, Metric, Sums, SumShapes, at_most, close_to, mean_metric
+from coterie.core.task import Added, Metric, Sums, SumShapes, at_most, close_to, mean_metric, ratio
 from coterie.errors import DataError
 from coterie.headline import Headline
+from coterie.math.intervals import wilson
 
 Name = Literal["macro_f1", "micro_f1", "label_accuracy", "exact_match"]
 
@@ -51,10 +52,14 @@ class Multilabel:
             "macro_f1": Metric(Headline("macro_f1", "higher", "%", "macro-F1"), macro_f1),
             "micro_f1": Metric(Headline("micro_f1", "higher", "%", "micro-F1"), micro_f1),
             "label_accuracy": mean_metric(
-                Headline("label_accuracy", "higher", "%", "accuracy of a label"), label_accuracy
+                Headline("label_accuracy", "higher", "%", "accuracy of a label"),
+                label_accuracy,
+                lambda sums: wilson(ratio(label_accuracy(sums), sums["size"]), sums["size"]),
             ),
             "exact_match": mean_metric(
-                Headline("exact_match", "higher", "%", "samples with all labels right"), exact
+                Headline("exact_match", "higher", "%", "samples with all labels right"),
+                exact,
+                lambda sums: wilson(ratio(sums["exact"], sums["size"]), sums["size"]),
             ),
         }
         first = known.pop(self.headline)

@@ -17,6 +17,7 @@ from coterie.core.arrays import BoolArray, FloatArray
 from coterie.core.task import Added, Metric, Sums, SumShapes, at_most, mean_metric, ratio
 from coterie.errors import ConfigError, DataError
 from coterie.headline import Headline
+from coterie.math.intervals import Interval, mean_interval
 
 Loss = Literal["squared", "absolute", "huber", "quantile"]
 Name = Literal["mae", "rmse", "r2", "pinball"]
@@ -72,7 +73,9 @@ class Regression:
     @property
     def metrics(self) -> tuple[Metric, ...]:
         known = {
-            "mae": mean_metric(Headline("mae", "lower", self.unit, "MAE"), mean_absolute),
+            "mae": mean_metric(
+                Headline("mae", "lower", self.unit, "MAE"), mean_absolute, absolute_interval
+            ),
             "rmse": Metric(Headline("rmse", "lower", self.unit, "RMSE"), root_mean_squared),
             "r2": Metric(Headline("r2", "higher", "", "R2"), explained),
         }
@@ -168,6 +171,17 @@ class Regression:
 def mean_absolute(sums: Sums) -> FloatArray:
     """Absolute errors, the mean over targets."""
     return sums["absolute"].mean(axis=-1)
+
+
+def absolute_interval(sums: Sums) -> Interval:
+    """The interval of the mean absolute error, by Student's t.
+
+    Of several targets the standard errors are averaged, which is right where their errors go
+    together, and otherwise too wide.
+    """
+    low, high = mean_interval(sums["absolute"], sums["squared"], sums["size"][..., None])
+    # An error is not negative.
+    return np.maximum(low, 0).mean(axis=-1), high.mean(axis=-1)
 
 
 def mean_pinball(sums: Sums) -> FloatArray:

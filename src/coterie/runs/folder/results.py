@@ -14,7 +14,8 @@ import numpy as np
 
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.files import csv_text, plain, read_json, refuse_malformed
-from coterie.headline import ACCURACY, Headline
+from coterie.headline import Headline
+from coterie.measures.client_table import ClientTable
 from coterie.runs.folder.digests import CLIENTS, GROUPS, SHARES, SUMMARY, checked_file, store_files
 
 if TYPE_CHECKING:
@@ -62,17 +63,9 @@ class ResultFiles:
         rows = zip(names, member.tolist(), *values, strict=True)
         store_files(self.folder, {CLIENTS: _csv(header, rows)})
 
-    def clients(self, column: str = "correct") -> tuple[FloatArray, IntArray] | None:
-        """What each client's model reached at the end, correct predictions or another ``column``,
-        and its test samples: ``[N]`` both; ``None`` for a run that is not done."""
-
-        def columns(rows: Rows) -> tuple[FloatArray, IntArray]:
-            values = np.array([float(row[column]) for row in rows], np.float64)
-            # Not by way of a float: a number of 20 digits must be refused and not wrapped.
-            samples = np.array([int(row["test_samples"]) for row in rows], np.int64)
-            return values, samples
-
-        return self._read(CLIENTS, columns)
+    def clients(self) -> ClientTable | None:
+        """What ``clients.csv`` says; ``None`` for a run that is not done."""
+        return self._read(CLIENTS, _client_table)
 
     def _read(self, name: str, taken: Callable[[Rows], T]) -> T | None:
         """What is taken of the rows of a CSV file, ``None`` where there is no such file."""
@@ -86,13 +79,11 @@ class ResultFiles:
     def client_scores(self, headline: Headline) -> FloatArray | None:
         """The headline of each client at the end, ``[N]``, NaN without test samples; ``None`` as of
         `clients`."""
-        found = self.clients("correct" if headline == ACCURACY else headline.name)
+        found = self.clients()
         if found is None:
             return None
-        values, samples = found
-        if headline == ACCURACY:  # counts of correct predictions
-            values = values / np.maximum(samples, 1)
-        return np.where(samples > 0, values, np.nan)
+        with refuse_malformed(self.folder / CLIENTS):
+            return found.value(headline)
 
     def write_models(self, layout: Layout, models: Tensor) -> None:
         """``models/group-<j>.safetensors``: the named tensors of each group's model."""
@@ -122,6 +113,20 @@ class ResultFiles:
         with refuse_malformed(self.folder / SUMMARY):
             found: dict[str, Any] = read_json(data)
             return found
+
+
+def _client_table(rows: Rows) -> ClientTable:
+    others = [name for name in (rows[0] if rows else {}) if name not in ("client", "group")]
+    columns = {
+        name: np.array([float(row[name] or "nan") for row in rows], np.float64) for name in others
+    }
+    return ClientTable(
+        names=[row["client"] for row in rows],
+        member=np.array([int(row["group"]) for row in rows], np.int64),
+        # Not by way of a float: a number of 20 digits must be refused and not wrapped.
+        samples=np.array([int(row["test_samples"]) for row in rows], np.int64),
+        columns=columns,
+    )
 
 
 def _csv(header: Sequence[object], rows: Iterable[Sequence[object]]) -> bytes:

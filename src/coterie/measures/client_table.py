@@ -1,0 +1,80 @@
+"""The figures of single clients as a run has written them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from coterie.core.arrays import BoolArray, FloatArray, IntArray
+from coterie.headline import ACCURACY, Headline
+
+FEW = 10  # a figure that rests on fewer samples of a class is marked
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTable:
+    """What ``clients.csv`` of a run says.
+
+    Args:
+        names: the clients.
+        member: int64 ``[N]``, their groups at the end, -1 for none.
+        samples: int64 ``[N]``, their test samples.
+        columns: all other columns by name, float64 ``[N]``, NaN for an empty cell.
+    """
+
+    names: Sequence[str]
+    member: IntArray
+    samples: IntArray
+    columns: Mapping[str, FloatArray]
+
+    def value(self, headline: Headline) -> FloatArray:
+        """A metric of each client, ``[N]``; NaN without test samples, and where it is undefined."""
+        if headline == ACCURACY and "correct" in self.columns:
+            values = self.columns["correct"] / np.maximum(self.samples, 1)
+        else:
+            values = self.columns[headline.name]
+        return np.where(self.samples > 0, values, np.nan)
+
+    def interval(self, headline: Headline) -> tuple[FloatArray, FloatArray]:
+        """The ends of its 95 % interval, ``[N]`` each; NaN where it has none."""
+        none = np.full(len(self.names), np.nan)
+        low = self.columns.get(f"{headline.name}_low", none)
+        return low, self.columns.get(f"{headline.name}_high", none)
+
+    @property
+    def positives(self) -> FloatArray | None:
+        """The positive samples of each client, of a binary task."""
+        return self.columns.get("positives")
+
+    @property
+    def few(self) -> BoolArray:
+        """Whether the figures of a client rest on fewer than ten samples of a class, or in all where
+        classes are not counted."""
+        few: BoolArray = self.columns.get("smallest_class", self.samples) < FEW
+        return few
+
+    def worst(self, headline: Headline) -> int | None:
+        """The client that is served worst, ``None`` where no client has a value: the one whose
+        interval has the worst of the better ends. By values alone it would mostly be a client with
+        few samples, whose value is chance."""
+        values = self.value(headline)
+        low, high = self.interval(headline)
+        better_end = high if headline.better == "higher" else low
+        at_best = np.where(np.isfinite(better_end), better_end, values)
+        known = np.flatnonzero(np.isfinite(values))
+        if not len(known):
+            return None
+        gains = [headline.gain(value, over=0.0) for value in at_best[known]]
+        return int(known[np.argmin(gains)])
+
+    def references(self, headline: Headline) -> dict[str, FloatArray]:
+        """The metric of predictions without a model, by what makes them, ``[N]`` each."""
+        begin = f"{headline.name}_"
+        others = ("low", "high", "training")
+        return {
+            name.removeprefix(begin): values
+            for name, values in self.columns.items()
+            if name.startswith(begin) and not name.removeprefix(begin).startswith(others)
+        }
