@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
+
+
+def decimals_for(largest: float, digits: int = 4) -> int:
+    """How many decimals give the largest of some values so many digits.
+
+    Example:
+        >>> [decimals_for(value) for value in (0.01234, 7.1, 101.2, 12345.0)]
+        [5, 3, 1, 0]
+    """
+    return min(12, max(0, digits - 1 - math.floor(math.log10(largest))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +27,7 @@ class Headline:
         better: whether a higher or a lower value is better.
         unit: ``%``: a fraction, shown in percent; else it stands behind the number.
         label: its name in sentences; default: ``name``.
+        decimals: digits behind the point of all values; default: four digits of each.
 
     Example:
         >>> mae = Headline("mae", better="lower", unit="mm", label="MAE")
@@ -30,6 +41,21 @@ class Headline:
     better: Literal["higher", "lower"] = "higher"
     unit: str = "%"
     label: str = ""
+    decimals: int | None = None
+
+    def with_decimals_for(self, values: Iterable[float | None]) -> Headline:
+        """The same with one number of decimals for all values: four digits of the largest.
+
+        Example:
+            >>> mae = Headline("mae", "lower", "").with_decimals_for([7.1416, 101.23])
+            >>> mae.text(7.1416), mae.text(101.23), mae.short(0.2)
+            ('7.1', '101.2', '0.2')
+        """
+        largest = max((abs(one) for one in values if one and math.isfinite(one)), default=0.0)
+        # Percentages have theirs.
+        if self.unit == "%" or not largest:
+            return self
+        return replace(self, decimals=decimals_for(largest))
 
     @property
     def title(self) -> str:
@@ -75,7 +101,7 @@ class Headline:
             return "-"
         if self.unit == "%":
             return f"{100 * value:.1f} %"
-        return f"{value:.4g} {self.unit}".rstrip()
+        return f"{value:{self._precision}} {self.unit}".rstrip()
 
     @property
     def scale(self) -> float:
@@ -106,7 +132,11 @@ class Headline:
         # A percentage has a known range, so two decimals do; other units may be of any size.
         if self.unit == "%":
             return f"{shown:{sign}.2f}"
-        return f"{shown:{sign}.4g}"
+        return f"{shown:{sign}{self._precision}}"
+
+    @property
+    def _precision(self) -> str:
+        return ".4g" if self.decimals is None else f".{self.decimals}f"
 
     def with_interval(self, value: float, low: float, high: float) -> str:
         """A value and the ends of its interval, the value alone where these are NaN.
@@ -130,6 +160,8 @@ class Headline:
         """How few digits are written: as Python and charts have it."""
         if self.unit == "%":
             return ".1f"
+        if self.decimals is not None:
+            return self._precision
         return ".3g"
 
     @property

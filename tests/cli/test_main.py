@@ -57,7 +57,7 @@ def test_commands_and_options_are_frozen() -> None:
         },
         "show": {"run", "--debug"},
         "report": {
-            *("runs", "--out", "--figures", "--data-root", "--trust"),
+            *("runs", "--out", "--figures", "--pdf", "--data-root", "--trust"),
             *("--open", "--no-open", "--debug"),
         },
         "plot": {"runs", "--chart", "--out", "--data-root", "--trust", "--debug"},

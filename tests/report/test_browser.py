@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from coterie.report import RunView, write_page
+from coterie.report.pdf import write_pdf
 from coterie.report.tree import Tree
 from coterie.rules.signatures import SignatureMemory
 from tests.conftest import PATIENCE
@@ -378,3 +379,28 @@ def test_a_dark_phone_shows_it_without_scrolling_sideways(browser, pages):
 
 def brightness(colour: str) -> int:
     return sum(int(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(","))
+
+
+def test_a_printed_page_has_definitions_and_whole_tables(pages, tmp_path):
+    printed = write_pdf(pages[0], tmp_path / "page.pdf").read_bytes()
+    assert printed.startswith(b"%PDF-")
+    assert printed.count(b"/Type /Page\n") > 1
+
+
+def test_paper_hides_what_folds_and_cuts_no_table(opened):
+    try:
+        opened.page.emulate_media(media="print")
+        opened.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        definitions = "details.about p"
+        shown = opened.page.eval_on_selector_all(definitions, "all => all.map(p => p.offsetHeight)")
+        cut = opened.page.eval_on_selector_all(
+            "main > section > .scroll",
+            "all => all.filter(s => s.scrollHeight > s.clientHeight + 1).length",
+        )
+        assert min(shown) > 0
+        assert cut == 0
+        assert not opened.page.locator("nav").is_visible()
+        opened.page.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert opened.page.locator("details.about[open]").count() == 0
+    finally:
+        opened.page.emulate_media(media="screen")

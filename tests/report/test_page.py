@@ -13,8 +13,11 @@ import numpy as np
 import pytest
 
 from coterie.errors import ConfigError
-from coterie.report import headline, write_figures, write_page
+from coterie.headline import Headline
+from coterie.report import headline, pdf, write_figures, write_page
+from coterie.report.page import page_of
 from coterie.report.tree import Tree
+from coterie.report.write import write_report
 from tests.refusals import refuses
 from tests.report.pages import (
     COURSE,
@@ -110,7 +113,7 @@ def test_the_page_names_one_difference_and_which_accuracy_it_is_of(tmp_path):
     table = next(section for section in sections(every) if section["title"] == "The runs")
     assert table["columns"][:3] == ["run", "final", "final against FedAvg"]
     assert table["rows"][1][2] == ("+22.8", "figure")
-    assert "last evaluated round" in table["note"]
+    assert "last evaluated round" in table["definitions"]
     page = parse(write_page(tmp_path / "page.html", every))
     assert "Accuracies are those after the last evaluated round." in page.text
 
@@ -119,8 +122,11 @@ def test_the_page_says_which_clients_count_and_in_which_group():
     from coterie.report.sections import sections
 
     accuracy, table = sections([numbered(0.2, 0.5)])[:2]
-    assert "A round counts only the clients that have a group in that round." in accuracy["note"]
-    assert "A client counts for the group that it has at the end" in table["note"]
+    assert (
+        "A round counts only the clients that have a group in that round."
+        in accuracy["definitions"]
+    )
+    assert "A client counts for the group that it has at the end" in table["definitions"]
 
 
 def test_page_of_a_full_run_has_every_chart(tmp_path):
@@ -169,3 +175,22 @@ def test_the_page_of_a_sweep_says_who_won_and_who_lost(tmp_path):
     assert {"gain-1", "before-after-1", "members-1"} <= set(json.loads(page.scripts[0][1]))
     assert "8 of 12 clients won, 2 lost, 2 did not change" in page.text
     assert "+10.0 ± 0.0" in page.text
+
+
+def test_values_of_another_unit_have_one_number_of_decimals(tmp_path):
+    mae = Headline("mae", better="lower", unit="mm", label="MAE")
+    runs = [
+        replace(plain(), rounds=[{"round": 0, "mae": 101.234}], headline=mae),
+        grouped(rounds=[{"round": 0, "mae": 7.1416}], headline=mae),
+    ]
+    page = page_of(runs)
+    assert ">101.2 mm<" in page
+    assert ">7.1 mm<" in page
+
+
+def test_pdf_without_a_browser_is_refused_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(pdf, "BROWSERS", ("chromium",))
+    with pytest.raises(ConfigError) as refused:
+        write_report([tmp_path / "no run"], pdf=True)
+    assert refused.value.problems[0].code == "not-installed"

@@ -50,9 +50,9 @@ def test_a_row_for_each_way_that_has_scores_with_means_over_seeds() -> None:
     ]
     assert (
         "Adapted: the same clients and samples, with a copy of that model after 2 epochs on"
-        in section["note"]
+        in section["definitions"]
     )
-    assert "of head alone." in section["note"]
+    assert "of head alone." in section["definitions"]
 
 
 def test_rows_of_earlier_versions_have_no_fairness() -> None:

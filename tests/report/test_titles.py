@@ -74,7 +74,7 @@ def test_runs_that_scored_different_clients_are_compared_over_all():
     others = RunView("other", [{"round": 0, "accuracy": 0.5}], np.zeros(3, int), "xyz")
     assert headline([others, found[1]]).endswith("not comparable, the clients or the seeds differ")
     table = next(section for section in sections(found) if section["title"] == "The runs")
-    assert "over all" in table["note"]
+    assert "over all" in table["definitions"]
     assert table["rows"][1][2] == ("+10.0", "figure")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from coterie.headline import Headline
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.scores import ClientScores
 from coterie.sweep import comparison
@@ -142,6 +143,19 @@ def test_rows_compared_with_different_baselines_have_different_values(
     ]
 
 
+def test_latex_has_mean_and_deviation_in_a_cell_and_the_best_in_bold(
+    tabled: Callable[..., SweepTable],
+) -> None:
+    table = tabled({("fedavg", 0): 0.5, ("fedavg", 1): 0.6, ("ifca", 0): 0.7, ("ifca", 1): 0.8})
+    rows = [line for line in latex(table).splitlines() if line.endswith(r"\\")]
+    assert [row.split(" & ")[2] for row in rows[1:]] == [
+        r"55.00 $\pm$ 7.07",
+        r"\textbf{75.00 $\pm$ 7.07}",
+    ]
+    lower = replace(table, headline=Headline("mae", "lower", ""))
+    assert latex(lower).splitlines()[-4].startswith(r"fedavg & 2 & \textbf{0.55")
+
+
 def test_names_are_escaped_in_every_table() -> None:
     row = Row(HOSTILE, (HOSTILE,), 1, 1, 0.5, None, Difference(-0.01, 0.02, 3), 0, None, 10.0, 1.0)
     table = SweepTable((HOSTILE,), (0, 1, 2), HOSTILE, None, "max", (row,))
@@ -153,8 +167,8 @@ def test_names_are_escaped_in_every_table() -> None:
     assert line.startswith(
         r"a|b\_c \& \textless{}i\textgreater{} 5\% \textbackslash{}x {[}y{]} \textasciitilde{}"
     )
-    assert len(re.findall(r"(?<!\\)&", line)) == 8
-    assert "$-$1.00 & 2.00" in line
+    assert len(re.findall(r"(?<!\\)&", line)) == 6
+    assert r"$-$1.00 $\pm$ 2.00" in line
     (read,) = list(csv.reader(comparison_csv(table).splitlines()))[1:]
     assert read[:2] == [HOSTILE, HOSTILE]
     assert read[5:8] == ["-0.01", "-0.03", "0.01"]

@@ -19,6 +19,10 @@ def report_command(
     figures: Annotated[
         Path | None, typer.Option(help="A folder for the page's charts as PNG files.")
     ] = None,
+    pdf: Annotated[
+        bool,
+        typer.Option("--pdf", help="Also as PDF, next to the page, by an installed Chrome."),
+    ] = False,
     data_root: DataRoot = None,
     trust: Trust = False,
     open_: OpenPage = False,
@@ -31,7 +35,7 @@ def report_command(
     from coterie.report.write import write_report
 
     root = absolute(data_root)
-    page = write_report(runs, out, figures=figures, root=root, trust=trust)
+    page = write_report(runs, out, figures=figures, pdf=pdf, root=root, trust=trust)
     show_page(page, open_)
 
 

@@ -13,6 +13,21 @@ from typing import Any, Required, TypedDict
 Table = tuple[list[str], list[list[Any]]]  # the heads of its columns, and its rows
 
 
+# What is shown of a column's head that is pointed at.
+COLUMN_HINTS = {
+    "final": "after the last evaluated round",
+    "best": "in the best round of a run",
+    "agreement": "adjusted Rand index with the planted groups; 1 is the same grouping",
+    "bytes": "sent to and by all clients",
+    "time": "of all rounds, without start-up",
+    "scored": "which model is scored on which clients",
+    "mean over clients": "each client counts the same, whatever its number of samples",
+    "worst tenth": "mean of the tenth of the clients that are served worst",
+    "spread": "standard deviation over clients",
+    "Jain's index": "1 if all clients are served equally, 1/N if one client has everything",
+}
+
+
 class Chart(TypedDict, total=False):
     """A chart of a section.
 
@@ -34,7 +49,8 @@ class Section(TypedDict, total=False):
 
     Keys:
         title: its heading.
-        note: what it shows, in a sentence or more.
+        note: what it shows or says, in a sentence or more.
+        definitions: what its words mean and how to read it; folded.
         charts: one or several.
         columns: names of the columns of a table, each a text, or a text and a class.
         rows: the table's rows; a cell is a text, or a text and a class of the style sheet: ``figure``
@@ -47,7 +63,8 @@ class Section(TypedDict, total=False):
     """
 
     title: Required[str]
-    note: Required[str]
+    note: str
+    definitions: str
     charts: Sequence[Chart]
     columns: Sequence[Any]
     rows: Sequence[Sequence[Any]]
@@ -57,9 +74,12 @@ class Section(TypedDict, total=False):
     square: bool
 
 
-def chart_section(title: str, note: str, name: str, spec: dict[str, Any], table: Table) -> Section:
+def chart_section(
+    title: str, note: str, name: str, spec: dict[str, Any], table: Table, definitions: str = ""
+) -> Section:
     """A section of one chart, which is also shown as a table."""
-    return {"title": title, "note": note, "charts": [{"id": name, "spec": spec, "table": table}]}
+    charts: list[Chart] = [{"id": name, "spec": spec, "table": table}]
+    return {"title": title, "note": note, "definitions": definitions, "charts": charts}
 
 
 # --- HTML ------------------------------------------------------------------------------------------
@@ -89,11 +109,12 @@ def render_page(
             headline=headline,
             intro=intro,
             facts=facts,
-            sections=sections,
+            sections=[{"note": "", "definitions": "", **section} for section in sections],
             specs=specs,
             library=library,
             draw=draw,
             style=style,
+            column_hints=COLUMN_HINTS,
             # The content security policy names scripts and style by these hashes, so that no
             # script in a client's name can run.
             hashes=[_sha256(library), _sha256(draw)],

@@ -50,6 +50,7 @@ UNGROUPED_NOTE = (
     " Some runs left clients without a group: final and best are over the clients that had one, "
     "and the difference is over all clients."
 )
+FEW_GROUPS = 4
 MOST_UNFINISHED = 12  # runs that are named
 
 
@@ -67,11 +68,16 @@ def runs_section(series: Sequence[Series], base: Series | None) -> Section:
         columns.append(f"final against {base.name}")
     columns += ["best", "rounds", "clients per group", "agreement", "bytes", "time"]
     rows = [_row(one, many_seeds, base) for one in series]
-    note = _note(series, many_seeds, base)
-    return {"title": "The runs", "note": note, "columns": columns, "rows": rows}
+    return {
+        "title": "The runs",
+        "note": (_without_model(series) + _unfinished(series)).strip(),
+        "definitions": _definitions(series, many_seeds, base),
+        "columns": columns,
+        "rows": rows,
+    }
 
 
-def _note(series: Sequence[Series], many_seeds: bool, base: Series | None) -> str:
+def _definitions(series: Sequence[Series], many_seeds: bool, base: Series | None) -> str:
     headline = series[0].headline if series else ACCURACY
     note = TABLE_NOTE
     if headline != ACCURACY:
@@ -86,7 +92,7 @@ def _note(series: Sequence[Series], many_seeds: bool, base: Series | None) -> st
         pairs = [pair for one in series for pair in paired_runs(one, base)]
         if any(compared_over_all(a, b) for a, b in pairs):
             note += UNGROUPED_NOTE
-    return note + _without_model(series) + _unfinished(series)
+    return note
 
 
 def _without_model(series: Sequence[Series]) -> str:
@@ -129,11 +135,17 @@ def _row(one: Series, many_seeds: bool, base: Series | None) -> list[Any]:
         *row,
         (_best(one), "figure"),
         str(len(run.rounds)),
-        sizes([int(count) for count in counts if count]),
+        _sizes([int(count) for count in counts if count]),
         _agreement(run),
         (_bytes(run), "figure"),
         (_seconds(run), "figure"),
     ]
+
+
+def _sizes(counts: list[int]) -> Any:
+    text = sizes(counts)
+    # Those of a few groups stay in one line.
+    return (text, "figure") if len(counts) <= FEW_GROUPS else text
 
 
 def _final(one: Series) -> str:
@@ -214,12 +226,12 @@ def scores_section(series: Sequence[Series]) -> list[Section]:
     notes = [*protocol_notes(found), NOTE.format(headline.capital)]
     if any(one.many_seeds for one in series):
         notes.append(SCORES_SEEDS_NOTE)
-    notes += [line for one in series for line in _worst_client(one)]
     columns = ["run", "scored", headline.title, *OF_CLIENTS]
     return [
         {
             "title": "How evenly clients are served",
-            "note": " ".join(notes),
+            "note": " ".join(line for one in series for line in _worst_client(one)),
+            "definitions": " ".join(notes),
             "columns": columns,
             "rows": rows,
         }
@@ -238,6 +250,7 @@ def _worst_client(series: Series) -> list[str]:
     value = run.headline.with_interval(float(table.value(run.headline)[worst]), low, high)
     positives = None if table.positives is None else int(table.positives[worst])
     rests_on = samples_text(int(table.samples[worst]), positives)
-    return [
-        f"{series.name} ({run.seed_name}) serves {run.names[worst]} worst: {value}, {rests_on}."
-    ]
+    name = str(run.names[worst])
+    # A number alone reads like a figure.
+    client = f"client {name}" if name.isdigit() else name
+    return [f"{series.name} ({run.seed_name}) serves {client} worst: {value}, {rests_on}."]

@@ -10,6 +10,7 @@ from coterie.errors import CheckpointError, InUseError
 from coterie.report.files import write_figures
 from coterie.report.load import views_of
 from coterie.report.page import write_page
+from coterie.report.pdf import find_browser, write_pdf
 from coterie.report.titles import intro_of, title_of
 from coterie.runs.folder.digests import DIGESTS, REPORT
 from coterie.runs.folder.store import RunFolder
@@ -21,10 +22,14 @@ def write_report(
     out: Path | None = None,
     *,
     figures: Path | None = None,
+    pdf: bool = False,
     root: str | None = None,
     trust: bool = False,
 ) -> Path:
-    """Write the HTML page of runs, finished or not, by default ``report.html`` in the first folder."""
+    """Write the HTML page of runs, finished or not, by default ``report.html`` in the first folder;
+    with ``pdf`` also as PDF, next to it."""
+    if pdf:
+        find_browser()  # before the work
     views = views_of(runs, root, trust=trust)
     # In a sweep the name of a folder follows from the seed, too.
     title = "Coterie" if any(view.private for view in views) else title_of(runs)
@@ -34,6 +39,8 @@ def write_report(
         _record_page(runs[0])
     if figures is not None:
         say(f"figures: {len(write_figures(figures, views))} in {figures}")
+    if pdf:
+        say(f"pdf: {write_pdf(page, page.with_suffix('.pdf')).resolve()}")
     return page
 
 

@@ -161,7 +161,7 @@ def tabulate(
         target,
         figure,
         rows,
-        headline,
+        headline.with_decimals_for(row.mean for row in rows),
         {name: statistics.fmean(values) for name, values in naive.items()},
         measured,
         private=any(is_private(run.tables) for run in plan.runs),

@@ -85,24 +85,45 @@ def _alignment(names: Sequence[str], texts: int) -> str:
 
 
 def latex(table: SweepTable) -> str:
-    """The first table as LaTeX, for the package ``booktabs``."""
+    """The first table as LaTeX, for the package ``booktabs``: ``mean ± sd`` and the difference with
+    its interval in a cell each, the best mean in bold."""
+    value = 2 + len(table.keys)  # the column of the mean, before sd, difference and interval
     names = column_names(table)
-    comments = [f"% {note}" for note in ["needs \\usepackage{booktabs}", *notes(table)]]
+    names[value : value + 4] = [f"{names[value]} ± sd", f"{names[value + 2]} ± 95 %"]
+    bold = _best_mean(table)
+    rows = []
+    for row in row_texts(table):
+        mean, sd, difference, half = row[value : value + 4]
+        cells = [_with_deviation(mean, sd), _with_deviation(difference, half)]
+        escaped = [escape_latex(text) for text in (*row[:value], *cells, *row[value + 4 :])]
+        if mean == bold:
+            escaped[value] = rf"\textbf{{{escaped[value]}}}"
+        rows.append(" & ".join(escaped) + r" \\")
+    said = ["needs \\usepackage{booktabs}", "bold: the best mean", *notes(table)]
     lines = [
-        *comments,
+        *(f"% {note}" for note in said),
         rf"\begin{{tabular}}{{{_alignment(names, 1 + len(table.keys))}}}",
         r"\toprule",
-        _latex_row(names),
+        " & ".join(escape_latex(name) for name in names) + r" \\",
         r"\midrule",
-        *(_latex_row(row) for row in row_texts(table)),
+        *rows,
         r"\bottomrule",
         r"\end{tabular}",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _latex_row(texts: Sequence[str]) -> str:
-    return " & ".join(escape_latex(text) for text in texts) + r" \\"
+def _best_mean(table: SweepTable) -> str:
+    """The best mean of several rows as it is written; empty where there is nothing to compare."""
+    known = [row.mean for row in table.rows if row.mean is not None]
+    if len(known) < 2:
+        return ""
+    return table.headline.digits(table.headline.best(known))
+
+
+def _with_deviation(value: str, deviation: str) -> str:
+    """``value ± deviation``, where there is one."""
+    return value if deviation == "-" else f"{value} ± {deviation}"
 
 
 def escape_latex(text: str) -> str:

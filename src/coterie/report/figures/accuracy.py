@@ -51,7 +51,7 @@ def accuracy_section(series: Sequence[Series]) -> list[Section]:
         note += SEEDS_NOTE
     title = f"{headline.capital} by round"
     spec = accuracy_chart(series)
-    return [chart_section(title, note, "accuracy", spec, accuracy_table(series))]
+    return [chart_section(title, "", "accuracy", spec, accuracy_table(series), note)]
 
 
 def accuracy_chart(series: Sequence[Series]) -> Spec:

@@ -57,7 +57,7 @@ def cost_section(series: Sequence[Series]) -> list[Section]:
         charts.append({"id": "time", "spec": spec, "table": table, "title": "Seconds per round"})
     if not charts:
         return []
-    return [{"title": "What it costs", "note": NOTE, "charts": charts, "wide": True}]
+    return [{"title": "What it costs", "definitions": NOTE, "charts": charts, "wide": True}]
 
 
 # --- bytes ----------------------------------------------------------------------------------------

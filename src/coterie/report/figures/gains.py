@@ -35,7 +35,7 @@ Gain = dict[str, Any]  # of a client, of which charts and table are made
 
 
 NOTE = (
-    " A client's gain is the difference of its two accuracies, on its own test samples after the "
+    "A client's gain is the difference of its two accuracies, on its own test samples after the "
     "last round. A client with few test samples moves in large steps."
 )
 SCATTER_TITLE = (
@@ -62,7 +62,7 @@ def _gain_section(one: Series, base: Series, summary: GainSummary, number: int) 
     # Means over seeds would hide that a client wins with one seed and loses with another.
     ours, theirs = next((a, b) for a, b in paired_runs(one, base) if client_gains(a, b) is not None)
     gains = ranked_gains(ours, theirs)
-    note = _in_words(summary, one.headline) + NOTE
+    note = _in_words(summary, one.headline)
     if one.many_seeds:
         note += f" The charts show {ours.seed_name}."
     bars: Chart = {
@@ -79,6 +79,7 @@ def _gain_section(one: Series, base: Series, summary: GainSummary, number: int) 
     return {
         "title": f"Who wins, who loses: {one.name} against {base.name}",
         "note": note,
+        "definitions": NOTE,
         "charts": [bars, scatter],
         "wide": True,
     }

@@ -9,6 +9,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from coterie.headline import decimals_for
 from coterie.report.figures.style import (
     GROUPS,
     MOST_ROWS,
@@ -32,7 +33,7 @@ AGREEMENT_NOTE = (
 )
 # Widths of lines, in pixels.
 NARROWEST = 2.2
-WIDEST = 9.0
+WIDEST = 10.0
 DIVERGENCE_NAMES = {"divergence": "with these groups", "divergence_one": "as one group"}
 DIVERGENCE_NOTE = (
     "The mean distance of a client's gradient from that of its group (FedGroup, definition 2). The "
@@ -48,7 +49,7 @@ def agreement_section(series: Sequence[Series]) -> list[Section]:
         return []
     title = "Agreement with the planted groups"
     table = _table(runs, "agreement", AGREEMENT_NAMES, ".2f")
-    return [chart_section(title, AGREEMENT_NOTE, "agreement", spec, table)]
+    return [chart_section(title, "", "agreement", spec, table, AGREEMENT_NOTE)]
 
 
 def divergence_section(run: RunView, number: int) -> list[Section]:
@@ -57,9 +58,16 @@ def divergence_section(run: RunView, number: int) -> list[Section]:
     if spec is None:
         return []
     title = "How far apart gradients are"
-    table = _table([run], "theory", DIVERGENCE_NAMES, ".4g")
-    note = DIVERGENCE_NOTE + _bounds(run)
-    return [chart_section(title, note, f"theory-{number}", spec, table)]
+    known = [
+        row["theory"].get(name) or 0.0
+        for row in run.rounds
+        if row.get("theory")
+        for name in DIVERGENCE_NAMES
+    ]
+    decimals = decimals_for(max(known) or 1.0)
+    table = _table([run], "theory", DIVERGENCE_NAMES, f".{decimals}f")
+    name = f"theory-{number}"
+    return [chart_section(title, _bounds(run), name, spec, table, DIVERGENCE_NOTE)]
 
 
 def agreement_chart(runs: Sequence[RunView]) -> Spec | None:
@@ -72,8 +80,10 @@ def agreement_chart(runs: Sequence[RunView]) -> Spec | None:
             "agreement": row["agreement"]["ari"],
             "information": row["agreement"]["nmi"],
             "run": run.name,
+            # Not its name: scales of the same values share one legend.
+            "line": str(number),
         }
-        for run in grouped
+        for number, run in enumerate(grouped)
         for row in run.rounds
         if row.get("agreement")
     ]
@@ -94,7 +104,7 @@ def agreement_chart(runs: Sequence[RunView]) -> Spec | None:
         colour_by("run", shown, palette, "run"),
         x=round_axis("round:Q"),
         y=up,
-        strokeWidth=_narrower(shown),
+        strokeWidth=_narrower(len(grouped)),
         tooltip=tooltip(
             "run:N",
             "round:Q",
@@ -105,14 +115,13 @@ def agreement_chart(runs: Sequence[RunView]) -> Spec | None:
     return to_spec(encoded, 220)
 
 
-def _narrower(names: Sequence[str]) -> alt.StrokeWidth:
+def _narrower(lines: int) -> alt.StrokeWidth:
     """Each line narrower than the one before, which it would hide where both have the same values:
     often all of them agree fully."""
-    widest = min(WIDEST, NARROWEST + 3.0 * (len(names) - 1))
-    widths = np.linspace(widest, NARROWEST, len(names)).tolist()
-    return alt.StrokeWidth(
-        "run:N", scale=alt.Scale(domain=list(names), range=widths), sort=list(names), legend=None
-    )
+    widest = min(WIDEST, NARROWEST + 4.0 * (lines - 1))
+    widths = np.linspace(widest, NARROWEST, lines).tolist()
+    scale = alt.Scale(domain=[str(i) for i in range(lines)], range=widths)
+    return alt.StrokeWidth("line:O", scale=scale, legend=None)
 
 
 def divergence_chart(run: RunView) -> Spec | None:
@@ -149,7 +158,7 @@ def _bounds(run: RunView) -> str:
         return ""
     grouped = f"{last['bound']:.4g} with these groups"
     alone = f"{last['bound_one']:.4g} as one group"
-    return f" The bound on the loss after the last round is {grouped}, {alone}."
+    return f"The bound on the loss after the last round is {grouped}, {alone}."
 
 
 def _table(runs: Sequence[RunView], measure: str, names: Mapping[str, str], digits: str) -> Table:

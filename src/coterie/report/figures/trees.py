@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from coterie.core.arrays import FloatArray, IntArray
+from coterie.headline import decimals_for
 from coterie.report.figures.heat_map import heat_map
 from coterie.report.figures.style import (
     MOST_COLUMNS,
@@ -23,6 +24,7 @@ from coterie.report.figures.style import (
 from coterie.report.render import Section, Table, chart_section
 from coterie.report.tree import Bracket, Tree, brackets
 from coterie.report.view import RunView
+from coterie.terminal import number_text
 
 MOST_NAMES = 40  # clients whose names are written under the tree
 LETTERS = 16  # of such a name
@@ -129,7 +131,8 @@ def merge_table(tree: Tree) -> Table:
     """The last merges of a tree, from the highest."""
     # The last merges are those that decide the groups.
     last = tree.links[::-1][:MOST_ROWS]
-    rows = [[f"{distance:.4g}", f"{int(clients)}"] for *_, distance, clients in last]
+    decimals = decimals_for(float(last[0][2]) or 1.0)
+    rows = [[f"{distance:.{decimals}f}", f"{int(clients)}"] for *_, distance, clients in last]
     return ["distance at the merge", "clients under it"], rows
 
 
@@ -138,18 +141,19 @@ def distance_table(tree: Tree, groups: np.ndarray) -> Table:
     assert tree.proximity is not None
     of_leaves = groups[tree.leaves]
     known = [int(group) for group in np.unique(of_leaves)][:MOST_COLUMNS]
+    decimals = decimals_for(float(np.nanmax(tree.proximity)) or 1.0)
     rows = []
     for a in known:
         blocks = [tree.proximity[np.ix_(of_leaves == a, of_leaves == b)] for b in known]
-        cells = [_mean(block, a == b) for b, block in zip(known, blocks, strict=True)]
-        rows.append([group_name(a), *cells])
+        means = [_mean(block, a == b) for b, block in zip(known, blocks, strict=True)]
+        rows.append([group_name(a), *(number_text(mean, f".{decimals}f") for mean in means)])
     return ["mean distance", *map(group_name, known)], rows
 
 
-def _mean(block: FloatArray, same_group: bool) -> str:
+def _mean(block: FloatArray, same_group: bool) -> float | None:
     if same_group:
         # A client's distance to itself says nothing of its group.
         block = block[~np.eye(len(block), dtype=bool)]
     if not block.size:
-        return "-"
-    return f"{block.mean():.4g}"
+        return None
+    return float(block.mean())

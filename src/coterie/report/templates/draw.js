@@ -108,7 +108,17 @@
     near.observe(place);
   }
   dark.addEventListener("change", again);
-  window.addEventListener("beforeprint", all);
+  const unfolded = []; // definitions, which paper has and which a print must not leave open
+  window.addEventListener("beforeprint", () => {
+    all();
+    for (const one of document.querySelectorAll("details.about:not([open])")) {
+      one.open = true;
+      unfolded.push(one);
+    }
+  });
+  window.addEventListener("afterprint", () => {
+    for (const one of unfolded.splice(0)) one.open = false;
+  });
   const total = Object.values(rows).reduce((sum, count) => sum + count, 0);
   if (total <= SMALL) drawFirst(); else whenIdle(drawRest);
   // Vega fits a chart to another width by itself, but not the columns of its legends.
