@@ -783,19 +783,6 @@ def test_who_joins_as_others_return_is_not_one_too_many(tmp_path: Path) -> None:
     assert len(groups(tmp_path / "run")) == 6
 
 
-def test_a_name_too_many_is_refused(tmp_path: Path) -> None:
-    reported = Reported()
-    play(
-        tmp_path,
-        tables("fedavg", 1) | {"train": {"rounds": 1, "clients_per_round": 5}},
-        nodes(tmp_path, tables()),
-        reported,
-        clients=5,
-        min_clients=5,
-    )
-    assert [line for line in reported.lines if "too many clients" in line]
-
-
 @pytest.mark.parametrize(
     ("changed", "refusal"),
     [

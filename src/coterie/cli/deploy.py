@@ -29,7 +29,8 @@ def deploy_init(
     clients: Annotated[
         int | None,
         typer.Option(
-            min=1, help="The maximum number of clients. Default: the number in its partition."
+            min=1,
+            help="The number of clients that are expected. Default: the number in its partition.",
         ),
     ] = None,
     host: Annotated[
@@ -63,7 +64,7 @@ def deploy_run(
         # Flower is an extra: without it the first line says how to install it, before
         # anything is read.
         require_flower()
-        config, settings = load_deployment(folder, assignments or ())
+        config, settings = load_deployment(folder, assignments or (), resume=resume)
         run_remote(folder, config, settings, resume)
 
 
@@ -100,7 +101,7 @@ def deploy_local(
         from coterie.terminal import say
 
         require_flower()
-        config, settings = load_deployment(folder, assignments or ())
+        config, settings = load_deployment(folder, assignments or (), resume=resume)
         refuse_unfilled(folder)
         count = clients or settings.clients
         training = count - unlabelled

@@ -13,7 +13,7 @@ from typing import Any
 
 from coterie.core.keep import Keep
 from coterie.core.vectors import Layout
-from coterie.data import Population
+from coterie.data import Population, load_partition
 from coterie.data.shifts import FederationSnapshot
 from coterie.errors import CheckpointError, DataError
 from coterie.experiment import Experiment
@@ -82,7 +82,8 @@ class ExportSource:
         nodes = folder.file(NODES)
         if nodes is not None:
             file = folder.path / NODES
-            composed, checkpoint = prepare_real_run(config, file, checkpoint)
+            most = max(len(checkpoint.groups.member), load_partition(folder.partition).clients)
+            composed, checkpoint = prepare_real_run(config, file, checkpoint, most)
             return cls(folder, composed, checkpoint, real=True, record=record, has_rows=False)
 
         def made(composed: Composed, has_rows: bool) -> ExportSource:
@@ -162,13 +163,13 @@ class Nodes:
 
 
 def prepare_real_run(
-    config: Experiment, file: Path, checkpoint: Checkpoint
+    config: Experiment, file: Path, checkpoint: Checkpoint, most: int
 ) -> tuple[Composed, Checkpoint]:
-    """The run, and its checkpoint cut to the clients that came. Their samples stay with them, so
-    every client holds the same random inputs, on which the models are tried."""
+    """The run, and its checkpoint for the clients that came, ``most`` of them. Their samples stay
+    with them, so every client holds the same random inputs, on which the models are tried."""
     groups = checkpoint.groups
     try:
-        nodes = _read_nodes(file, len(groups.member))
+        nodes = _read_nodes(file, most)
     except (OSError, ValueError, LookupError, TypeError):
         got = "clients, a shape or classes that do not fit the run"
         raise CheckpointError("damaged", file, found=got, allowed="those of the run") from None
@@ -186,8 +187,9 @@ def prepare_real_run(
             allowed=expected,
         )
     clients = len(nodes.names)
-    # A deployment reserves numbers for clients that may still come.
-    return composed, checkpoint.with_clients(clients)
+    # A deployment reserves numbers for clients that may still come, and others came later.
+    grown = with_places(checkpoint, clients, config.name("algorithm"))
+    return composed, grown.with_clients(clients)
 
 
 def _read_nodes(file: Path, most: int) -> Nodes:

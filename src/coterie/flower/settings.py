@@ -30,6 +30,7 @@ Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
 Samples = Annotated[float, Field(gt=0)]  # not a whole number, so that a file may say 1e9
 NODES_SOURCE = "nodes"  # `data.source` of clients that hold their own data
+LAST_RUN = "last-run.json"  # where the last run of a deployment is, and for how many clients
 APP = ("coterie.flower.app:server", "coterie.flower.app:client")  # as pyproject.toml names them
 
 
@@ -38,7 +39,7 @@ class DeploymentSettings(DataForm):
     """How a federation is reached, how long the server waits for it, and the form of its samples.
 
     Args:
-        clients: the most clients that ever take part, ``N``.
+        clients: how many clients are expected: defaults follow from it. Others may join later.
         min_clients: a round begins when this many are connected.
         longest_wait: seconds that a round waits for them.
         reply_wait: seconds that clients have for an answer; better more than 60, the time after
@@ -98,9 +99,10 @@ class DeploymentSettings(DataForm):
 
 
 def load_deployment(
-    folder: Path, overrides: Sequence[str] = ()
+    folder: Path, overrides: Sequence[str] = (), *, resume: bool = False
 ) -> tuple[Experiment, DeploymentSettings]:
-    """The configuration and the settings of a deployment's folder."""
+    """The configuration and the settings of a deployment's folder, for a new run or to ``resume``
+    the last one."""
     # Flower reads `pyproject.toml` itself, and would say less clearly that it is missing.
     for name in ("run.toml", "deploy.toml", "pyproject.toml"):
         if not (folder / name).is_file():
@@ -114,7 +116,19 @@ def load_deployment(
         put(tables, override)
     settings_file = folder / "deploy.toml"
     settings = DeploymentSettings.of(read(settings_file), str(settings_file))
-    return fit_cohort(check(tables, str(run_file)), settings.clients), settings
+    clients = settings.clients
+    if resume:
+        # Its defaults follow from the number of clients that it began with.
+        clients = _begun_with(folder) or clients
+    return fit_cohort(check(tables, str(run_file)), clients), settings
+
+
+def _begun_with(folder: Path) -> int | None:
+    """For how many clients the last run began; ``None`` where that is not known."""
+    try:
+        return int(read_json(folder / LAST_RUN)["clients"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _refuse_other_app(file: Path) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.config.identity import config_hash
-from coterie.core.arrays import IntArray
+from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import NO_GROUP
 from coterie.data import Population, load_partition
 from coterie.data.partitions import Partition
@@ -26,6 +26,7 @@ from coterie.data.tabular.text_columns import TextColumn, text_columns
 from coterie.errors import ConfigError, DataError
 from coterie.experiment import Experiment
 from coterie.files import refuse_malformed
+from coterie.headline import Headline
 from coterie.report.embedding import (
     Embedding,
     Setup,
@@ -117,8 +118,8 @@ def view_of(
             planted=parts.planted if data.population is None else data.population.planted,
             newcomers=_newcomers(state.rows, parts.clients),
             labels=data.labels,
-            client_accuracy=folder.results.client_scores(state.headline),
             client_table=folder.results.clients(),
+            client_accuracy=_client_scores(folder, state.headline, parts.clients),
             tables=state.config,
             versions=dict(summary.get("versions", {})),
             data_id=_data_id(state.config, parts),
@@ -140,6 +141,14 @@ def _text_columns(folder: RunFolder) -> list[TextColumn]:
     if record is None or record["rules"] is None:
         return []
     return text_columns(Encoder.read(record["rules"]), record["training"].get("why_text", {}))
+
+
+def _client_scores(folder: RunFolder, headline: Headline, clients: int) -> FloatArray | None:
+    """The scores of all clients; NaN at places of a federation that no client has taken."""
+    scores = folder.results.client_scores(headline)
+    if scores is None:
+        return None
+    return np.pad(scores, (0, max(0, clients - len(scores))), constant_values=np.nan)
 
 
 def _private_view(state: RunState, parts: Partition, folder: RunFolder) -> RunView:

@@ -105,15 +105,11 @@ def test_a_key_has_one_name_and_a_name_one_key(
     assert invoke(["server", "add", str(folder), other, "--replace"]) == 0
     assert calls[-2] == ["supernode", "unregister", "1", "coterie"]
     assert added_nodes(folder)["hospital-3"].key == key_fingerprint(Path(other))
-    for name in ("b", "c"):
+    # Also more than `clients` of deploy.toml: a run makes places for those who come.
+    for name in ("b", "c", "d"):
         assert invoke(["server", "add", str(folder), str(key(tmp_path, name))]) == 0
-    assert invoke(["server", "add", str(folder), str(key(tmp_path, "d"))]) == 2
-    assert (
-        "deploy.toml: clients: more nodes than clients, got 4; expected at most 3"
-        in capsys.readouterr().err
-    )
     assert invoke(["server", "remove", str(folder), "b"]) == 0
-    assert sorted(added_nodes(folder)) == ["c", "hospital-3"]
+    assert sorted(added_nodes(folder)) == ["c", "d", "hospital-3"]
     assert invoke(["server", "remove", str(folder), "b"]) == 2
 
 
@@ -144,7 +140,7 @@ def test_a_server_that_is_down_says_so(
     assert invoke(["server", "status", str(deployment)]) == 7
     seen = capsys.readouterr()
     assert "certificate: valid until" in seen.out
-    assert "nodes: 0 added of at most 3" in seen.out
+    assert "nodes: 0 added" in seen.out
     assert "coterie server up" in seen.err
 
 

@@ -288,6 +288,13 @@ class FlowerEngine:
             self._kept.pop(self.register.names.index(name), None)
         return came
 
+    def grow(self, capacity: int) -> None:
+        """Have so many places for clients, and number those who wait for one."""
+        more = capacity - self.terms.capacity
+        self._assignment_version = np.pad(self._assignment_version, (0, more))
+        self.register.grow(capacity)
+        self.register.number_clients()
+
     def set_population(self, population: Any) -> None:
         """Nothing: real clients have their own data."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -29,6 +29,8 @@ class Terms:
     Args:
         identity: what a client must say of itself, but for its name.
         local: the training of the method, with what stays with its clients.
+        capacity: places that there are for clients, see `ClientRegister.grow`.
+        closed: why there cannot be more places, in words; empty: there can.
         server: a name of this process of the server.
         since: the first round of this process.
         wanted: replies to trainings after which an exchange waits no longer for the others; ``None``:
@@ -48,6 +50,7 @@ class Terms:
     wanted: int | None = None
     least_poll: float = 0.25
     without_labels: str = "it does not train"
+    closed: str = ""
 
 
 @dataclass(slots=True)
@@ -75,7 +78,7 @@ class ClientRegister:
     A client's number is the place of its name in ``names`` for the whole run, whatever node it
     comes back on. A name belongs to the key that was registered with it (``coterie server add DIR
     NAME.pub``): a node with another key cannot take it. ``joined`` is called with all names before
-    a new number is used.
+    a new number is used. A client for which there is no place waits until `grow`.
     """
 
     def __init__(
@@ -119,6 +122,31 @@ class ClientRegister:
         """The names of the clients that are there, or wait for a number, in their order."""
         return sorted({*(self.names[client] for client in self.nodes), *self._waiting})
 
+    @property
+    def wanted(self) -> int:
+        """How many places the clients would take that have a number, or wait for one."""
+        return len({*self.names, *self._waiting})
+
+    def grow(self, capacity: int) -> None:
+        """Have so many places, for clients that wait for one."""
+        more = capacity - self.terms.capacity
+        self.trains = np.pad(self.trains, (0, more))
+        self.tests = np.pad(self.tests, (0, more))
+        self.labelled = np.pad(self.labelled, (0, more), constant_values=True)
+        self.terms = replace(self.terms, capacity=capacity)
+
+    def close(self, why: str) -> None:
+        """Have no more places, and refuse those who wait for one."""
+        self.terms = replace(self.terms, closed=why)
+        without = [name for name in self._waiting if name not in self.names]
+        for name in sorted(without)[self._free :]:
+            node, _ = self._waiting.pop(name)
+            self._refuse(node, "mismatch", self._too_many(name))
+
+    @property
+    def _free(self) -> int:
+        return self.terms.capacity - len(self.names)
+
     def agree(self, terms: Terms) -> None:
         """From now on clients come on these terms; those who are there stay."""
         self.terms = terms
@@ -160,13 +188,13 @@ class ClientRegister:
         """Give those who were met their numbers, in the order of their names; returns who joined or
         came back."""
         # By name, since the order in which nodes answer is chance, and numbers are in all results.
-        new = sorted(name for name in self._waiting if name not in self.names)
+        new = sorted(name for name in self._waiting if name not in self.names)[: self._free]
         if new:
             self.names += new
             # The names are on disk before a number is used: a number must not have two clients,
             # whatever ends the server.
             self.joined(self.names)
-        came = sorted(self._waiting)
+        came = sorted(name for name in self._waiting if name in self.names)
         for name in came:
             node, identity = self._waiting.pop(name)
             client = self.names.index(name)
@@ -286,10 +314,11 @@ class ClientRegister:
                 f"client {name!r}: on two nodes at once, got node {node}; expected one node for "
                 "each name"
             )
-        capacity = self.terms.capacity
-        if not known and len({*self.names, *self._waiting}) >= capacity:
-            return (
-                f"client {name!r}: too many clients, got {capacity + 1}; expected at most "
-                f"{capacity}"
-            )
+        if self.terms.closed and not known and self.wanted >= self.terms.capacity:
+            return self._too_many(name)
         return None
+
+    def _too_many(self, name: str) -> str:
+        most = self.terms.capacity
+        what = f"too many clients, got {most + 1}; expected at most {most}"
+        return f"client {name!r}: {what}, because {self.terms.closed}"

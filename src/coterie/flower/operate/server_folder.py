@@ -118,11 +118,6 @@ def add_node(folder: Path, public_key: Path, name: str | None, replace: bool) ->
         expected = "--replace if the site lost its old key"
         raise ConfigError("in-conflict", name, "has another key", found=got, allowed=expected)
     _, settings = load_deployment(folder)
-    if before is None and len(nodes) >= settings.clients:
-        what = "more nodes than clients"
-        most = f"at most {settings.clients}"
-        error = ConfigError("out-of-range", "clients", what, got=len(nodes) + 1, allowed=most)
-        raise error.located("deploy.toml")
     require_up(folder, settings)
     home = flower_home(folder)
     if before is not None:

@@ -118,7 +118,8 @@ def show_status(folder: Path) -> None:
     _, settings = load_deployment(folder)
     end = certificate_end(folder / "keys" / "server.pem")
     say(f"certificate: valid until {end:%Y-%m-%d}")
-    say(f"nodes: {len(added_nodes(folder))} added of at most {settings.clients}")
+    added = len(added_nodes(folder))
+    say(f"nodes: {added} added (clients in deploy.toml: {settings.clients})")
     require_listening(folder)
     _show_nodes(folder)
     runs = run_flwr(flower_home(folder), ["list", FEDERATION]).get("runs") or []

@@ -39,7 +39,7 @@ from coterie.flower.processes.flower_commands import (
 )
 from coterie.flower.server.configured import check_before_submitting
 from coterie.flower.server.live import MARK
-from coterie.flower.settings import DeploymentSettings
+from coterie.flower.settings import LAST_RUN, DeploymentSettings
 from coterie.runs.compose import task_headline
 from coterie.runs.reporter import Reporter
 from coterie.terminal import console, counted, duration, say, summary_table
@@ -254,8 +254,6 @@ def _first_line(config: Experiment, start: Mapping[str, Any]) -> str:
 
 # --- start ----------------------------------------------------------------------------------------
 
-LAST_RUN = "last-run.json"
-
 
 def run_remote(
     folder: Path, config: Experiment, settings: DeploymentSettings, resume: bool
@@ -325,7 +323,8 @@ def _run_folder(
     # A time, not a number: the folders that exist are on another machine.
     out = f"{settings.folder.rstrip('/')}/{safe_name}-{datetime.now():%Y%m%d-%H%M%S}"
     # Before the run is submitted: one whose start fails half-way can still be resumed.
-    (folder / LAST_RUN).write_text(json.dumps({"out": out}) + "\n", encoding="utf-8")
+    begun = {"out": out, "clients": settings.clients}
+    (folder / LAST_RUN).write_text(json.dumps(begun) + "\n", encoding="utf-8")
     return out
 
 

@@ -39,11 +39,14 @@ from coterie.flower.server.live import WriteEvent
 from coterie.flower.server.unlabelled import fate_without_labels
 from coterie.flower.settings import DeploymentSettings, table_encoding
 from coterie.runs.data import read_record
+from coterie.runs.folder.checkpoints import Checkpoint
 from coterie.runs.folder.digests import COLUMNS, PARTITION
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.stored import make_record, record_bytes
 
 COLUMNS_ARE_PLAIN = "privacy: covers updates, but not the clients' reports on their columns, which are sent without noise"
+
+FIXED_BY_PRIVACY = "the noise of [privacy] was chosen for `clients` of deploy.toml"
 
 # How far the values of a client may be from those of the others, in multiples of the typical distance.
 # Hospitals differ more than updates of one model do, and a report that is left out costs its client
@@ -149,7 +152,7 @@ def make_flower_engine(
     grid: Any,
     server: ServerInput,
     folder: RunFolder,
-    start: int,
+    checkpoint: Checkpoint | None,
     write_event: WriteEvent,
     observer: ExchangeObserver,
 ) -> FlowerEngine:
@@ -157,12 +160,17 @@ def make_flower_engine(
     train is agreed later (`agree`)."""
     settings = server.settings
     run_name, names = NodesFile(folder, settings.shape, settings.classes).read()
+    start = 0
+    places = settings.clients
+    if checkpoint is not None:
+        start = checkpoint.round
+        places = len(checkpoint.groups.member)
 
     def save_names(names: Sequence[str]) -> None:
         shape = engine.terms.identity.shape
         file = NodesFile(folder, shape, settings.classes, settings.target_shape)
         file.write(run_name, names)
-        folder.write({PARTITION: partition_bytes(names_only(names, settings.clients))})
+        folder.write({PARTITION: partition_bytes(names_only(names, engine.terms.capacity))})
 
     # Replies that a round waits for, where it asks more clients than it needs.
     wanted = None
@@ -171,13 +179,14 @@ def make_flower_engine(
     terms = Terms(
         Identity("server", version("coterie"), "", (), settings.classes),
         Train(),
-        settings.clients,
+        max(places, len(names)),
         run_name,
         server=secrets.token_hex(8),
         since=start,
         timeout=settings.reply_wait,
         wanted=wanted,
         without_labels=fate_without_labels(server.config),
+        closed="" if server.config.privacy is None else FIXED_BY_PRIVACY,
     )
     say = partial(write_event, "say")
     engine = FlowerEngine(grid, terms, names=names, say=say, joined=save_names, observer=observer)

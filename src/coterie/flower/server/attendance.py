@@ -151,6 +151,22 @@ class Attendance:
         register = self.engine.register
         return stand_in_population(register.trains, register.tests, register.names, self.settings)
 
+    def is_crowded(self) -> bool:
+        """Whether clients have come for which the run has no place yet."""
+        register = self.engine.register
+        if register.terms.closed:
+            return False
+        # Who answers by now has its place in the next round.
+        register.poll()
+        return register.wanted > register.terms.capacity
+
+    def grow(self, places: int) -> None:
+        """Have so many places for clients."""
+        more = places - self.engine.terms.capacity
+        self.engine.grow(places)
+        if self.last is not None:
+            self.last = np.pad(self.last, (0, more))
+
     def __call__(
         self,
         snapshot: FederationSnapshot,
@@ -199,5 +215,5 @@ def stand_in_population(
         held(trains),
         held(tests),
         len(settings.classes),
-        padded(names, settings.clients),
+        padded(names, len(trains)),
     )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from coterie.clients.clients import Clients, ClientStores, ModelShape
+from coterie.clients.cohort import Sampler
 from coterie.clients.ledger import Ledger
 from coterie.clients.validation import ReplyValidator
 from coterie.config.trust import remember
@@ -40,6 +43,7 @@ from coterie.runs.folder.checkpoints import Checkpoint
 from coterie.runs.folder.store import RunFolder, check_folder
 from coterie.runs.loop import RoundResult
 from coterie.runs.progress import make_progress
+from coterie.runs.resume import with_places
 from coterie.runs.run import Run
 from coterie.runs.spec import RunSpec
 
@@ -65,10 +69,8 @@ def _serve_rounds(
     settings = server.settings
     config = server.config
     checkpoint = _find_checkpoint(server, folder)
-    start = 0
-    if checkpoint is not None:
-        start = checkpoint.round
-    engine = make_flower_engine(grid, server, folder, start, write_event, live)
+    engine = make_flower_engine(grid, server, folder, checkpoint, write_event, live)
+    start = engine.terms.since
     attendance = Attendance(engine, settings, live, partial(write_event, "waiting"))
 
     # Step 1: what is trained; of tables the clients have to say first what their columns hold.
@@ -87,7 +89,8 @@ def _serve_rounds(
     _announce_start(write_event, folder, config, federation, start)
     # The first models may need clients, so some have to be there before the first round.
     attendance.gather(start)
-    spec = _run_spec(private, attendance)
+    make_spec = partial(_run_spec, private, attendance)
+    spec = make_spec()
     clients = _make_clients(engine, settings, federation, spec)
     if described is not None:
         _count_description(clients.ledger, described)
@@ -98,7 +101,11 @@ def _serve_rounds(
     all_scored = config.train.evaluate_clients is None
     annotate = partial(_annotate, engine, spec.task, all_scored)
     run = Run(spec, clients, progress, folder, annotate=annotate)
-    _carry_out(run, config, write_event)
+    for result in _rounds(run, attendance, make_spec, config.name("algorithm")):
+        # Saved before it is shown, so that a round that somebody saw is not lost. Without a
+        # snapshot of the federation: who is connected is looked up again.
+        run.save(config.checkpoint.keep, with_snapshot=False)
+        write_event("round", result.row)
 
     # Step 4: clients without labels, and the results.
     serve_unlabelled(run, engine, partial(write_event, "say"))
@@ -128,13 +135,41 @@ def _announce_start(
         write_event("say", NODES_KNOW_THE_SEED)
 
 
-def _carry_out(run: Run, config: Experiment, write_event: WriteEvent) -> None:
-    """The rounds that are left."""
-    for result in run.rounds():
-        # Saved before it is shown, so that a round that somebody saw is not lost. Without a
-        # snapshot of the federation: who is connected is looked up again.
-        run.save(config.checkpoint.keep, with_snapshot=False)
-        write_event("round", result.row)
+def _rounds(
+    run: Run, attendance: Attendance, make_spec: Callable[[], RunSpec], method: str
+) -> Iterator[RoundResult]:
+    """The rounds that are left. Where clients have come for which the run has no place, it gets
+    places for them and goes on as if it were resumed."""
+    while True:
+        _make_places(run, attendance, method)
+        run.spec = make_spec()
+        for result in run.rounds():
+            yield result
+            over = run.progress.round == run.spec.schedule.rounds
+            if not over and attendance.is_crowded():
+                break
+        else:
+            return
+
+
+def _make_places(run: Run, attendance: Attendance, method: str) -> None:
+    """Have a place in a run for every client that came: a new one has no group, and the method
+    places it as any newcomer."""
+    register = attendance.engine.register
+    places = register.terms.capacity
+    if not register.terms.closed:
+        places = max(places, register.wanted)
+    progress = run.progress
+    if progress.groups is not None:
+        state = Checkpoint(progress.round, progress.groups, {"since": progress.since})
+        try:
+            state = with_places(state, places, method)
+        except ConfigError as error:
+            register.close(error.problems[0].what)
+            return
+        progress.groups = state.groups
+        progress.since = state.since
+    attendance.grow(places)
 
 
 def _write_results(
@@ -166,10 +201,10 @@ def _find_checkpoint(server: ServerInput, folder: RunFolder) -> Checkpoint | Non
         return None
     checkpoint = folder.checkpoints.latest(server.config.resolved())
     check_folder(folder, resumed=True)
-    if checkpoint is not None:
+    if checkpoint is not None and server.config.privacy is not None:
         clients = len(checkpoint.groups.member)
         if clients != server.settings.clients:
-            what = "differs from the number that the run began with"
+            what = "differs from the number for which the noise of [privacy] was chosen"
             got = server.settings.clients
             expected = f"{clients}, as in {folder.path}"
             error = ConfigError("differs", "clients", what, found=got, allowed=expected)
@@ -213,13 +248,16 @@ def _run_spec(spec: RunSpec, attendance: Attendance) -> RunSpec:
 
     Attendance is its shift, and only clients that are connected and can train are sampled.
     """
+    population = attendance.population()
     sampler = spec.schedule.sampler
+    if isinstance(sampler, Sampler):
+        sampler = replace(sampler, clients=np.arange(population.clients))
     schedule = replace(
         spec.schedule,
         sampler=lambda round, present: sampler(round, present & attendance.engine.register.trains),
         shift=attendance,
     )
-    return replace(spec, population=attendance.population(), schedule=schedule)
+    return replace(spec, population=population, schedule=schedule)
 
 
 def _annotate(engine: FlowerEngine, task: Task, all_scored: bool, result: RoundResult) -> None:

@@ -1,0 +1,202 @@
+"""A federation that has begun gets sites, and replaces them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
+
+from coterie.data.partitions import partition_bytes
+from coterie.errors import ConfigError
+from coterie.export import export_run
+from coterie.flower.server.attendance import names_only
+from coterie.flower.watch.status import read_status
+from coterie.report.load import view_of
+from coterie.runs.folder.store import RunFolder
+from tests.engines.fake_grid import FakeGrid, contexts
+from tests.engines.test_flower import SETTINGS, Hook, deploy, groups, models, registered_names
+from tests.engines.test_flower import tables as six_clients
+from tests.refusals import refuses
+
+FIVE = {"clients": 5, "min_clients": 4}
+SIX = {"clients": 6, "min_clients": 4}
+
+
+def tables(name: str = "flexcfl", **options: Any) -> dict[str, Any]:
+    """Six clients, of whom the sixth is not expected: a round asks five."""
+    found = six_clients(name, **{"rounds": 6, **options})
+    return found | {"train": {**found["train"], "clients_per_round": 5}}
+
+
+def grid_of(folder: Path, config: Mapping[str, Any]) -> tuple[FakeGrid, Any]:
+    """The first five clients, and the context of the sixth."""
+    every = contexts(config, SETTINGS, range(6), folder)
+    grid = FakeGrid(every)
+    return grid, grid.contexts.pop(105)
+
+
+def group_rows(folder: Path) -> dict[str, dict[str, str]]:
+    with (folder / "run" / "groups.csv").open() as file:
+        return {row["client"]: row for row in csv.DictReader(file)}
+
+
+def test_a_site_joins_a_run_that_has_no_place_for_it(tmp_path: Path) -> None:
+    config = tables()
+    grid, sixth = grid_of(tmp_path, config)
+    joins = Hook(1, lambda: grid.contexts.update({105: sixth}))
+    deploy(tmp_path, config, grid, reported=joins, **FIVE)
+    assert not joins.refused
+    # Asked in round 3, and there in the next one, as one for which there was a place.
+    (event,) = (row["attendance"] for row in joins.rows if row["attendance"])
+    assert event == [{"kind": "joined", "clients": ["client-05"]}]
+    rows = group_rows(tmp_path)
+    assert list(rows) == [f"client-0{i}" for i in range(6)]
+    assert rows["client-05"]["group"] == rows["client-01"]["group"] != rows["client-00"]["group"]
+    assert int(rows["client-05"]["since_round"]) >= 2
+    run = tmp_path / "run"
+    assert list(view_of(run).names) == list(rows)
+    assert list(read_status(run).names) == list(rows)
+    assert sum(group.clients for group in export_run(run).card.figures.groups) == 6
+
+
+def test_more_sites_than_expected_begin_a_run(tmp_path: Path) -> None:
+    config = tables(rounds=1)
+    reported = deploy(
+        tmp_path, config, FakeGrid(contexts(config, SETTINGS, range(6), tmp_path)), **FIVE
+    )
+    assert not reported.lines
+    assert registered_names(tmp_path) == [f"client-0{i}" for i in range(6)]
+    assert len(reported.rows[-1]["client_scores"]) == 6
+
+
+def test_rounds_before_a_site_joins_are_those_without_it(tmp_path: Path) -> None:
+    config = tables()
+    grid, sixth = grid_of(tmp_path, config)
+    joins = Hook(1, lambda: grid.contexts.update({105: sixth}))
+    deploy(tmp_path, config, grid, reported=joins, **FIVE)
+    alone = deploy(tmp_path / "b", config, grid_of(tmp_path / "b", config)[0], **FIVE)
+    together = deploy(tmp_path / "c", config, grid_of(tmp_path / "c", config)[0], **SIX)
+    before = [row["accuracy"] for row in alone.rows]
+    assert [row["accuracy"] for row in joins.rows][:2] == before[:2]
+    # A place that nobody takes changes nothing, and is in no figure.
+    assert [row["accuracy"] for row in together.rows] == before
+    assert len(view_of(tmp_path / "c" / "run").names) == 6
+
+
+@pytest.mark.parametrize("clients", [5, 6, 9])
+def test_a_killed_run_goes_on_with_the_site_that_joined(clients: int, tmp_path: Path) -> None:
+    """To the same bits as one that was not killed, whatever `clients` is by then."""
+    config = tables()
+
+    class Killed(Hook):
+        def __call__(self, what: str, value: Any) -> None:
+            super().__call__(what, value)
+            if what == "round" and value["round"] == 3:
+                raise KeyboardInterrupt
+
+    def run(folder: Path, kind: type[Hook]) -> None:
+        grid, sixth = grid_of(folder, config)
+        came = kind(1, lambda: grid.contexts.update({105: sixth}))
+        deploy(folder, config, grid, reported=came, **FIVE)
+
+    run(tmp_path / "a", Hook)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "b", Killed)
+    every = FakeGrid(contexts(config, SETTINGS, range(6), tmp_path / "b"))
+    deploy(tmp_path / "b", config, every, resume=True, clients=clients, min_clients=4)
+    assert torch.equal(models(tmp_path / "a" / "run"), models(tmp_path / "b" / "run"))
+    assert group_rows(tmp_path / "a") == group_rows(tmp_path / "b")
+
+
+def test_a_run_that_was_stopped_goes_on_with_more_sites(tmp_path: Path) -> None:
+    """The checkpoint has places for those alone that were there."""
+    config = tables()
+    grid, sixth = grid_of(tmp_path, config)
+    stops = Hook(2, lambda: grid.contexts.clear())
+    before = dict(grid.contexts)
+    with pytest.raises(Exception, match="too few clients"):
+        deploy(tmp_path, config, grid, reported=stops, longest_wait=0.2, **FIVE)
+    assert len(RunFolder(tmp_path / "run").checkpoints.saved().groups.member) == 5
+    grid.contexts |= {**before, 105: sixth}
+    resumed = deploy(tmp_path, config, grid, resume=True)
+    assert [row["round"] for row in resumed.rows] == [3, 4, 5]
+    assert int(group_rows(tmp_path)["client-05"]["group"]) >= 0
+
+
+def test_a_site_takes_the_place_of_another(tmp_path: Path) -> None:
+    config = tables()
+    grid, sixth = grid_of(tmp_path, config)
+
+    def replace_one() -> None:
+        del grid.contexts[104]
+        grid.contexts[105] = sixth
+
+    reported = Hook(1, replace_one)
+    deploy(tmp_path, config, grid, reported=reported, **FIVE)
+    assert not reported.refused
+    rows = group_rows(tmp_path)
+    # Who left keeps its number, and the group that it had.
+    assert list(rows) == registered_names(tmp_path) == [f"client-0{i}" for i in range(6)]
+    assert rows["client-05"]["group"] == rows["client-01"]["group"]
+    assert len(reported.rows[-1]["client_scores"]) == 5
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        (tables("fedgwc"), "stores values of its clients that cannot be extended"),
+        (
+            tables("fedavg")
+            | {"privacy": {"noise": 0.1, "clip": 1.0, "randomness": "seed_not_private"}},
+            "the noise of [privacy] was chosen",
+        ),
+    ],
+)
+def test_where_no_site_can_join_it_is_refused_and_the_run_goes_on(
+    config: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    grid, sixth = grid_of(tmp_path, config)
+    joins = Hook(1, lambda: grid.contexts.update({105: sixth}))
+    deploy(tmp_path, config, grid, reported=joins, **FIVE)
+    assert joins.refused == {"mismatch": 1}
+    (line,) = [line for line in joins.lines if line.startswith("refused")]
+    assert line.startswith(
+        "refused: client 'client-05': too many clients, got 6; expected at most 5"
+    )
+    assert why in line
+    assert len(joins.rows) == 6
+    assert list(group_rows(tmp_path)) == [f"client-0{i}" for i in range(5)]
+
+
+def test_a_private_run_goes_on_with_the_number_of_clients_of_its_noise(tmp_path: Path) -> None:
+    privacy = {"noise": 0.1, "clip": 1.0, "randomness": "seed_not_private"}
+    config = tables("fedavg", rounds=2) | {"privacy": privacy}
+    deploy(tmp_path, config, grid_of(tmp_path, config)[0], **FIVE)
+    with refuses(ConfigError, "differs", "clients"):
+        deploy(tmp_path, config, grid_of(tmp_path, config)[0], resume=True)
+
+
+def test_a_folder_is_read_in_which_a_site_has_its_number_and_no_place_yet(tmp_path: Path) -> None:
+    """As a kill between the two leaves it."""
+    config = tables()
+    deploy(tmp_path, config, grid_of(tmp_path, config)[0], **FIVE)
+    run = RunFolder(tmp_path / "run")
+    names = json.loads((run.path / "nodes.json").read_text())
+    names["clients"].append("client-05")
+    run.write(
+        {
+            "nodes.json": json.dumps(names).encode(),
+            "partition.npz": partition_bytes(names_only(names["clients"], 6)),
+        }
+    )
+    assert len(view_of(run.path).names) == 6
+    placed = groups(tmp_path / "run")
+    figures = export_run(run.path).card.figures.groups
+    assert [one.clients for one in figures] == [placed.count(0), placed.count(1), 1]
