@@ -1,4 +1,5 @@
-"""Real clients through Flower. Only this package and ``coterie.flower.app`` know of Flower.
+"""Real clients through Flower. Only this package, ``coterie.flower.app`` and
+``coterie.flower.strategy`` know of Flower.
 
 What a message holds is listed in ``docs/privacy.md``.
 """

@@ -1,0 +1,135 @@
+"""Which nodes are there in a round, and their numbers as clients."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import numpy as np
+import torch
+from flwr.serverapp import Grid
+
+from coterie.core import BoolArray, IntArray, Key
+from coterie.data import Population
+from coterie.data.shifts import FederationSnapshot
+from coterie.engines.flower.register import Pause
+from coterie.errors import QuorumError
+
+log = logging.getLogger("flwr")
+_LEAST_POLL = 0.1  # seconds
+_SPARE = 10  # places for nodes that come later, in addition to as many as begin
+
+
+def places_for(nodes: int) -> int:
+    """The places of a run that begins with so many nodes."""
+    return 2 * nodes + _SPARE
+
+
+class Nodes:
+    """The nodes of a grid. Each has a number from when it is first seen, to the end of the run.
+
+    It stands where a simulation has its shift: both change who is present.
+
+    Args:
+        ids: node ids by their numbers; nodes that come are added.
+        least: nodes without which no round begins.
+        longest: seconds to wait for them.
+    """
+
+    def __init__(self, grid: Grid, ids: list[int], least: int, longest: float) -> None:
+        self.grid = grid
+        self.ids = ids
+        self.least = least
+        self.longest = longest
+        self.places: int | None = None
+        self.present: IntArray = np.empty(0, np.int64)
+        self._left_out: set[int] = set()
+
+    def gather(self) -> None:
+        """Wait for enough nodes, and number those that are new.
+
+        Raises:
+            QuorumError: if there are too few when the time is over.
+        """
+        pause = Pause(time.monotonic() + self.longest, _LEAST_POLL)
+        there = self._look()
+        if there < self.least:
+            log.info("coterie: waiting for nodes: %d there, %d needed", there, self.least)
+        while there < self.least:
+            if pause.over:
+                what = f"too few nodes after {self.longest:g} s"
+                allowed = f"at least {self.least}"
+                raise QuorumError(
+                    "too-few", "min_available_nodes", what, got=there, allowed=allowed
+                )
+            pause.wait()
+            there = self._look()
+
+    def _look(self) -> int:
+        """Number the nodes that are there; returns how many have a number."""
+        there = sorted(self.grid.get_node_ids())
+        known = set(self.ids)
+        for node in there:
+            if node in known or node in self._left_out:
+                continue
+            if self.places is not None and len(self.ids) >= self.places:
+                self._left_out.add(node)
+                log.warning(
+                    "coterie: node %d takes no part: all %d places are taken (max_nodes)",
+                    node,
+                    self.places,
+                )
+            else:
+                self.ids.append(node)
+        number = {node: at for at, node in enumerate(self.ids)}
+        self.present = np.array(sorted(number[node] for node in there if node in number), np.int64)
+        return len(self.present)
+
+    def is_present(self) -> BoolArray:
+        """Who is there, bool ``[N]``."""
+        assert self.places is not None, "the run has begun"
+        present = np.zeros(self.places, bool)
+        present[self.present] = True
+        return present
+
+    def sample(self, fraction: float, least: int, key: Key) -> IntArray:
+        """A share of the nodes that are there, drawn without replacement, and at least so many."""
+        if fraction == 0:
+            return self.present[:0]
+        count = min(len(self.present), max(int(len(self.present) * fraction), least))
+        rng = key.generator()
+        return np.sort(rng.choice(self.present, count, replace=False))
+
+    def population(self) -> Population:
+        """What the rounds have to know of the clients: who can train. The server holds no samples, so
+        each client has the same made-up one."""
+        assert self.places is not None, "the run has begun"
+        one = np.zeros(1, np.int64)
+        none = one[:0]
+        known = len(self.ids)
+        train = (one,) * known + (none,) * (self.places - known)
+        names = tuple(map(str, self.ids)) + ("",) * (self.places - known)
+        return Population(
+            torch.zeros(1, 1), torch.zeros(1), train, (none,) * self.places, names=names
+        )
+
+    def __call__(
+        self,
+        snapshot: FederationSnapshot,
+        initial: Population,
+        round: int,
+        has_group: BoolArray,
+        key: Key,
+    ) -> FederationSnapshot:
+        """The federation in this round. See ``coterie.data.shifts.Shift``."""
+        before = set(self.present.tolist())
+        # Those of the first round were gathered before it.
+        if round:
+            self.gather()
+        now = set(self.present.tolist())
+        events = []
+        for kind, numbers in (("joined", now - before), ("left", before - now)):
+            if numbers:
+                names = [str(self.ids[number]) for number in sorted(numbers)]
+                events.append({"kind": kind, "clients": names})
+        return FederationSnapshot(self.population(), self.is_present(), tuple(events))
