@@ -22,7 +22,8 @@ from coterie.cli.main import invoke
 from coterie.errors import ConfigError, QuorumError
 from coterie.flower.processes.process import identify
 from coterie.flower.server.live import KEPT_EXCHANGES, LIVE, LiveState
-from coterie.flower.watch.page import StatusServer, headline_chart, metrics_text, status_page
+from coterie.flower.watch.charts import client_chart, headline_chart
+from coterie.flower.watch.page import StatusServer, metrics_text, status_page
 from coterie.flower.watch.status import FederationStatus, read_status
 from coterie.flower.watch.tables import status_tables
 from coterie.headline import Headline
@@ -126,7 +127,8 @@ def test_the_tables_name_clients_reasons_and_times() -> None:
     status = status_of(ASKING, [row(0, [0.5, None], refused={"malformed": 2})])
     clients, rounds, exchanges, refused, events = status_tables(status)
     assert clients.rows[0] == [
-        *("hospital-3", "connected", "10.0 s ago", "training", "3", "no answer 2", "0"),
+        *("hospital-3", "connected", "-", "10.0 s ago", "training", "3"),
+        *("no answer in time (2 times)", "0"),
     ]
     assert clients.rows[1][:3] == ["hospital-4", "awaited", "-"]
     assert rounds.rows[0][:4] == ["1", "50.0 %", "-", "50.0 %, -"]
@@ -141,7 +143,7 @@ def test_the_tables_name_clients_reasons_and_times() -> None:
         "0.2 s",
         "goes on",
     ]
-    assert refused.rows == [["malformed", "2"]]
+    assert refused.rows == [["malformed", "the reply could not be decoded", "2"]]
     assert events.rows[0][1] == "client 'hospital-5' left"
 
 
@@ -196,8 +198,14 @@ def test_a_weak_site_that_leaves_does_not_raise_the_figure_of_the_same_clients()
         row(1, [0.6], client_scores=both),
         row(2, [0.9], accuracy=0.9, client_scores={"strong": [0.9, 10]}),
     ]
-    status = status_of(ASKING, rows)
-    _, rounds, *_ = status_tables(status)
+    status = status_of(ASKING, rows, names=["strong", "weak"])
+    clients, rounds, *_ = status_tables(status)
+    assert {one[0]: one[2] for one in clients.rows[:2]} == {"strong": "90.0 %", "weak": "30.0 %"}
+    chart = client_chart(status)
+    assert chart is not None
+    assert {curve.name: len(curve.points) for curve in chart.curves} == {"strong": 3, "weak": 2}
+    assert client_chart(replace(status, shows_clients=False)) is None
+    assert status_page(status).count("<polyline") == 4
     assert [one[1:3] for one in rounds.rows] == [
         ["90.0 %", "90.0 %"],
         ["50.0 %", "90.0 %"],

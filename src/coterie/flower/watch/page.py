@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,41 +15,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from coterie.errors import ConfigError, CoterieError
 from coterie.flower.server.scores import COLUMN
+from coterie.flower.watch.charts import status_charts
 from coterie.flower.watch.status import FederationStatus, read_status, refuse_strange_state
 from coterie.flower.watch.tables import status_tables
-from coterie.report.figures.style import GROUPS
 from coterie.report.render import page_style
 
 REFRESH = 5  # seconds after which a browser asks again
-SAME = "#6b7682"  # of the curve of the same clients, which is no group's
-
-
-@dataclass(frozen=True, slots=True)
-class StatusCurve:
-    """A line of the chart: ``round,value`` pairs, values negative since SVG draws downwards."""
-
-    name: str
-    colour: str
-    points: Sequence[str]
-
-    @classmethod
-    def of(cls, name: str, colour: str, values: Mapping[int, float]) -> StatusCurve:
-        """The line of values by the number of their round."""
-        return cls(name, colour, [f"{round + 1},{-value:.6g}" for round, value in values.items()])
-
-
-@dataclass(frozen=True, slots=True)
-class StatusChart:
-    """The headline metric over rounds: a curve for each group, and one for the same clients where
-    some were away, in a ``box`` of left, top, width and height."""
-
-    title: str
-    curves: Sequence[StatusCurve]
-    box: str
-    top: str
-    bottom: str
-    first: int
-    end: int
 
 
 def status_page(status: FederationStatus, refresh: int = REFRESH) -> str:
@@ -69,7 +38,7 @@ def status_page(status: FederationStatus, refresh: int = REFRESH) -> str:
         .render(
             status=status,
             tables=status_tables(status),
-            chart=headline_chart(status),
+            charts=status_charts(status),
             style=style,
             style_hash=digest,
             refresh=refresh,
@@ -86,40 +55,6 @@ def _environment() -> Any:
         undefined=StrictUndefined,
         trim_blocks=True,
     )
-
-
-def headline_chart(status: FederationStatus) -> StatusChart | None:
-    """The headline metric by group over rounds; ``None`` before two rounds were scored."""
-    headline = status.state.headline
-    rows = [row for row in status.state.scored if row.get(headline.keys.groups)]
-    if len(rows) < 2:
-        return None
-    groups: defaultdict[int, dict[int, float]] = defaultdict(dict)
-    for row in rows:
-        for group, value in enumerate(row[headline.keys.groups]):
-            # A group without clients has no value.
-            if value is not None:
-                groups[group][int(row["round"])] = float(value)
-    curves = [
-        StatusCurve.of(f"group {group}", GROUPS[group % len(GROUPS)], groups[group])
-        for group in sorted(groups)
-    ]
-    values = [value for curve in groups.values() for value in curve.values()]
-    # A group's curve rises when a client that is served badly leaves, and this one does not.
-    same = status.same
-    if same.away and same.values:
-        curves.append(StatusCurve.of("same clients", SAME, same.values))
-        values += same.values.values()
-    if not values:
-        return None
-    low = min(values)
-    high = max(values)
-    first = int(rows[0]["round"]) + 1
-    end = int(rows[-1]["round"]) + 1
-    # A box without a height would show nothing.
-    box = f"{first} {-high:.6g} {max(1, end - first)} {(high - low) or 1.0:.6g}"
-    title = f"{headline.title} by group"
-    return StatusChart(title, curves, box, headline.text(high), headline.text(low), first, end)
 
 
 # --- served ---------------------------------------------------------------------------------------

@@ -143,7 +143,7 @@ class FederationStatus:
         down, up = self.bytes
         found.append(("sent to clients", amount(down)))
         found.append(("sent by clients", amount(up)))
-        found.append(("not taken", str(state.counted("refused").total())))
+        found.append(("replies not used", str(state.counted("refused").total())))
         clipped = sorted(state.counted("clipped").items())
         if clipped:
             found.append(("clipped", ", ".join(f"{name} {count}" for name, count in clipped)))

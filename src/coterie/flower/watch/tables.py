@@ -10,6 +10,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from coterie.flower.server.scores import COLUMN
+from coterie.flower.watch.reasons import counts_in_words, reason_in_words
 from coterie.flower.watch.status import FederationStatus, work_name
 from coterie.terminal import amount, console, counted, duration, printable, say
 
@@ -44,6 +46,7 @@ def _clients(status: FederationStatus) -> StatusTable:
     names = list(dict.fromkeys([*status.names, *known, *sorted(connected)]))
     if not status.shows_clients:
         names = []
+    scores = _last_scores(status)
     rows = []
     for name in names:
         client = known.get(name) or {}
@@ -54,16 +57,41 @@ def _clients(status: FederationStatus) -> StatusTable:
             [
                 name,
                 _client_state(status, name in connected, name in awaited),
+                scores.get(name, "-"),
                 _ago(client.get("last"), status.state.now),
                 work_name(str(client.get("kind", ""))),
                 str(client.get("answers", 0)),
-                _counts(client.get("failed") or {}),
+                counts_in_words(client.get("failed") or {}),
                 group,
             ]
         )
-    note = "Counts are those since the server's process of this run started."
-    headings = ("client", "state", "last answer", "to", "answers", "no answer", "group")
+    headline = status.state.headline
+    note = (
+        f"The {headline.title} is that of the client's last scored round, on its own test samples. "
+        "Counts are those since the server's process of this run started."
+    )
+    headings = (
+        *(
+            "client",
+            "state",
+            headline.title,
+            "last answer",
+            "answer to",
+            "answers",
+            "no usable answer",
+        ),
+        "group",
+    )
     return StatusTable("Clients", note, headings, rows)
+
+
+def _last_scores(status: FederationStatus) -> dict[str, str]:
+    """The headline of each client in the last round that scored it."""
+    last: dict[str, float] = {}
+    for row in status.state.scored:
+        scores = row.get(COLUMN) or {}
+        last |= {str(name): value for name, (value, _) in scores.items() if value is not None}
+    return {name: status.state.headline.text(float(value)) for name, value in last.items()}
 
 
 def _client_state(status: FederationStatus, connected: bool, awaited: bool) -> str:
@@ -82,10 +110,6 @@ def _ago(at: Any, now: float) -> str:
     return f"{duration(max(0.0, now - float(at)))} ago"
 
 
-def _counts(counts: Mapping[str, Any]) -> str:
-    return ", ".join(f"{reason} {count}" for reason, count in sorted(counts.items())) or "-"
-
-
 def _rounds(status: FederationStatus) -> StatusTable:
     state = status.state
     keys = state.headline.keys
@@ -101,7 +125,7 @@ def _rounds(status: FederationStatus) -> StatusTable:
             ", ".join(text(value) for value in by_group) or "-",
             ", ".join(map(str, row["sizes"])) or "-",
             str(row["notes"].get("replies", "-")),
-            _counts(row["refused"]),
+            counts_in_words(row["refused"]),
             amount(int(row["transfers"]["down_bytes"])),
             amount(int(row["transfers"]["up_bytes"])),
             duration(float(row["seconds"]["total"])),
@@ -109,14 +133,14 @@ def _rounds(status: FederationStatus) -> StatusTable:
 
     rows = [shown(row) for row in reversed(state.rows[-SHOWN_ROUNDS:])]
     title = state.headline.title
-    note = f"Newest first. {title} is over the clients that were scored in that round."
+    note = f"Newest first. {state.headline.capital} is over the clients that were scored in that round."
     # Runs that score a sample of their clients have no scores of single ones.
     if same.values:
         same_ones = counted(same.clients, "client")
         note += f" Next to it is the mean of the {same_ones} in all rounds, by their samples."
     headings = (
         *("round", title, "of the same clients", f"{title} by group", "clients by group"),
-        *("replies", "not taken", "to clients", "by clients", "time"),
+        *("replies", "no usable reply", "to clients", "by clients", "time"),
     )
     return StatusTable("Rounds", note, headings, rows)
 
@@ -159,9 +183,11 @@ def _duration(seconds: float | None, unknown: str) -> str:
 
 def _refused(status: FederationStatus) -> StatusTable:
     refused = status.state.counted("refused")
-    rows = [[reason, str(count)] for reason, count in sorted(refused.items())]
+    rows = [
+        [reason, reason_in_words(reason), str(count)] for reason, count in sorted(refused.items())
+    ]
     note = "Replies that were rejected or did not arrive, in all rounds."
-    return StatusTable("Rejected, by reason", note, ("reason", "count"), rows)
+    return StatusTable("Rejected, by reason", note, ("reason", "meaning", "count"), rows)
 
 
 def _lines(status: FederationStatus) -> StatusTable:
