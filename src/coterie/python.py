@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
@@ -80,8 +81,8 @@ def run(
     Each argument is a table of a configuration (docs/configuration.md has all of them with their
     keys): a record, such as ``ct.Solver(lr=0.1)``, or a mapping of its keys, such as
     ``{"lr": 0.1}``. A choice is a name, a mapping of a name and options, or an object, such as a
-    module, a method or a rule. With ``out``, and for ``Result.save``, all choices must have names,
-    or be made by a factory such as `coterie.fedgroup`.
+    module, a method or a rule. With ``out``, and for ``Result.save``, the folder has the type of an
+    object that has no name, and `resume` takes the object again (docs/run-folder.md).
 
     Args:
         method: such as ``coterie.fedgroup(groups=3)``; or a complete `Experiment`, with which only
@@ -117,7 +118,7 @@ def run(
 
     Raises:
         ConfigError: for an argument of a wrong type or out of its range, for features that do not
-            work together, and, with ``out``, for an object that a configuration cannot name.
+            work together, and, with ``out``, for a function in a table, such as a sampler.
         DataError: for targets that the task cannot learn.
         PrivacyError: if the rounds would spend more privacy than allowed.
         QuorumError: if too few clients answered for too long.
@@ -290,6 +291,7 @@ def resume(
     data: Any = None,
     trust: bool = False,
     on_round: OnRound | None = None,
+    **objects: Any,
 ) -> Result:
     """Continue the run of a folder from its newest checkpoint, as ``coterie resume`` does.
 
@@ -302,11 +304,13 @@ def resume(
         trust: run the code that its configuration names as ``module:factory``, even if it is not
             known to be your own.
         on_round: called after each round.
+        objects: the Python objects that the run was given, by the arguments of `run`, such as
+            ``model=net`` or ``method=mine``. A network begins with the first weights of the run.
 
     Raises:
-        ConfigError: for fewer rounds than have been completed, and if a setting depends on the
-            number of rounds: a cosine schedule of the learning rate without ``over``, or noise that
-            was computed from ``epsilon``.
+        ConfigError: for an object that is missing or that differs, for fewer rounds than have been
+            completed, and if a setting depends on the number of rounds: a cosine schedule of the
+            learning rate without ``over``, or noise that was computed from ``epsilon``.
         CheckpointError: if a file of the run is damaged.
         InUseError: if another process is writing to the folder.
 
@@ -321,7 +325,7 @@ def resume(
     """
     if on_round is not None:
         check_takes("on_round", on_round, ("result",))
-    run_folder = RunFolder.open(Path(folder))
+    run_folder = replace(RunFolder.open(Path(folder)), objects=objects)
     with run_folder.locked():
         composed, checkpoint = reopen_with(run_folder, data, {}, rounds=rounds, trust=trust)
         execute(composed, run_folder, on_round, checkpoint=checkpoint, resume=True)

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from coterie.config.arguments import validated
+from coterie.config.choice_tables import Absent
 from coterie.config.schema import to_plain
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
@@ -86,6 +87,7 @@ class Result:
         folder: the folder of the run; ``None`` for a run in memory.
         unsaved: what the folder of a run in memory would contain.
         evaluate: with which models clients were scored.
+        objects: the Python objects that a run with a folder was given.
 
     Example:
         >>> import coterie as ct
@@ -104,22 +106,25 @@ class Result:
     folder: Path | None = None
     unsaved: Unsaved | None = None
     evaluate: Evaluate = Evaluate()
+    objects: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     @validated
-    def open(cls, folder: str | PathLike[str], *, trust: bool = False) -> Result:
+    def open(cls, folder: str | PathLike[str], *, trust: bool = False, **objects: Any) -> Result:
         """The result of a run folder, from a run in Python or on the command line.
 
         Args:
             folder: the folder of the run. If the run is in progress, its newest checkpoint is read.
             trust: run the code that its configuration names as ``module:factory``, even if it is
                 not known to be your own.
+            objects: the Python objects that the run was given, as for `coterie.resume`.
 
         Raises:
-            ConfigError: if there is no run, no completed round, or code that is not trusted.
+            ConfigError: if there is no run, no completed round, code that is not trusted, or an
+                object that is missing.
             CheckpointError: if a file of the run is damaged.
         """
-        run = RunFolder.open(Path(folder))
+        run = replace(RunFolder.open(Path(folder)), objects=objects)
         check_folder(run)
         experiment = run.config(trust=trust)
         record = read_record(run.path)
@@ -145,6 +150,7 @@ class Result:
             headline_of(composed.spec.task),
             run.path,
             evaluate=composed.experiment.evaluate,
+            objects=_objects_of(composed.experiment),
         )
 
     def __repr__(self) -> str:
@@ -259,8 +265,8 @@ class Result:
             The folder.
 
         Raises:
-            ConfigError: if the folder is in use, or if a configuration cannot describe the run, for
-                example because of a module or a custom method.
+            ConfigError: if the folder is in use, or if a table of the run has a function, such as
+                a sampler.
 
         Example:
             >>> import tempfile
@@ -272,12 +278,14 @@ class Result:
             ...     ct.Result.open(saved).accuracy == result.accuracy
             True
         """
-        target = Path(folder)
+        return self._saved(Path(folder)).path
+
+    def _saved(self, target: Path) -> RunFolder:
         if self.folder is not None:
             RunFolder.check_free(target)
             # Without what belongs to a process that writes the folder now.
             shutil.copytree(self.folder, target, ignore=shutil.ignore_patterns(".*"))
-            return target
+            return RunFolder(target, self.objects)
         if self.unsaved is None:
             raise ConfigError(
                 "missing",
@@ -286,7 +294,7 @@ class Result:
                 found="a result that was created by hand",
                 allowed="the result of a run",
             )
-        return _save(tuple(self.rows), self.unsaved, target).path
+        return _save(tuple(self.rows), self.unsaved, target)
 
     @validated
     def report(self, page: str | PathLike[str] | None = None) -> Path:
@@ -316,7 +324,7 @@ class Result:
 
         self._check_target("page", page)
         with self._stored() as run:
-            return write_report([run], None if page is None else Path(page))
+            return write_report([run.path], None if page is None else Path(page))
 
     @validated
     def export(
@@ -398,13 +406,21 @@ class Result:
             )
 
     @contextmanager
-    def _stored(self) -> Iterator[Path]:
+    def _stored(self) -> Iterator[RunFolder]:
         """The folder of the run, of a run in memory for as long as it is needed."""
         if self.folder is not None:
-            yield self.folder
+            yield RunFolder(self.folder, self.objects)
             return
         with tempfile.TemporaryDirectory(prefix="coterie-") as place:
-            yield self.save(Path(place) / "run")
+            yield self._saved(Path(place) / "run")
+
+
+def _objects_of(experiment: Experiment) -> dict[str, Any]:
+    """The objects of a run with a folder, by the arguments of `coterie.run`."""
+    return {
+        Absent(place, table).argument: getattr(experiment, place)
+        for place, table in experiment.objects.items()
+    }
 
 
 def _save(rows: tuple[dict[str, Any], ...], unsaved: Unsaved, out: Path) -> RunFolder:
@@ -421,7 +437,7 @@ def _save(rows: tuple[dict[str, Any], ...], unsaved: Unsaved, out: Path) -> RunF
         folder.checkpoints.save(checkpoint, keep=1)
         # No round is left, so this writes what a run writes at its end.
         execute(composed, folder, checkpoint=checkpoint, resume=True)
-    return folder
+    return replace(folder, objects=_objects_of(composed.experiment))
 
 
 def compose_in(

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from coterie.config.schema import Table
+from coterie.errors import Problem
 
 
 class ChoiceTable(Table):
@@ -74,6 +76,35 @@ class DataTable(SourceTable):
 
     partition: KindTable
     root: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """What stands for a Python object that a run was given, where nobody has handed it over.
+
+    Args:
+        place: the table that the object stands in place of.
+        table: what the run's folder says of it.
+    """
+
+    place: str
+    table: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The name of its type."""
+        return str(self.table["type"]).rpartition(".")[2]
+
+    @property
+    def argument(self) -> str:
+        """The argument of `coterie.run` that it was given as."""
+        return "method" if self.place == "algorithm" else self.place
+
+    def problem(self) -> Problem:
+        """That it has to be handed over."""
+        what = "the run was given a Python object, which no file can hold"
+        do = f"hand it over again, as in coterie.resume(folder, {self.argument}=...)"
+        return Problem("missing", self.argument, what, str(self.table["type"]), do=do)
 
 
 def completed(data: Mapping[str, Any]) -> dict[str, Any]:

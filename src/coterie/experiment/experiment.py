@@ -33,6 +33,7 @@ from coterie.experiment.defaults import (
     said_by_hand,
     without_lowered,
 )
+from coterie.experiment.live import absent_in
 from coterie.experiment.model import experiment_model
 from coterie.experiment.objects import field_problems, object_problems
 from coterie.experiment.tables import Tables, record_types, table_names
@@ -79,6 +80,7 @@ class Experiment(Tables):
         given: keys that the user set. All other keys have defaults, which may depend on other
             tables. By default what the records say, but for defaults that few clients lower.
         file: the file from which it was read, for error messages.
+        objects: what the folder of a run says of its Python objects, by field.
     """
 
     def __post_init__(self) -> None:
@@ -162,7 +164,9 @@ def check(tables: Mapping[str, Any], file: str = "configuration") -> Experiment:
         raise ConfigError("wrong-type", "configuration", got=tables, allowed=allowed)
     try:
         # Paths first: a factory of the user's own is looked for in the folder that they name.
-        experiment, found = _check(_anchored(python_values(tables)), file)
+        read = _anchored(python_values(tables))
+        absent = absent_in(read)
+        experiment, found = _check({**read, **absent}, file)
     except ConfigError as error:
         raise error.located(file) from None
     except RecursionError:
@@ -177,7 +181,8 @@ def check(tables: Mapping[str, Any], file: str = "configuration") -> Experiment:
     if experiment is None or found:
         raise ConfigError.of(found).located(file)
     _check_shifts(experiment)
-    experiment = fit_to_privacy(experiment)
+    objects = {place: one.table for place, one in absent.items()}
+    experiment = fit_to_privacy(replace(experiment, objects=objects))
     clients = None
     if isinstance(experiment.data, DataTable):
         clients = experiment.data.partition.options.get("clients")

@@ -13,25 +13,32 @@ from coterie.data.population import Population
 from coterie.data.sources.saved import population_digest
 from coterie.errors import ConfigError, Problem
 from coterie.experiment.experiment import Experiment, check
-from coterie.experiment.tables import CHOICES, table_names, unnamed_in
+from coterie.experiment.live import described
+from coterie.experiment.model import is_object
+from coterie.experiment.tables import CHOICES, SELECTORS, table_names, unnamed_in
 from coterie.methods.method import Method
 from coterie.rules.migration import Migration
 
 
 def named(experiment: Experiment, folder: Path) -> Experiment:
-    """The experiment with names in place of its objects.
+    """The experiment with names in place of its objects; those that have none stay, with what the
+    folder says of them.
 
     Raises:
-        ConfigError: for an object that no file can name, such as a module or a rule.
+        ConfigError: for functions in a table, which no file can hold.
     """
     tables: dict[str, Any] = {}
+    objects = dict(experiment.objects)
     found: list[Problem] = []
     for name in table_names():
         value = getattr(experiment, name)
         if name == "data" and isinstance(value, Population):
             tables[name] = _data_table(value, experiment.seed, folder)
-        elif name == "algorithm" and not isinstance(value, ChoiceTable):
-            tables |= method_tables(value)
+        elif name == "algorithm" and (written := method_tables(value)) is not None:
+            tables |= written
+        elif name in SELECTORS and is_object(value) and not _is_table(value):
+            tables[name] = value
+            objects[name] = described(value, SELECTORS[name])
         elif problems := unnamed_in(name, value):
             found += problems
         else:
@@ -44,7 +51,12 @@ def named(experiment: Experiment, folder: Path) -> Experiment:
     kept: dict[str, Any] = {
         name: table for name, table in choices.items() if isinstance(table, ChoiceTable)
     }
-    return replace(checked, given=experiment.given, **kept)
+    return replace(checked, given=experiment.given, objects=objects, **kept)
+
+
+def _is_table(value: Any) -> bool:
+    """Whether a choice is a table, or several."""
+    return isinstance(value, ChoiceTable | tuple)
 
 
 def has_origin(data: Population, seed: int) -> bool:
@@ -53,11 +65,9 @@ def has_origin(data: Population, seed: int) -> bool:
     return origin is not None and origin.seed == seed and not origin.from_frame
 
 
-def method_tables(method: Any) -> dict[str, Any]:
-    """The tables of a method that a factory of `coterie.algorithms` made.
-
-    Raises:
-        ConfigError: for another one, or one that was changed since.
+def method_tables(method: Any) -> dict[str, Any] | None:
+    """The tables of a method that a factory of `coterie.algorithms` made; ``None`` for another one,
+    one that was changed since, and one with options that no file can hold.
 
     Example:
         >>> import coterie as ct
@@ -66,14 +76,7 @@ def method_tables(method: Any) -> dict[str, Any]:
     """
     made_by = method.made_by if isinstance(method, Method) else None
     if made_by is None:
-        expected = "an unchanged method from a factory such as coterie.fedgroup"
-        raise ConfigError(
-            "cannot-be-written",
-            "method",
-            "a run folder cannot name this method",
-            got=method,
-            allowed=expected,
-        )
+        return None
     # A copy: the record belongs to the method.
     table = python_values(dict(made_by))
     tables: dict[str, Any] = {"algorithm": table}
@@ -83,16 +86,9 @@ def method_tables(method: Any) -> dict[str, Any]:
         tables["migration"] = {"detector": migration}
         if isinstance(migration, Migration):
             tables["migration"] = asdict(migration)
-    for option, value in table.items():
-        if not isinstance(value, bool | int | float | str | list | tuple | Mapping):
-            expected = "a number, a string or a list, which can be written to a configuration"
-            raise ConfigError(
-                "cannot-be-written",
-                f"method.{option}",
-                "cannot be written to a configuration",
-                got=value,
-                allowed=expected,
-            )
+    kinds = bool | int | float | str | list | tuple | Mapping
+    if not all(isinstance(value, kinds) for value in table.values()):
+        return None
     return tables
 
 

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 from torch import nn
 
 from coterie.config import registry
-from coterie.config.choice_tables import ChoiceTable
+from coterie.config.choice_tables import Absent, ChoiceTable
 from coterie.config.kinds import KINDS
 from coterie.config.schema import outside_tables
 from coterie.core import Objective, OwnModel, Task
@@ -142,6 +142,8 @@ def _uncalled(name: str, value: Any) -> str:
 
 
 def _problems_of(name: str, value: Any) -> list[Problem]:
+    if isinstance(value, Absent):
+        return []
     do = ""
     if name in record_types():
         record = record_types()[name]
@@ -173,6 +175,8 @@ def make_choice(experiment: Tables, kind: str) -> Any:
         ConfigError: for a factory that fails, or that makes something else.
     """
     value = experiment.choice(kind)
+    if isinstance(value, Absent):
+        raise ConfigError.of([value.problem()])
     if not isinstance(value, ChoiceTable):
         return value
     selector = KINDS[kind].selector

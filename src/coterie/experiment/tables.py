@@ -13,6 +13,7 @@ from torch import nn
 from coterie.clients.bounds import Bounds
 from coterie.clients.cohort import Quorum
 from coterie.config.choice_tables import (
+    Absent,
     ChoiceTable,
     DataTable,
     EngineTable,
@@ -48,6 +49,12 @@ from coterie.rules.weighing import Weigh
 # Fields that are choices, with the kind of what they choose: a name with options, or an object.
 CHOICES: Mapping[str, str] = {
     kind.place[0]: name for name, kind in KINDS.items() if len(kind.place) == 1
+}
+# The key that names such a choice; an engine, and data without a name, are no objects in a file.
+SELECTORS: Mapping[str, str] = {
+    place: KINDS[kind].selector
+    for place, kind in CHOICES.items()
+    if place not in ("data", "engine")
 }
 
 
@@ -85,6 +92,10 @@ class Tables:
     folder: str | None = None
     given: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
     file: str = field(default="configuration", repr=False, compare=False)
+    # Of a run with a folder: what the folder says of objects, by field.
+    objects: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @property
     def solver(self) -> Solver:
@@ -104,6 +115,8 @@ class Tables:
         value = self.choice(kind)
         if isinstance(value, ChoiceTable):
             return str(getattr(value, KINDS[kind].selector))
+        if isinstance(value, Absent):
+            return value.name
         if isinstance(value, Method) and value.made_by is not None:
             return str(value.made_by["name"])
         return type(value).__name__
@@ -138,11 +151,12 @@ class Tables:
 
     def unnamed(self) -> list[Problem]:
         """The fields that no file can hold."""
-        return [one for name in table_names() for one in unnamed_in(name, getattr(self, name))]
+        names = [name for name in table_names() if name not in self.objects]
+        return [one for name in names for one in unnamed_in(name, getattr(self, name))]
 
     def resolved(self) -> dict[str, Any]:
         """The tables with every default filled in, as TOML can hold them (what is ``None`` is left
-        out).
+        out). Of a run with a folder, also what the folder says of objects.
 
         Raises:
             ConfigError: for a Python object, with the name of the field.
@@ -150,7 +164,8 @@ class Tables:
         found = self.unnamed()
         if found:
             raise ConfigError.of(found)
-        return to_plain({name: getattr(self, name) for name in table_names()})
+        values = {name: getattr(self, name) for name in table_names()}
+        return to_plain({**values, **self.objects})
 
     def toml(self) -> str:
         """The same as TOML."""

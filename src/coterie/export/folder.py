@@ -52,7 +52,7 @@ class Exported:
 
 
 def export_run(
-    run: Path | str,
+    run: Path | str | RunFolder,
     out: Path | str | None = None,
     *,
     client: str | None = None,

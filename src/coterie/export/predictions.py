@@ -19,6 +19,7 @@ from coterie.export.source import ExportSource
 from coterie.export.table_files import read_rows_for_run, task_record
 from coterie.export.table_outputs import TaskRecord, calibrated, columns_of, logits_of
 from coterie.files import csv_text, refuse_unwritable_output
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.spec import ModelOutputs
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Predicted:
 
 
 def predict(
-    run: Path | str,
+    run: Path | str | RunFolder,
     data: Path | str | PathLike[str] | pd.DataFrame,
     out: Path | None,
     *,

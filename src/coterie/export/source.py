@@ -64,7 +64,7 @@ class ExportSource:
     @classmethod
     def open(
         cls,
-        run: Path | str,
+        run: Path | str | RunFolder,
         root: str | None,
         *,
         older: bool = False,

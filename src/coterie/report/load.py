@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.config.choice_tables import Absent
 from coterie.config.identity import config_hash
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import NO_GROUP
@@ -219,6 +220,9 @@ class FinalData:
 
 def _final_data(config: Experiment, saved: Path, checkpoint: Checkpoint | None) -> FinalData:
     """The data at the end of a run; empty where they cannot be read on this machine."""
+    # It says how labels are read.
+    if isinstance(config.task, Absent):
+        return FinalData()
     try:
         samples, _, population = load_data(config, saved)
     except DataError:
@@ -236,6 +240,9 @@ def _embedding(config: Experiment, data: FinalData, checkpoint: Checkpoint) -> E
         return None
     # First what the method itself compared. The rest takes training, and only approximates it.
     found = from_memory(checkpoint.groups.memory, len(member))
+    # What the run was given as a Python object is not at hand.
+    if config.objects and found is None:
+        return None
     if found is None and data.whole is not None:
         setup = Setup(config, data.whole)
         found = from_directions(setup, checkpoint.groups)

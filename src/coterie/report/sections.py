@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import tomli_w
 
 from coterie.config.identity import differing
+from coterie.experiment.live import absent_in
 from coterie.report.comparison import baseline_of
 from coterie.report.figures.accuracy import accuracy_section
 from coterie.report.figures.clients import map_section, mix_section, newcomer_section
@@ -28,6 +29,10 @@ TEXT_NOTE = (
 )
 MOST_DETAILED = 6  # series with groups that are shown in detail, the best ones
 CONFIGURATION_NOTE = "Each configuration has every default filled in. The command coterie {command} accepts it unchanged."
+OBJECTS_NOTE = (
+    "Each configuration has every default filled in. Names in parentheses stand for Python objects "
+    "that the run was given."
+)
 PRIVATE_NOTE = "Configurations with [privacy] are shown without seeds, and without what names clients or files."
 MOST_KEYS = 12  # in which configurations differ, by name
 MOST_CONFIGURATIONS = 20
@@ -104,6 +109,8 @@ def _configurations(series: Sequence[Series]) -> list[Section]:
     note = CONFIGURATION_NOTE.format(command=command)
     if any(one.first.private for one in known):
         note = PRIVATE_NOTE
+    elif any(absent_in(one.first.tables) for one in known):
+        note = OBJECTS_NOTE
     note += _differing_keys(known) + _software(known)
     return [{"title": "Configuration and versions", "note": note, "texts": texts}]
 

@@ -29,6 +29,7 @@ from coterie.engines import Attack
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment
 from coterie.experiment.experiment import fit_to_clients
+from coterie.experiment.live import refuse_absent
 from coterie.experiment.objects import make_choice
 from coterie.experiment.traits import refuse_conflicts
 from coterie.headline import Headline
@@ -121,13 +122,18 @@ class Composed:
             names.append(str(self.experiment.seed))
         return "-".join(names)
 
+    @property
+    def _has_objects(self) -> bool:
+        """Whether tables alone do not say what runs."""
+        return bool(self.experiment.objects or self.experiment.unnamed())
+
     def clients(self) -> Clients:
         """The clients, reached as ``[engine]`` says. They are a context manager; leaving it ends
         the engine's processes."""
         engine = self.experiment.engine
         load = None
         # A Ray actor on another machine reads the samples there, by the tables.
-        if isinstance(self.experiment.data, DataTable) and not self.experiment.unnamed():
+        if isinstance(self.experiment.data, DataTable) and not self._has_objects:
             load = partial(read_inputs, self.experiment.resolved(), self.noise)
         return self.spec.make_clients(engine.name, engine.options, load)
 
@@ -135,6 +141,7 @@ class Composed:
 def compose(experiment: Experiment, saved: Path | None = None) -> Composed:
     """Load the data, and put the run together. The partition ``saved`` of an earlier run is used
     where it exists, and so are other files in its folder that the run was given."""
+    refuse_absent(experiment)
     if isinstance(experiment.data, Population):
         return compose_on(experiment, HeldData(experiment.data))
     noise = noise_key(experiment, saved)
@@ -154,6 +161,7 @@ def compose_on(
 ) -> Composed:
     """Put a run together on data that are read, or on those that stand in for them. ``noise``: the
     key of a private run that has one already."""
+    refuse_absent(experiment)
     experiment = fit_to_clients(experiment, data.population.clients)
     refuse_numbered_classes(make_choice(experiment, "task"), data.population)
     if data.at_hand:

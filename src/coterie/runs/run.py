@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from coterie.clients.clients import Clients
 from coterie.clients.round import Round
@@ -21,14 +22,15 @@ from coterie.data.population import Split
 from coterie.data.shifts import FederationSnapshot
 from coterie.errors import ConfigError, CoterieError, QuorumError
 from coterie.experiment import Experiment
+from coterie.experiment.live import weights_bytes
 from coterie.measures.scoring import each_client
 from coterie.methods.placing import place_unlabelled
-from coterie.models import initial_models
+from coterie.models import Network, initial_models
 from coterie.runs.columns import record_description
 from coterie.runs.compose import Composed, compose
 from coterie.runs.finish import write_client_scores, write_results
 from coterie.runs.folder.checkpoints import Checkpoint
-from coterie.runs.folder.digests import AVAILABILITY, COLUMNS, NOISE_KEY, PARTITION
+from coterie.runs.folder.digests import AVAILABILITY, COLUMNS, NOISE_KEY, PARTITION, WEIGHTS
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.guards import DivergenceWatch
 from coterie.runs.loop import RoundResult, StartingPoint, simulate
@@ -210,6 +212,9 @@ def make_folder(
         files[AVAILABILITY] = composed.spans_text.encode()
     if composed.noise is not None:
         files[NOISE_KEY] = key_bytes(composed.noise)
+    network = composed.experiment.model
+    if isinstance(network, nn.Module | Network):
+        files[WEIGHTS] = weights_bytes(network)
     record = rows_record(composed)
     if record is not None:
         files[COLUMNS] = record_bytes(record)

@@ -48,6 +48,7 @@ NEWCOMERS = "newcomers.npz"  # the samples of clients that joined a run in progr
 COLUMNS = "columns.json"  # of a run of real clients with tables: what becomes of each column
 # When clients can be reached, of a run that was given such a file.
 AVAILABILITY = "availability.csv"
+WEIGHTS = "initial.safetensors"  # the first weights of a network that was a Python object
 # Of a private run: what its noise follows from. Only the owner may read it.
 NOISE_KEY = "noise.key"
 FIRST_FILES = (
@@ -59,6 +60,7 @@ FIRST_FILES = (
     HEADLINE,
     COLUMNS,
     AVAILABILITY,
+    WEIGHTS,
     NOISE_KEY,
 )
 CHECKPOINT = re.compile(r"checkpoints/round-(\d{6,12})\.safetensors\Z")

@@ -7,7 +7,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ from coterie.runs.folder.digests import (
     NOISE_KEY,
     PARTITION,
     REPORT,
+    WEIGHTS,
     Digests,
     changed_settings,
     checked_file,
@@ -55,9 +56,15 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class RunFolder:
     """The folder of one run; `RunFolder.create` or `RunFolder.open` make one. Names of clients and
-    of anything else that was read are never names of files."""
+    of anything else that was read are never names of files.
+
+    Args:
+        objects: the Python objects that the run was given, handed over again, by the arguments of
+            `coterie.run`.
+    """
 
     path: Path
+    objects: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     # --- making and opening -----------------------------------------------------------------------
 
@@ -112,8 +119,10 @@ class RunFolder:
         return cls.create(Path(parent) / f"{safe}-{number}", resolved, files)
 
     @classmethod
-    def open(cls, path: Path | str) -> RunFolder:
+    def open(cls, path: Path | str | RunFolder) -> RunFolder:
         """The folder of a run that is there."""
+        if isinstance(path, RunFolder):
+            return path
         if not (Path(path) / CONFIG).is_file():
             raise ConfigError(
                 "not-found",
@@ -142,8 +151,10 @@ class RunFolder:
             values = {**values, "data.root": str(self.path.absolute())}
         # Imported here: it waits for torch, and who only reads a run need not.
         from coterie.experiment import load_config
+        from coterie.experiment.live import with_objects
 
-        return load_config(self.path / CONFIG, (), values)
+        config = load_config(self.path / CONFIG, (), values)
+        return with_objects(config, self.objects, self.file(WEIGHTS))
 
     def write_headline(self, headline: Headline) -> None:
         """``headline.json``: what the run is measured by, where that is not accuracy."""

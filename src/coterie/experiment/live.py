@@ -1,0 +1,170 @@
+"""Objects of Python that a run was given: what its folder says of them, and how it takes them again.
+
+No file can hold a network's code or a rule. The folder has the name of its type, the digest of the
+source file, and for a network its first weights. Who resumes the run hands the object over again.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import inspect
+import re
+import sysconfig
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+from coterie.config.choice_tables import Absent
+from coterie.errors import ConfigError
+from coterie.experiment.tables import SELECTORS, Tables
+from coterie.models import Network
+from coterie.terminal import warn
+
+if TYPE_CHECKING:
+    from coterie.experiment.experiment import Experiment
+
+# The name of a choice that was an object, such as (Net): no factory can be called so.
+OF_OBJECT = re.compile(r"\((\w+)\)")
+
+
+def described(value: Any, selector: str) -> dict[str, Any]:
+    """The table of a choice that is an object.
+
+    Args:
+        selector: the key that names such a choice.
+
+    Example:
+        >>> from collections import Counter
+        >>> described(Counter(), "name")
+        {'name': '(Counter)', 'type': 'collections.Counter'}
+    """
+    value = _module_of(value)
+    kind = value if hasattr(value, "__qualname__") else type(value)
+    name = re.sub(r"\W", "", kind.__qualname__.rpartition(".")[2])
+    table = {selector: f"({name})", "type": f"{kind.__module__}.{name}"}
+    source = _source_digest(kind)
+    if source:
+        table["source"] = source
+    if isinstance(value, nn.Module):
+        table["weights"] = hashlib.sha256(weights_bytes(value)).hexdigest()
+    return table
+
+
+def absent_in(tables: Mapping[str, Any]) -> dict[str, Absent]:
+    """The choices of tables that were objects."""
+    found = {}
+    for place, selector in SELECTORS.items():
+        table = tables.get(place)
+        if not isinstance(table, Mapping) or not isinstance(table.get("type"), str):
+            continue
+        name = table.get(selector)
+        if isinstance(name, str) and OF_OBJECT.fullmatch(name):
+            found[place] = Absent(place, dict(table))
+    return found
+
+
+def with_objects(
+    experiment: Experiment, given: Mapping[str, Any], weights: bytes | None
+) -> Experiment:
+    """The experiment of a run's folder with the objects that are handed over, by the arguments of
+    `coterie.run`.
+
+    Args:
+        weights: those with which its network began.
+
+    Raises:
+        ConfigError: for one that the run did not have, or that is another.
+    """
+    values = [getattr(experiment, place) for place in SELECTORS]
+    absent = {one.argument: one for one in values if isinstance(one, Absent)}
+    unknown = [name for name in given if name not in absent]
+    if unknown:
+        allowed = f"only {', '.join(absent)}" if absent else "none, since all of the run has names"
+        what = "the run was given no such object"
+        raise ConfigError("unknown-key", unknown[0], what, allowed=allowed)
+    taken = {
+        absent[name].place: taken_again(absent[name], value, weights)
+        for name, value in given.items()
+    }
+    return replace(experiment, **taken)
+
+
+def taken_again(absent: Absent, value: Any, weights: bytes | None) -> Any:
+    """The object in the place of the one that the run was given; a network with the first weights
+    of the run.
+
+    Raises:
+        ConfigError: for an object of another type, or a network with other parameters.
+    """
+    now = described(value, "name")
+    if now["type"].rpartition(".")[2] != absent.name:
+        raise _other(absent, now["type"], str(absent.table["type"]))
+    if now.get("source") != absent.table.get("source"):
+        warn(
+            f"{absent.argument}: the source file of {absent.name} has changed since the run "
+            "began, so its result may differ from that of an uninterrupted run"
+        )
+    module = _module_of(value)
+    if not isinstance(module, nn.Module) or weights is None:
+        return value
+    # Not shared, not even frozen parameters: the object stays as its owner has it.
+    begun = copy.deepcopy(module)
+    saved = load(weights)
+    before = {name: tuple(tensor.shape) for name, tensor in saved.items()}
+    own = {name: tuple(tensor.shape) for name, tensor in _tensors(begun).items()}
+    if own != before:
+        differs = sorted(name for name in {*own, *before} if own.get(name) != before.get(name))
+        got = f"{differs[0]} of shape {own.get(differs[0], 'none')}"
+        raise _other(absent, got, f"the tensors that the run began with, {len(before)} of them")
+    begun.load_state_dict(saved, strict=False)
+    return Network(begun, value.decay) if isinstance(value, Network) else begun
+
+
+def weights_bytes(network: nn.Module | Network) -> bytes:
+    """The state of a network as the bytes of a file."""
+    # Tied weights under each of their names.
+    return save({name: tensor.clone() for name, tensor in _tensors(_module_of(network)).items()})
+
+
+def refuse_absent(experiment: Tables) -> None:
+    """Refuse a run whose objects nobody has handed over, all of them at once."""
+    values = [getattr(experiment, place) for place in SELECTORS]
+    found = [value.problem() for value in values if isinstance(value, Absent)]
+    if found:
+        raise ConfigError.of(found)
+
+
+def _other(absent: Absent, got: str, allowed: str) -> ConfigError:
+    what = "not the object that the run was given"
+    return ConfigError("differs", absent.argument, what, found=got, allowed=allowed)
+
+
+def _module_of(value: Any) -> Any:
+    return value.module if isinstance(value, Network) else value
+
+
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    state = module.state_dict()
+    return {
+        name: value.detach().cpu().contiguous()
+        for name, value in state.items()
+        if isinstance(value, torch.Tensor)
+    }
+
+
+def _source_digest(kind: Any) -> str:
+    """SHA-256 of the file of a class or a function; empty for one of an installed package, and for
+    one that has no file."""
+    with suppress(TypeError, OSError):
+        path = Path(inspect.getsourcefile(kind) or "")
+        installed = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
+        if not any(path.is_relative_to(folder) for folder in installed):
+            return hashlib.sha256(path.read_bytes()).hexdigest()
+    return ""
