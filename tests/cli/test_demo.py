@@ -15,6 +15,6 @@ def test_demo_finds_the_planted_groups_and_says_so(tmp_path):
     printed = io.StringIO()
     path = run_demo(tmp_path, Console(file=printed, width=200))
     assert path.parent == tmp_path
-    assert "grouping gained" in parse(path).text
+    assert "Grouping helps: FedGroup gains" in parse(path).text
     assert "adjusted Rand index 1.00; 10 of 10 newcomers" in printed.getvalue()
     assert printed.getvalue().rstrip().endswith(f"page: {path.resolve()}")

@@ -102,7 +102,7 @@ def test_restarts_of_what_is_not_drawn_are_refused(options: dict[str, Any]) -> N
 
 
 SOLVER = ct.Solver(epochs=2, batch_size=5, lr=0.1)
-ONE = "one group found: grouping will not help"
+ONE = "one group found: all clients share one model"
 MAKERS = [ct.fedgroup, ct.fedgrouprox, ct.flexcfl, ct.ifca, ct.fesem]
 CENTRES = partial(ct.fesem, order="flexcfl")
 

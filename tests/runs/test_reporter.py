@@ -46,7 +46,7 @@ def test_one_model_is_not_shown_as_a_number_of_groups() -> None:
 
 
 def test_the_terminal_says_that_grouping_will_not_help() -> None:
-    line = "one group found: grouping will not help"
+    line = "one group found: all clients share one model"
     out = StringIO()
     with Reporter(5, file=out) as reporter:
         reporter({"round": 0, "sizes": [4], "notes": {"groups_found": 1, "grouping": line}})

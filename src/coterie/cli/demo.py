@@ -50,13 +50,14 @@ COMMON: Mapping[str, Any] = {
 }
 METHODS: Mapping[str, Mapping[str, Any]] = {
     "FedAvg": {"name": "fedavg"},
+    "Local": {"name": "local"},
     "FedGroup": {"name": "fedgroup", "groups": POPULATIONS, "alpha": 5, "pretrain_steps": 50},
 }
 
 
 def run_demo(out: Path, console: Console | None = None, seed: int = 0) -> Path:
-    """Run FedAvg and FedGroup on the same clients and cohorts, from the same model, and write a
-    page that compares them."""
+    """Run FedAvg, training alone and FedGroup on the same clients and cohorts, from the same model, and
+    write a page that compares them."""
     if console is None:
         console = terminal()
     console.print(SETTING)

@@ -55,6 +55,7 @@ class Card:
         difference: between ONNX and torch, or nothing.
         own_part: what clients have beside the shared models, in words; empty for nothing.
         client: whose model it is, where it is that of one client.
+        verdict: whether grouping is worth it on these data, a sentence or two.
         private: whether noise was added to updates; then the card describes no single group.
     """
 
@@ -75,6 +76,7 @@ class Card:
     difference: float | None = None
     own_part: str = ""
     client: str | None = None
+    verdict: str = ""
     private: bool = False
 
 
@@ -110,6 +112,7 @@ def make_card(
         predicts=can_predict(source),
         needs=needs,
         difference=difference,
+        verdict="" if private else source.verdict,
         private=private,
     )
 

@@ -17,7 +17,8 @@ from coterie.data import Population, load_partition
 from coterie.data.shifts import FederationSnapshot
 from coterie.errors import CheckpointError, DataError
 from coterie.experiment import Experiment
-from coterie.files import read_json
+from coterie.files import read_json, refuse_malformed
+from coterie.measures.verdict import VERDICT, Verdict
 from coterie.methods.algorithm import method_of
 from coterie.runs.compose import Composed, compose, compose_stand_in
 from coterie.runs.data import read_record
@@ -28,6 +29,10 @@ from coterie.runs.progress import KEPT
 from coterie.runs.resume import with_places
 from coterie.runs.stored import compose_recorded
 from coterie.terminal import warn
+
+ONE_RUN = (
+    "it takes runs of fedavg, of local and of a method with groups, as `coterie compare` makes them"
+)
 
 
 def _newest_checkpoint(folder: RunFolder, older: bool) -> Checkpoint:
@@ -134,6 +139,18 @@ class ExportSource:
     def private(self) -> bool:
         """Whether the run has ``[privacy]``."""
         return self.composed.experiment.privacy is not None
+
+    @property
+    def verdict(self) -> str:
+        """Whether grouping is worth it on these data: what the comparison says that the run is part of,
+        or in one line that it takes one."""
+        file = self.folder.path.parent / VERDICT
+        if file.is_file():
+            with refuse_malformed(file):
+                record = read_json(file)
+                if self.folder.path.name in record["runs"]:
+                    return str(record["text"])
+        return Verdict("unknown", missing=ONE_RUN).title
 
     @property
     def shares_nothing(self) -> bool:

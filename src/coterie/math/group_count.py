@@ -74,14 +74,14 @@ def estimate_notes(m: int, clients: int) -> dict[str, Any]:
 
     Example:
         >>> estimate_notes(3, 40), estimate_notes(1, 40)["grouping"]
-        ({'groups_found': 3}, 'one group found: grouping will not help')
+        ({'groups_found': 3}, 'one group found: all clients share one model')
         >>> estimate_notes(1, 4)["grouping"]
         'one group found, but this says little with 4 clients: compare with a fixed number'
     """
     notes: dict[str, Any] = {"groups_found": m}
     if m != 1:
         return notes
-    notes["grouping"] = "one group found: grouping will not help"
+    notes["grouping"] = "one group found: all clients share one model"
     if clients < MANY_CLIENTS:
         found = f"one group found, but this says little with {clients} clients"
         notes["grouping"] = f"{found}: compare with a fixed number"

@@ -31,7 +31,7 @@ class ClientTable:
 
     def value(self, headline: Headline) -> FloatArray:
         """A metric of each client, ``[N]``; NaN without test samples, and where it is undefined."""
-        if headline == ACCURACY and "correct" in self.columns:
+        if headline.name == ACCURACY.name and "correct" in self.columns:
             values = self.columns["correct"] / np.maximum(self.samples, 1)
         else:
             values = self.columns[headline.name]

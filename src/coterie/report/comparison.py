@@ -10,11 +10,11 @@ import numpy as np
 
 from coterie.core.arrays import FloatArray
 from coterie.headline import Headline
+from coterie.measures.verdict import FEDAVG, Candidate, Verdict, candidate, verdict
 from coterie.report.series import Series, best_series
 from coterie.report.view import RunView
 from coterie.sweep.comparison import Difference, paired
 
-BASELINE = "fedavg"
 NO_GAIN = 0.0005  # a gain that is smaller, as a fraction, would be shown as 0.0 points
 
 
@@ -23,10 +23,35 @@ def least_gain(headline: Headline) -> float:
     return NO_GAIN if headline.unit == "%" else 0.0
 
 
+def verdict_on(series: Sequence[Series]) -> Verdict | None:
+    """Whether grouping is worth it; ``None`` where no series has groups."""
+    if not any(one.grouped for one in series):
+        return None
+    if any(run.private for one in series for run in one.runs):
+        return Verdict("unknown", missing="runs with [privacy] do not show single clients")
+    headline = series[0].headline
+    return verdict([_candidate(one) for one in series], headline)
+
+
+def _candidate(series: Series) -> Candidate:
+    runs = [
+        (run.tables, len(run.rounds), run.client_table)
+        for run in series.runs
+        if run.client_table is not None
+    ]
+    # A run without a configuration is named like its algorithm.
+    algorithm = series.first.algorithm or series.name.lower()
+    return candidate(series.name, algorithm, runs, series.headline)
+
+
 def baseline_of(series: Sequence[Series]) -> Series | None:
-    """FedAvg if it is among the series, else the best one without groups; ``None`` without any."""
+    """The bar of the verdict where there is one, else FedAvg, else the best series without groups;
+    ``None`` without any."""
+    found = verdict_on(series)
+    if found is not None and found.bar:
+        return next(one for one in series if one.name == found.bar)
     without_groups = [one for one in series if not one.grouped]
-    named = [one for one in without_groups if one.first.algorithm == BASELINE]
+    named = [one for one in without_groups if one.first.algorithm == FEDAVG]
     return best_series(named or without_groups)
 
 

@@ -11,7 +11,7 @@ from coterie.headline import ACCURACY
 from coterie.report.render import render_page
 from coterie.report.sections import sections
 from coterie.report.series import best_series, series_of
-from coterie.report.titles import gain_sentence, headline
+from coterie.report.titles import headline, verdict_sentence
 from coterie.report.view import RunView, group_agreement, newcomer_placements
 
 WHICH_ACCURACY = "Accuracies are those after the last evaluated round."
@@ -40,7 +40,7 @@ def write_page(
 def page_of(runs: Sequence[RunView], title: str = "Coterie", intro: str = "") -> str:
     """The page of some runs as text; see `write_page`."""
     runs = _with_equal_digits(runs)
-    sentences = [gain_sentence(runs), intro]
+    sentences = [verdict_sentence(runs), intro]
     if any(run.accuracies for run in runs):
         words = WHICH_ACCURACY if runs[0].headline == ACCURACY else WHICH_FIGURES
         sentences.append(words)

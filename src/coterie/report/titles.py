@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from coterie.headline import ACCURACY, Headline
-from coterie.report.comparison import (
-    baseline_of,
-    compared_over_all,
-    final_difference,
-    paired_accuracies,
-    paired_runs,
-    summarise_gains,
-)
-from coterie.report.series import Series, best_first, best_series, series_of
+from coterie.headline import ACCURACY
+from coterie.report.comparison import verdict_on
+from coterie.report.series import Series, best_first, series_of
 from coterie.report.view import RunView
-from coterie.sweep.comparison import Difference
 from coterie.terminal import counted
 
 NAMED = 4  # series that a headline names
@@ -37,19 +28,20 @@ def title_of(paths: Sequence[Path | str]) -> str:
 
 
 def headline(runs: Sequence[RunView]) -> str:
-    """The result in words: the best series with groups against the best without, by final accuracy."""
-    evaluated = [one for one in series_of(runs) if one.evaluated]
+    """The result in words: whether grouping is worth it, or what the best runs reached where these
+    cannot say."""
+    series = series_of(runs)
+    evaluated = [one for one in series if one.evaluated]
     if not evaluated:
         return "No round has been run yet"
-    plain = best_series(one for one in evaluated if not one.grouped)
-    grouped = best_series(one for one in evaluated if one.grouped)
-    if plain is None or grouped is None:
-        return _ranking(evaluated)
-    return _against_plain(grouped, plain)
+    found = verdict_on(series)
+    if found is not None and found.gain is not None:
+        return found.title.removesuffix(".")
+    return _ranking(evaluated)
 
 
 def _ranking(series: Sequence[Series]) -> str:
-    """The best of some series of which all have groups, or none has."""
+    """The best of some series by the figure over all samples."""
     ranked = best_first(series)
     best = ranked[0]
     metric = best.headline
@@ -61,30 +53,6 @@ def _ranking(series: Sequence[Series]) -> str:
     return text
 
 
-def _against_plain(grouped: Series, plain: Series) -> str:
-    # Means over the pairs only: a run whose seed the other series lacks would shift them.
-    accuracies = paired_accuracies(grouped, plain)
-    found = final_difference(grouped, plain)
-    lengths = [len(one.first.rounds) for one in (grouped, plain)]
-    if found is None or lengths[0] != lengths[1]:
-        both = _both(grouped, grouped.final_accuracy, plain, plain.final_accuracy)
-        reason = f"after {lengths[0]} and {lengths[1]} rounds"
-        if found is None:
-            reason = "the clients or the seeds differ"
-        return f"{both}: not comparable, {reason}"
-    ours = statistics.fmean(a for a, _ in accuracies)
-    theirs = statistics.fmean(b for _, b in accuracies)
-    text = _both(grouped, ours, plain, theirs)
-    if any(compared_over_all(a, b) for a, b in paired_runs(grouped, plain)):
-        text += " over all clients, with a group or without"
-    return f"{text}: {_verdict(found, grouped.headline)}"
-
-
-def _both(grouped: Series, ours: float, plain: Series, theirs: float) -> str:
-    compared = plain.headline.text(theirs)
-    return f"{grouped.name} reached {_value(grouped, ours)}, {plain.name} {compared}"
-
-
 def _value(series: Series, value: float) -> str:
     """A value of the headline, with its name where that is not accuracy."""
     metric = series.headline
@@ -93,38 +61,12 @@ def _value(series: Series, value: float) -> str:
     return f"{metric.title} {metric.text(value)}"
 
 
-def _verdict(found: Difference, metric: Headline) -> str:
-    """What grouping did, in points: the figure that the table of the runs has, too."""
-    # The difference is rounded, not taken of rounded accuracies, or the page would name two.
-    shown = metric.short(abs(found.mean))
-    if float(shown) == 0:
-        return "grouping made no difference"
-    points = f"{shown} {metric.step}".rstrip()
-    if found.half is not None:
-        points += f" (± {metric.short(found.half)}, {counted(found.pairs, 'seed')})"
-        if abs(found.mean) <= found.half:
-            return f"a difference of {points} that may be chance"
-    if metric.gain(found.mean, over=0.0) > 0:
-        return f"grouping gained {points}"
-    return f"grouping lost {points}"
-
-
-def gain_sentence(runs: Sequence[RunView]) -> str:
-    """How many clients won and lost under the best series with groups; empty if unknown."""
-    series = series_of(runs)
-    base = baseline_of(series)
-    best = best_series(one for one in series if one.grouped and one.first.accuracies)
-    if base is None or best is None:
+def verdict_sentence(runs: Sequence[RunView]) -> str:
+    """What the verdict on grouping rests on, or what is missing for one; empty without groups."""
+    found = verdict_on(series_of(runs))
+    if found is None:
         return ""
-    gains = summarise_gains(best, base)
-    if gains is None:
-        return ""
-    clients = counted(gains.all, "client")
-    seeds = len(paired_runs(best, base))
-    if seeds > 1:
-        clients += f" over {counted(seeds, 'seed')}"
-    won = f"{gains.won:,} of {clients} won"
-    return f"Under {best.name} {won} and {gains.lost:,} lost against {base.name}."
+    return found.detail or found.title
 
 
 def intro_of(views: Sequence[RunView]) -> str:

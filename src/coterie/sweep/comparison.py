@@ -16,6 +16,7 @@ from coterie.config.wording import describe_type, nearest
 from coterie.errors import ConfigError
 from coterie.experiment.experiment import check
 from coterie.headline import ACCURACY, Headline
+from coterie.measures.verdict import Candidate, Verdict, candidate, verdict
 from coterie.runs.compose import task_headline
 from coterie.runs.published import is_private
 from coterie.runs.scores import ClientScores, deviation_of_known, mean_of_known, mean_scores
@@ -82,6 +83,7 @@ class SweepTable:
     without_model: Mapping[str, float] = field(default_factory=dict)
     measured: Mapping[str, Measured] = field(default_factory=dict, repr=False)
     private: bool = False
+    verdict: Verdict | None = None
 
 
 def check_choices(
@@ -165,7 +167,39 @@ def tabulate(
         {name: statistics.fmean(values) for name, values in naive.items()},
         measured,
         private=any(is_private(run.tables) for run in plan.runs),
+        verdict=_verdict(plan, measured, headline),
     )
+
+
+def _verdict(
+    plan: SweepPlan, measured: Mapping[str, Measured], headline: Headline
+) -> Verdict | None:
+    """Whether grouping is worth it; ``None`` where no method with groups is compared."""
+    if any(is_private(run.tables) for run in plan.runs):
+        return Verdict("unknown", missing="runs with [privacy] do not show single clients")
+    # Points that do not apply to an algorithm give the same runs.
+    found: dict[tuple[str, ...], Candidate] = {}
+    for name in plan.allowed:
+        for index in range(len(plan.points)):
+            runs = [plan.cells[name, index, seed] for seed in plan.seeds]
+            found[tuple(run.id for run in runs)] = _candidate(runs, measured, headline)
+    if not any(one.grouped for one in found.values()):
+        return None
+    return verdict([*found.values()], headline)
+
+
+def _candidate(
+    runs: Sequence[SweepRun], measured: Mapping[str, Measured], headline: Headline
+) -> Candidate:
+    point = [f"{key} = {value}" for key, value in runs[0].point if value is not None]
+    tables = [
+        (run.tables, int(run.tables["train"]["rounds"]), measured[run.id].clients)
+        for run in runs
+        if run.id in measured
+    ]
+    known = [(each, rounds, table) for each, rounds, table in tables if table is not None]
+    name = ", ".join([runs[0].algorithm, *point])
+    return candidate(name, runs[0].algorithm, known, headline)
 
 
 def _comparison_key(ours: Sequence[SweepRun], theirs: Sequence[SweepRun]) -> tuple[Any, ...]:

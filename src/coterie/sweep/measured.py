@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 from coterie.files import MALFORMED, damaged
 from coterie.headline import Headline
+from coterie.measures.client_table import ClientTable
 from coterie.measures.costs import rounds_to_target
 from coterie.runs.folder.store import RunFolder, check_folder
-from coterie.runs.published import read_published
+from coterie.runs.published import is_private, read_published
 from coterie.runs.scores import ClientScores, last_scores
 from coterie.runs.summary import covered, without_model
 
@@ -28,6 +29,8 @@ class Measured:
         bytes: bytes down and up to the target, or of the whole run without a target.
         seconds: of all rounds, without ``start_up``.
         scored: clients that the headline counts, those with a group at the end.
+        clients: the figures of single clients; ``None`` for a private run, and where only a sample
+            of the clients was scored.
     """
 
     value: float | None
@@ -38,6 +41,7 @@ class Measured:
     without_model: Mapping[str, float] = field(default_factory=dict)
     scores: Sequence[ClientScores] = ()
     start_up: float = 0.0
+    clients: ClientTable | None = None
 
 
 def key_of(figure: Figure, headline: Headline) -> str:
@@ -83,7 +87,10 @@ def measure(path: Path, target: float | None, figure: Figure) -> Measured:
     scored = None
     if rows:
         scored = rows[-1].get("clients_assigned")
-    return Measured(value, rounds, moved_bytes, seconds, scored, naive, scores, start_up)
+    clients = None
+    if not is_private(state.config):
+        clients = folder.results.clients()
+    return Measured(value, rounds, moved_bytes, seconds, scored, naive, scores, start_up, clients)
 
 
 def _bytes_of(rows: Sequence[Mapping[str, Any]]) -> int:

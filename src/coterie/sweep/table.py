@@ -81,7 +81,7 @@ def _rounds_text(row: Row) -> str:
 
 
 def notes(table: SweepTable) -> list[str]:
-    """What the columns mean, in a sentence each."""
+    """Whether grouping is worth it, and what the columns mean, in a sentence each."""
     one_seed = len(table.seeds) == 1
     over = f"mean and standard deviation over {len(table.seeds)} seeds"
     # A standard deviation needs two.
@@ -119,6 +119,8 @@ def notes(table: SweepTable) -> list[str]:
         "differ when a sweep is run again. Start-up (importing libraries, compiling code, starting "
         "processes) is apart from them: `start_up` of table.csv and runs.csv."
     )
+    if table.verdict is not None:
+        lines.insert(0, table.verdict.text)
     return lines
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.files import csv_text, escape_cell, markdown_lines, refuse_unwritable
+from coterie.measures.verdict import VERDICT, Verdict
 from coterie.runs.published import is_private
 from coterie.sweep.comparison import Row, SweepTable
 from coterie.sweep.plan import SweepPlan
@@ -46,6 +48,8 @@ def write_tables(table: SweepTable, plan: SweepPlan, out: Path) -> list[Path]:
         "scores.csv": scores_csv(table),
         "runs.csv": runs_csv(table, plan),
     }
+    if table.verdict is not None:
+        texts[VERDICT] = verdict_json(table.verdict, plan)
     with refuse_unwritable(out):
         for name, text in texts.items():
             # The process's number keeps the unfinished files of two sweeps apart.
@@ -131,6 +135,13 @@ def escape_latex(text: str) -> str:
     # Letter by letter, so that what one replacement puts in is not replaced again.
     safe = "".join(TEX.get(letter, letter) for letter in text)
     return re.sub(r"(?<![^ ])([+-])(?=\d)", r"$\1$", safe)
+
+
+def verdict_json(found: Verdict, plan: SweepPlan) -> str:
+    """The verdict on grouping, and the runs that it is of, for the card of an export."""
+    runs = [run.id for run in plan.runs if not is_private(run.tables)]
+    record = {**found.record(), "runs": runs}
+    return json.dumps(record, indent=1, ensure_ascii=False) + "\n"
 
 
 # --- CSV ------------------------------------------------------------------------------------------

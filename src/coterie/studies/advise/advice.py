@@ -16,13 +16,12 @@ from coterie.data import Population
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment, check
 from coterie.experiment.objects import make_choice
+from coterie.measures.verdict import ALONE, FEDAVG, Gain, Verdict, verdict_of
 from coterie.studies.advise.answer import Advice, groups_text, trial_text
 from coterie.studies.advise.decision import (
     FORCED_GROUPS,
-    Gain,
-    Verdict,
-    decide,
     gain,
+    recommend,
     trial_options,
 )
 from coterie.studies.advise.differences import GroupDifferences, differences
@@ -36,8 +35,6 @@ from coterie.studies.advise.trials import (
 )
 from coterie.terminal import counted
 
-BASELINE = "fedavg"
-ALONE = "local"
 WARM_START = "fedavg, warm start"
 CANDIDATES = ("fedgroup", "flexcfl", "ifca", "fedclust")
 # They are tried where they are named: each client is sent every model, as by IFCA.
@@ -79,22 +76,24 @@ def advise(
     found, differing = _probe(setup, key, report)
     # The probe comes first: its number of groups is that of the trials.
     plain = _run_plain(setup, found.groups, report)
-    baseline = _better_start(plain)
-    options = {name: trial_options(name, found.groups, population.clients) for name in methods}
-    trials, gains = _run_candidates(setup, options, baseline, key, report)
-    verdict, recommended = decide(found.groups, trials, gains, bool(config.shifts()))
-    best = trials.get(recommended or BASELINE, plain[0])
     alone = _run_alone(setup, report)
+    bar = _better(_better(*plain), alone)
+    options = {name: trial_options(name, found.groups, population.clients) for name in methods}
+    trials, gains = _run_candidates(setup, options, bar, report)
+    recommended = recommend(trials, gains, bool(config.shifts()))
+    best = alone if bar is alone else plain[0]
+    if recommended is not None:
+        best = trials[recommended]
     return Advice(
-        verdict=verdict,
+        verdict=_verdict(gains, recommended, bar.name),
         best=best,
-        baseline=baseline,
+        bar=bar,
         plain=plain,
         trials=trials,
         gains=gains,
         found=found,
         differing=differing,
-        member=_members(verdict, best, found),
+        member=_members(best, found),
         population=population,
         config=with_algorithm(setup.config, best.name, best.options),
         budget=budget,
@@ -102,7 +101,6 @@ def advise(
         seconds=time.monotonic() - begun,
         cohort=min(setup.cohort, int((population.sizes("train") > 0).sum())),
         alone=alone,
-        over_alone=gain(best, alone, key),
     )
 
 
@@ -169,7 +167,7 @@ def _search_learning_rate(
 
 
 def _probe(setup: TrialSetup, key: Key, report: Report) -> tuple[ProbeResult, GroupDifferences]:
-    spec = setup.spec(with_algorithm(setup.config, BASELINE, {}), setup.config.seed)
+    spec = setup.spec(with_algorithm(setup.config, FEDAVG, {}), setup.config.seed)
     start = flatten(spec.network.module)
     with setup.open_clients(spec) as clients:
         found = probe(clients, setup.population, start, key)
@@ -180,7 +178,7 @@ def _probe(setup: TrialSetup, key: Key, report: Report) -> tuple[ProbeResult, Gr
 
 def _run_plain(setup: TrialSetup, groups: int, report: Report) -> tuple[Trial, Trial]:
     """FedAvg, and FedAvg after a warm start."""
-    plain = setup.run(BASELINE, {})
+    plain = setup.run(FEDAVG, {})
     warm = warm_start(setup, groups)
     title = setup.headline.title
     reached = ", ".join(f"{one.name}: {one.headline.text(one.score)}" for one in (plain, warm))
@@ -189,12 +187,18 @@ def _run_plain(setup: TrialSetup, groups: int, report: Report) -> tuple[Trial, T
     return plain, warm
 
 
-def _better_start(plain: tuple[Trial, Trial]) -> Trial:
-    """FedAvg, or FedAvg after a warm start: whichever got further; the first where both are equal."""
-    first, warm = plain
-    if first.headline.gain(warm.score, over=first.score) > 0:
-        return warm
+def _better(first: Trial, second: Trial) -> Trial:
+    """The trial that serves clients better; the first where both are equal."""
+    if gain(second, first).mean > 0:
+        return second
     return first
+
+
+def _verdict(gains: Mapping[str, Gain], recommended: str | None, bar: str) -> Verdict:
+    """The verdict by the method recommended, else by the best one."""
+    if recommended is not None:
+        return verdict_of({recommended: gains[recommended]}, bar)
+    return verdict_of(gains, bar)
 
 
 def _run_alone(setup: TrialSetup, report: Report) -> Trial:
@@ -207,17 +211,19 @@ def _run_alone(setup: TrialSetup, report: Report) -> Trial:
 def _run_candidates(
     setup: TrialSetup,
     options: Mapping[str, Mapping[str, Any]],
-    baseline: Trial,
-    key: Key,
+    bar: Trial,
     report: Report,
 ) -> tuple[dict[str, Trial], dict[str, Gain]]:
-    """The trial of each candidate with its options, and its gain over the baseline."""
+    """The trial of each candidate with its options, and what it gains over the bar, where it ended with
+    several groups: with one it gained by something else than groups."""
     trials = {}
     gains = {}
     for name in options:
         trials[name] = setup.run(name, options[name])
-        gains[name] = gain(trials[name], baseline, key)
-        report(trial_text(trials[name], gains[name]))
+        found = gain(trials[name], bar)
+        if trials[name].groups > 1:
+            gains[name] = found
+        report(trial_text(trials[name], found))
     return trials, gains
 
 
@@ -230,9 +236,9 @@ def warm_start(setup: TrialSetup, groups: int) -> Trial:
     return replace(setup.run("fedgroup", options), name=WARM_START)
 
 
-def _members(verdict: Verdict, best: Trial, found: ProbeResult) -> IntArray:
+def _members(best: Trial, found: ProbeResult) -> IntArray:
     """The groups of the method recommended, the largest first; one group if none is."""
-    if verdict not in ("helps", "splits"):
+    if best.name in (FEDAVG, ALONE):
         return np.where(found.member >= 0, 0, found.member)
     grouped = best.member >= 0
     # Largest first, as in the probe: the two columns of clients.csv can be compared.

@@ -3,77 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
-
-from coterie.core.keys import Key
-from coterie.headline import ACCURACY, Headline
+from coterie.errors import ConfigError
+from coterie.measures.verdict import Gain, gain_of
 from coterie.studies.advise.trials import Trial
 
-MIN_GAIN = 0.005  # a gain below half a point is not worth groups
 FORCED_GROUPS = 2  # groups that are tried where one was found
 EQUAL_BYTES = 1.02  # traffic within 2 % counts as the same
-RESAMPLES = 1000  # of the bootstrap
-LEVEL = 0.95
-T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # seeds -> Student's t of a 95 % interval
-
-Verdict = Literal["helps", "splits", "groups without gain", "one group"]
-
-
-@dataclass(frozen=True, slots=True)
-class Gain:
-    """How much better a method is than another, by the task's headline.
-
-    Args:
-        mean: over all clients' samples, and over seeds; positive where it is better.
-        half: half the width of its 95 % interval: the larger of that over clients (bootstrap) and
-            that over seeds (Student's t).
-        least: a smaller gain is not worth groups.
-    """
-
-    mean: float
-    half: float
-    won: int
-    lost: int
-    least: float = MIN_GAIN
-    headline: Headline = ACCURACY
-
-
-def gain(ours: Trial, theirs: Trial, key: Key) -> Gain:
-    """What one method gains over another on the same held-out samples."""
-    headline = ours.headline
-    size = ours.sums["size"][0]
-    scored = np.flatnonzero(size > 0)
-    rng = key.of("bootstrap").generator()
-    # Clients are drawn with replacement, each with all its samples: samples of one client
-    # are not independent.
-    drawn = rng.choice(scored, (RESAMPLES, len(scored)))
-    times = np.stack([np.bincount(one, minlength=len(size)) for one in drawn]).astype(np.float64)
-    means = ours.resampled(times) - theirs.resampled(times)
-    # A drawn set may have samples of one class alone, for which some metrics are undefined.
-    low, high = np.nanquantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    seeds = ours.by_seed() - theirs.by_seed()
-    over_seeds = 0.0
-    if len(seeds) > 1:
-        # With few seeds the normal distribution's 1.96 would be far too small.
-        t = T_95.get(len(seeds), 2.0)
-        over_seeds = float(t * float(seeds.std(ddof=1)) / np.sqrt(len(seeds)))
-    by_client = ours.by_client() - theirs.by_client()
-    least = MIN_GAIN
-    if headline.better == "lower":
-        by_client = -by_client
-        # An error has no scale of its own: half a percent of what it is.
-        least = MIN_GAIN * abs(theirs.score)
-    return Gain(
-        mean=headline.gain(ours.score, over=theirs.score),
-        half=max(float(high - low) / 2, over_seeds),
-        won=int((by_client > 0).sum()),
-        lost=int((by_client < 0).sum()),
-        least=least,
-        headline=headline,
-    )
 
 
 def trial_options(name: str, groups: int, clients: int) -> dict[str, Any]:
@@ -97,35 +34,36 @@ def trial_options(name: str, groups: int, clients: int) -> dict[str, Any]:
     return {"groups": tried, "alpha": max(1, min(20, clients // tried))}
 
 
-def decide(
-    groups: int, trials: Mapping[str, Trial], gains: Mapping[str, Gain], shifting: bool = False
-) -> tuple[Verdict, str | None]:
-    """The verdict, and the candidate recommended, if any.
+def gain(ours: Trial, theirs: Trial) -> Gain:
+    """What clients gain by one method in place of another, on the same held-out samples.
 
-    A candidate helps if its gain is above zero by more than its uncertainty, and at least half a
-    point, or half a percent of an error. Of those within the uncertainty of the best one, the one
-    that moves the fewest bytes is recommended. Among equals it is FlexCFL if the data shift, else
-    the first.
-
-    Returns:
-        ``helps``: there are groups, and a candidate helps. ``splits``: there are none, yet a split
-        helps. ``groups without gain``: there are groups, but no candidate helps. ``one group``:
-        there are none, and no split helps.
+    Raises:
+        ConfigError: if no client has a headline of its own.
     """
-    # A method that ended with one group gained by something else than groups.
-    helpful = [
-        name
-        for name, found in gains.items()
-        if found.mean - found.half > 0 and found.mean >= found.least and trials[name].groups > 1
-    ]
+    found = gain_of(ours.by_client, theirs.by_client, ours.sums["size"], ours.headline)
+    if found is None:
+        raise ConfigError(
+            "does-not-fit",
+            "advise",
+            f"no client has {ours.headline.title} of its own",
+            found="held-out samples of one class in each of them",
+            allowed="another task.headline",
+        )
+    return found
+
+
+def recommend(
+    trials: Mapping[str, Trial], gains: Mapping[str, Gain], shifting: bool = False
+) -> str | None:
+    """The candidate recommended, ``None`` where none helps.
+
+    Of those that help, within the uncertainty of the best one, it is the one that moves the fewest
+    bytes. Among equals it is FlexCFL if the data shift, else the first.
+    """
+    helpful = [name for name, found in gains.items() if found.answer == "helps"]
     if not helpful:
-        if groups > 1:
-            return "groups without gain", None
-        return "one group", None
-    verdict: Verdict = "splits"
-    if groups > 1:
-        verdict = "helps"
-    return verdict, _cheapest(helpful, trials, gains, shifting)
+        return None
+    return _cheapest(helpful, trials, gains, shifting)
 
 
 def _cheapest(

@@ -20,8 +20,8 @@ from coterie.terminal import amount, counted, printable
 CLIENTS_SHOWN = 12  # of a group
 LABELS_SHOWN = 6
 WON_AND_LOST = (
-    "Clients won / lost: how many clients are served better, and how many worse, than by that FedAvg, each "
-    "on its own held-out samples."
+    "Clients won / lost: how many clients are served better, and how many worse, than by that method, "
+    "each on its own held-out samples."
 )
 
 
@@ -94,7 +94,7 @@ def table_notes(advice: Advice) -> list[str]:
     """What the columns of the table mean, for a terminal: a line each."""
     rounds = counted(advice.config.train.rounds, "round")
     return [
-        "Gain: over the better of the two FedAvg; ± is its 95 % interval. * is what is recommended.",
+        f"Gain: over {advice.bar.name}; ± is its 95 % interval. * is what is recommended.",
         WON_AND_LOST,
         f"Bytes and seconds: of {rounds}, as in suggested.toml.",
     ]
@@ -132,11 +132,12 @@ def _explanation(advice: Advice) -> list[str]:
         f"{advice.best.headline.capital}: of the models after {counted(advice.budget.rounds, 'round')}, on a fifth of each",
         f"client's training samples, held out; mean over {counted(advice.budget.seeds, 'seed')}.",
         "",
-        "Gain: over the better of the two FedAvg. A warm start is the cold start of FedGroup with",
-        "one group. It is there so that FedGroup's head start does not count as a gain of groups.",
-        "The gain says nothing about longer runs, in which FedAvg may catch up.",
+        f"Gain: over {advice.bar.name}, the best of FedAvg, FedAvg with a warm start, and training",
+        "alone: the mean over clients, weighted by their held-out samples. A warm start is the cold",
+        "start of FedGroup with one group. It is there so that FedGroup's head start does not count",
+        "as a gain of groups. The gain says nothing about longer runs, in which FedAvg may catch up.",
         "",
-        "±: the larger of the uncertainty over clients (bootstrap) and over seeds (Student's t).",
+        "±: the larger of the uncertainty over clients and over seeds (Student's t).",
         "",
         WON_AND_LOST,
         "",
@@ -167,7 +168,8 @@ def _group_lines(advice: Advice) -> Iterator[str]:
 def advice_json(advice: Advice) -> dict[str, Any]:
     """The advice as plain values."""
     return {
-        "verdict": advice.verdict,
+        "verdict": advice.verdict.answer,
+        "bar": advice.bar.name,
         "headline": advice.headline,
         "recommended": advice.best.name,
         "measured_by": advice.best.headline.record(),

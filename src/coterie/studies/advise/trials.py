@@ -73,22 +73,10 @@ class Trial:
         """The headline over all clients, float64 ``[seeds]``."""
         return self.metric.value({name: values.sum(axis=1) for name, values in self.sums.items()})
 
+    @property
     def by_client(self) -> FloatArray:
-        """The headline of each client, the mean over the seeds, float64 ``[N]``; NaN where it is
-        undefined."""
-        return self.metric.value(self.sums).mean(axis=0)
-
-    def resampled(self, times: FloatArray) -> FloatArray:
-        """The headline where client ``n`` counts ``times[b, n]`` times, the mean over the seeds,
-        ``[B]``."""
-        # Seed by seed: a metric of sums over seeds would be that of another model.
-        found = [
-            self.metric.value(
-                {name: np.tensordot(times, one[seed], 1) for name, one in self.sums.items()}
-            )
-            for seed in range(len(self.sums["size"]))
-        ]
-        return np.mean(found, axis=0)
+        """The headline of each client, float64 ``[seeds, N]``; NaN where it is undefined."""
+        return self.metric.value(self.sums)
 
     @property
     def groups(self) -> int:

@@ -1,0 +1,327 @@
+"""Whether grouping is worth it: the one definition, of `coterie advise`, `coterie compare`, the report
+and the card of an export.
+
+The bar is the better of FedAvg and training alone. A method with groups gains the mean, over clients
+and seeds, of what each client gains on its own test samples, weighted by their number. Runs are
+paired: the same seed means the same clients, samples and first model.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from coterie.core.arrays import FloatArray
+from coterie.headline import Headline
+from coterie.math.intervals import student
+from coterie.measures.client_table import ClientTable
+from coterie.terminal import counted
+
+FEDAVG = "fedavg"
+ALONE = "local"
+VERDICT = "verdict.json"  # of a sweep
+MIN_GAIN = 0.005  # a gain below half a point is not worth groups
+
+Answer = Literal["helps", "does not help", "not shown", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """How much better a method serves clients than another.
+
+    Args:
+        mean: over clients, weighted by their samples, and over seeds; positive where it is better.
+        half: half the width of its 95 % interval: the larger of that over clients and that over
+            seeds (Student's t both).
+        won: clients that it serves better, by their means over the seeds.
+        least: a smaller gain is not worth groups.
+    """
+
+    mean: float
+    half: float
+    won: int
+    lost: int
+    clients: int
+    seeds: int
+    headline: Headline
+    least: float = MIN_GAIN
+
+    @property
+    def answer(self) -> Answer:
+        """Whether the gain is real and large enough, cannot be, or is not known."""
+        if self.mean - self.half > 0 and self.mean >= self.least:
+            return "helps"
+        if self.mean + self.half < self.least:
+            return "does not help"
+        return "not shown"
+
+    @property
+    def text(self) -> str:
+        """The gain and its interval in the unit of the headline."""
+        headline = self.headline
+        if headline.unit == "%" or not np.isfinite(self.half) or self.half <= 0:
+            mean, half = headline.short(self.mean, "+"), headline.short(self.half)
+        else:
+            # As many decimals as the interval has two digits.
+            decimals = max(0, 1 - math.floor(math.log10(self.half)))
+            mean, half = f"{self.mean:+.{decimals}f}", f"{self.half:.{decimals}f}"
+        return f"{mean} ± {half} {headline.step}".rstrip()
+
+
+def gain_of(
+    ours: FloatArray, theirs: FloatArray, samples: FloatArray, headline: Headline
+) -> Gain | None:
+    """What clients gain by one method in place of another; ``None`` if no client has both values.
+
+    With the gain ``d`` and the test samples ``w`` of a client under a seed, the mean is ``sum w d / sum
+    w``. Over clients its standard error is that of a ratio, of the sums ``sum_s w (d - mean)`` of
+    each client; over seeds that of the means of the seeds.
+
+    Args:
+        ours, theirs: the headline of each client, ``[seeds, N]``, NaN where it has none.
+        samples: its test samples, ``[seeds, N]``.
+
+    Source: Cochran, Sampling Techniques, 3rd ed. (1977), section 6.4, for the ratio.
+
+    Example:
+        >>> one = np.array([[0.75, 0.5]])
+        >>> gain_of(one, one - 0.25, np.array([[4.0, 2.0]]), Headline()).mean
+        0.25
+    """
+    sign = 1.0 if headline.better == "higher" else -1.0
+    gains = sign * (ours - theirs)
+    known = np.isfinite(gains) & (samples > 0)
+    if not known.any():
+        return None
+    weights = np.where(known, samples, 0.0).astype(np.float64)
+    gains = np.where(known, gains, 0.0)
+    mean = float((weights * gains).sum() / weights.sum())
+    of_client = weights.sum(axis=0)
+    scored = of_client > 0
+    residuals = (weights * (gains - mean)).sum(axis=0)[scored] / of_client[scored].mean()
+    by_seed = (weights * gains).sum(axis=1)[known.any(axis=1)]
+    by_seed /= weights.sum(axis=1)[known.any(axis=1)]
+    half = _half_width(residuals)
+    if len(by_seed) > 1:
+        half = max(half, _half_width(by_seed))
+    by_client = (weights * gains).sum(axis=0)[scored]
+    least = MIN_GAIN
+    if headline.better == "lower":
+        # An error has no scale of its own: half a percent of what it is.
+        level = float((weights * np.where(known, theirs, 0.0)).sum() / weights.sum())
+        least = MIN_GAIN * abs(level)
+    return Gain(
+        mean=mean,
+        half=half,
+        won=int((by_client > 0).sum()),
+        lost=int((by_client < 0).sum()),
+        clients=int(scored.sum()),
+        seeds=len(by_seed),
+        headline=headline,
+        least=least,
+    )
+
+
+def _half_width(values: FloatArray) -> float:
+    """Half the 95 % interval of a mean; infinite for one value."""
+    if len(values) < 2:
+        return float("inf")
+    return float(student(np.array(len(values))) * values.std(ddof=1) / np.sqrt(len(values)))
+
+
+# --- candidates and the bar -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """The clients of one run: their headlines and test samples, ``[N]`` each.
+
+    Args:
+        seed: runs of different methods are paired by it.
+        data: equal for runs with the same clients and data, whatever the seed.
+    """
+
+    seed: int
+    data: Hashable
+    values: FloatArray
+    samples: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A method with its settings, over seeds.
+
+    Args:
+        name: as people read it.
+        algorithm: the name of its algorithm.
+        groups: with how many groups it ended, at most.
+    """
+
+    name: str
+    algorithm: str
+    groups: int
+    runs: Sequence[Scored]
+
+    @property
+    def grouped(self) -> bool:
+        """Whether it is one of the methods with groups; one that ended with a single group gained by
+        something else."""
+        return self.groups > 1 and self.algorithm not in (FEDAVG, ALONE)
+
+
+def candidate(
+    name: str,
+    algorithm: str,
+    runs: Iterable[tuple[Mapping[str, Any], int, ClientTable]],
+    headline: Headline,
+) -> Candidate:
+    """The candidate of some finished runs: the configuration, the rounds and the clients of each."""
+    scored = []
+    groups = 0
+    for tables, rounds, table in runs:
+        groups = max(groups, len(np.unique(table.member[table.member >= 0])))
+        values = table.value(headline)
+        samples = table.samples.astype(np.float64)
+        scored.append(
+            Scored(int(tables.get("seed", 0)), _data(tables, rounds, table), values, samples)
+        )
+    return Candidate(name, algorithm, groups, scored)
+
+
+def _data(tables: Mapping[str, Any], rounds: int, table: ClientTable) -> Hashable:
+    """What has to be equal for a comparison to be one of methods."""
+    # Where the data lie is no part of what they are.
+    data = {key: value for key, value in tables.get("data", {}).items() if key != "root"}
+    scene = [data, tables.get("shift"), tables.get("attack"), rounds]
+    return json.dumps(scene, sort_keys=True, default=str), tuple(table.names)
+
+
+def compare(ours: Candidate, theirs: Candidate, headline: Headline) -> Gain | None:
+    """What one candidate gains over another; ``None`` without a pair of runs of the same seed."""
+    pairs = [(a, b) for a in ours.runs for b in theirs.runs if (a.seed, a.data) == (b.seed, b.data)]
+    # Clients are the same in all of them, and another seed may split their samples differently.
+    if not pairs:
+        return None
+    return gain_of(
+        np.stack([a.values for a, _ in pairs]),
+        np.stack([b.values for _, b in pairs]),
+        np.stack([a.samples for a, _ in pairs]),
+        headline,
+    )
+
+
+# --- the verdict ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether grouping is worth it.
+
+    Args:
+        method: the best method with groups.
+        bar: the better of FedAvg and training alone.
+        gain: what the method gains over the bar.
+        missing: what is missing for an answer, the end of a sentence.
+    """
+
+    answer: Answer
+    method: str = ""
+    bar: str = ""
+    gain: Gain | None = None
+    missing: str = ""
+
+    @property
+    def title(self) -> str:
+        """The answer in a sentence."""
+        if self.gain is None:
+            return f"Whether grouping is worth it is not known: {self.missing}."
+        gained = f"{self.gain.text} in {self.gain.headline.title} over {self.bar}"
+        if self.answer == "helps":
+            return f"Grouping helps: {self.method} gains {gained}."
+        best = f"{self.method}, the best method with groups, gains {gained}."
+        if self.answer == "does not help":
+            return f"Grouping does not help: {best}"
+        return f"No gain from grouping could be shown: {best}"
+
+    @property
+    def detail(self) -> str:
+        """What the answer rests on; empty where there is none."""
+        found = self.gain
+        if found is None:
+            return ""
+        seeds = counted(found.seeds, "seed")
+        text = (
+            f"{self.bar} is the better of FedAvg and training alone. The gain is the mean over "
+            f"{counted(found.clients, 'client')} and {seeds}, each client on its own test samples and "
+            f"weighted by their number; ± is its 95 % interval."
+        )
+        return f"{text} {counted(found.won, 'client')} gained and {found.lost} lost."
+
+    @property
+    def text(self) -> str:
+        """The answer and what it rests on."""
+        return f"{self.title} {self.detail}".rstrip()
+
+    def record(self) -> dict[str, Any]:
+        """As plain values, for a file."""
+        found: dict[str, Any] = {"answer": self.answer, "text": self.text}
+        if self.gain is not None:
+            gain = self.gain
+            found |= {"method": self.method, "bar": self.bar, "gain": gain.mean}
+            # An infinite interval is no JSON: with one client and one seed there is none.
+            found["half"] = gain.half if np.isfinite(gain.half) else None
+            found |= {"clients": gain.clients, "seeds": gain.seeds}
+        return found
+
+
+def verdict(candidates: Sequence[Candidate], headline: Headline) -> Verdict:
+    """Whether grouping is worth it, by some runs; what is missing where they cannot say.
+
+    It rests on the best method with groups. The best of many methods looks better than it is, so
+    confirm an answer that is close on new seeds.
+    """
+    scored = [one for one in candidates if one.runs]
+    grouped = [one for one in scored if one.grouped]
+    plain = {name: [one for one in scored if one.algorithm == name] for name in (FEDAVG, ALONE)}
+    lacking = [f"no finished run of {name}" for name, found in plain.items() if not found]
+    if not grouped:
+        lacking.append("no finished run of a method that ended with several groups")
+    if lacking:
+        return Verdict("unknown", missing=f"there is {' and '.join(lacking)}")
+    if len({run.data for one in (*grouped, *plain[FEDAVG], *plain[ALONE]) for run in one.runs}) > 1:
+        return Verdict("unknown", missing="the runs have different clients, data or rounds")
+    bar = best_of([*plain[FEDAVG], *plain[ALONE]], headline)
+    gains = [(one, compare(one, bar, headline)) for one in grouped]
+    known = [(one, found) for one, found in gains if found is not None]
+    if not known:
+        missing = f"no client has {headline.title} of its own under the same seed of {bar.name} and"
+        return Verdict("unknown", missing=f"{missing} of a method with groups")
+    return _of_gains([(one.name, found) for one, found in known], bar.name)
+
+
+def verdict_of(gains: Mapping[str, Gain], bar: str) -> Verdict:
+    """Whether grouping is worth it, by the gains of methods with groups over the bar."""
+    if not gains:
+        return Verdict("unknown", bar=bar, missing="no method ended with several groups")
+    return _of_gains([*gains.items()], bar)
+
+
+def _of_gains(gains: Sequence[tuple[str, Gain]], bar: str) -> Verdict:
+    name, found = max(gains, key=lambda each: each[1].mean)
+    return Verdict(found.answer, name, bar, found)
+
+
+def best_of(candidates: Sequence[Candidate], headline: Headline) -> Candidate:
+    """The candidate that serves clients best, each compared with the best of those before it; the
+    earlier one where two are equal or not comparable."""
+    best, *others = candidates
+    for other in others:
+        found = compare(other, best, headline)
+        if found is not None and found.mean > 0:
+            best = other
+    return best

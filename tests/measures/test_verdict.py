@@ -1,0 +1,122 @@
+"""Whether grouping is worth it: the gain by hand, the bar, and that everybody says the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tomli_w
+from scipy import stats
+
+from coterie.cli.main import invoke
+from coterie.headline import ACCURACY, Headline
+from coterie.measures.verdict import Candidate, Scored, gain_of, verdict
+from coterie.report.load import views_of
+from coterie.report.titles import headline
+from tests.sweep.cases import TABLES
+
+MAE = Headline("mae", "lower", "mm", "MAE")
+
+
+def method(name: str, values: list[list[float]], groups: int = 1, data: str = "a") -> Candidate:
+    """A method whose clients have so many samples as they have numbers, from 10."""
+    runs = [
+        Scored(seed, data, np.array(each), np.arange(10.0, 10 + len(each)))
+        for seed, each in enumerate(values)
+    ]
+    return Candidate(name, name, groups, runs)
+
+
+def test_a_gain_is_weighted_by_samples_and_as_certain_as_clients_and_seeds_are() -> None:
+    ours = np.array([[0.75, 0.5, 1.0], [0.75, 1.0, np.nan]])
+    theirs = np.array([[0.5, 0.5, 0.5], [0.5, 0.5, 0.5]])
+    samples = np.array([[4.0, 2.0, 2.0], [4.0, 2.0, 0.0]])
+    found = gain_of(ours, theirs, samples, ACCURACY)
+    assert found is not None
+    assert found.mean == pytest.approx((4 * 0.25 + 2 * 0.5 + 4 * 0.25 + 2 * 0.5) / 14)
+    assert (found.won, found.lost, found.clients, found.seeds) == (3, 0, 3, 2)
+    # Over clients: of a ratio of sums. Over seeds: of their two means.
+    weights = np.array([8.0, 4.0, 2.0])
+    sums = np.array([2.0, 1.0, 1.0])
+    residuals = (sums - found.mean * weights) / weights.mean()
+    over_clients = stats.t.ppf(0.975, 2) * stats.sem(residuals)
+    over_seeds = stats.t.ppf(0.975, 1) * stats.sem([2 / 8, 2 / 6])
+    assert found.half == pytest.approx(max(over_clients, over_seeds))
+    # Errors: less is better.
+    errors = gain_of(1 - ours, 1 - theirs, samples, MAE)
+    assert errors is not None
+    assert (errors.mean, errors.half) == pytest.approx((found.mean, found.half))
+    assert errors.least == pytest.approx(0.005 * 0.5)
+
+
+def test_one_client_under_one_seed_proves_nothing() -> None:
+    found = gain_of(np.array([[1.0]]), np.array([[0.0]]), np.array([[9.0]]), ACCURACY)
+    assert found is not None
+    assert found.answer == "not shown"
+    assert gain_of(np.array([[np.nan]]), np.zeros((1, 1)), np.ones((1, 1)), ACCURACY) is None
+
+
+FEDAVG = method("fedavg", [[0.5, 0.6, 0.7, 0.6]] * 3)
+LOCAL = method("local", [[0.6, 0.7, 0.8, 0.7]] * 3)
+GOOD = method("ifca", [[0.8, 0.9, 0.95, 0.85]] * 3, groups=2)
+BETWEEN = method("fedgroup", [[0.55, 0.66, 0.74, 0.65]] * 3, groups=2)
+
+
+def test_the_bar_is_the_better_of_fedavg_and_training_alone() -> None:
+    found = verdict([FEDAVG, LOCAL, GOOD, BETWEEN], ACCURACY)
+    assert (found.answer, found.method, found.bar) == ("helps", "ifca", "local")
+    # Better than FedAvg for certain, and still not worth it.
+    assert verdict([FEDAVG, LOCAL, BETWEEN], ACCURACY).answer == "does not help"
+    worse = method("local", [[0.1, 0.2, 0.3, 0.2]] * 3)
+    assert verdict([FEDAVG, worse, BETWEEN], ACCURACY).bar == "fedavg"
+    # A method without groups is neither the bar nor an answer, however good.
+    perfect = method("fedprox", [[1.0] * 4] * 3)
+    assert verdict([FEDAVG, LOCAL, perfect, BETWEEN], ACCURACY).answer == "does not help"
+
+
+@pytest.mark.parametrize(
+    ("candidates", "missing"),
+    [
+        ([FEDAVG, GOOD], "there is no finished run of local"),
+        ([GOOD], "there is no finished run of fedavg and no finished run of local"),
+        (
+            [FEDAVG, LOCAL, method("ifca", [[0.9] * 4])],
+            "there is no finished run of a method that ended with several groups",
+        ),
+        (
+            [FEDAVG, LOCAL, method("ifca", [[0.9] * 4], groups=2, data="other")],
+            "the runs have different clients, data or rounds",
+        ),
+    ],
+)
+def test_what_is_missing_is_said_and_nothing_else(
+    candidates: list[Candidate], missing: str
+) -> None:
+    found = verdict(candidates, ACCURACY)
+    assert found.answer == "unknown"
+    assert found.text == f"Whether grouping is worth it is not known: {missing}."
+
+
+def test_compare_report_and_card_give_one_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("c.toml").write_text(tomli_w.dumps(TABLES))
+    methods = "fedavg,local,fedgroup"
+    command = ["compare", "c.toml", "--algorithms", methods, "--seeds", "0-1", "--out", "s"]
+    assert invoke(command) == 0
+    record = json.loads(Path("s/verdict.json").read_text())
+    assert record["answer"] != "unknown"
+    assert (record["clients"], record["seeds"]) == (12, 2)
+    assert record["text"] in " ".join(capsys.readouterr().out.split())
+    title = headline(views_of(["s"]))
+    assert record["text"].startswith(f"{title}. ")
+    run = Path("s", record["runs"][0])
+    assert invoke(["export", str(run), "--out", "e"]) == 0
+    assert record["text"] in " ".join(Path("e/README.md").read_text().split())
+    # A run on its own says in one line what is missing.
+    run.rename("alone")
+    assert invoke(["export", "alone", "--out", "e2"]) == 0
+    assert "Whether grouping is worth it is not known" in Path("e2/README.md").read_text()
