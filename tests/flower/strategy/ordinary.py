@@ -126,6 +126,7 @@ class AppGrid:
     parts: dict[int, int]
     meddle: Meddle = lambda request, reply: reply
     before: Callable[[AppGrid, int], None] = lambda grid, exchange: None
+    run_config: Mapping[str, Any] = field(default_factory=dict)
     sent: list[Message] = field(default_factory=list)
     exchanges: int = 0
     contexts: dict[int, Context] = field(default_factory=dict)
@@ -171,7 +172,9 @@ class AppGrid:
 
     def _context(self, node: int) -> Context:
         config = {"partition-id": self.parts[node], "num-partitions": len(self.parts)}
-        return self.contexts.setdefault(node, Context(1, node, config, RecordDict(), {}))
+        return self.contexts.setdefault(
+            node, Context(1, node, config, RecordDict(), dict(self.run_config))
+        )
 
 
 def packed(content: RecordDict) -> RecordDict:
