@@ -163,13 +163,11 @@ def read_json(source: bytes | str | Path, parse_float: Callable[[str], float] = 
         >>> read_json("[" * 100 + "]" * 100)
         Traceback (most recent call last):
         ...
-        ValueError: JSON is nested too deeply; expected at most 50 levels
+        ValueError: JSON with more than 50 nested levels
     """
     size = source.stat().st_size if isinstance(source, Path) else len(source)
     if size > LARGEST_JSON:
-        raise ValueError(
-            f"JSON is too large, got {size:,} bytes; expected at most {LARGEST_JSON:,}"
-        )
+        raise ValueError(f"JSON of {size:,} bytes, more than {LARGEST_JSON:,}")
     text = source.read_bytes() if isinstance(source, Path) else source
     try:
         values = json.loads(text, parse_float=parse_float)
@@ -192,7 +190,7 @@ def _within(value: Any) -> Iterable[Any]:
 
 
 def _too_deep() -> ValueError:
-    return ValueError(f"JSON is nested too deeply; expected at most {DEEPEST_JSON} levels")
+    return ValueError(f"JSON with more than {DEEPEST_JSON} nested levels")
 
 
 def sealed(body: Mapping[str, Any]) -> bytes:

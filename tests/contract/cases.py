@@ -136,14 +136,6 @@ FINDS_GROUPS = [
     "flhc-l2",
     "cfl_gp",
 ]
-# Methods whose models do not move to the mean of the updates.
-MOVES_OTHERWISE = (
-    "fedadagrad",
-    "fedadam",
-    "fedyogi",
-    "ida",
-    "ida-factors",
-)
 # Cases that ask clients for everything that any case asks for, and one of each family. Engines,
 # workers and tasks see what is asked, and nothing else of a method. A test says if something is
 # missing here.

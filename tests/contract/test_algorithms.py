@@ -31,14 +31,13 @@ from coterie.models import initial_models
 from coterie.objectives import proximal
 from coterie.rules.assigning import by_group
 from coterie.rules.server import Server, yogi
-from coterie.rules.weighing import any_weight, weighted_mean
+from coterie.rules.weighing import WeighsAlone, any_weight, weighted_mean
 from coterie.runs.loop import StartingPoint, simulate
 from coterie.runs.schedule import Schedule
 from tests.conftest import blobs, no_round, round_of, same_memory, small_net
 from tests.contract.cases import (
     ASK_EVERYTHING,
     FINDS_GROUPS,
-    MOVES_OTHERWISE,
     Make,
     contract_cases,
 )
@@ -314,20 +313,20 @@ def test_weights_are_rows_that_sum_to_one_or_nothing(make: Make) -> None:
     np.testing.assert_allclose(weights.sum(axis=1), [1.0] + [0.0] * (method.groups - 1))
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in CASES if name not in (*MOVES_OTHERWISE, "ifca-yogi-prox")]
-)
-def test_averaging_averages(name: str) -> None:
+@every
+def test_averaging_averages(make: Make) -> None:
     """The mean of three different updates is their mean (a published code kept the first client's
-    only)."""
-    method = CASES[name](2)
+    only), and the server moves no model that nobody trained."""
+    method = make(2)
     groups = Groups(torch.zeros(method.groups, 2), np.zeros(5, np.int64))
     delta = torch.tensor([[3.0, 0.0], [0.0, 6.0], [9.0, 3.0]])
     updates = Updates(np.arange(3), np.zeros(3, np.int64), delta, np.full(3, 7.0), np.zeros(3))
     weights = method.weigh(groups, updates, no_round())
-    trained = torch.from_numpy(any_weight(weights))
-    moved = method.server(groups, weighted_mean(weights, updates, groups.models), trained)
-    assert torch.allclose(moved.models[0], torch.tensor([4.0, 3.0]))
+    mean = weighted_mean(weights, updates, groups.models)
+    expected = [4.0, 3.0] if isinstance(method.weigh, WeighsAlone) else weights[0] @ delta.numpy()
+    np.testing.assert_allclose(mean[0], expected, rtol=1e-6)
+    moved = method.server(groups, mean, torch.from_numpy(any_weight(weights)))
+    assert not torch.equal(moved.models[0], groups.models[0])
     assert torch.equal(moved.models[1:], groups.models[1:])
 
 

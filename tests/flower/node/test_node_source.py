@@ -84,6 +84,10 @@ def test_the_answer_of_a_database(tmp_path: Path) -> None:
         ("SELECT * FROM patients", ("missing", "--query")),
         ("SELECT * FROM patients -- ORDER BY id", ("missing", "--query")),
         ("SELECT *, 'order by' FROM /* ORDER BY */ patients", ("missing", "--query")),
+        ('SELECT *, age AS "order by" FROM patients', ("missing", "--query")),
+        ("SELECT * FROM (SELECT * FROM patients ORDER BY id)", ("missing", "--query")),
+        ("SELECT *, row_number() OVER (ORDER BY id) FROM patients", ("missing", "--query")),
+        ("COMMIT; DELETE FROM patients; SELECT 1 ORDER BY 1", ("cannot-be-used", "--query")),
         ("SELECT * FROM visits ORDER BY id", ("cannot-be-read", "clinic.db")),
         ("SELEC ORDER BY id", ("cannot-be-read", "clinic.db")),
     ],
@@ -101,7 +105,7 @@ def test_a_query_that_cannot_be_used_is_one_line(
 @pytest.mark.parametrize(
     "query",
     [
-        "DELETE FROM patients WHERE id IN (SELECT id FROM patients ORDER BY id)",
+        "INSERT INTO patients SELECT * FROM patients ORDER BY id",
         "DROP TABLE patients /* */ --\n ORDER BY id",
         "CREATE TABLE copy AS SELECT * FROM patients ORDER BY id",
     ],

@@ -40,8 +40,10 @@ _SHOWN = re.compile(
     r"([\w+]+://)(?:[^?]*@)?([\w.-]*|\[[\w.:]*\])(?::\d*)?((?:/[\w.:/-]*)?)(?:\?[^@]*)?"
 )
 _ORDERED = re.compile(r"\border\s+by\b", re.IGNORECASE)
-# Of SQL: comments and texts, in which words mean nothing.
-_UNREAD = re.compile(r"--[^\n]*|/\*.*?\*/|'[^']*'", re.DOTALL)
+# Of SQL: comments, texts and quoted names, in which words mean nothing.
+_UNREAD = re.compile(r"--[^\n]*|/\*.*?\*/|'[^']*'|\"[^\"]*\"|`[^`]*`", re.DOTALL)
+# An inner query, whose order is not that of the rows, or the arguments of a function.
+_INNER = re.compile(r"\([^()]*\)")
 # How the transaction of a query is made one that only reads, by the kind of the database. Not the
 # whole connection where that is possible: a proxy may hand it to others.
 _READ_ONLY = {
@@ -49,6 +51,7 @@ _READ_ONLY = {
     "postgresql": "SET TRANSACTION READ ONLY",
     "mysql": "SET SESSION TRANSACTION READ ONLY",
     "mariadb": "SET SESSION TRANSACTION READ ONLY",
+    "oracle": "SET TRANSACTION READ ONLY",
 }
 
 
@@ -101,7 +104,7 @@ def read_query(options: Mapping[str, Any]) -> Rows:
     query = str(options.get("query", ""))
     url = str(options["data"])
     where = _shown(url)
-    _check_order(query, where)
+    _check_query(query, where)
     try:
         import pandas as pd
         from sqlalchemy import create_engine, text
@@ -155,12 +158,26 @@ def _address(url: str, where: str) -> Any:
     return address
 
 
-def _check_order(query: str, where: str) -> None:
-    if not _ORDERED.search(_UNREAD.sub(" ", query)):
-        got = repr(query[:80]) if query else "none"
+def _check_query(query: str, where: str) -> None:
+    expected = "SELECT ... ORDER BY a unique key, so that the test rows stay the same"
+    if not query.strip():
+        raise DataError("missing", "--query", allowed=expected)
+    words = _UNREAD.sub(" ", query).strip().removesuffix(";")
+    got = repr(query[:80])
+    if ";" in words:
+        # The second one would not be in the transaction that only reads.
+        what = f"{where}: several statements"
+        raise DataError("cannot-be-used", "--query", what, found=got, allowed="one SELECT")
+    if not _ORDERED.search(_outermost(words)):
         what = f"{where}: the rows have no fixed order"
-        expected = "SELECT ... ORDER BY a unique key, so that the test rows stay the same"
         raise DataError("missing", "--query", what, found=got, allowed=expected)
+
+
+def _outermost(words: str) -> str:
+    """A query without what is in parentheses."""
+    while (shorter := _INNER.sub(" ", words)) != words:
+        words = shorter
+    return words
 
 
 def has_password(source: str) -> bool:

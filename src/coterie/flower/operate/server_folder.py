@@ -65,8 +65,11 @@ def node_port(folder: Path, settings: DeploymentSettings) -> int:
         raise ConfigError("not-found", file, allowed="the one from `coterie deploy init`") from None
     text = re.sub(r"#.*", "", text)
     upstream = re.search(r"\bserver\s+([^\s;{]+)\s*;", text)
-    if upstream is None or upstream[1] != settings.superlink:
-        got = upstream[1] if upstream is not None else "none"
+    if upstream is None:
+        expected = f"server {settings.superlink}; in an upstream"
+        raise ConfigError("missing", file, "no SuperLink", allowed=expected)
+    if upstream[1] != settings.superlink:
+        got = upstream[1]
         expected = f"{settings.superlink}, the superlink of deploy.toml"
         raise ConfigError("differs", file, "a different SuperLink", found=got, allowed=expected)
     listen = re.search(r"\blisten\s+(?:\S*:)?(\d+)\b", text)
@@ -133,8 +136,8 @@ def remove_node(folder: Path, name: str) -> None:
     """Let a node in no longer."""
     nodes = added_nodes(folder)
     if name not in nodes:
-        known = ", ".join(nodes) or "none"
-        raise ConfigError("not-found", "name", got=name, allowed=f"one of {known}")
+        known = f"one of {', '.join(nodes)}" if nodes else None
+        raise ConfigError("not-found", "name", got=name, allowed=known)
     _, settings = load_deployment(folder)
     require_up(folder, settings)
     home = flower_home(folder)
