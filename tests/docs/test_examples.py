@@ -114,7 +114,15 @@ def test_snippets_run(page, sweeps, tmp_path, monkeypatch, capsys):
 
 
 # Pages whose Python snippets are whole programs, one after another.
-PYTHON_ONLY = ("attacks", "local-training", "measures", "models", "private-updates", "tasks")
+PYTHON_ONLY = (
+    "attacks",
+    "local-training",
+    "measures",
+    "models",
+    "own-data",
+    "private-updates",
+    "tasks",
+)
 
 
 @pytest.mark.parametrize("page", PYTHON_ONLY)
@@ -125,6 +133,25 @@ def test_python_snippets_run(page, tmp_path, monkeypatch):
     space: dict[str, object] = {}
     for text in snippets:
         exec(compile(text, f"{page}.md", "exec"), space)
+
+
+@pytest.mark.filterwarnings(
+    "ignore::FutureWarning", "ignore::UserWarning"
+)  # of transformers and peft
+def test_the_language_model_of_a_page_runs_and_resumes(tmp_path, monkeypatch):
+    """One round of it, in this process, whose classes no other one could import."""
+    monkeypatch.chdir(tmp_path)
+    text = blocks("python", (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8"))[-1]
+    assert "rounds=10" in text
+    space: dict[str, object] = {"__name__": "__main__"}
+    exec(compile(text.replace("rounds=10", "rounds=1, engine='serial'"), "adapters", "exec"), space)
+    result = space["result"]
+    assert set(result.state.member) == {0, 1}
+    assert 1 < result.scores[-1] < 6
+    more = ct.resume("runs/language", model=space["network"], rounds=2)
+    assert more.scores[0] == result.scores[0]
+    more.model_for(0).model.save_pretrained("adapter")
+    assert (tmp_path / "adapter" / "adapter_model.safetensors").is_file()
 
 
 def assert_planned(plan) -> None:

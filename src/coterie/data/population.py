@@ -24,6 +24,7 @@ from coterie.data.arguments import (
     parts_of,
     whole_number,
 )
+from coterie.data.collated import Collate, read_datasets
 from coterie.data.lazy import Ranges, is_lazy
 from coterie.data.partition import Partition
 from coterie.data.tabular.inputs import TableInputs
@@ -122,6 +123,55 @@ class Population:
     scaling: str = field(default="")
     # Of `coterie.load`. Not copied by `replace`: other data have another origin.
     origin: DataOrigin | None = field(default=None, init=False, compare=False, repr=False)
+
+    @classmethod
+    def from_datasets(
+        cls,
+        train: Sequence[Any] | Mapping[str, Any],
+        test: Sequence[Any] | Mapping[str, Any] | None = None,
+        *,
+        collate: Collate | None = None,
+        test_fraction: float = 0.1,
+        classes: int | None = None,
+    ) -> Population:
+        """The population of clients that each have a torch ``Dataset``.
+
+        All samples are read into memory once. Any object with a length and samples by number is a
+        dataset: those of torch and torchvision, ``Subset``, ``datasets.Dataset``, or a list.
+
+        Args:
+            train: the dataset of each client; or a dictionary, client name -> dataset.
+            test: the datasets to test on, in the same way; without them, each client tests on a
+                random ``test_fraction`` of its samples.
+            collate: makes of a list of samples a pair ``(x, y)`` of tensors ``[n, ...]``, which
+                are as those of a population; the ``collate_fn`` of a ``DataLoader``. Default: that
+                of torch, for samples ``(x, y)`` of tensors, arrays or numbers.
+            test_fraction: without ``test``.
+            classes: number of classes; default: one more than the largest label, for one whole
+                number a sample.
+
+        Raises:
+            DataError: for a dataset without a length, a sample that cannot be collated, and samples
+                of different shapes.
+
+        Example:
+            >>> import torch
+            >>> from torch.utils.data import TensorDataset
+            >>> sites = [TensorDataset(torch.randn(20, 3), torch.arange(20) % 2) for _ in range(4)]
+            >>> Population.from_datasets(sites)
+            Population(4 clients, 80 samples of shape (3,), 2 classes)
+            >>> texts = {"ann": ["a b", "b"], "ben": ["b a"]}
+            >>> def tokens(batch):
+            ...     x = torch.tensor([[len(text), text.count("a")] for text in batch])
+            ...     return x, x[:, 1]
+            >>> Population.from_datasets(texts, collate=tokens).names
+            ('ann', 'ben')
+        """
+        x, y, parts = read_datasets(train, test, collate, test_fraction)
+        if classes is None:
+            is_label = y.ndim == 1 and not y.is_floating_point()
+            classes = int(y.max()) + 1 if is_label else 0
+        return cls(x, y, parts.train, parts.test, classes, parts.names)
 
     # --- validation ---
 

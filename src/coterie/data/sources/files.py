@@ -22,7 +22,7 @@ from coterie.data.rows.kinds import ARRAY, CATEGORY, NUMBER
 from coterie.data.rows.reading import SUFFIXES
 from coterie.data.rows.table import Rows
 from coterie.data.samples import Samples, Targets
-from coterie.data.sources.folders import find_file, find_folder, hub_splits, hub_table
+from coterie.data.sources.folders import find_file, find_folder, hub_splits, hub_table, is_saved
 from coterie.data.tabular.arrow import image_pixels, is_images
 from coterie.data.tabular.encoder import Encoder
 from coterie.data.tabular.notes import described_columns, notes_on_values, row_numbers
@@ -182,6 +182,10 @@ def _places(path: str | list[str], root: Path | None) -> list[Path]:
             others = [each.name for each in every if each.suffix.lower() not in SUFFIXES]
             if others and inside:
                 warn(f"{folder.name}: left out, neither .parquet nor .csv: {first_few(others)}")
+            if not inside and is_saved(folder):
+                what = "a folder of the package datasets"
+                do = "read it with source = 'hub' and id = its path"
+                raise DataError("wrong-type", "data.path", what, found=one, do=do)
             if not inside:
                 raise DataError(
                     "not-found", "data.path", "no .parquet or .csv file in the folder", found=one
@@ -299,7 +303,8 @@ def hub(
     Args:
         root: if it or the current folder contains a folder of this name, that folder is read in
             place of the Hub.
-        id: the identifier of the dataset, such as ``ylecun/mnist``.
+        id: the identifier of the dataset, such as ``ylecun/mnist``; or a folder that
+            ``save_to_disk`` wrote, which is read without that package.
         subset: the configuration of the dataset, if it has several.
         features: a column, a list of columns of a table, or ``*``.
         label: the column of labels; for several targets a list of columns, or one of lists.

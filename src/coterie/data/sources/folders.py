@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from coterie.errors import DataError, first_line, install_command
+from coterie.files import MALFORMED, read_json
+
+# Of a folder that the package datasets wrote: its splits, and the files of one of them.
+SPLITS = "dataset_dict.json"
+STATE = "state.json"
 
 
 def dataset_folder(root: Path | None, name: str, advice: str) -> Path:
@@ -43,6 +51,9 @@ def hub_splits(place: str, subset: str | None, option: str) -> Mapping[str, Any]
     Args:
         option: what names the dataset, for error lines.
     """
+    saved = _saved_splits(Path(place))
+    if saved:
+        return saved
     # Imported only here: the package is optional, and takes seconds.
     try:
         import datasets
@@ -57,7 +68,58 @@ def hub_splits(place: str, subset: str | None, option: str) -> Mapping[str, Any]
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class SavedSplit:
+    """A split of a folder that ``save_to_disk`` of the package datasets wrote.
+
+    Args:
+        table: a table of pyarrow.
+    """
+
+    table: Any
+
+    @property
+    def features(self) -> Mapping[str, Any]:
+        """What the dataset says of its columns; classes have ``names``."""
+        said = json.loads((self.table.schema.metadata or {}).get(b"huggingface", b"{}"))
+        features = said.get("info", {}).get("features", {})
+        named = {name: one for name, one in features.items() if isinstance(one, Mapping)}
+        return {name: SimpleNamespace(**one) for name, one in named.items()}
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether ``save_to_disk`` of the package datasets wrote a folder."""
+    return (folder / SPLITS).is_file() or (folder / STATE).is_file()
+
+
+def _saved_splits(folder: Path) -> dict[str, SavedSplit]:
+    """The splits of such a folder; none of another one."""
+    if not is_saved(folder):
+        return {}
+    # Read by pyarrow alone: that package refuses to load them as it does others.
+    try:
+        if (folder / SPLITS).is_file():
+            names = read_json(folder / SPLITS)["splits"]
+            return {name: _saved_split(folder / name) for name in names}
+        return {"train": _saved_split(folder)}
+    except (*MALFORMED, OSError) as error:
+        what = f"{folder} cannot be loaded ({first_line(error)})"
+        raise DataError("cannot-be-read", "data.id", what) from None
+
+
+def _saved_split(folder: Path) -> SavedSplit:
+    import pyarrow as pa
+
+    tables = []
+    for one in read_json(folder / STATE)["_data_files"]:
+        with pa.memory_map(str(folder / one["filename"])) as file:
+            tables.append(pa.ipc.open_stream(file).read_all())
+    return SavedSplit(pa.concat_tables(tables))
+
+
 def hub_table(split: Any) -> Any:
     """The rows of such a split as a table of pyarrow."""
+    if isinstance(split, SavedSplit):
+        return split.table
     # Without a format, columns stay as they are stored: images as their bytes.
     return split.with_format("arrow")[:]
