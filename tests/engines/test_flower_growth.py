@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,17 @@ from coterie.flower.server.attendance import names_only
 from coterie.flower.watch.status import read_status
 from coterie.report.load import view_of
 from coterie.runs.folder.store import RunFolder
+from tests.conftest import PATIENCE
 from tests.engines.fake_grid import FakeGrid, contexts
-from tests.engines.test_flower import SETTINGS, Hook, deploy, groups, models, registered_names
+from tests.engines.test_flower import (
+    SETTINGS,
+    Hook,
+    Reported,
+    deploy,
+    groups,
+    models,
+    registered_names,
+)
 from tests.engines.test_flower import tables as six_clients
 from tests.refusals import refuses
 
@@ -200,3 +210,71 @@ def test_a_folder_is_read_in_which_a_site_has_its_number_and_no_place_yet(tmp_pa
     placed = groups(tmp_path / "run")
     figures = export_run(run.path).card.figures.groups
     assert [one.clients for one in figures] == [placed.count(0), placed.count(1), 1]
+
+
+# --- who is waited for ----------------------------------------------------------------------------
+
+
+def test_the_first_round_waits_for_all_and_later_ones_for_enough(tmp_path: Path) -> None:
+    """One site that is lost stops nobody."""
+    config = tables(rounds=3)
+    grid, _ = grid_of(tmp_path, config)
+    late = grid.contexts.pop(104)
+
+    class Coming(Hook):
+        def __call__(self, what: str, value: Any) -> None:
+            super().__call__(what, value)
+            if what == "waiting":
+                self.lines.append(value)
+                grid.contexts[104] = late
+
+    reported = Coming(0, lambda: grid.contexts.pop(102))
+    began = time.monotonic()
+    waits = {"clients": 5, "start_clients": 5, "min_clients": 3, "longest_wait": PATIENCE}
+    deploy(tmp_path, config, grid, reported=reported, **waits)
+    assert time.monotonic() - began < PATIENCE
+    (line,) = [line for line in reported.lines if line.startswith("waiting for")]
+    assert line.startswith("waiting for 1 client to connect")
+    assert registered_names(tmp_path) == [f"client-0{i}" for i in range(5)]
+    assert [len(row["client_scores"]) for row in reported.rows] == [5, 4, 4]
+    assert reported.rows[1]["attendance"] == [{"kind": "left", "clients": ["client-02"]}]
+
+
+def test_a_run_begins_without_a_site_that_never_comes(tmp_path: Path) -> None:
+    config = tables(rounds=2)
+    grid, _ = grid_of(tmp_path, config)
+    waits = {"clients": 6, "start_clients": 6, "min_clients": 3, "longest_wait": 0.2}
+    reported = deploy(tmp_path, config, grid, **waits)
+    assert [len(row["client_scores"]) for row in reported.rows] == [5, 5]
+
+
+def test_a_resumed_run_waits_for_those_who_took_part_last(tmp_path: Path) -> None:
+    config = tables(rounds=4)
+    waits = {"clients": 5, "start_clients": 5, "min_clients": 3, "longest_wait": PATIENCE}
+
+    class Killed(Hook):
+        def __call__(self, what: str, value: Any) -> None:
+            super().__call__(what, value)
+            if what == "round" and value["round"] == 1:
+                raise KeyboardInterrupt
+
+    grid, _ = grid_of(tmp_path, config)
+    lost = Killed(0, lambda: grid.contexts.pop(104))
+    with pytest.raises(KeyboardInterrupt):
+        deploy(tmp_path, config, grid, reported=lost, **waits)
+    # Four were there, of whom one connects a little later.
+    late = grid.contexts.pop(101)
+
+    class Coming(Reported):
+        def __call__(self, what: str, value: Any) -> None:
+            super().__call__(what, value)
+            if what == "waiting":
+                self.lines.append(value)
+                grid.contexts[101] = late
+
+    began = time.monotonic()
+    resumed = deploy(tmp_path, config, grid, resume=True, reported=Coming(), **waits)
+    assert time.monotonic() - began < PATIENCE
+    (line,) = [line for line in resumed.lines if line.startswith("waiting for")]
+    assert line.startswith("waiting for 1 client to connect")
+    assert [row["attendance"] for row in resumed.rows] == [[], []]

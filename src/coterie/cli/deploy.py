@@ -113,11 +113,12 @@ def deploy_local(
                 found=f"{unlabelled} of {count}",
                 allowed="fewer",
             )
-        # Fewer nodes than deploy.toml expects have to be enough for a round; more have to fit.
+        # All of them are here: a round without one would differ from that of a simulation.
         settings = replace(
             settings,
             clients=max(count, settings.clients),
-            min_clients=min(training, settings.min_clients),
+            min_clients=training,
+            start_clients=count,
         )
         # Before any process is started, not when the run is.
         check_before_submitting(config, settings)

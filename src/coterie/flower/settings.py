@@ -40,7 +40,9 @@ class DeploymentSettings(DataForm):
 
     Args:
         clients: how many clients are expected: defaults follow from it. Others may join later.
-        min_clients: a round begins when this many are connected.
+        min_clients: a round begins when this many are connected that can train.
+        start_clients: the first round waits for this many, of a new run and of one that is resumed;
+            it then begins with ``min_clients``. ``None``: for ``min_clients``.
         longest_wait: seconds that a round waits for them.
         reply_wait: seconds that clients have for an answer; better more than 60, the time after
             which Flower gives up a node that died.
@@ -52,6 +54,7 @@ class DeploymentSettings(DataForm):
 
     clients: Count
     min_clients: Count = 1
+    start_clients: Count | None = None
     longest_wait: Seconds = 600.0
     reply_wait: Seconds = 300.0
     most_samples: Samples = 1e9

@@ -21,7 +21,7 @@ from coterie.cli.main import invoke
 from coterie.errors import ConfigError, RemoteError
 from coterie.flower.keys import key_fingerprint, make_node_key
 from coterie.flower.node import site
-from coterie.flower.node.site import NodeWatch, Site, run_node
+from coterie.flower.node.site import NodeWatch, Site, killed_node, run_node
 from coterie.flower.operate import server_folder, server_up
 from coterie.flower.operate.server_folder import DATABASE, added_nodes
 from coterie.flower.operate.server_up import check_server, serve_until_end
@@ -349,6 +349,28 @@ def test_a_node_says_when_something_changes(tmp_path: Path) -> None:
     watch.begin()
     watch("ERROR: Exit Code: 305 ... Failed to activate SuperNode.")
     assert watch.state == "not let in"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere its processes may go on")
+def test_a_node_that_was_killed_is_known_by_its_number(tmp_path: Path) -> None:
+    watch = NodeWatch(lambda line: None, "hospital-3", tmp_path)
+    watch.begin()
+    watch("INFO: SuperNode ID: 475")
+    # It runs.
+    assert killed_node(tmp_path) == ""
+    found = json.loads((tmp_path / "state.json").read_bytes())
+
+    def number(**changed: Any) -> str:
+        (tmp_path / "state.json").write_text(json.dumps({**found, **changed}))
+        return killed_node(tmp_path)
+
+    gone = found["born"] + 9
+    assert number(born=gone) == "475"
+    # It was not let in; or it ran on another machine, where it may run still.
+    assert number(born=gone, state="not let in") == ""
+    assert number(born=gone, host="elsewhere") == ""
+    (tmp_path / "joined").write_text("")
+    assert number(born=gone) == ""
 
 
 def test_a_node_says_whether_it_is_connected(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import pytest
 
+from coterie.flower.processes.supernode import BEFORE
 from tests.conftest import PATIENCE
 
 # In place of Flower's command: a thread that goes on, as the one that serves the node's processes.
@@ -70,3 +72,34 @@ def test_a_thread_may_end_on_purpose() -> None:
     done = run("threading.Thread(target=sys.exit).start(); time.sleep(1); raise KeyError('later')")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "KeyError: 'later'"
+
+
+KILLED = """
+from flwr.supernode.fleet_http_client import FleetHttpClient
+
+from coterie.flower.processes import supernode
+
+FleetHttpClient.ActivateNode = lambda client, request: print("activate", flush=True)
+FleetHttpClient.DeactivateNode = lambda client, request: print("leave", request.node_id, flush=True)
+supernode.SEEN = 0.0
+
+
+class Entry:
+    def load(self):
+        return lambda: object.__new__(FleetHttpClient).ActivateNode(None)
+
+
+supernode.entry_points = lambda **kind: [Entry()]
+supernode.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("killed", "done"), [("475", ["leave 475", "activate"]), ("", ["activate"])]
+)
+def test_it_takes_leave_for_a_process_that_was_killed(killed: str, done: list[str]) -> None:
+    """Else the server would not let it in for a minute."""
+    env = {**os.environ, BEFORE: killed}
+    line = [sys.executable, "-c", KILLED]
+    ended = subprocess.run(line, env=env, capture_output=True, text=True, timeout=PATIENCE)
+    assert ended.stdout.splitlines() == done

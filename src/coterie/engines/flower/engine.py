@@ -279,11 +279,15 @@ class FlowerEngine:
     # --- who is there -----------------------------------------------------------------------------
 
     def gather(
-        self, least: int, longest: float, waits: Callable[[], None] = lambda: None
+        self,
+        least: int,
+        longest: float,
+        waits: Callable[[], None] = lambda: None,
+        expected: int = 0,
     ) -> list[str]:
-        """Wait until so many clients are connected, or the time is over; returns who joined or came
+        """Wait until enough clients are connected, or the time is over; returns who joined or came
         back, who are taken to have kept nothing. ``waits`` is called whenever there are too few."""
-        came = self.register.gather(least, longest, waits)
+        came = self.register.gather(least, longest, waits, expected)
         for name in came:
             self._kept.pop(self.register.names.index(name), None)
         return came

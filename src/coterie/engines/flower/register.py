@@ -152,13 +152,17 @@ class ClientRegister:
         self.terms = terms
 
     def gather(
-        self, least: int, longest: float, waits: Callable[[], None] = lambda: None
+        self,
+        least: int,
+        longest: float,
+        waits: Callable[[], None] = lambda: None,
+        expected: int = 0,
     ) -> list[str]:
-        """Wait until so many clients are there that can train, or the time is over; returns who
-        joined or came back."""
+        """Wait until ``least`` clients are there that can train, and ``expected`` in all, or the time
+        is over; returns who joined or came back."""
         pause = Pause(time.monotonic() + longest, self.terms.least_poll)
         self.poll()
-        while self.able < least:
+        while self.able < least or self.answered < expected:
             # Said at least once, however long the first look took.
             waits()
             if pause.over:
@@ -172,6 +176,11 @@ class ClientRegister:
         """How many clients that can train are there, or wait for a number."""
         numbered = int((self.present & self.trains).sum())
         return numbered + sum(identity.trains for _, identity in self._waiting.values())
+
+    @property
+    def answered(self) -> int:
+        """How many nodes that are connected have said who they are, also those that were refused."""
+        return len(self._met) + len(self._waiting)
 
     def poll(self) -> None:
         """See which nodes are there, ask new ones who they are, and read what those asked before

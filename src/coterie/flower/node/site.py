@@ -6,11 +6,13 @@ import json
 import logging
 import os
 import re
+import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -36,7 +38,7 @@ from coterie.flower.processes.process import (
     start,
     stop,
 )
-from coterie.flower.processes.supernode import OWN_LINE, says_why
+from coterie.flower.processes.supernode import BEFORE, OWN_LINE, says_why
 from coterie.terminal import duration, visible
 
 
@@ -113,7 +115,7 @@ def check_site(site: Site, say: Callable[[str], None]) -> None:
 # --- what its node does ---------------------------------------------------------------------------
 
 STATE = "state.json"
-JOINED = "joined"  # a file that is there since the server first let the node in
+JOINED = "joined"  # has Flower's number of the node, once the server has let it in
 STARTING = "starting"
 CONNECTED = "connected"
 NOT_ADDED = "not added"
@@ -140,22 +142,33 @@ class SiteState:
     Args:
         born: start time of the process of `coterie node join`, see `ProcessId`.
         since: when the state began, in seconds since 1970.
+        host: the machine of the process.
     """
 
     pid: int
     born: float
     state: str
     since: float
+    host: str = ""
+
+    @classmethod
+    def read(cls, folder: Path) -> SiteState | None:
+        """What the folder of a node says; ``None`` where it says nothing."""
+        try:
+            return cls(**read_json(folder / STATE))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    @property
+    def running(self) -> bool:
+        """Whether its process is there."""
+        return is_running(ProcessId(self.pid, self.born))
 
 
 def require_connected(name: str, folder: Path) -> str:
     """What the node of a client does, in a line."""
-    try:
-        found = SiteState(**read_json(folder / STATE))
-        running = is_running(ProcessId(found.pid, found.born))
-    except (OSError, ValueError, TypeError):
-        running = False
-    if not running:
+    found = SiteState.read(folder)
+    if found is None or not found.running:
         start = f"`coterie node join --name {name} ...`"
         raise RemoteError("unreachable", name, "its node is down", do=f"start it with {start}")
     lasted = duration(time.time() - found.since)
@@ -164,6 +177,21 @@ def require_connected(name: str, folder: Path) -> str:
             "unreachable", name, f"{found.state} for {lasted}", do=_REMEDIES.get(found.state, "")
         )
     return f"{name}: connected for {lasted} (process {found.pid})"
+
+
+def killed_node(folder: Path) -> str:
+    """Flower's number of a node whose last process on this machine was connected and is gone; empty
+    where there was none. It may have been killed, and the server takes it for connected still."""
+    found = SiteState.read(folder)
+    # Elsewhere what the process has started may go on without it.
+    if found is None or sys.platform != "linux" or found.host != socket.gethostname():
+        return ""
+    if found.running or found.state not in (CONNECTED, NO_CONNECTION):
+        return ""
+    with suppress(OSError, ValueError):
+        number = (folder / JOINED).read_text(encoding="utf-8")
+        return str(int(number))
+    return ""
 
 
 @dataclass(slots=True)
@@ -201,7 +229,7 @@ class NodeWatch:
         self.state = state
         me = identify(os.getpid())
         assert me is not None, "this process runs"
-        found = SiteState(me.pid, me.born, state, time.time())
+        found = SiteState(me.pid, me.born, state, time.time(), socket.gethostname())
         replace_private(self.folder / STATE, json.dumps(asdict(found)).encode())
 
     def __call__(self, line: str) -> None:
@@ -209,7 +237,8 @@ class NodeWatch:
         if says_why(line) or not says_why(self.last):
             self.last = line[-200:]
         if _CONNECTED in line:
-            (self.folder / JOINED).touch()
+            number = line.partition(_CONNECTED)[2].strip()
+            (self.folder / JOINED).write_text(number, encoding="utf-8")
             self.reported = False
             self._change(CONNECTED, f"joined as {self.name}; waiting for work")
         elif _UNKNOWN_KEY in line:
@@ -236,8 +265,8 @@ class NodeWatch:
 
 # --- the node itself ------------------------------------------------------------------------------
 
-# A node that was not added yet waits for that; a killed node counts as connected for about a
-# minute, and so long no other process of it is let in.
+# A node that was not added yet waits for that; one that was killed on another machine counts as
+# connected for about a minute, and so long no other process of it is let in.
 AGAIN = 10.0  # seconds before a node that was not let in tries again
 LARGEST = 10_000_000  # bytes of a log, of which the three before it are kept
 KEPT_LOGS = 3
@@ -280,8 +309,9 @@ def run_node(site: Site, say: Callable[[str], None], as_json: bool = False) -> N
                         watch(line)
 
         while True:
+            before = killed_node(site.folder)
             watch.begin()
-            code = _run_once(site, read)
+            code = _run_once(site, read, before)
             if not watch.refused:
                 raise _ended(code, watch)
             watch.say_once(_not_let_in(site, watch.state))
@@ -295,8 +325,8 @@ def _open_log(file: Path) -> RotatingFileHandler:
     )
 
 
-def _run_once(site: Site, read: Callable[[IO[bytes]], None]) -> int:
-    """Run the SuperNode to its end; returns its exit code."""
+def _run_once(site: Site, read: Callable[[IO[bytes]], None], before: str) -> int:
+    """Run the SuperNode to its end, in place of one that was killed, if any; returns its exit code."""
     command = supernode_command(
         site.server,
         site.certificates.resolve(),
@@ -304,7 +334,8 @@ def _run_once(site: Site, read: Callable[[IO[bytes]], None]) -> int:
         free_ports(1)[0],
         str(site.config_file),
     )
-    process = start(command, environment(site.folder / "flower"), subprocess.PIPE)
+    env = environment(site.folder / "flower", **{BEFORE: before})
+    process = start(command, env, subprocess.PIPE)
     assert process.stdout is not None, "the process has a pipe"
     reader = threading.Thread(target=read, args=(process.stdout,), daemon=True)
     reader.start()

@@ -85,6 +85,8 @@ def _texts(folder: Path, config: Experiment, clients: int | None) -> dict[str, s
         "name": _app_name(folder),
         "version": version("coterie"),
         "clients": clients,
+        # Fewer than all: else each lost site would stop the others.
+        "enough": max(1, 3 * clients // 4),
         "shape": list(form.shape),
         "classes": f"[{', '.join(map(_toml_string, form.classes))}]",
         "target_shape": list(form.target_shape),

@@ -29,6 +29,7 @@ from coterie.errors import (
 from coterie.experiment import Experiment
 from coterie.experiment.defaults import resolved_without_lowered
 from coterie.files import read_json
+from coterie.flower.operate.server_folder import added_nodes
 from coterie.flower.processes.flower_commands import (
     FEDERATION,
     environment,
@@ -261,6 +262,7 @@ def run_remote(
     """Submit a run, or go on with the last one; show its rounds, and print its summary."""
     # Nodes are real, and so is what a refused run would cost them: what can be known here is.
     check_before_submitting(config, settings)
+    settings = _without_strangers(folder, settings)
     _connect(folder, settings)
     out = _run_folder(folder, settings, config, resume)
     run = submit(folder, config, settings, out, resume)
@@ -299,6 +301,14 @@ def submit(
     if not number.isdigit():
         raise RemoteError("failed", "flwr run", "its answer contains no run number", found=answer)
     return int(number)
+
+
+def _without_strangers(folder: Path, settings: DeploymentSettings) -> DeploymentSettings:
+    """The settings of a run that waits for no more sites than the operator has added."""
+    added = len(added_nodes(folder))
+    if not added or settings.start_clients is None:
+        return settings
+    return replace(settings, start_clients=min(added, settings.start_clients))
 
 
 def _connect(folder: Path, settings: DeploymentSettings) -> None:

@@ -11,15 +11,20 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
+from contextlib import suppress
 from importlib.metadata import entry_points
-from typing import NoReturn
+from typing import Any, NoReturn
 
 # Begin the line that says why the process ends; its own processes may write others behind it.
 THREAD_FAILED = "a thread failed: "
 GAVE_UP = "Flower gave up: "
 # Before Coterie's own lines in the log of a node; the others are Flower's.
 OWN_LINE = "coterie: "
+# In the environment: Flower's number of the node, if a process of it was killed.
+BEFORE = "COTERIE_KILLED_NODE"
+SEEN = 4.0  # seconds; a server looks for replies every 2
 _FAILED = 1  # the exit code
 _failures: list[str] = []  # of threads, in words
 
@@ -37,6 +42,9 @@ def main() -> NoReturn:
     threading.excepthook = _end_with_thread
     errors = LastError()
     logging.getLogger("flwr").addHandler(errors)
+    before = os.environ.get(BEFORE, "")
+    if before:
+        _leave_first(int(before))
     (command,) = entry_points(group="console_scripts", name="flower-supernode")
     try:
         command.load()()
@@ -51,6 +59,27 @@ def main() -> NoReturn:
         _say(f"{GAVE_UP}{errors.line}")
     # Not `sys.exit`, which waits for Flower's threads: one of them serves for ever.
     os._exit(_FAILED)
+
+
+def _leave_first(node: int) -> None:
+    """Take leave of the server for a process of this node that was killed and could not: it would not
+    let in another one for a minute."""
+    # Flower's own client, which signs requests with the key of the node.
+    from flwr.proto.fleet_pb2 import DeactivateNodeRequest
+    from flwr.supernode.fleet_http_client import FleetHttpClient
+
+    activate = FleetHttpClient.ActivateNode
+
+    def leave_and_activate(client: FleetHttpClient, request: Any) -> Any:
+        # It fails where the process could, or where the server has noticed by itself.
+        with suppress(Exception):
+            client.DeactivateNode(DeactivateNodeRequest(node_id=node))
+            # A run has to see that the node is gone, or it would wait for what the process was
+            # asked.
+            time.sleep(SEEN)
+        return activate(client, request)
+
+    FleetHttpClient.ActivateNode = leave_and_activate  # type: ignore[method-assign]
 
 
 class LastError(logging.Handler):

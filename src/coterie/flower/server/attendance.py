@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -80,6 +81,7 @@ def padded(names: Sequence[str], clients: int) -> tuple[str, ...]:
 # --- before a round -------------------------------------------------------------------------------
 
 BoolArray = NDArray[np.bool_]
+Rows = Sequence[Mapping[str, Any]]
 MOST_NAMED = 3  # clients that a line names, in place of their number
 
 
@@ -96,32 +98,59 @@ class Attendance:
     say: Callable[[str], None] = lambda line: None
     last: BoolArray | None = None  # [N], who was present in the round before
     awaited: str = ""  # who was last said to be waited for
+    expected: int = 0  # clients for which the next round waits, in addition to `min_clients`
+
+    @classmethod
+    def begin(
+        cls,
+        engine: FlowerEngine,
+        settings: DeploymentSettings,
+        rows: Rows,
+        live: LiveState,
+        say: Callable[[str], None],
+    ) -> Attendance:
+        """That of a process which begins a run, or goes on after these rounds."""
+        attendance = cls(engine, settings, live, say, expected=settings.start_clients or 0)
+        if rows:
+            names = engine.register.names
+            there = who_took_part(names, rows)
+            attendance.expected = min(attendance.expected, len(there))
+            attendance.last = np.zeros(engine.terms.capacity, bool)
+            attendance.last[[names.index(name) for name in there]] = True
+        return attendance
 
     def gather(self, round: int) -> None:
-        """Wait for enough clients."""
+        """Wait for enough clients; the first time also for those that are expected, without whom the
+        round begins after the same time."""
         least = self.settings.min_clients
         longest = self.settings.longest_wait
         known = set(self.engine.register.names)
         # Seconds since 1970, which other processes read.
         end = time.time() + longest
         self.awaited = ""
-        came = self.engine.gather(least, longest, lambda: self._announce(round, end))
+        came = self.engine.gather(least, longest, lambda: self._announce(round, end), self.expected)
+        register = self.engine.register
         for name in sorted(known & set(came)):
-            self.engine.register.say(f"client {name!r} is back")
-        able = self.engine.register.able
+            register.say(f"client {name!r} is back")
+        able = register.able
         if able < least:
             what = f"too few clients before round {round + 1} after {longest:g} s"
             expected = f"at least {least}"
             error = QuorumError("too-few", "min_clients", what, got=able, allowed=expected)
             raise error.located("deploy.toml")
+        missing = self.expected - register.answered
+        if missing > 0:
+            self.say(f"round {round + 1} begins without {self._missing(missing)}")
+        self.expected = 0
         if self.live is not None:
             self.live.work(self._connected())
 
     def _announce(self, round: int, end: float) -> None:
         """Say who is waited for, and for how long, wherever that has changed."""
         register = self.engine.register
-        least = self.settings.min_clients
-        awaited = self._missing(least - register.able)
+        least = max(self.settings.min_clients, self.expected)
+        missing = self.settings.min_clients - register.able
+        awaited = self._missing(max(missing, self.expected - register.answered))
         if awaited == self.awaited:
             return
         self.awaited = awaited
@@ -195,6 +224,25 @@ class Attendance:
 
     def _names(self, chosen: BoolArray) -> list[str]:
         return [self.engine.register.names[client] for client in np.flatnonzero(chosen)]
+
+
+def who_took_part(names: Sequence[str], rows: Rows) -> list[str]:
+    """The clients that were connected in the last of these rounds, of all that had a number.
+
+    Example:
+        >>> left = {"attendance": [{"kind": "left", "clients": ["a", "b"]}]}
+        >>> back = {"attendance": [{"kind": "joined", "clients": ["b"]}]}
+        >>> who_took_part(["a", "b", "c"], [{"attendance": []}, left, back])
+        ['b', 'c']
+    """
+    away: set[str] = set()
+    for row in rows:
+        for event in row["attendance"]:
+            if event["kind"] == "left":
+                away |= set(event["clients"])
+            else:
+                away -= set(event["clients"])
+    return [name for name in names if name not in away]
 
 
 def stand_in_population(

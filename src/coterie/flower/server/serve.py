@@ -71,7 +71,8 @@ def _serve_rounds(
     checkpoint = _find_checkpoint(server, folder)
     engine = make_flower_engine(grid, server, folder, checkpoint, write_event, live)
     start = engine.terms.since
-    attendance = Attendance(engine, settings, live, partial(write_event, "waiting"))
+    rows = folder.rows()[:start]
+    attendance = Attendance.begin(engine, settings, rows, live, partial(write_event, "waiting"))
 
     # Step 1: what is trained; of tables the clients have to say first what their columns hold.
     form = settings.form
