@@ -140,6 +140,21 @@ def test_a_run_that_was_stopped_goes_on_with_more_sites(tmp_path: Path) -> None:
     assert int(group_rows(tmp_path)["client-05"]["group"]) >= 0
 
 
+def test_a_run_that_is_over_gets_more_rounds_and_a_site(tmp_path: Path) -> None:
+    """The rounds are those of a run that had as many from the beginning."""
+    grid, sixth = grid_of(tmp_path / "a", tables(rounds=2))
+    deploy(tmp_path / "a", tables(rounds=2), grid, **FIVE)
+    done = deploy(tmp_path / "a", tables(rounds=4), grid, resume=True, **FIVE)
+    assert [row["round"] for row in done.rows] == [2, 3]
+    deploy(tmp_path / "b", tables(rounds=4), grid_of(tmp_path / "b", tables())[0], **FIVE)
+    assert torch.equal(models(tmp_path / "a" / "run"), models(tmp_path / "b" / "run"))
+    grid.contexts[105] = sixth
+    deploy(tmp_path / "a", tables(rounds=7), grid, resume=True, **FIVE)
+    assert int(group_rows(tmp_path / "a")["client-05"]["group"]) >= 0
+    with refuses(ConfigError, "out-of-range", "--rounds"):
+        deploy(tmp_path / "a", tables(rounds=6), grid, resume=True, **FIVE)
+
+
 def test_a_site_takes_the_place_of_another(tmp_path: Path) -> None:
     config = tables()
     grid, sixth = grid_of(tmp_path, config)

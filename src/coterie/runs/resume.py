@@ -43,7 +43,7 @@ def reopen(
         composed = compose(config, folder.partition)
         return composed, _grown(composed, checkpoint)
     done = 0 if checkpoint is None else checkpoint.round
-    _refuse_rounds(config, rounds, done)
+    refuse_rounds(config, rounds, done)
     changed = folder.config({**values, "train.rounds": rounds}, trust=trust)
     # Composed first, which refuses what a longer run would spend; only then the folder changes.
     composed = compose(changed, folder.partition)
@@ -59,7 +59,8 @@ def _grown(composed: Composed, checkpoint: Checkpoint | None) -> Checkpoint | No
     )
 
 
-def _refuse_rounds(config: Experiment, rounds: int, done: int) -> None:
+def refuse_rounds(config: Experiment, rounds: int, done: int) -> None:
+    """Refuse another number of rounds for a run, of which so many are ``done``, where it cannot be had."""
     before = config.train.rounds
     # Rows and models of those rounds are there, and a run is never cut.
     if rounds < done:

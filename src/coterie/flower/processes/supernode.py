@@ -79,7 +79,7 @@ def _leave_first(node: int) -> None:
             time.sleep(SEEN)
         return activate(client, request)
 
-    FleetHttpClient.ActivateNode = leave_and_activate  # type: ignore[method-assign]
+    FleetHttpClient.ActivateNode = leave_and_activate
 
 
 class LastError(logging.Handler):

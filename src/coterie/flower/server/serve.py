@@ -43,7 +43,7 @@ from coterie.runs.folder.checkpoints import Checkpoint
 from coterie.runs.folder.store import RunFolder, check_folder
 from coterie.runs.loop import RoundResult
 from coterie.runs.progress import make_progress
-from coterie.runs.resume import with_places
+from coterie.runs.resume import refuse_rounds, with_places
 from coterie.runs.run import Run
 from coterie.runs.spec import RunSpec
 
@@ -200,8 +200,14 @@ def _find_checkpoint(server: ServerInput, folder: RunFolder) -> Checkpoint | Non
     """The checkpoint to go on from; ``None`` in a new folder."""
     if not server.resume:
         return None
-    checkpoint = folder.checkpoints.latest(server.config.resolved())
+    rounds = folder.resolved["train"]["rounds"]
+    config = server.config.with_table("train", rounds=rounds)
+    checkpoint = folder.checkpoints.latest(config.resolved())
     check_folder(folder, resumed=True)
+    if server.config.train.rounds != rounds:
+        done = 0 if checkpoint is None else checkpoint.round
+        refuse_rounds(config, server.config.train.rounds, done)
+        folder.plan_rounds(server.config.train.rounds)
     if checkpoint is not None and server.config.privacy is not None:
         clients = len(checkpoint.groups.member)
         if clients != server.settings.clients:
