@@ -110,6 +110,32 @@ def test_a_rule_of_version_0_1_is_refused_in_one_line() -> None:
         assert caught.value.problems[0].got == got
 
 
+@pytest.mark.parametrize("slot", ["assign", "recluster", "step"])
+@pytest.mark.parametrize("returned", [None, "groups", (1, 2), "three", {"a": 1}])
+def test_what_a_rule_of_ones_own_returns_is_checked(slot: str, returned: object) -> None:
+    """With the place of the rule, where its user has to look."""
+
+    def rule(groups: ct.Groups, *others: object) -> object:
+        return {"groups": groups, "three": (groups, {}, {})}.get(str(returned), returned)
+
+    class Steps:
+        def init(self, initial_models: object, clients: int) -> ct.Groups:
+            return ct.Groups(torch.zeros(1, 60), np.zeros(clients, np.int64))
+
+        def step(self, groups: ct.Groups, round: ct.Round) -> object:
+            return rule(groups)
+
+    rules = {
+        "assign": replace(ct.fedavg(), assign=rule),
+        "recluster": replace(ct.fedavg(), recluster=rule),
+        "step": Steps(),
+    }
+    with refuses(ct.ConfigError, "wrong-type", slot) as caught:
+        ct.run(rules[slot], data=blobs(), model=small_net(), rounds=1, engine="serial")
+    assert f"{__file__}, line " in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
 def test_a_quorum_that_is_never_met_ends_the_run() -> None:
     options = {"data": blobs(), "model": small_net(), "rounds": 2, "engine": "serial"}
     solver = ct.Solver(epochs=1)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 from coterie.clients.round import Round
-from coterie.config.functions import check_takes
+from coterie.config.functions import check_pair, check_takes
 from coterie.core import Groups, Served
 from coterie.methods.buffered import Buffered
 from coterie.methods.first_models import InitialModels
@@ -59,10 +59,23 @@ class ServedByGroup:
         return self.steps.init(initial_models, clients)
 
     def step(self, state: Groups, round: Round) -> tuple[Groups, Mapping[str, Any]]:
-        return self.steps.step(state, round)
+        return checked_step(self.steps.step, state, round)
 
     def serve(self, state: Groups) -> Served:
         return by_group(state)
+
+
+Notes = Mapping[str, Any]
+
+
+def checked_step(
+    step: Callable[[Groups, Round], tuple[Groups, Notes]], state: Groups, round: Round
+) -> tuple[Groups, Notes]:
+    """What a step returned, which may be a user's own."""
+    returned = step(state, round)
+    expected = "(groups, notes), a coterie.Groups and values by their names"
+    check_pair("step", step, returned, (Groups, Mapping), expected)
+    return returned
 
 
 def as_algorithm(method: Method | Algorithm | InitAndStep) -> Algorithm:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from coterie.clients.round import Round
-from coterie.config.functions import check_returned
+from coterie.config.functions import check_pair, check_returned
 from coterie.core import NO_GROUP, Groups, Keep, Plan, Served, Train, one_torch_thread
 from coterie.core.own_model import serves_as_sent
 from coterie.core.startup import work_clock
@@ -110,7 +110,7 @@ class Clustered:
 
         # Step 1: who trains from which model, and after whom?
         begun = work_clock()
-        groups, plan = method.assign(state, grouping)
+        groups, plan = assigned(method, state, grouping)
         # Some rules train clients only to place them; that time counts as training.
         seconds = {"grouping": work_clock() - begun - round.clients.ledger.training}
 
@@ -129,7 +129,10 @@ class Clustered:
         if too_few:
             updates = updates.first(0)
         if method.recluster is not None:
-            groups, updates = method.recluster(groups, updates, grouping)
+            returned = method.recluster(groups, updates, grouping)
+            expected = "(groups, updates), a coterie.Groups and the replies"
+            check_pair("recluster", method.recluster, returned, (Groups, Updates), expected)
+            groups, updates = returned
         if too_few:
             return groups, {**notes, "exchange": 0, "skipped": True}
 
@@ -148,6 +151,14 @@ class Clustered:
 
 
 # --- parts of a round -----------------------------------------------------------------------------
+
+
+def assigned(method: Method, groups: Groups, round: Round) -> tuple[Groups, Plan]:
+    """What the assign rule of a method returned, checked."""
+    returned = method.assign(groups, round)
+    expected = "(groups, plan), a coterie.Groups and a coterie.Plan"
+    check_pair("assign", method.assign, returned, (Groups, Plan), expected)
+    return returned
 
 
 def training_notes(method: Method, groups: Groups, plan: Plan, updates: Updates) -> dict[str, Any]:
@@ -169,14 +180,15 @@ def move_models(
     weights = method.weigh(groups, updates, round.of("assign"))
     fits = isinstance(weights, np.ndarray) and weights.shape == (groups.k, len(updates))
     expected = f"a NumPy array of shape [{groups.k}, {len(updates)}]: models and replies"
-    check_returned("weigh", weights, fits, expected)
+    check_returned("weigh", weights, fits, expected, method.weigh)
     notes: dict[str, Any] = {"ids": updates.ids, "weights": weights}
     notes["loss"] = None
     if len(updates):
         notes["loss"] = float(np.average(updates.loss, weights=updates.size))
     groups, total, trained, found = method.aggregate.combine(groups, updates, weights, plan, round)
     groups = method.server(groups, total, torch.from_numpy(trained))
-    check_returned("server", groups, isinstance(groups, Groups), "a coterie.Groups")
+    fits = isinstance(groups, Groups)
+    check_returned("server", groups, fits, "a coterie.Groups", method.server)
     if method.inter_group is not None:
         groups = pull_shared(method.inter_group, method.local.stays, groups)
     groups = replace(groups, trained=trained)

@@ -10,6 +10,7 @@ import torch
 from coterie.clients.round import Round
 from coterie.core.groups import Groups
 from coterie.methods.algorithm import Algorithm, method_of
+from coterie.methods.method import assigned
 from coterie.rules.newcomers import PlacesUnlabelled, unlabelled_rule
 from coterie.rules.training import train
 
@@ -34,7 +35,7 @@ def place(algorithm: Algorithm, state: Groups, round: Round) -> Groups:
         return state
     round = replace(round, cohort=np.sort(round.cohort), local=method.local)
     # Streams of the same names as in a round of the method.
-    groups, plan = method.assign(state, round.of("assign"))
+    groups, plan = assigned(method, state, round.of("assign"))
     ungrouped = bool((groups.member[round.cohort] < 0).any())
     chooses = method.local.choose is not None
     if not chooses and (method.recluster is None or not ungrouped):
