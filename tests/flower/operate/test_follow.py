@@ -12,6 +12,7 @@ import pytest
 from coterie.config.toml_text import read
 from coterie.errors import CoterieError, RemoteError
 from coterie.experiment import check
+from coterie.runs.folder.store import RunFolder
 from tests.flower.conftest import CONFIG
 from tests.refusals import refuses
 
@@ -21,6 +22,7 @@ def followed(
     status: str | Callable[[Path, int], str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    out: Path | None = None,
 ) -> tuple[dict[str, Any], list[int]]:
     """Follow a run whose log holds these lines; returns the summary and the rounds reported."""
     from coterie.flower.operate import submit
@@ -36,7 +38,8 @@ def followed(
     )
     rounds: list[int] = []
     config = check(read(tmp_path / "c.toml"))
-    return submit.follow(tmp_path, config, 7, lambda row: rounds.append(row["round"])), rounds
+    summary = submit.follow(tmp_path, config, 7, lambda row: rounds.append(row["round"]), out)
+    return summary, rounds
 
 
 def event(number: int, what: str, value: Any) -> str:
@@ -96,6 +99,20 @@ def test_a_complete_run_whose_last_lines_were_lost_is_not_said_to_have_been_kill
         followed([START, "Installed d"], "finished:completed", tmp_path, monkeypatch)
     assert "complete, but" in str(caught.value)
     assert "killed" not in str(caught.value)
+
+
+def test_a_complete_run_whose_last_lines_were_lost_has_its_summary_in_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "c.toml").write_text(CONFIG)
+    config = check(read(tmp_path / "c.toml"))
+    run = RunFolder.create(tmp_path / "run", config.resolved())
+    run.results.write_summary({"rounds": 3})
+    summary, _ = followed([START], "finished:completed", tmp_path, monkeypatch, run.path)
+    assert summary == {"rounds": 3}
+    # One of an earlier end says nothing of a run that failed now.
+    with refuses(RemoteError, "failed", "run 7"):
+        followed([START], "finished:failed", tmp_path, monkeypatch, run.path)
 
 
 def test_a_server_that_falls_silent_is_given_up(

@@ -42,6 +42,8 @@ from coterie.flower.server.configured import check_before_submitting
 from coterie.flower.server.live import MARK
 from coterie.flower.settings import LAST_RUN, DeploymentSettings
 from coterie.runs.compose import task_headline
+from coterie.runs.folder.digests import CONFIG
+from coterie.runs.folder.store import RunFolder
 from coterie.runs.reporter import Reporter
 from coterie.terminal import console, counted, duration, say, summary_table
 
@@ -51,6 +53,7 @@ LEAST_TRIES = 3
 PAUSE = 2.0  # seconds before the log is opened again
 QUIET = 30.0  # seconds without a line after which the run's status is asked for
 SETTLE = 20.0  # seconds that a run has to end after its last event
+COMPLETE = "finished:completed"  # Flower's status of a run
 KEPT_LINES = 20  # of Flower's own, to say why a run failed
 # Exit code -> what a server that ended with it raised.
 ERRORS: Mapping[int, type[CoterieError]] = {
@@ -202,9 +205,14 @@ def ignore_round(row: Mapping[str, Any]) -> None:
 
 
 def follow(
-    home: Path, config: Experiment, run: int, on_round: OnRound = ignore_round
+    home: Path,
+    config: Experiment,
+    run: int,
+    on_round: OnRound = ignore_round,
+    out: Path | None = None,
 ) -> dict[str, Any]:
-    """Show a run until it is over; returns its summary.
+    """Show a run until it is over; returns its summary, from its folder ``out`` where the end of the
+    log was lost and the folder is on this machine.
 
     Raises:
         CoterieError: what ended the run. Its exit code is that of a run on this machine where the
@@ -231,16 +239,25 @@ def follow(
                     raise kind(str(error["message"]))
                 case {"done": value}:
                     summary = value
+    if summary is None and events.status == COMPLETE and out is not None:
+        summary = _stored_summary(out)
     if summary is None:
         status = events.status or "no status"
         why = f"{status} ({events.why()})"
         advice = "to continue, run the same command with --resume"
         # On a busy machine Flower drops what it could not send within three seconds.
-        if status == "finished:completed":
+        if status == COMPLETE:
             why = "complete, but the end of its log did not arrive"
             advice = "to see its results, run the same command with --resume"
         raise RemoteError("failed", f"run {run}", why, do=advice)
     return summary
+
+
+def _stored_summary(out: Path) -> dict[str, Any] | None:
+    """The summary in the folder of a run; ``None`` where there is no such folder."""
+    if not (out / CONFIG).is_file():
+        return None
+    return RunFolder.open(out).results.summary()
 
 
 def _first_line(config: Experiment, start: Mapping[str, Any]) -> str:
@@ -268,7 +285,7 @@ def run_remote(
     run = submit(folder, config, settings, out, resume)
     home = flower_home(folder)
     try:
-        summary = follow(home, config, run)
+        summary = follow(home, config, run, out=Path(out))
     except BaseException as error:
         # Also after Ctrl-C the run must not go on unseen. A failed run has ended by itself; of one
         # that cannot be reached nothing is known.
