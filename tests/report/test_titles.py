@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from coterie.report import RunView, headline
-from coterie.report.comparison import baseline_of, verdict_on
+from coterie.report.comparison import baseline_of, gain_over, verdict_on
 from coterie.report.figures.accuracy import accuracy_chart
 from coterie.report.series import series_of
 from coterie.report.titles import verdict_sentence
@@ -86,7 +86,9 @@ def test_clients_are_compared_only_over_the_same_data():
     base, ours = series_of(both_methods())
     found = summarise_gains(ours, base)
     assert (found.won, found.lost, found.same) == (8, 2, 2)
-    assert found.mean == pytest.approx(0.25 / 3)
+    whole = gain_over(ours, base)
+    assert whole is not None
+    assert whole.mean == pytest.approx(0.25 / 3)
     assert found.worst_tenth == pytest.approx(-0.2)
     other = replace(ours, runs=tuple(replace(run, data_id="other data") for run in ours.runs))
     assert summarise_gains(other, base) is None

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from coterie.sweep.measured import Figure
     from coterie.sweep.plan import SweepPlan, SweepRun
 
+MOST_SHOWN = 30  # clients that are printed; more are in the files
 ATTACKER_SHARES = "0,0.1,0.2,0.3"  # of `coterie compare --attack`
 
 
@@ -152,6 +153,7 @@ def run_sweep(
     plan: SweepPlan, out: Path, jobs: int, request: StopRequest, options: TableOptions
 ) -> None:
     """Execute the runs of a plan that are not done yet, and show and write their table."""
+    from coterie.sweep.clients import clients_text
     from coterie.sweep.comparison import tabulate
     from coterie.sweep.grid import ATTACKERS
     from coterie.sweep.runner import sweep
@@ -178,6 +180,13 @@ def run_sweep(
     if score_rows(table):
         say("")
         console().print(columns_table(score_columns(table), score_rows(table)))
+    clients = clients_text(table, table.headline)
+    if clients is not None and clients.width > console().width:
+        clients = clients_text(table, table.headline, intervals=False)
+    if clients is not None and len(clients.rows) <= MOST_SHOWN:
+        say("")
+        console().print(columns_table(clients.columns, clients.rows))
+        say(f"\n{clients.note} clients.md has all metrics, with intervals.")
     written = write_tables(table, plan, out)
     if ATTACKERS in table.keys:
         # Imported here: drawing loads pandas and altair, which other sweeps do not need.

@@ -10,7 +10,7 @@ import numpy as np
 
 from coterie.core.arrays import FloatArray
 from coterie.headline import Headline
-from coterie.measures.verdict import FEDAVG, Candidate, Verdict, candidate, verdict
+from coterie.measures.verdict import FEDAVG, Candidate, Gain, Verdict, candidate, compare, verdict
 from coterie.report.series import Series, best_series
 from coterie.report.view import RunView
 from coterie.sweep.comparison import Difference, paired
@@ -42,6 +42,12 @@ def _candidate(series: Series) -> Candidate:
     # A run without a configuration is named like its algorithm.
     algorithm = series.first.algorithm or series.name.lower()
     return candidate(series.name, algorithm, runs, series.headline)
+
+
+def gain_over(ours: Series, theirs: Series) -> Gain | None:
+    """What clients gain by one series in place of another, as the verdict has it; ``None`` where no
+    client is known under both."""
+    return compare(_candidate(ours), _candidate(theirs), ours.headline)
 
 
 def baseline_of(series: Sequence[Series]) -> Series | None:
@@ -122,13 +128,12 @@ def client_gains(ours: RunView, theirs: RunView) -> FloatArray | None:
 
 @dataclass(frozen=True, slots=True)
 class GainSummary:
-    """How many clients win and lose, over all pairs of runs, and the mean gains, fractions, of all
-    clients and of the tenth that lost most."""
+    """How many clients win and lose, over all pairs of runs, and the mean gain of the
+    tenth that lost most, a fraction."""
 
     won: int
     lost: int
     same: int
-    mean: float
     worst_tenth: float
 
     @property
@@ -154,4 +159,4 @@ def summarise_gains(ours: Series, theirs: Series) -> GainSummary | None:
     won = int((known > least).sum())
     lost = int((known < -least).sum())
     same = len(known) - won - lost
-    return GainSummary(won, lost, same, float(known.mean()), float(worst.mean()))
+    return GainSummary(won, lost, same, float(worst.mean()))

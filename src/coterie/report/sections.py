@@ -8,6 +8,7 @@ import tomli_w
 
 from coterie.config.identity import differing
 from coterie.experiment.live import absent_in
+from coterie.report.clients_table import clients_section
 from coterie.report.comparison import baseline_of
 from coterie.report.figures.accuracy import accuracy_section
 from coterie.report.figures.clients import map_section, mix_section, newcomer_section
@@ -47,6 +48,7 @@ def sections(runs: Sequence[RunView]) -> list[Section]:
         *accuracy_section(series),
         runs_section(series, base),
         *scores_section(series),
+        *clients_section(series),
         *gain_sections(series, base, MOST_DETAILED),
         *cost_section(series),
         *agreement_section(series),

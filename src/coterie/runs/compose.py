@@ -21,7 +21,7 @@ from coterie.config.functions import check_takes
 from coterie.core.availability import Availability, parse_spans, read_spans_text
 from coterie.core.keys import Key
 from coterie.core.reply_times import ReplyTimes
-from coterie.core.task import Task, headline_of
+from coterie.core.task import Task
 from coterie.data import Partition, Population
 from coterie.data.rows.texts import SHOWN
 from coterie.data.shifts import Shift, make_shift
@@ -270,8 +270,13 @@ def _check_functions(schedule: Schedule) -> None:
 
 def task_headline(experiment: Experiment) -> Headline:
     """What runs of an experiment are measured by."""
+    return task_metrics(experiment)[0]
+
+
+def task_metrics(experiment: Experiment) -> tuple[Headline, ...]:
+    """All metrics of an experiment's task, its headline first."""
     task: Task | None = make_choice(experiment, "task")
-    return headline_of(task or CLASSIFICATION)
+    return tuple(metric.headline for metric in (task or CLASSIFICATION).metrics)
 
 
 def _shift(experiment: Experiment) -> Shift | None:

@@ -16,8 +16,9 @@ from coterie.config.wording import describe_type, nearest
 from coterie.errors import ConfigError
 from coterie.experiment.experiment import check
 from coterie.headline import ACCURACY, Headline
-from coterie.measures.verdict import Candidate, Verdict, candidate, verdict
-from coterie.runs.compose import task_headline
+from coterie.measures.client_table import ClientTable
+from coterie.measures.verdict import Verdict, candidate, verdict
+from coterie.runs.compose import task_headline, task_metrics
 from coterie.runs.published import is_private
 from coterie.runs.scores import ClientScores, deviation_of_known, mean_of_known, mean_scores
 from coterie.sweep.measured import Figure, Measured, measure
@@ -25,6 +26,9 @@ from coterie.sweep.plan import SweepPlan, SweepRun
 from coterie.sweep.run_once import is_done
 
 CONFIDENCE = 0.95
+
+# Method, with its values of the grid -> its runs, by seed, and their clients.
+ScoredRuns = dict[str, list[tuple[SweepRun, ClientTable]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,12 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class SweepTable:
-    """The rows of a sweep, and what they compare."""
+    """The rows of a sweep, and what they compare.
+
+    Args:
+        metrics: the metrics of the task after its headline.
+        clients: method, with its values of the grid -> the clients of its runs, by seed.
+    """
 
     keys: tuple[str, ...]
     seeds: tuple[int, ...]
@@ -84,6 +93,8 @@ class SweepTable:
     measured: Mapping[str, Measured] = field(default_factory=dict, repr=False)
     private: bool = False
     verdict: Verdict | None = None
+    metrics: tuple[Headline, ...] = ()
+    clients: Mapping[str, Sequence[ClientTable]] = field(default_factory=dict, repr=False)
 
 
 def check_choices(
@@ -152,6 +163,7 @@ def tabulate(
             first.setdefault(_comparison_key(ours, theirs), (index, row))
     rows = _with_distinct_values(list(first.values()), plan)
     headline = headline_for(plan)
+    scored = _scored(plan, measured)
     naive: dict[str, list[float]] = {}
     for one in measured.values():
         for name, value in one.without_model.items():
@@ -167,39 +179,47 @@ def tabulate(
         {name: statistics.fmean(values) for name, values in naive.items()},
         measured,
         private=any(is_private(run.tables) for run in plan.runs),
-        verdict=_verdict(plan, measured, headline),
+        verdict=_verdict(plan, scored, headline),
+        metrics=_other_metrics(plan),
+        clients={name: [each for _, each in runs] for name, runs in scored.items() if runs},
     )
 
 
-def _verdict(
-    plan: SweepPlan, measured: Mapping[str, Measured], headline: Headline
-) -> Verdict | None:
-    """Whether grouping is worth it; ``None`` where no method with groups is compared."""
-    if any(is_private(run.tables) for run in plan.runs):
-        return Verdict("unknown", missing="runs with [privacy] do not show single clients")
-    # Points that do not apply to an algorithm give the same runs.
-    found: dict[tuple[str, ...], Candidate] = {}
+def _other_metrics(plan: SweepPlan) -> tuple[Headline, ...]:
+    """The metrics of the task after its headline, but for bounds of the errors of others."""
+    found = task_metrics(check(plan.runs[0].tables))[1:]
+    return tuple(one for one in found if not one.name.endswith("_bound"))
+
+
+def _scored(plan: SweepPlan, measured: Mapping[str, Measured]) -> ScoredRuns:
+    """The runs with figures of single clients. Points of the grid that do not apply to an algorithm give
+    the same runs, and are there once."""
+    found: ScoredRuns = {}
     for name in plan.allowed:
         for index in range(len(plan.points)):
             runs = [plan.cells[name, index, seed] for seed in plan.seeds]
-            found[tuple(run.id for run in runs)] = _candidate(runs, measured, headline)
-    if not any(one.grouped for one in found.values()):
+            values = [f"{key} = {value}" for key, value in runs[0].point if value is not None]
+            scored = []
+            for run in runs:
+                clients = measured[run.id].clients if run.id in measured else None
+                if clients is not None:
+                    scored.append((run, clients))
+            found[", ".join([name, *values])] = scored
+    return found
+
+
+def _verdict(plan: SweepPlan, scored: ScoredRuns, headline: Headline) -> Verdict | None:
+    """Whether grouping is worth it; ``None`` where no method with groups is compared."""
+    if any(is_private(run.tables) for run in plan.runs):
+        return Verdict("unknown", missing="runs with [privacy] do not show single clients")
+    candidates = []
+    for name, runs in scored.items():
+        known = [(run.tables, int(run.tables["train"]["rounds"]), table) for run, table in runs]
+        algorithm = runs[0][0].algorithm if runs else name
+        candidates.append(candidate(name, algorithm, known, headline))
+    if not any(one.grouped for one in candidates):
         return None
-    return verdict([*found.values()], headline)
-
-
-def _candidate(
-    runs: Sequence[SweepRun], measured: Mapping[str, Measured], headline: Headline
-) -> Candidate:
-    point = [f"{key} = {value}" for key, value in runs[0].point if value is not None]
-    tables = [
-        (run.tables, int(run.tables["train"]["rounds"]), measured[run.id].clients)
-        for run in runs
-        if run.id in measured
-    ]
-    known = [(each, rounds, table) for each, rounds, table in tables if table is not None]
-    name = ", ".join([runs[0].algorithm, *point])
-    return candidate(name, runs[0].algorithm, known, headline)
+    return verdict(candidates, headline)
 
 
 def _comparison_key(ours: Sequence[SweepRun], theirs: Sequence[SweepRun]) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 from coterie.files import csv_text, escape_cell, markdown_lines, refuse_unwritable
 from coterie.measures.verdict import VERDICT, Verdict
 from coterie.runs.published import is_private
+from coterie.sweep.clients import clients_csv, clients_markdown
 from coterie.sweep.comparison import Row, SweepTable
 from coterie.sweep.plan import SweepPlan
 from coterie.sweep.table import (
@@ -48,6 +49,8 @@ def write_tables(table: SweepTable, plan: SweepPlan, out: Path) -> list[Path]:
         "scores.csv": scores_csv(table),
         "runs.csv": runs_csv(table, plan),
     }
+    if table.clients:
+        texts |= {"clients.md": clients_markdown(table), "clients.csv": clients_csv(table)}
     if table.verdict is not None:
         texts[VERDICT] = verdict_json(table.verdict, plan)
     with refuse_unwritable(out):

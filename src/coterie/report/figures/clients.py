@@ -15,8 +15,10 @@ from coterie.core.groups import NO_GROUP
 from coterie.report.figures.style import (
     LABELS,
     MOST_COLUMNS,
+    MOST_NAMED,
     PERCENT,
     Spec,
+    client_names,
     colour_by,
     colour_by_group,
     group_name,
@@ -78,11 +80,12 @@ def map_chart(run: RunView) -> Spec:
     # Colour shows the group, so the fill is free to show newcomers.
     size = 85 if run.clients <= MANY_CLIENTS else 40
     filled = base.mark_point(filled=True, size=size, opacity=0.88)
+    names = [client_names(filled)] if len(rows) <= MOST_NAMED else []
     if not any(row["late"] for row in rows):
-        return to_spec(filled, 380)
+        return to_spec(alt.layer(filled, *names), 380)
     hollow = base.mark_point(filled=False, size=1.5 * size, strokeWidth=2.6, opacity=1)
     layers = alt.layer(
-        filled.transform_filter("!datum.late"), hollow.transform_filter("datum.late")
+        filled.transform_filter("!datum.late"), hollow.transform_filter("datum.late"), *names
     )
     return to_spec(layers, 380)
 

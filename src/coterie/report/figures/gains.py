@@ -3,6 +3,7 @@ groups."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,14 +12,24 @@ import numpy as np
 import pandas as pd
 
 from coterie.headline import Headline, with_unit
+from coterie.measures import verdict
 from coterie.report.comparison import (
     GainSummary,
     client_gains,
+    gain_over,
     least_gain,
     paired_runs,
     summarise_gains,
 )
-from coterie.report.figures.style import Spec, colour_by_group, group_name, to_spec, tooltip
+from coterie.report.figures.style import (
+    MOST_NAMED,
+    Spec,
+    client_names,
+    colour_by_group,
+    group_name,
+    to_spec,
+    tooltip,
+)
 from coterie.report.render import Chart, Section, Table
 from coterie.report.series import Series
 from coterie.report.view import RunView
@@ -62,7 +73,7 @@ def _gain_section(one: Series, base: Series, summary: GainSummary, number: int) 
     # Means over seeds would hide that a client wins with one seed and loses with another.
     ours, theirs = next((a, b) for a, b in paired_runs(one, base) if client_gains(a, b) is not None)
     gains = ranked_gains(ours, theirs)
-    note = _in_words(summary, one.headline)
+    note = _in_words(summary, gain_over(one, base), one.headline)
     if one.many_seeds:
         note += f" The charts show {ours.seed_name}."
     bars: Chart = {
@@ -85,12 +96,14 @@ def _gain_section(one: Series, base: Series, summary: GainSummary, number: int) 
     }
 
 
-def _in_words(summary: GainSummary, headline: Headline) -> str:
+def _in_words(summary: GainSummary, whole: verdict.Gain | None, headline: Headline) -> str:
     clients = f"{summary.won:,} of {summary.all:,} clients won"
     others = f"{summary.lost:,} lost, {summary.same:,} did not change"
-    mean = f"The mean gain is {headline.short(summary.mean, '+')} {headline.step}".rstrip()
     worst = f"{headline.short(summary.worst_tenth, '+')} {headline.step}".rstrip()
-    return f"{clients}, {others}. {mean}, that of the tenth that lost most {worst}."
+    text = f"{clients}, {others}. The mean gain of the tenth that lost most is {worst}."
+    if whole is None:
+        return text
+    return f"{text} Over all clients, weighted by their test samples, it is {whole.text}."
 
 
 def ranked_gains(run: RunView, base: RunView) -> list[Gain]:
@@ -125,7 +138,7 @@ def gain_chart(rows: Sequence[Gain], run: RunView, base: RunView) -> Spec:
         "left:Q",
         title=f"{count} clients, in order of their gain",
         scale=alt.Scale(domain=[-0.5, count - 0.5], nice=False),
-        axis=alt.Axis(labels=False, ticks=False, grid=False),
+        axis=_name_axis(rows),
     )
     # Rectangles that touch: as bars, a thousand clients would be all gaps.
     bars = (
@@ -143,6 +156,23 @@ def gain_chart(rows: Sequence[Gain], run: RunView, base: RunView) -> Spec:
     )
     zero = alt.Chart(pd.DataFrame([{"gain": 0}])).mark_rule(opacity=0.8).encode(y=alt.Y("gain:Q"))
     return to_spec(alt.layer(bars, zero), 240)
+
+
+def _name_axis(rows: Sequence[Gain]) -> alt.Axis:
+    """An axis with the names of the clients, if these are few."""
+    if len(rows) > MOST_NAMED:
+        return alt.Axis(labels=False, ticks=False, grid=False)
+    # As JSON a name is a text of the expression, whatever is in it.
+    names = json.dumps([row["client"] for row in rows])
+    return alt.Axis(
+        values=[row["rank"] for row in rows],
+        labelExpr=f"{names}[datum.value]",
+        labelAngle=-45,
+        labelAlign="right",
+        labelLimit=110,
+        ticks=False,
+        grid=False,
+    )
 
 
 def scatter_chart(gains: Sequence[Gain], run: RunView, base: RunView) -> Spec:
@@ -176,7 +206,10 @@ def scatter_chart(gains: Sequence[Gain], run: RunView, base: RunView) -> Spec:
     diagonal = alt.Chart(pd.DataFrame([{"x": end, "y": end} for end in ends])).mark_line(
         strokeDash=[4, 4], strokeWidth=1.2, opacity=0.6, color="#838d99"
     )
-    return to_spec(alt.layer(diagonal.encode(x=alt.X("x:Q"), y=alt.Y("y:Q")), points), 300)
+    layers = [diagonal.encode(x=alt.X("x:Q"), y=alt.Y("y:Q")), points]
+    if len(rows) <= MOST_NAMED:
+        layers.append(client_names(points))
+    return to_spec(alt.layer(*layers), 300)
 
 
 def _digits(headline: Headline) -> int:

@@ -34,6 +34,7 @@ OTHER_COLOURS = {NO_GROUP: "#647080", SEVERAL_GROUPS: "#8d97a3"}
 OTHER_NAMES = {NO_GROUP: "no group", SEVERAL_GROUPS: "several"}
 
 MOST_ROWS = 12  # of the table of a chart
+MOST_NAMED = 30  # clients whose names stand in a chart
 MOST_COLUMNS = 12
 
 # Lines carry invisible points: without them a tooltip would answer only at the line itself.
@@ -70,6 +71,12 @@ def group_name(number: int) -> str:
         ['group 0', 'no group', 'several']
     """
     return OTHER_NAMES.get(number, f"group {number}")
+
+
+def client_names(marks: Any) -> Any:
+    """The names of the clients next to their marks."""
+    text = marks.mark_text(align="left", dx=8, fontSize=11, limit=90)
+    return text.encode(text=alt.Text("client:N"), tooltip=alt.value(None))
 
 
 def colour_by_group(numbers: Iterable[int]) -> alt.Color:

@@ -1,0 +1,247 @@
+"""The clients of several methods next to each other: a row for each client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from coterie.core.arrays import FloatArray, IntArray
+from coterie.headline import Headline, decimals_for
+from coterie.measures.client_table import FEW, ClientTable
+
+DIGITS = 3
+MARK = "*"  # behind a value that rests on few samples
+# Method -> the clients of its runs, one for each seed.
+Figure = tuple[float, float, float]  # a value, and the ends of its interval
+Tables = Mapping[str, Sequence[ClientTable]]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRow:
+    """A client under several methods: means over the seeds.
+
+    Args:
+        samples: its fewest and most test samples over the runs.
+        positives: the same of its positive ones; ``None`` where the task has none.
+        few: whether its figures rest on fewer than ten samples of a class in any run.
+        references: the metric of predictions without a model.
+        figures: method -> value, and the ends of its interval; NaN where there is none.
+        groups: method with groups -> a letter for each seed, see `group_letters`.
+        best: the method with the best value; empty where the figures rest on few, or none is known.
+    """
+
+    client: str
+    samples: tuple[int, int]
+    positives: tuple[int, int] | None
+    few: bool
+    references: Mapping[str, float]
+    figures: Mapping[str, Figure]
+    groups: Mapping[str, str]
+    best: str
+
+
+def client_rows(methods: Tables, headline: Headline) -> list[ClientRow]:
+    """A row for each client of runs over the same clients; none where no run is known."""
+    known = {name: tables for name, tables in methods.items() if tables}
+    every = [table for tables in known.values() for table in tables]
+    if not every:
+        return []
+    first = every[0]
+    known = {
+        name: [table for table in tables if list(table.names) == list(first.names)]
+        for name, tables in known.items()
+    }
+    known = {name: tables for name, tables in known.items() if tables}
+    figures = {name: _figures(tables, headline) for name, tables in known.items()}
+    letters = {name: group_letters(tables) for name, tables in known.items()}
+    references = {
+        name: _mean(
+            [
+                table.references(headline)[name]
+                for table in every
+                if name in table.references(headline)
+            ]
+        )
+        for name in first.references(headline)
+    }
+    samples = np.stack([table.samples for table in every])
+    positives = [table.positives for table in every if table.positives is not None]
+    few = np.any([table.few for table in every], axis=0)
+    rows = []
+    for client, name in enumerate(first.names):
+        row = ClientRow(
+            name,
+            _range(samples[:, client]),
+            _range(np.stack(positives)[:, client]) if positives else None,
+            bool(few[client]),
+            {of: float(values[client]) for of, values in references.items()},
+            {method: _figure_of(of[:, client]) for method, of in figures.items()},
+            {method: of[client] for method, of in letters.items() if of is not None},
+            "",
+        )
+        rows.append(replace(row, best=_best(row, headline)))
+    return rows
+
+
+def _figures(tables: Sequence[ClientTable], headline: Headline) -> FloatArray:
+    """Value and ends of the interval of each client, means over the seeds, ``[3, N]``. The test samples
+    of the seeds overlap, so the mean is no more certain than one of them."""
+    ends = [table.interval(headline) for table in tables]
+    value = _mean([table.value(headline) for table in tables])
+    return np.stack([value, _mean([low for low, _ in ends]), _mean([high for _, high in ends])])
+
+
+def _mean(values: Sequence[FloatArray]) -> FloatArray:
+    """The mean over the seeds in which there is a value; NaN where there is none."""
+    stacked = np.stack(values)
+    known = np.isfinite(stacked)
+    count = known.sum(axis=0)
+    total = np.where(known, stacked, 0.0).sum(axis=0)
+    found: FloatArray = np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0)
+    return found
+
+
+def _figure_of(values: FloatArray) -> Figure:
+    value, low, high = values.tolist()
+    return value, low, high
+
+
+def _range(values: FloatArray | IntArray) -> tuple[int, int]:
+    return int(values.min()), int(values.max())
+
+
+def _best(row: ClientRow, headline: Headline) -> str:
+    values = {name: each[0] for name, each in row.figures.items() if np.isfinite(each[0])}
+    if row.few or len(values) < 2:
+        return ""
+    best = headline.best(values.values())
+    return next(name for name, value in values.items() if value == best)
+
+
+def group_letters(tables: Sequence[ClientTable]) -> list[str] | None:
+    """The group of each client, a letter for each seed: the first client's group is A, the next other
+    one B. ``None`` for a method without groups.
+
+    Example:
+        >>> one = ClientTable("xyz", np.array([1, 0, 1]), np.ones(3, int), {})
+        >>> group_letters([one, replace(one, member=np.array([0, 0, -1]))])
+        ['A A', 'B A', 'A -']
+    """
+    if all(len(np.unique(table.member[table.member >= 0])) < 2 for table in tables):
+        return None
+    columns = []
+    for table in tables:
+        names: dict[int, str] = {-1: "-"}
+        for group in table.member.tolist():
+            names.setdefault(group, _letter(len(names) - 1))
+        columns.append([names[group] for group in table.member.tolist()])
+    return [" ".join(letters) for letters in zip(*columns, strict=True)]
+
+
+def _letter(number: int) -> str:
+    """A to Z, then numbers."""
+    if number < 26:
+        return chr(ord("A") + number)
+    return str(number + 1)
+
+
+# --- as texts -------------------------------------------------------------------------------------
+
+
+def row_columns(rows: Sequence[ClientRow]) -> list[str]:
+    """The heads of the table of clients."""
+    first = rows[0]
+    names = ["client", "test samples"]
+    if first.positives is not None:
+        names.append("positive")
+    names += [*first.references, *first.figures]
+    names += [f"groups of {name}" for name in first.groups]
+    if len(first.figures) > 1:
+        names.append("best")
+    return names
+
+
+def row_texts(
+    rows: Sequence[ClientRow], headline: Headline, intervals: bool = True
+) -> list[list[str]]:
+    """The cells of the table of clients, in the unit of the headline."""
+    headline = with_few_digits(rows, headline)
+    if not intervals:
+        rows = [replace(row, figures=_without_intervals(row.figures)) for row in rows]
+    return [_texts(row, headline) for row in rows]
+
+
+def _without_intervals(figures: Mapping[str, Figure]) -> dict[str, Figure]:
+    none = float("nan")
+    return {name: (value, none, none) for name, (value, _, _) in figures.items()}
+
+
+def with_few_digits(rows: Sequence[ClientRow], headline: Headline) -> Headline:
+    """The headline with three digits of the largest figure."""
+    values = [abs(value) for row in rows for value, _, _ in row.figures.values()]
+    known = [value for value in values if np.isfinite(value)]
+    if headline.unit == "%" or not known:
+        return headline
+    return replace(headline, decimals=decimals_for(max(known), DIGITS))
+
+
+def _texts(row: ClientRow, headline: Headline) -> list[str]:
+    texts = [row.client, _range_text(row.samples)]
+    if row.positives is not None:
+        texts.append(_range_text(row.positives))
+    for value in row.references.values():
+        texts.append(headline.short(value) if np.isfinite(value) else "-")
+    mark = MARK if row.few else ""
+    texts += [_figure_text(each, headline, mark) for each in row.figures.values()]
+    texts += row.groups.values()
+    if len(row.figures) > 1:
+        texts.append(row.best or "-")
+    return texts
+
+
+def _range_text(ends: tuple[int, int]) -> str:
+    low, high = ends
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _figure_text(figure: Figure, headline: Headline, mark: str) -> str:
+    value, low, high = figure
+    if not np.isfinite(value):
+        return "-"
+    if not (np.isfinite(low) and np.isfinite(high)):
+        return headline.short(value) + mark
+    return f"{headline.short(value)}{mark} ({headline.short(low)} to {headline.short(high)})"
+
+
+def row_note(
+    rows: Sequence[ClientRow], headline: Headline, seeds: int, intervals: bool = True
+) -> str:
+    """What the table shows."""
+    note = f"{headline.capital}"
+    if headline.unit:
+        note += f" in {headline.unit}"
+    note += " of each client on its own test samples after the last round"
+    note += ", with its 95 % interval." if intervals else "."
+    if seeds > 1:
+        note += f" All figures are means over {seeds} seeds. Groups have a letter for each seed."
+    if any(row.few for row in rows):
+        note += f" *: fewer than {FEW} samples of a class; such a figure may be chance."
+    return note
+
+
+def mean_columns(tables: Sequence[ClientTable]) -> dict[str, Any]:
+    """The columns of ``clients.csv``, means over the runs, with shares of correct predictions in place of
+    counts: ``[N]`` each."""
+    found: dict[str, Any] = {
+        "test_samples": _mean([table.samples.astype(float) for table in tables])
+    }
+    for name in tables[0].columns:
+        values = [table.columns[name] for table in tables if name in table.columns]
+        if name == "correct":
+            name = "accuracy"
+            values = [table.columns["correct"] / np.maximum(table.samples, 1) for table in tables]
+        found[name] = _mean(values)
+    return found

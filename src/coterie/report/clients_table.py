@@ -1,0 +1,57 @@
+"""The table of single clients: what each method reaches on each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from coterie.measures.client_comparison import client_rows, row_columns, row_note, row_texts
+from coterie.measures.client_table import ClientTable
+from coterie.report.render import Section
+from coterie.report.series import Series
+
+NBSP = "\u00a0"
+MOST_CLIENTS = 100  # of the table; of all others the first ones are shown
+
+
+def clients_section(series: Sequence[Series]) -> list[Section]:
+    """A row for each client; none where no run has figures of single clients."""
+    if not series:
+        return []
+    headline = series[0].headline
+    rows = client_rows({one.name: _tables(one) for one in series}, headline)
+    if not rows:
+        return []
+    note = row_note(rows, headline, max(len(one.runs) for one in series))
+    if len(rows) > MOST_CLIENTS:
+        note += f" The first {MOST_CLIENTS} of {len(rows):,} clients; clients.csv of a run has all."
+    cells = row_texts(rows, headline)[:MOST_CLIENTS]
+    return [
+        {
+            "title": "Each client",
+            "note": note,
+            "columns": row_columns(rows),
+            "rows": [_cells(texts) for texts in cells],
+        }
+    ]
+
+
+def _tables(series: Series) -> list[ClientTable]:
+    # The names as the data have them; in the file some are changed for spreadsheets.
+    return [
+        replace(run.client_table, names=list(run.names))
+        for run in series.runs
+        if run.client_table is not None
+    ]
+
+
+def _cells(texts: Sequence[str]) -> list[Any]:
+    name, *figures = texts
+    # A line may end before an interval, and nowhere else.
+    return [name, *map(_unbroken, figures)]
+
+
+def _unbroken(figure: str) -> str:
+    value, bracket, interval = figure.partition(" (")
+    return (value + bracket.replace(" ", "\n") + interval).replace(" ", NBSP).replace("\n", " ")

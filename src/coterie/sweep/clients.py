@@ -1,0 +1,128 @@
+"""The table of single clients of a sweep: as text, as Markdown and as CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from coterie.core.arrays import FloatArray
+from coterie.files import csv_text, markdown_lines
+from coterie.headline import Headline, with_unit
+from coterie.measures.client_comparison import (
+    client_rows,
+    group_letters,
+    mean_columns,
+    row_columns,
+    row_note,
+    row_texts,
+    with_few_digits,
+)
+from coterie.measures.client_table import ClientTable
+from coterie.sweep.comparison import SweepTable, paired
+from coterie.terminal import printable
+
+MOST_CLIENTS = 100  # of a table as text
+
+
+@dataclass(frozen=True, slots=True)
+class ClientsText:
+    """The table of clients by one metric."""
+
+    columns: list[str]
+    rows: list[list[str]]
+    note: str
+    headline: Headline
+
+    @property
+    def width(self) -> int:
+        """Letters of its longest line, without the heads."""
+        columns = zip(*self.rows, strict=True)
+        return sum(2 + max(len(cell) for cell in column) for column in columns)
+
+
+def clients_text(
+    table: SweepTable, headline: Headline, intervals: bool = True
+) -> ClientsText | None:
+    """The table of clients by a metric; ``None`` where nothing is known of single clients."""
+    rows = client_rows(table.clients, headline)
+    if not rows:
+        return None
+    cells = row_texts(rows[:MOST_CLIENTS], headline, intervals)
+    texts = [[printable(cell) for cell in row] for row in cells]
+    note = row_note(rows, headline, len(table.seeds), intervals)
+    return ClientsText(row_columns(rows), texts, note, with_few_digits(rows, headline))
+
+
+def clients_markdown(table: SweepTable) -> str:
+    """For each metric a table of the clients and one of what they gain over the baseline."""
+    parts = []
+    for headline in (table.headline, *table.metrics):
+        found = clients_text(table, headline)
+        if found is not None:
+            lines = _lines(found.columns, found.rows)
+            parts += [f"## {headline.capital}", "", *lines, "", found.note, ""]
+            parts += _differences(table, found.headline)
+    return "\n".join(parts)
+
+
+def _lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return markdown_lines(columns, rows, "l".ljust(len(columns), "r"))
+
+
+def _differences(table: SweepTable, headline: Headline) -> list[str]:
+    """The differences of each client from the baseline, paired by seed."""
+    tables = table.clients
+    base = tables.get(table.baseline)
+    if base is None or len(tables) < 2:
+        return []
+    others = {name: of for name, of in tables.items() if of is not base and len(of) == len(base)}
+    rows = []
+    for client, name in enumerate(base[0].names[:MOST_CLIENTS]):
+        cells = [_difference(ours, base, client, headline) for ours in others.values()]
+        rows.append([printable(name), *cells])
+    step = with_unit("client", headline.step)
+    words = f"Differences from {printable(table.baseline)}, paired by seed, with 95 % intervals:"
+    return [words, "", *_lines([step, *map(printable, others)], rows), ""]
+
+
+def _difference(
+    ours: Sequence[ClientTable], base: Sequence[ClientTable], client: int, headline: Headline
+) -> str:
+    gaps = [
+        float(a.value(headline)[client] - b.value(headline)[client])
+        for a, b in zip(ours, base, strict=True)
+    ]
+    found = paired([gap for gap in gaps if np.isfinite(gap)])
+    if found is None:
+        return "-"
+    text = headline.short(found.mean, "+")
+    if found.half is None:
+        return text
+    return f"{text} ± {headline.short(found.half)}"
+
+
+def clients_csv(table: SweepTable) -> str:
+    """A line for each method and client: every column of the runs' ``clients.csv``, means over the
+    seeds, with a letter for its group under each seed."""
+    columns: dict[str, None] = {}
+    lines = []
+    for name, tables in table.clients.items():
+        means = mean_columns(tables)
+        columns |= dict.fromkeys(means)
+        lines.append((name, tables, means))
+    rows = []
+    for name, tables, means in lines:
+        groups = group_letters(tables) or [""] * len(tables[0].names)
+        for client, of in enumerate(tables[0].names):
+            cells = [_cell(means.get(column), client) for column in columns]
+            rows.append([name, of, len(tables), groups[client], *cells])
+    return csv_text(["method", "client", "runs", "groups", *columns], rows, end="\n")
+
+
+def _cell(values: FloatArray | None, client: int) -> float | None:
+    # Empty, not NaN, where nothing is known.
+    if values is None or not np.isfinite(values[client]):
+        return None
+    return float(values[client])

@@ -1,0 +1,112 @@
+"""The clients of several methods next to each other: means over seeds, what they rest on, the best."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tomli_w
+
+from coterie.cli.main import invoke
+from coterie.headline import ACCURACY, Headline
+from coterie.measures.client_comparison import client_rows, group_letters, row_columns, row_texts
+from coterie.measures.client_table import ClientTable
+from coterie.report.load import views_of
+from coterie.report.sections import sections
+from tests.sweep.cases import TABLES
+
+AUROC = Headline("auroc", "higher", "", "AUROC")
+NAMES = ["va", "swiss"]
+
+
+def run(auroc: list[float], positives: list[int], member: list[int]) -> ClientTable:
+    """A run over two hospitals with 40 and 31 patients."""
+    samples = np.array([40, 31])
+    ill = np.array(positives)
+    columns = {
+        "auroc": np.array(auroc),
+        "auroc_low": np.array(auroc) - 0.25,
+        "auroc_high": np.array(auroc) + 0.125,
+        "positives": ill,
+        "smallest_class": np.minimum(ill, samples - ill),
+        "auroc_majority": np.array([0.5, np.nan]),
+    }
+    return ClientTable(NAMES, np.array(member), samples, columns)
+
+
+METHODS = {
+    "fedavg": [run([0.75, 1.0], [20, 29], [0, 0]), run([0.625, 0.5], [22, 30], [0, 0])],
+    "ifca": [run([0.75, 0.5], [20, 29], [1, 0]), run([0.875, np.nan], [22, 30], [0, 0])],
+}
+
+
+def test_a_client_has_a_row_with_all_that_its_figures_rest_on() -> None:
+    va, swiss = client_rows(METHODS, AUROC)
+    assert (va.samples, va.positives, va.few) == ((40, 40), (20, 22), False)
+    assert va.figures["fedavg"] == (0.6875, 0.4375, 0.8125)
+    assert va.figures["ifca"][0] == 0.8125
+    assert va.references == {"majority": 0.5}
+    assert va.groups == {"ifca": "A A"}
+    assert va.best == "ifca"
+    # Two of 31 patients are healthy: marked, and nobody is the best there.
+    assert (swiss.positives, swiss.few, swiss.best) == ((29, 30), True, "")
+    assert swiss.figures["ifca"][0] == 0.5  # of the seed that has one
+    assert swiss.groups == {"ifca": "B A"}
+    texts = row_texts([va, swiss], AUROC)
+    assert row_columns([va]) == [
+        *("client", "test samples", "positive", "majority", "fedavg", "ifca"),
+        *("groups of ifca", "best"),
+    ]
+    assert texts[0][:5] == ["va", "40", "20 to 22", "0.500", "0.688 (0.438 to 0.812)"]
+    assert texts[1][4].startswith("0.750* (")
+    assert texts[1][-1] == "-"
+    assert row_texts([va], AUROC, intervals=False)[0][4] == "0.688"
+
+
+def test_errors_and_counts_of_right_answers_are_compared_too() -> None:
+    def table(correct: float) -> ClientTable:
+        return ClientTable(
+            ["a"], np.zeros(1, np.int64), np.array([20]), {"correct": np.array([correct])}
+        )
+
+    [row] = client_rows({"x": [table(10), table(12)], "y": [table(12)]}, ACCURACY)
+    assert row.figures["x"][0] == pytest.approx(0.55)
+    assert (row.best, row.positives, row.groups) == ("y", None, {})
+    mae = Headline("mae", "lower", "mm")
+    low, high = (
+        ClientTable(["a"], np.zeros(1, np.int64), np.array([20]), {"mae": np.array([value])})
+        for value in (1.0, 2.0)
+    )
+    assert client_rows({"x": [low], "y": [high]}, mae)[0].best == "x"
+    assert client_rows({"x": []}, mae) == []
+
+
+def test_clients_share_a_letter_if_they_share_a_group() -> None:
+    one = ClientTable("abcd", np.array([2, 0, 2, -1]), np.ones(4, np.int64), {})
+    assert group_letters([one]) == ["A", "B", "A", "-"]
+    alone = ClientTable("abcd", np.zeros(4, np.int64), np.ones(4, np.int64), {})
+    assert group_letters([alone]) is None
+
+
+def test_compare_and_report_have_the_same_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("c.toml").write_text(tomli_w.dumps(TABLES))
+    command = ["compare", "c.toml", "--algorithms", "fedavg,fedgroup", "--seeds", "0-1"]
+    assert invoke([*command, "--out", "s"]) == 0
+    with open("s/clients.csv", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == 2 * 12
+    text = Path("s/clients.md").read_text()
+    assert "Differences from fedavg" in text
+    section = next(one for one in sections(views_of(["s"])) if one["title"] == "Each client")
+    assert section["columns"][0] == "client"
+    for line, row in zip(lines, section["rows"], strict=False):
+        shown = str(row[section["columns"].index("fedavg")]).replace("\u00a0", " ")
+        value = 100 * float(line["accuracy"])
+        low, high = (100 * float(line[f"accuracy_{end}"]) for end in ("low", "high"))
+        assert shown.rstrip("*").replace("*", "") == f"{value:.1f} ({low:.1f} to {high:.1f})"
+        assert shown in text
