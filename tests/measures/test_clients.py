@@ -73,8 +73,7 @@ def test_the_headline_of_every_task_lies_in_its_interval(
     more = {name: 4 * each for name, each in sums.items()}
     narrow_low, narrow_high = first.interval(more)
     assert (narrow_high - narrow_low) / (high - low) == pytest.approx(0.5, rel=0.1)
-    data = population(targets, [([0], [1])])
-    columns = client_columns(task, sums, data)
+    columns = client_columns(task, sums)
     assert columns[f"{first.name}_low"][0] == low[0]
     assert not isinstance(task, Multilabel) or "smallest_class" not in columns
 
@@ -85,7 +84,7 @@ def test_a_client_says_how_many_are_positive_and_is_marked_where_they_are_few() 
     task = binary()
     each = [pooled_sums(task, outputs[part], y[part]) for part in (slice(0, 31), slice(31, 71))]
     sums = {name: np.stack([one[name] for one in each]) for name in each[0]}
-    columns = client_columns(task, sums, population(y, [([0], [1])] * 2))
+    columns = client_columns(task, sums)
     assert columns["positives"].tolist() == [29, 20]
     assert columns["smallest_class"].tolist() == [2, 20]
     assert columns["auroc"].tolist() == [1.0, 1.0]
@@ -152,7 +151,9 @@ def test_forecasts_that_overlap_count_less(tmp_path) -> None:
     sums = {"absolute": [[90.0]], "squared": [[300.0]], "size": [40.0]}
     arrays = {name: np.array(values) for name, values in sums.items()}
     columns = client_columns(
-        task, {**arrays, "target": arrays["absolute"], "target_squared": arrays["squared"]}, data
+        task,
+        {**arrays, "target": arrays["absolute"], "target_squared": arrays["squared"]},
+        independent_share(data),
     )
     quarter = {name: values / 4 for name, values in arrays.items()}
     assert task.metrics[0].interval is not None

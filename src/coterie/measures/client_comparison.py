@@ -157,11 +157,11 @@ def row_columns(rows: Sequence[ClientRow]) -> list[str]:
     names = ["client", "test samples"]
     if first.positives is not None:
         names.append("positive")
-    names += [*first.references, *first.figures]
-    names += [f"groups of {name}" for name in first.groups]
+    names += first.references
+    # Before the columns of methods, which may be wider than a page.
     if len(first.figures) > 1:
         names.append("best")
-    return names
+    return [*names, *first.figures, *(f"groups of {name}" for name in first.groups)]
 
 
 def row_texts(
@@ -194,12 +194,11 @@ def _texts(row: ClientRow, headline: Headline) -> list[str]:
         texts.append(_range_text(row.positives))
     for value in row.references.values():
         texts.append(headline.short(value) if np.isfinite(value) else "-")
-    mark = MARK if row.few else ""
-    texts += [_figure_text(each, headline, mark) for each in row.figures.values()]
-    texts += row.groups.values()
     if len(row.figures) > 1:
         texts.append(row.best or "-")
-    return texts
+    mark = MARK if row.few else ""
+    texts += [_figure_text(each, headline, mark) for each in row.figures.values()]
+    return [*texts, *row.groups.values()]
 
 
 def _range_text(ends: tuple[int, int]) -> str:

@@ -16,7 +16,7 @@ MOST_REFERENCES = 1000  # clients for which predictions without a model are scor
 Columns = dict[str, FloatArray | IntArray]
 
 
-def client_columns(task: Task, sums: Sums, population: Population, end: str = "") -> Columns:
+def client_columns(task: Task, sums: Sums, independent: float = 1.0, end: str = "") -> Columns:
     """The columns of ``clients.csv`` for sums over the samples of each client, ``[N, *shape]``.
 
     For each metric its value, and the ends of its interval where it has one; in place of an accuracy
@@ -24,6 +24,7 @@ def client_columns(task: Task, sums: Sums, population: Population, end: str = ""
     task; ``smallest_class``, the samples of the rarest class, where classes are counted.
 
     Args:
+        independent: as how many independent samples one counts in an interval, `independent_share`.
         end: what the names of all columns end with.
     """
     found: Columns = {}
@@ -32,7 +33,6 @@ def client_columns(task: Task, sums: Sums, population: Population, end: str = ""
         found["correct"] = sums["correct"].astype(np.int64)
     else:
         found[first.name] = first.value(sums)
-    independent = independent_share(population)
     found |= _interval(first, sums, independent)
     counts = None
     if isinstance(task, KnowsClassCounts):

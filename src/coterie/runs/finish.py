@@ -15,7 +15,7 @@ from coterie.core.vectors import Layout, frozen_parameters
 from coterie.data.population import Population, Split
 from coterie.experiment import Experiment
 from coterie.headline import Headline
-from coterie.measures.clients import client_columns, reference_columns
+from coterie.measures.clients import client_columns, independent_share, reference_columns
 from coterie.methods.algorithm import Algorithm, method_of
 from coterie.rules.soft_groups import ShareMemory, known_shares
 from coterie.runs.folder.store import RunFolder
@@ -45,7 +45,7 @@ def write_client_scores(
     for split, sums in scored.items():
         samples, end = _NAMES[split]
         columns[samples] = sums["size"].astype(np.int64)
-        columns |= client_columns(task, sums, population, end)
+        columns |= client_columns(task, sums, independent_share(population), end)
         if split == "test":
             columns |= reference_columns(task, population)
     folder.results.write_clients(names, member, columns)

@@ -12,9 +12,10 @@ import pytest
 
 from coterie.core.engine import Reply
 from coterie.core.task import Task, headline_of
-from coterie.flower.server.scores import client_scores, same_clients, write_clients
+from coterie.flower.server.scores import client_figures, client_scores, same_clients, write_clients
+from coterie.math.intervals import wilson
 from coterie.runs.folder.store import RunFolder
-from coterie.tasks import CLASSIFICATION, regression
+from coterie.tasks import CLASSIFICATION, binary, regression
 
 NAMES = ("north", "south", "east")
 CONFIG: dict[str, Any] = {"seed": 0}
@@ -61,6 +62,38 @@ def test_another_headline_stands_under_its_own_name(tmp_path: Path) -> None:
     lines = written(tmp_path, task, {"north": [1.5, 3], "south": [0.25, 2]})
     assert [float(line[name]) for line in lines[:2]] == [1.5, 0.25]
     assert (lines[2]["test_samples"], lines[2][name]) == ("0", "nan")
+
+
+def test_a_real_client_has_its_interval_and_its_counts_too(tmp_path: Path) -> None:
+    task = binary("accuracy")
+    sums = {name: np.zeros((2, *shape)).tolist() for name, shape in task.sums}
+    sums |= {"correct": [30, 0], "answers": [[1, 1, 0, 29], [0, 0, 0, 0]], "size": [31, 0]}
+    found = client_figures(NAMES, reply(sums, [0, 2]), task)
+    assert json.loads(json.dumps(found)) == found
+    low, high = wilson(np.array(30 / 31), np.array(31.0))
+    assert found["north"] == {
+        "accuracy_low": float(low),
+        "accuracy_high": float(high),
+        "positives": 29.0,
+        "smallest_class": 2.0,
+    }
+    assert found["east"]["accuracy_low"] is None
+    run = RunFolder.create(tmp_path / "run", CONFIG)
+    scores = {"north": [30 / 31, 31], "east": [None, 0]}
+    run.append_round({"round": 0, "client_scores": scores, "client_figures": found})
+    write_clients(run, NAMES, np.array([0, 1, 0]), headline_of(task))
+    table = run.results.clients()
+    assert table is not None
+    assert table.few.tolist()[0]
+    assert np.allclose(table.interval(headline_of(task))[0], [low, np.nan, np.nan], equal_nan=True)
+    # A forecaster's errors depend on each other in a way that only the client knows.
+    numbers = {
+        "absolute": [[1.0]],
+        "squared": [[1.0]],
+        "target": [[1.0]],
+        "target_squared": [[1.0]],
+    }
+    assert client_figures(NAMES, reply({**numbers, "size": [3]}, [0]), regression()) == {}
 
 
 def test_a_run_without_scores_of_single_clients_has_no_file(tmp_path: Path) -> None:

@@ -16,11 +16,14 @@ from coterie.core.arrays import IntArray
 from coterie.core.engine import Reply
 from coterie.core.task import Task
 from coterie.headline import ACCURACY, Headline
+from coterie.measures.clients import client_columns
 from coterie.measures.figures import number, own_sums
 from coterie.runs.folder.store import RunFolder
 
 # Of a row: name of a client -> its headline and its test samples.
 COLUMN = "client_scores"
+# Of a row: name of a client -> the ends of the interval of its headline, and the counts behind it.
+FIGURES = "client_figures"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,26 @@ def client_scores(
     }
 
 
+def client_figures(
+    names: Sequence[str], reply: Reply, task: Task
+) -> dict[str, dict[str, float | None]]:
+    """What the headline of each client that scored rests on, by the names of columns of ``clients.csv``.
+
+    Nothing for a task without classes: whether a client's errors are independent, as those of a series
+    are not, only the client knows.
+    """
+    if not task.class_labels:
+        return {}
+    name = task.metrics[0].name
+    wanted = (f"{name}_low", f"{name}_high", "positives", "smallest_class")
+    found = client_columns(task, own_sums(reply, task))
+    columns = {column: found[column] for column in wanted if column in found}
+    return {
+        names[client]: {column: number(values[at]) for column, values in columns.items()}
+        for at, client in enumerate(reply.ids.tolist())
+    }
+
+
 def write_clients(
     folder: RunFolder, names: Sequence[str], member: IntArray, headline: Headline
 ) -> None:
@@ -76,7 +99,8 @@ def write_clients(
     answer, has no samples in it."""
     # From the row and not from the clients: a run that goes on after its end writes the same again,
     # also where other clients are there by then.
-    scores = folder.rows()[-1].get(COLUMN)
+    row = folder.rows()[-1]
+    scores = row.get(COLUMN)
     # A run that scores a sample of its clients.
     if scores is None:
         return
@@ -88,4 +112,8 @@ def write_clients(
     if headline == ACCURACY:
         correct = np.rint(np.nan_to_num(values) * samples).astype(np.int64)
         columns = {"test_samples": samples, "correct": correct}
+    figures = row.get(FIGURES) or {}
+    for column in dict.fromkeys(column for one in figures.values() for column in one):
+        known = [figures.get(name, {}).get(column) for name in names]
+        columns[column] = np.array([np.nan if value is None else value for value in known])
     folder.results.write_clients(names, member, columns)

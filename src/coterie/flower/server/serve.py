@@ -35,7 +35,13 @@ from coterie.flower.server.configured import (
     private_deployment,
 )
 from coterie.flower.server.live import LiveState, WriteEvent
-from coterie.flower.server.scores import COLUMN, client_scores, write_clients
+from coterie.flower.server.scores import (
+    COLUMN,
+    FIGURES,
+    client_figures,
+    client_scores,
+    write_clients,
+)
 from coterie.flower.server.unlabelled import serve_unlabelled
 from coterie.flower.settings import DeploymentSettings
 from coterie.runs.finish import write_results
@@ -281,6 +287,9 @@ def _annotate(engine: FlowerEngine, task: Task, all_scored: bool, result: RoundR
     row["attendance"] = row.pop("shift")
     if all_scored and result.scores is not None:
         row[COLUMN] = client_scores(engine.register.names, result.scores, task)
+        figures = client_figures(engine.register.names, result.scores, task)
+        if figures:
+            row[FIGURES] = figures
     row["exchanges"] = engine.take_exchanges()
     del row["changed"]
     del row["missed"]
