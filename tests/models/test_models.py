@@ -324,6 +324,24 @@ def test_a_grouped_method_trains_them(model: str, task: str) -> None:
 OUTPUTS = {"binary": 1, "next_token": 7}
 
 
+class WithRecord(torch.nn.Module):
+    """A network that returns its logits in a record, as models of transformers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"logits": self.inner(x)}
+
+
+def test_a_network_that_returns_a_record_is_one_line() -> None:
+    rows = np.arange(30).reshape(5, 6)
+    data = ct.Population(torch.zeros(30, 6), torch.arange(30) % 3, tuple(rows), ([],) * 5, 3)
+    with refuses(ConfigError, "wrong-type", "model.name"):
+        ct.run(ct.fedavg(), data=data, model=WithRecord(), rounds=1, engine="serial")
+
+
 def test_tokens_beyond_the_vocabulary_are_refused_in_one_line() -> None:
     network = build_model("transformer", (3,), 2, Key(0), vocabulary=9)
     with refuses(ConfigError, "out-of-range", "model.vocabulary"):

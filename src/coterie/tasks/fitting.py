@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -91,6 +92,7 @@ def check_network(task: Task, module: nn.Module, x: Tensor, y: Tensor) -> None:
     try:
         with torch.no_grad():
             outputs = network(x)
+            _check_tensor(outputs)
             if is_classes(task):
                 check_label_logits(outputs, y)
             got = f"outputs of shape {tuple(outputs.shape)}"
@@ -108,6 +110,15 @@ def check_network(task: Task, module: nn.Module, x: Tensor, y: Tensor) -> None:
         found=f"{got} for inputs of shape {tuple(x.shape)} and type {x.dtype} ({reason})",
         allowed=f"{task.outputs} outputs per sample",
     )
+
+
+def _check_tensor(outputs: Any) -> None:
+    """Refuse what a network may return in place of its outputs, such as a record with the logits."""
+    if isinstance(outputs, Tensor):
+        return
+    got = f"a {type(outputs).__name__}"
+    allowed = "a tensor: wrap the network so that its forward returns the logits alone"
+    raise ConfigError("wrong-type", "model.name", "returns no tensor", found=got, allowed=allowed)
 
 
 def _misfit(task: Task, outputs: Tensor, y: Tensor) -> str | None:
