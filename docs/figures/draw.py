@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import choosing
 import models_of_groups
 import one_model
 import own_models
@@ -69,7 +70,7 @@ def pictures() -> dict[str, str]:
     named = [thing for module in DRAWN for thing in vars(module).values()]
     figures = [LANDING, *(thing for thing in named if isinstance(thing, Figure))]
     drawn = {f"{figure.name}.svg": draw(figure) for figure in figures}
-    return {**drawn, FILE: ranks_picture()}
+    return {**drawn, FILE: ranks_picture(), choosing.FILE: choosing.tree_picture()}
 
 
 if __name__ == "__main__":

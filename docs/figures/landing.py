@@ -1,4 +1,7 @@
-"""The picture of the landing page: groups form in the demonstration (figures in demo.json)."""
+"""The picture of the landing page: groups form in the demonstration (figures in demo.json).
+
+It moves: a cycle shows all rounds, and then rests. Without motion it shows the end.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,26 @@ from panels import HEIGHT, WIDTH, Figure, Step, ink, soft
 from svg import Canvas
 
 MEASURED = json.loads(Path(__file__).with_name("demo.json").read_text(encoding="utf-8"))
+
+CYCLE = 14  # seconds
+PLAYED = 70  # per cent of a cycle, in which the rounds pass
+
+
+def moving(canvas: Canvas, name: str, frames: str, style: str = "") -> str:
+    """The class of what moves by these frames, where the reader wants motion."""
+    rule = f".figure .{name}{{animation:{name} {CYCLE}s linear infinite;{style}}}"
+    canvas.parts.append(
+        f"<style>@media (prefers-reduced-motion:no-preference){{{rule}}}"
+        f"@keyframes {name}{{{frames}}}</style>"
+    )
+    return name
+
+
+def appearing(canvas: Canvas, name: str, round: int, rounds: int) -> str:
+    """The class of what is not there before a round."""
+    at = PLAYED * (round - 1) / (rounds - 1)
+    frames = f"0%,{at:.1f}%{{opacity:0}}{at + 1:.1f}%,100%{{opacity:1}}"
+    return moving(canvas, name, frames)
 
 
 @dataclass(frozen=True)
@@ -65,7 +88,11 @@ class Scatter:
         )
         middle_x = (max(across) + min(across)) / 2
         middle_y = (max(down) + min(down)) / 2
-        for at_x, at_y, group, late in MEASURED["clients"]:
+        rounds = len(MEASURED["accuracy"]["FedGroup"])
+        classes: dict[int, str] = {}
+        for at_x, at_y, group, late, joined in MEASURED["clients"]:
+            if joined not in classes:
+                classes[joined] = appearing(canvas, f"joins-{joined}", joined, rounds)
             look = soft(group + 1)
             if late:
                 look = {"fill": "var(--paper)", "stroke": ink(group + 1), "stroke_width": 2.2}
@@ -73,7 +100,10 @@ class Scatter:
                 x + WIDTH / 2 + scale * (at_x - middle_x),
                 y + HEIGHT / 2 - scale * (at_y - middle_y),
             )
-            canvas.circle(*place, 5.5, **look)
+            # Without a group yet; those that come later are not there at all.
+            if not late:
+                canvas.circle(*place, 5.5, fill="var(--panel)", stroke="var(--line)")
+            canvas.circle(*place, 5.5, **{**look, "class": classes[joined]})
 
 
 @dataclass(frozen=True)
@@ -91,16 +121,26 @@ class Curves:
             level = floor - percent / 100 * tall
             canvas.line([(left, level), (left + wide, level)], stroke="var(--edge)", stroke_width=1)
             canvas.text(left - 5, level + 4, str(percent), size=10.5, anchor="end")
+        drawn = moving(
+            canvas,
+            "drawn",
+            f"0%{{stroke-dashoffset:1}}{PLAYED}%,100%{{stroke-dashoffset:0}}",
+            "stroke-dasharray:1",
+        )
+        said = moving(canvas, "said", f"0%,{PLAYED}%{{opacity:0}}{PLAYED + 3}%,100%{{opacity:1}}")
         for run, label, colour in self.runs:
             values = MEASURED["accuracy"][run]
             points = [
                 (left + i / (len(values) - 1) * wide, floor - value / 100 * tall)
                 for i, value in enumerate(values)
             ]
-            canvas.line(points, stroke=ink(colour), stroke_width=2.4)
+            look = {"stroke": ink(colour), "stroke_width": 2.4, "pathLength": 1, "class": drawn}
+            canvas.line(points, **look)
             below = 48 if label.startswith("one") else 19
             text = f"{label}: {values[-1]:.1f} %"
+            canvas.parts.append(f'<g class="{said}">')
             canvas.text(left + wide, points[-1][1] + below, text, size=11.5, anchor="end")
+            canvas.parts.append("</g>")
         canvas.text(left + wide / 2, y + HEIGHT - 6, "rounds →", size=11.5, anchor="middle")
 
 

@@ -24,13 +24,29 @@ def tables(page: str, chart: str) -> list[list[dict[str, Any]]]:
     return [[dict(zip(t["fields"], row, strict=True)) for row in t["rows"]] for t in found]
 
 
+def first_rounds(page: str) -> dict[str, int]:
+    """The round, counted from 1, in which each client first had a group."""
+    stays = next(rows for rows in tables(page, "members-1") if "from" in rows[0])
+    found: dict[str, int] = {}
+    for row in stays:
+        found[row["client"]] = min(row["from"], found.get(row["client"], row["from"]))
+    return found
+
+
 def measured(page: str) -> dict[str, Any]:
     accuracy = next(rows for rows in tables(page, "accuracy") if "mean" in rows[0])
     runs = {row["run"]: [] for row in accuracy}
     for row in accuracy:
         runs[row["run"]].append(round(row["mean"], 2))
+    joined = first_rounds(page)
     clients = [
-        [round(row["x"], 3), round(row["y"], 3), int(row["group"].split()[-1]), row["late"]]
+        [
+            round(row["x"], 3),
+            round(row["y"], 3),
+            int(row["group"].split()[-1]),
+            row["late"],
+            joined[row["client"]],
+        ]
         for row in tables(page, "map-1")[0]
     ]
     data = ct.load("digits", partition={"kind": "planted", "clients": 60, "groups": 3})

@@ -302,10 +302,21 @@ def _over_clients(summary: Mapping[str, Any], headline: Headline) -> dict[str, s
         return {}
     low, high = found.get("interval", (math.nan, math.nan))
     figure = headline.with_interval(found["worst"], low, high)
-    text = f"mean {headline.text(found['mean'])}, worst {figure} at {found['client']}"
+    worst = f"worst {figure} at {client_name(found['client'])}"
+    text = f"mean {headline.text(found['mean'])}, {worst}"
     if "samples" in found:
         text += f", {samples_text(found['samples'], found.get('positives'))}"
     return {"clients": text}
+
+
+def client_name(name: object) -> str:
+    """The name of a client in a sentence: a number alone would read like a figure.
+
+    Example:
+        >>> client_name("32"), client_name("north")
+        ('client 32', 'north')
+    """
+    return f"client {name}" if str(name).isdigit() else str(name)
 
 
 def samples_text(samples: int, positives: int | None = None) -> str:

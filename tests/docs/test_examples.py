@@ -116,6 +116,7 @@ def test_snippets_run(page, sweeps, tmp_path, monkeypatch, capsys):
 # Pages whose Python snippets are whole programs, one after another.
 PYTHON_ONLY = (
     "attacks",
+    "index",
     "local-training",
     "measures",
     "models",
@@ -130,7 +131,7 @@ def test_python_snippets_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     snippets = blocks("python", (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"))
     assert snippets
-    space: dict[str, object] = {}
+    space: dict[str, object] = {"__name__": "__main__"}
     for text in snippets:
         exec(compile(text, f"{page}.md", "exec"), space)
 

@@ -110,7 +110,7 @@ def inspect_command(
     from coterie.experiment import load_config
     from coterie.runs.columns import warn_of_values
     from coterie.runs.data import load_data, read_file_rows
-    from coterie.terminal import console, printable
+    from coterie.terminal import console, counted, printable
 
     validated = load_config(config, assignments or (), data_root_value(data_root))
     # As for a run but without a network: what is shown is what a run would train on.
@@ -125,7 +125,7 @@ def inspect_command(
     # Where targets are no classes there are none to count.
     if not population.classes:
         targets = "numbers to predict"
-    out.print(f"{source}: {population.clients} clients, {targets}")
+    out.print(f"{source}: {counted(population.clients, 'client')}, {targets}")
     train = population.sizes("train").tolist()
     test = population.sizes("test").tolist()
     out.print(sizes_table([("train", train), ("test", test)]))
@@ -175,18 +175,18 @@ def _print_labels(population: Population, labels: Sequence[str]) -> None:
     import numpy as np
 
     from coterie.cli.data_tables import bars, heat
-    from coterie.terminal import printable
+    from coterie.terminal import counted, printable
 
     count = min(SHOWN_CLIENTS, population.clients)
     # Evenly over all clients: partitions give neighbours like data, so the first would be alike.
     shown = [i * population.clients // count for i in range(count)]
-    counted = np.arange(population.clients)
+    kept = np.arange(population.clients)
     counted_clients = ""
     # The clients of a lazy federation are made when they are asked for, so only those shown are.
     if population.lazy:
-        counted = np.array(shown)
-        counted_clients = f" of {len(shown)} clients"
-    histograms = dict(zip(counted.tolist(), population.histograms_of(counted), strict=True))
+        kept = np.array(shown)
+        counted_clients = f" of {counted(len(shown), 'client')}"
+    histograms = dict(zip(kept.tolist(), population.histograms_of(kept), strict=True))
     total = sum(histograms.values()).tolist()
     names = {i: printable(population.names[i])[:NAME_WIDTH] for i in shown}
     width = max(map(len, names.values()))
@@ -194,7 +194,7 @@ def _print_labels(population: Population, labels: Sequence[str]) -> None:
     # Not through rich, which would break lines that are wider than the terminal.
     lines = ["", f"labels of the training samples{counted_clients}", *bars(labels, total), ""]
     legend = "a column per class (░ little, █ nearly all)"
-    lines.append(f"label mix of {len(shown)} clients, {legend}")
+    lines.append(f"label mix of {counted(len(shown), 'client')}, {legend}")
     for i, name in names.items():
         row = histograms[i].tolist()
         lines.append(f"{name:>{width}} |{heat(row)}| {sum(row)}")

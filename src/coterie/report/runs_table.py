@@ -24,7 +24,7 @@ from coterie.runs.scores import (
     protocol_notes,
 )
 from coterie.runs.summary import covered
-from coterie.terminal import amount, duration, number_text, samples_text, sizes
+from coterie.terminal import amount, client_name, duration, number_text, samples_text, sizes
 
 TABLE_NOTE = (
     "Final is the accuracy after the last evaluated round, and best is the highest accuracy of a run. "
@@ -250,7 +250,5 @@ def _worst_client(series: Series) -> list[str]:
     value = run.headline.with_interval(float(table.value(run.headline)[worst]), low, high)
     positives = None if table.positives is None else int(table.positives[worst])
     rests_on = samples_text(int(table.samples[worst]), positives)
-    name = str(run.names[worst])
-    # A number alone reads like a figure.
-    client = f"client {name}" if name.isdigit() else name
+    client = client_name(run.names[worst])
     return [f"{series.name} ({run.seed_name}) serves {client} worst: {value}, {rests_on}."]

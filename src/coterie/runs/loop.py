@@ -35,6 +35,7 @@ from coterie.runs.round_row import (
     shift_columns,
 )
 from coterie.runs.schedule import Schedule
+from coterie.terminal import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +266,6 @@ def _check_quorum(quorum: Quorum, skipped: int, number: int) -> None:
         raise QuorumError(
             "too-few",
             "quorum",
-            f"{skipped} rounds in a row had fewer than {quorum.min_replies} replies, the last of them round {number + 1}",
+            f"{counted(skipped, 'round')} in a row had fewer than {quorum.min_replies} replies, the last of them round {number + 1}",
             allowed=f"at most {quorum.max_skipped_rounds}",
         )

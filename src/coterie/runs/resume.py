@@ -19,6 +19,7 @@ from coterie.runs.data import newcomers_bytes, read_newcomers
 from coterie.runs.folder.checkpoints import Checkpoint
 from coterie.runs.folder.digests import NEWCOMERS, PARTITION
 from coterie.runs.folder.store import RunFolder, check_folder
+from coterie.terminal import counted
 
 
 def reopen(
@@ -70,11 +71,11 @@ def refuse_rounds(config: Experiment, rounds: int, done: int) -> None:
     # With `over` the course is the same whatever the number of rounds.
     schedule = config.local.round_schedule
     if schedule is not None and schedule.kind == "cosine" and schedule.over is None:
-        what = f"the learning rate follows a cosine over the {before} rounds of the run"
+        what = f"the learning rate follows a cosine over the {counted(before, 'round')} of the run"
         expected = f"{before}, or a run with local.round_schedule.over"
         raise ConfigError("in-conflict", "--rounds", what, got=rounds, allowed=expected)
     if config.privacy is not None and config.privacy.noise is None:
-        what = f"the noise was chosen so that {before} rounds spend privacy.epsilon"
+        what = f"the noise was chosen so that {counted(before, 'round')} spend privacy.epsilon"
         expected = f"{before}, or a run with privacy.noise"
         raise ConfigError("in-conflict", "--rounds", what, got=rounds, allowed=expected)
 

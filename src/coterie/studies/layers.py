@@ -32,6 +32,7 @@ from coterie.math.labellings import adjusted_rand_index
 from coterie.report.figures.heat_map import heat_map
 from coterie.report.render import Chart, Section, render_page
 from coterie.runs.compose import Composed
+from coterie.terminal import counted
 
 MIN_CLIENTS = 3  # fewer have a single merge, and no gap between merges
 
@@ -245,7 +246,7 @@ def study_headline(study: LayerStudy) -> str:
     """
     known = [layer for layer in study.layers if layer.separation is not None]
     if not known:
-        return f"{len(study.layers)} layers of {len(study.clients)} clients"
+        return f"{counted(len(study.layers), 'layer')} of {counted(len(study.clients), 'client')}"
     # By the ratio, not the difference: layers have weights of different size.
     best = max(known, key=lambda layer: layer.separation or 0)  # none of these is None
     return (

@@ -141,7 +141,7 @@ def test_the_tables_name_clients_reasons_and_times() -> None:
         "7.2 s",
         "7.2 s",
         "0.2 s",
-        "goes on",
+        "running",
     ]
     assert refused.rows == [["malformed", "the reply could not be decoded", "2"]]
     assert events.rows[0][1] == "client 'hospital-5' left"

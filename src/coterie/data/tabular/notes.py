@@ -130,7 +130,7 @@ def why_no_input(rows: Rows, name: str, kind: str) -> str:
     if kind == IDENTIFIER:
         return "identifiers"
     different = rows.frame[name].nunique()
-    return f"text with {different:,} different values in {len(rows):,} rows"
+    return f"text with {different:,} different values in {counted(len(rows), 'row')}"
 
 
 def described_columns(
@@ -183,7 +183,9 @@ def missing_words(column: pd.Series, name: str) -> list[str]:
     if not words:
         return []
     shown = ", ".join(map(repr, list(words)[:SHOWN]))
-    return [f"column {name}: {shown} treated as missing values in {sum(words.values())} rows"]
+    return [
+        f"column {name}: {shown} treated as missing values in {counted(sum(words.values()), 'row')}"
+    ]
 
 
 def _numbers_and_texts(column: pd.Series, name: str) -> list[str]:

@@ -40,6 +40,7 @@ from coterie.local import LocalRunner
 from coterie.local.moves import Moves
 from coterie.local.scoring.network import Scored, joined_parts
 from coterie.local.scoring.samples import PerSample
+from coterie.terminal import counted
 
 _MOST_TASKS = 8192  # clients of a block, so that their numbers fit the pipe of tasks
 _MOST_BYTES = 2**29  # of the updates of a block, and of the models that are scored at once
@@ -235,7 +236,7 @@ class PoolEngine(SimulationEngine):
         raise CoterieError(
             "failed",
             "engine",
-            f"worker processes died {self.retries + 1} times in round {key.round} at client "
+            f"worker processes died {counted(self.retries + 1, 'time')} in round {key.round} at client "
             f"{ids[left[0]]}; the last one {self.pool.last_end}",
         )
 

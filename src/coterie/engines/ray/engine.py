@@ -35,6 +35,7 @@ from coterie.engines.silence import Silence
 from coterie.engines.simulation import CohortUpdates, SimulationEngine
 from coterie.errors import RemoteError
 from coterie.local import LocalRunner
+from coterie.terminal import counted
 
 _SHORT = 0.2  # seconds of work for an actor, below which a round is cut into one call for each
 _LEAST = 0.05  # seconds of work that are worth a call
@@ -283,7 +284,7 @@ class RayEngine(SimulationEngine):
             raise RemoteError(
                 "unreachable",
                 "engine",
-                f"actors were lost {times} times in round {request.key.round} at client {request.ids[place]}",
+                f"actors were lost {counted(times, 'time')} in round {request.key.round} at client {request.ids[place]}",
                 allowed=f"at most {self.cluster.retries} times",
             )
 

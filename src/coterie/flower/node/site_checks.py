@@ -30,7 +30,7 @@ from coterie.flower.node.own_data import (
 from coterie.flower.operate.proxy import CARD_PATH, FederationCard, installed_version
 from coterie.flower.processes.process import split_address
 from coterie.runs.columns import ENOUGH_ROWS, columns_that_tell
-from coterie.terminal import printable, warn
+from coterie.terminal import counted, printable, warn
 
 ANSWER_WITHIN = 15.0  # seconds
 # Flower takes signatures from the last 305 s, and at most 5 s from the future. A second less here,
@@ -161,10 +161,10 @@ def check_data(options: Mapping[str, Any], form: DataForm | None) -> str:
         # How columns become numbers is known by the run; which columns there are, by the form.
         found = read_own_table(node_context(options), None, form, Encode())
         if not found.labelled:
-            return f"data: {_inputs(len(found.train[1]))}, with all {len(form.columns)} columns"
+            return f"data: {_inputs(len(found.train[1]))}, with all {counted(len(form.columns), 'column')}"
         _warn_of_columns(found, form)
         lengths = [len(found.train[1]), len(found.test[1])]
-        return f"data: {_rows(lengths)}, with all {len(form.columns)} columns"
+        return f"data: {_rows(lengths)}, with all {counted(len(form.columns), 'column')}"
     train, test = read_own_samples(node_context(options), None, form.classes, form.features)
     found = ClientData.of(train, test, form)
     if not found.labelled:
@@ -227,8 +227,8 @@ def _unknown_form(options: Mapping[str, Any], classes: tuple[str, ...]) -> str:
 
 
 def _rows(lengths: list[int]) -> str:
-    return f"{lengths[0]} rows to train on and {lengths[1]} to test on"
+    return f"{counted(lengths[0], 'row')} to train on and {lengths[1]} to test on"
 
 
 def _inputs(rows: int) -> str:
-    return f"{rows} rows without labels, so this client does not train"
+    return f"{counted(rows, 'row')} without labels, so this client does not train"

@@ -161,7 +161,7 @@ def _exchanges(status: FederationStatus) -> StatusTable:
                 _duration(min(times, default=None), "-"),
                 _duration(max(times, default=None), "-"),
                 duration(float(one["reading"])),
-                _duration(one["seconds"], "goes on"),
+                _duration(one["seconds"], "running"),
             ]
         )
     note = (

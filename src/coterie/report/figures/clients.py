@@ -32,6 +32,7 @@ from coterie.report.view import (
     displayed_round,
     newcomer_placements,
 )
+from coterie.terminal import counted
 
 MANY_CLIENTS = 200  # beyond which their marks are smaller
 BAR = 44  # pixels of a group's bar, with the gap after it
@@ -230,7 +231,7 @@ def newcomer_section(run: RunView) -> list[Section]:
 
 def _newcomer_note(placements: Sequence[NewcomerPlacement]) -> str:
     known = [placed.right for placed in placements if placed.right is not None]
-    note = f"{len(placements)} clients joined late."
+    note = f"{counted(len(placements), 'client')} joined late."
     if known:
         right = f"{sum(known)} of {len(known)}"
         note = f"{right} were placed with the clients of their own population."

@@ -33,6 +33,7 @@ from coterie.report.figures.style import (
 from coterie.report.render import Chart, Section, Table
 from coterie.report.series import Series
 from coterie.report.view import RunView
+from coterie.terminal import counted
 
 MANY_CLIENTS = 200  # beyond which their marks are smaller
 # By how much marks are moved, so that clients with the same accuracies do not hide each other.
@@ -136,7 +137,7 @@ def gain_chart(rows: Sequence[Gain], run: RunView, base: RunView) -> Spec:
     count = len(rows)
     across = alt.X(
         "left:Q",
-        title=f"{count} clients, in order of their gain",
+        title=f"{counted(count, 'client')}, in order of their gain",
         scale=alt.Scale(domain=[-0.5, count - 0.5], nice=False),
         axis=_name_axis(rows),
     )

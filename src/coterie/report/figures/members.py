@@ -27,6 +27,7 @@ from coterie.report.figures.style import (
 from coterie.report.render import Section, Table, chart_section
 from coterie.report.series import thinned
 from coterie.report.view import RunView, Stay, displayed_round, stays_of
+from coterie.terminal import counted
 
 MOST_LINES = 150  # clients that have a line each; of more, the sizes of the groups are shown
 MOST_STAYS = 6000  # of all of them
@@ -100,7 +101,7 @@ def _lines(run: RunView, stays: Sequence[Stay]) -> alt.Chart:
         .mark_rect()
         .encode(
             _all_rounds(run, "left:Q"),
-            alt.Y("low:Q", title=f"{run.clients} clients", scale=scale, axis=bare),
+            alt.Y("low:Q", title=counted(run.clients, "client"), scale=scale, axis=bare),
             colour_by_group(stay.group for stay in stays),
             x2=alt.X2("right:Q"),
             y2=alt.Y2("high:Q"),

@@ -158,7 +158,7 @@ def _name(line: Line) -> str:
 def _run_text(one: PaperRun) -> str:
     config = one.config
     algorithm = f"{config.name('algorithm')} for {_name(one.line)}"
-    return f"{algorithm}, seed {config.seed}, {config.train.rounds} rounds"
+    return f"{algorithm}, seed {config.seed}, {counted(config.train.rounds, 'round')}"
 
 
 def _announce(made: Reproduction, runs: Sequence[PaperRun], profile: Profile) -> None:

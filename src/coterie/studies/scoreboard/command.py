@@ -123,7 +123,7 @@ def _raise_without_budget(baseline: Sequence[Mapping[str, Any]]) -> None:
     failed = [one for one in baseline if one["settings"] == DEFAULTS and one["refused"]]
     if failed:
         lines = [f"{one['federation']}: {one['refused']}" for one in failed]
-        count = f"got {len(failed)} federations without it; expected none"
+        count = f"got {counted(len(failed), 'federation')} without it; expected none"
         raise SweepError("\n".join([*lines, f"scoreboard: FedAvg could not be run, {count}"]))
 
 
