@@ -30,9 +30,10 @@ SMALL_TEXT = 11.5
 OUTER = WIDTH + 2 * MARGIN
 
 
-def draw(figure: Figure) -> str:
+def draw(figure: Figure, columns: int | None = None) -> str:
     """Panels side by side, three in a row; two or four make rows of two."""
-    columns = 2 if len(figure.steps) in (2, 4) else 3
+    if columns is None:
+        columns = 2 if len(figure.steps) in (2, 4) else 3
     rows = [figure.steps[start : start + columns] for start in range(0, len(figure.steps), columns)]
     heights = [max(height(step) for step in row) for row in rows]
     canvas = Canvas(
@@ -63,6 +64,11 @@ def place(canvas: Canvas, step: Step, title: str, x: float, y: float) -> None:
     for index, line in enumerate(wrap(step.text, SMALL_TEXT, WIDTH)):
         level = y + HEAD + HEIGHT + 20 + index * LINE
         canvas.text(x, level, line, size=SMALL_TEXT, colour="var(--muted)")
+
+
+def narrow_pictures() -> dict[str, str]:
+    """The landing page's with one panel below the other, for phones, by the name of the wide one."""
+    return {f"{LANDING.name}.svg": draw(LANDING, columns=1)}
 
 
 def pictures() -> dict[str, str]:
