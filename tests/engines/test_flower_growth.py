@@ -14,6 +14,7 @@ import torch
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
+from coterie.cli.main import invoke
 from coterie.data.partitions import partition_bytes
 from coterie.errors import ConfigError
 from coterie.export import export_run
@@ -24,10 +25,12 @@ from coterie.runs.folder.store import RunFolder
 from tests.conftest import PATIENCE
 from tests.engines.fake_grid import FakeGrid, contexts
 from tests.engines.test_flower import (
+    FEDERATED,
     SETTINGS,
     Hook,
     Reported,
     deploy,
+    every_method,
     groups,
     models,
     registered_names,
@@ -225,6 +228,49 @@ def test_a_folder_is_read_in_which_a_site_has_its_number_and_no_place_yet(tmp_pa
     placed = groups(tmp_path / "run")
     figures = export_run(run.path).card.figures.groups
     assert [one.clients for one in figures] == [placed.count(0), placed.count(1), 1]
+
+
+# --- as if there had been a place from the beginning ----------------------------------------------
+
+# Some that keep different things of their clients; the others are slow to try.
+KEEPING = ("ifca", "flexcfl", "cfl", "rfedavg", "fedgsp", "naive_gsp", "ida", "ditto", "fedper")
+CANNOT = ("fedgwc", "scaffold")
+
+
+def four_clients(folder: Path, name: str, **settings: Any) -> Reported:
+    """A run of a method, in which the fourth client comes after two rounds."""
+    config = every_method(name) | {"train": {"rounds": 5, "clients_per_round": 3}}
+    grid = FakeGrid(contexts(config, SETTINGS, range(4), folder))
+    fourth = grid.contexts.pop(103)
+    comes = Hook(1, lambda: grid.contexts.update({103: fourth}))
+    return deploy(folder, config, grid, reported=comes, min_clients=3, **settings)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in KEEPING else pytest.param(name, marks=pytest.mark.slow)
+        for name in FEDERATED
+        if name not in CANNOT
+    ],
+)
+def test_it_is_as_if_there_had_been_a_place(name: str, tmp_path: Path) -> None:
+    grown = four_clients(tmp_path / "a", name, clients=3)
+    spare = four_clients(tmp_path / "b", name, clients=4)
+    assert not grown.refused
+    assert torch.equal(models(tmp_path / "a" / "run"), models(tmp_path / "b" / "run"))
+    assert groups(tmp_path / "a" / "run") == groups(tmp_path / "b" / "run")
+    # Where all are of one group, a place has it before its client comes, who is scored at once.
+    for before, after in zip(grown.rows, spare.rows, strict=True):
+        assert before["round"] == 2 or before["accuracy"] == after["accuracy"]
+
+
+def test_what_a_site_that_joined_keeps_can_be_forgotten(tmp_path: Path) -> None:
+    four_clients(tmp_path, "fedper", clients=3)
+    cache = tmp_path / "cache"
+    assert len(list(cache.glob("**/kept.safetensors"))) == 4
+    assert invoke(["node", "forget", "client-03", "--cache", str(cache)]) == 0
+    assert len(list(cache.glob("**/kept.safetensors"))) == 3
 
 
 # --- who is waited for ----------------------------------------------------------------------------

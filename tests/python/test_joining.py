@@ -146,7 +146,7 @@ def test_a_kill_right_after_clients_joined_leaves_a_run_that_goes_on(tmp_path: P
 
 def test_who_cannot_join_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_config(check(tables(write(tmp_path, table(0, OLD)))), tmp_path / "run")
-    run_config(check(tables(write(tmp_path, table(0, OLD)), "fedgsp")), tmp_path / "fedgsp")
+    run_config(check(tables(write(tmp_path, table(0, OLD)), "fedgwc")), tmp_path / "fedgwc")
     new = table(OLD, 2)
     bare = {name: values for name, values in new.items() if name != "client"}
     unlabelled = {**new, "y": [None, *new["y"][1:]]}
@@ -160,7 +160,7 @@ def test_who_cannot_join_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
         ("run", table(OLD - 1, 2), "5", "already in the run, got the client 'h7'"),
         ("run", bare, "5", "--data: rows without a client"),
         ("run", unlabelled, "5", "--data: a row without a label, got row 0"),
-        ("fedgsp", new, "5", "algorithm.name: fedgsp stores values of its clients"),
+        ("fedgwc", new, "5", "algorithm.name: fedgwc stores values of its clients"),
     ):
         before = (tmp_path / run / "partition.npz").read_bytes()
         path = write(tmp_path, rows, "new.parquet")

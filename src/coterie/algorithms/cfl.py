@@ -3,6 +3,7 @@ Optimization (2020)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
-from coterie.core import NO_GROUP, BoolArray, Groups, IntArray, Plan, Updates
+from coterie.core import NO_GROUP, BoolArray, Groups, GrowingRecord, IntArray, Plan, Updates
 from coterie.math.clustering import agglomerate, linkage_distance
 from coterie.math.similarity import Matrix, cosine
 from coterie.methods.method import Method
@@ -42,7 +43,7 @@ def bipartition(similarity: Matrix, linkage: Halving = "single") -> tuple[BoolAr
 
 
 @dataclass(frozen=True, slots=True)
-class SplitMemory:
+class SplitMemory(GrowingRecord):
     """What CFL remembers: the clients' latest updates, and the tree of splits.
 
     Args:
@@ -58,6 +59,11 @@ class SplitMemory:
     """
 
     record_name: ClassVar[str] = "splits"
+    newcomer: ClassVar[Mapping[str, float]] = {
+        "last_update": 0.0,
+        "updated_in_round": -1,
+        "present": False,
+    }
     last_update: Tensor
     updated_in_round: IntArray
     present: BoolArray

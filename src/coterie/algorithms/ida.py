@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -11,7 +12,7 @@ from pydantic import Field
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
-from coterie.core import FloatArray, Groups, Plan, Score, Updates
+from coterie.core import FloatArray, Groups, GrowingRecord, Plan, Score, Updates
 from coterie.core.traits import Need
 from coterie.math.similarity import Matrix
 from coterie.methods.method import Method
@@ -20,7 +21,7 @@ from coterie.rules.weighing import shares
 
 
 @dataclass(frozen=True, slots=True)
-class AccuracyMemory:
+class AccuracyMemory(GrowingRecord):
     """What the server knows of the models that clients are about to train.
 
     Args:
@@ -29,6 +30,7 @@ class AccuracyMemory:
     """
 
     record_name: ClassVar[str] = "ida"
+    newcomer: ClassVar[Mapping[str, float]] = {"accuracy": 1.0}
     accuracy: FloatArray
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from coterie.clients.round import Round
 from coterie.config.arguments import check_fields, validated
 from coterie.config.schema import Count
-from coterie.core import NO_GROUP, Groups, Plan, Train, Updates, WithOwnModel
+from coterie.core import NO_GROUP, Groups, GrowingRecord, Plan, Train, Updates, WithOwnModel
 from coterie.core.own_model import LastPassLoss, LocalTraining, Own, OwnTrained
 from coterie.math.clustering import kmeans
 from coterie.math.similarity import cosine
@@ -26,7 +26,7 @@ Weight = Annotated[float, Field(ge=0)]
 
 
 @dataclass(frozen=True, slots=True)
-class LowRank:
+class LowRank(GrowingRecord):
     """What LCFed remembers.
 
     Args:
@@ -36,6 +36,7 @@ class LowRank:
     """
 
     record_name: ClassVar[str] = "lcfed"
+    newcomer: ClassVar[Mapping[str, float]] = {}
     joint: Tensor
     start: Tensor
     directions: Tensor

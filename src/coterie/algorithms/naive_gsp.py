@@ -7,6 +7,7 @@ start from the same model, and their ends are averaged. What is shared with FedG
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -15,7 +16,7 @@ from pydantic import Field
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
-from coterie.core import NO_GROUP, Groups, IntArray, Plan
+from coterie.core import NO_GROUP, Groups, GrowingRecord, IntArray, Plan
 from coterie.core.describe import Epsilon
 from coterie.core.traits import Need
 from coterie.math.balanced import groups_sampled, inter_cluster, random_equal_groups
@@ -25,7 +26,7 @@ from coterie.rules.weighing import evenly
 
 
 @dataclass(frozen=True, slots=True)
-class ChainMemory:
+class ChainMemory(GrowingRecord):
     """The groups that NaiveGSP made once.
 
     Args:
@@ -35,6 +36,7 @@ class ChainMemory:
     """
 
     record_name: ClassVar[str] = "chains"
+    newcomer: ClassVar[Mapping[str, float]] = {"chain": -1, "place": -1}
     chain: IntArray
     place: IntArray
 

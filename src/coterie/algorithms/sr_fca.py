@@ -3,6 +3,7 @@ Clustering (2024)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
@@ -14,7 +15,7 @@ from torch import Tensor
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.config.schema import Count
-from coterie.core import NO_GROUP, Groups, IntArray, Plan
+from coterie.core import NO_GROUP, Groups, GrowingRecord, IntArray, Plan
 from coterie.math.clustering import pivot_clusters
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
@@ -28,7 +29,7 @@ from coterie.rules.weighing import evenly
 
 
 @dataclass(frozen=True, slots=True)
-class RefinementMemory:
+class RefinementMemory(GrowingRecord):
     """What SR-FCA remembers of the start.
 
     Args:
@@ -40,6 +41,7 @@ class RefinementMemory:
     """
 
     record_name: ClassVar[str] = "sr_fca"
+    newcomer: ClassVar[Mapping[str, float]] = {}
     clients: IntArray
     loss: Tensor
     threshold: float

@@ -6,6 +6,7 @@ of which it knows nothing (``member`` -1) is a newcomer, and is asked when it is
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 
 from coterie.clients.round import Round
-from coterie.core import Describe, FloatArray, Groups, IntArray, Plan
+from coterie.core import Describe, FloatArray, Groups, GrowingRecord, IntArray, Plan
 from coterie.math.similarity import Matrix
 
 Privacy = Literal["none", "discrete_laplace", "randomised_response"]
@@ -22,10 +23,11 @@ _MOST_MEDIANS = 100.0
 
 
 @dataclass(frozen=True, slots=True)
-class HistogramMemory:
+class HistogramMemory(GrowingRecord):
     """The label histograms that clients reported."""
 
     record_name: ClassVar[str] = "histograms"
+    newcomer: ClassVar[Mapping[str, float]] = {"histogram": 0}
     histogram: FloatArray
 
 

@@ -11,7 +11,17 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 
 from coterie.clients.round import Round
-from coterie.core import Describe, FloatArray, Groups, IntArray, Plan, Reply, Score, Updates
+from coterie.core import (
+    Describe,
+    FloatArray,
+    Groups,
+    GrowingRecord,
+    IntArray,
+    Plan,
+    Reply,
+    Score,
+    Updates,
+)
 from coterie.math.imbalance import adaptive_threshold, cluster_imbalance, imbalance_floor
 from coterie.rules.assigning import everyone
 
@@ -21,7 +31,7 @@ HistogramPrivacy = Literal["none", "discrete_laplace", "randomised_response"]
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterMemory:
+class ClusterMemory(GrowingRecord):
     """What RFedAvg remembers. A field is ``None`` until it is known, or where a variant does not
     need it.
 
@@ -38,6 +48,12 @@ class ClusterMemory:
     """
 
     record_name: ClassVar[str] = "rfedavg"
+    newcomer: ClassVar[Mapping[str, float]] = {
+        "cluster": -1,
+        "size": 0,
+        "imbalance": -1,
+        "histogram": 0,
+    }
     threshold: float | None = None
     loss: float | None = None
     first_loss: float | None = None

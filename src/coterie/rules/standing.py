@@ -10,6 +10,7 @@ by what all clients of its group have sent.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
@@ -18,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.core import NO_GROUP, FloatArray, Groups, IntArray, Key, Updates
+from coterie.core import NO_GROUP, FloatArray, Groups, GrowingRecord, IntArray, Key, Updates
 from coterie.math.robust import smoothed_weiszfeld
 
 # Numbers that are kept of an update: its cosine to another one is then known to about 0.06.
@@ -34,7 +35,7 @@ _LONGER = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class StandingMemory:
+class StandingMemory(GrowingRecord):
     """What is remembered of clients and groups.
 
     Args:
@@ -44,6 +45,7 @@ class StandingMemory:
     """
 
     record_name: ClassVar[str] = "standing"
+    newcomer: ClassVar[Mapping[str, float]] = {"sent": 0.0, "group": -1}
     sent: Tensor
     group: IntArray
     length: FloatArray
