@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -43,6 +44,8 @@ class Nodes:
         self.longest = longest
         self.places: int | None = None
         self.present: IntArray = np.empty(0, np.int64)
+        # Called with all node ids and the places before a new number is used.
+        self.joined: Callable[[list[int], int], None] = lambda ids, places: None
         self._left_out: set[int] = set()
 
     def gather(self) -> None:
@@ -69,6 +72,7 @@ class Nodes:
         """Number the nodes that are there; returns how many have a number."""
         there = sorted(self.grid.get_node_ids())
         known = set(self.ids)
+        before = len(known)
         for node in there:
             if node in known or node in self._left_out:
                 continue
@@ -81,6 +85,8 @@ class Nodes:
                 )
             else:
                 self.ids.append(node)
+        if self.places is not None and len(self.ids) > before:
+            self.joined(self.ids, self.places)
         number = {node: at for at, node in enumerate(self.ids)}
         self.present = np.array(sorted(number[node] for node in there if node in number), np.int64)
         return len(self.present)

@@ -1,0 +1,65 @@
+"""Which methods ordinary clients can carry out, and how a method is fitted to their arrays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from coterie.algorithms.stocfl import PulledToGlobal
+from coterie.core.training import WithOwnModel
+from coterie.core.traits import of_traits, refuse_traits
+from coterie.core.vectors import Layout
+from coterie.core.work import Train
+from coterie.errors import ConfigError
+from coterie.methods.algorithm import Algorithm, InitAndStep, as_algorithm, method_of, with_method
+from coterie.methods.fit_to_model import check_records, on_parameters
+from coterie.methods.method import Method
+from coterie.methods.traits import traits_of
+
+# What an ordinary ClientApp does not do, and what it would have to offer.
+_ORDINARY_CLIENTS = of_traits(
+    "method",
+    "a method whose clients train and evaluate models, and do nothing else",
+    {
+        "data": "brings all training data to one place",
+        "mixture": "clients would have to train several models on weighted samples",
+        "own_model": "clients would have to keep and train a model of their own",
+        "keeps_layers": "clients would have to keep layers and not send them",
+        "phases": "clients would have to train some layers after others",
+        "full_gradient": "clients would have to send one gradient of their whole loss",
+        "class_labels": "clients would have to send counts of their labels",
+        "migrates": "clients would have to notice that their data drifted",
+    },
+)
+
+
+def checked_method(method: Method | Algorithm | InitAndStep) -> Algorithm:
+    """The method as an algorithm, if ordinary clients can do what it asks of them."""
+    if isinstance(method, str) or callable(method):
+        found = method if isinstance(method, str) else getattr(method, "__name__", "a function")
+        allowed = "a method, such as coterie.fedgroup(groups=3)"
+        raise ConfigError("wrong-type", "method", found=found, allowed=allowed)
+    algorithm = as_algorithm(method)
+    check_records(algorithm)
+    name = "a method"
+    slots = method_of(algorithm)
+    if slots is not None:
+        name = str((slots.made_by or {}).get("name", name))
+    # Without its pull, what StoCFL's clients do is an ordinary training.
+    if slots is not None and slots.local == Train(how=WithOwnModel(PulledToGlobal(lam=0.0))):
+        slots = replace(slots, local=Train())
+        algorithm = as_algorithm(with_method(algorithm, slots))
+    refuse_traits(_ORDINARY_CLIENTS, traits_of(algorithm), name)
+    if slots is not None and getattr(slots.local.objective, "form", "") != "cross_entropy":
+        what = "clients would have to minimise a loss of the method, and minimise their own"
+        raise ConfigError("does-not-fit", "method", what, found=name)
+    return algorithm
+
+
+def fitted(algorithm: Algorithm, layout: Layout) -> Algorithm:
+    """The algorithm with a server that averages running statistics."""
+    slots = method_of(algorithm)
+    parameters = sum(layout.sizes[: layout.trainable])
+    if slots is None or parameters == layout.d:
+        return algorithm
+    server = on_parameters(slots.server, parameters)
+    return as_algorithm(with_method(algorithm, replace(slots, server=server)))
