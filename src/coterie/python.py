@@ -36,11 +36,12 @@ from coterie.measures.scoring import Evaluate
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
 from coterie.privacy.private import Privacy
-from coterie.result import Result, Unsaved, compose_in
+from coterie.result import Result, Unsaved
 from coterie.rules.server_step import Server
 from coterie.rules.weighing import Aggregate, Weigh
 from coterie.runs.compose import Composed, compose
 from coterie.runs.folder.store import RunFolder
+from coterie.runs.from_python import compose_in
 from coterie.runs.loop import RoundResult
 from coterie.runs.progress import kept_arrays
 from coterie.runs.run import Run, execute

@@ -18,32 +18,26 @@ import torch
 from torch import Tensor, nn
 
 from coterie.config.arguments import validated
-from coterie.config.choice_tables import Absent
 from coterie.config.schema import to_plain
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.keep import KeptState
-from coterie.core.keys import Key
 from coterie.core.own_model import ServesStored, split_own
 from coterie.core.served import Served
 from coterie.core.task import headline_of
 from coterie.core.vectors import Layout, state_dict
 from coterie.core.work import Train
-from coterie.data.population import Population
-from coterie.data.sources.saved import POPULATION, partition_of_population, population_bytes
 from coterie.errors import ConfigError
-from coterie.experiment import Experiment
-from coterie.experiment.experiment import fit_to_clients
-from coterie.experiment.naming import has_origin, named
 from coterie.headline import ACCURACY, Headline
 from coterie.measures.scoring import Evaluate
 from coterie.notebook import result_html
-from coterie.runs.compose import Composed, HeldData, compose, compose_on
+from coterie.runs.compose import Composed, compose
 from coterie.runs.data import read_record
 from coterie.runs.folder.store import RunFolder, check_folder
+from coterie.runs.from_python import compose_in, objects_of
 from coterie.runs.progress import OWN_MODELS, Progress, kept_state
 from coterie.runs.resume import with_places
-from coterie.runs.run import execute, make_folder
+from coterie.runs.run import execute
 from coterie.runs.scores import ClientScores, last_scores
 from coterie.runs.stored import compose_recorded
 from coterie.terminal import counted
@@ -150,7 +144,7 @@ class Result:
             headline_of(composed.spec.task),
             run.path,
             evaluate=composed.experiment.evaluate,
-            objects=_objects_of(composed.experiment),
+            objects=objects_of(composed.experiment),
         )
 
     def __repr__(self) -> str:
@@ -415,14 +409,6 @@ class Result:
             yield self._saved(Path(place) / "run")
 
 
-def _objects_of(experiment: Experiment) -> dict[str, Any]:
-    """The objects of a run with a folder, by the arguments of `coterie.run`."""
-    return {
-        Absent(place, table).argument: getattr(experiment, place)
-        for place, table in experiment.objects.items()
-    }
-
-
 def _save(rows: tuple[dict[str, Any], ...], unsaved: Unsaved, out: Path) -> RunFolder:
     """Write the folder of a run that was carried out in memory, as if it had been there."""
     RunFolder.check_free(out)
@@ -437,34 +423,4 @@ def _save(rows: tuple[dict[str, Any], ...], unsaved: Unsaved, out: Path) -> RunF
         folder.checkpoints.save(checkpoint, keep=1)
         # No round is left, so this writes what a run writes at its end.
         execute(composed, folder, checkpoint=checkpoint, resume=True)
-    return replace(folder, objects=_objects_of(composed.experiment))
-
-
-def compose_in(
-    place: Path, experiment: Experiment, data: HeldData | None = None, noise: Key | None = None
-) -> tuple[Composed, RunFolder]:
-    """A run put together, and its new folder, which names all that it follows from."""
-    files: dict[str, bytes] = {}
-    if isinstance(experiment.data, Population):
-        population = experiment.data
-        experiment = named(fit_to_clients(experiment, population.clients), place)
-        data, files = _held(population, experiment.seed)
-    else:
-        experiment = named(experiment, place)
-    if data is None:
-        composed = compose(experiment)
-    else:
-        composed = compose_on(experiment, data, noise=noise)
-    return composed, make_folder(composed, place, files)
-
-
-def _held(population: Population, seed: int) -> tuple[HeldData, dict[str, bytes]]:
-    """A population with its partition, and the files that hold it where nothing names it."""
-    origin = population.origin
-    if origin is not None and has_origin(population, seed):
-        return HeldData(population, origin.parts, origin.label_names), {}
-    parts = partition_of_population(population)
-    names = tuple(str(label) for label in range(population.classes))
-    if origin is not None and origin.from_frame:
-        names = origin.label_names
-    return HeldData(population, parts, names), {POPULATION: population_bytes(population)}
+    return replace(folder, objects=objects_of(composed.experiment))
