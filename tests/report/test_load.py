@@ -109,7 +109,7 @@ def test_folders_of_a_sweep_become_one_page(tmp_path, capsys):
     assert views[0].data_id == views[1].data_id != views[2].data_id
     assert invoke(["report", str(tmp_path / "sweep")]) == 0
     page = parse(tmp_path / "sweep" / "report.html")
-    assert "fedavg on digits (planted), mclr, seeds 0, 1" in page.text
+    assert "fedavg, ifca on digits (planted), mclr, seeds 0, 1." in page.text
     assert "Configuration and versions" in page.text
     assert (
         invoke(

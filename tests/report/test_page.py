@@ -193,3 +193,12 @@ def test_pdf_without_a_browser_is_refused_before_the_work(tmp_path, monkeypatch)
     with pytest.raises(ConfigError) as refused:
         write_report([tmp_path / "no run"], pdf=True)
     assert refused.value.problems[0].code == "not-installed"
+
+
+def test_a_hint_belongs_to_the_table_that_gives_it():
+    from coterie.report.render import render_page
+
+    rounds = {"title": "a", "columns": ["run", "best"], "rows": [], "hints": {"best": "of rounds"}}
+    methods = {"title": "b", "columns": ["client", "best"], "rows": []}
+    page = render_page("title", "headline", "", [], [rounds, methods])
+    assert page.count('title="of rounds"') == 1

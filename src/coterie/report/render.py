@@ -5,27 +5,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import Any, Required, TypedDict
 
 Table = tuple[list[str], list[list[Any]]]  # the heads of its columns, and its rows
-
-
-# What is shown of a column's head that is pointed at.
-COLUMN_HINTS = {
-    "final": "after the last evaluated round",
-    "best": "in the best round of a run",
-    "agreement": "adjusted Rand index with the planted groups; 1 is the same grouping",
-    "bytes": "sent to and by all clients",
-    "time": "of all rounds, without start-up",
-    "scored": "which model is scored on which clients",
-    "mean over clients": "each client counts the same, whatever its number of samples",
-    "worst tenth": "mean of the tenth of the clients that are served worst",
-    "spread": "standard deviation over clients",
-    "Jain's index": "1 if all clients are served equally, 1/N if one client has everything",
-}
 
 
 class Chart(TypedDict, total=False):
@@ -52,6 +37,7 @@ class Section(TypedDict, total=False):
         note: what it shows or says, in a sentence or more.
         definitions: what its words mean and how to read it; folded.
         charts: one or several.
+        hints: what is shown of a column's head that is pointed at, by its name.
         columns: names of the columns of a table, each a text, or a text and a class.
         rows: the table's rows; a cell is a text, or a text and a class of the style sheet: ``figure``
             and ``text`` are set right and left. Without one, the first column is set left, all
@@ -66,6 +52,7 @@ class Section(TypedDict, total=False):
     note: str
     definitions: str
     charts: Sequence[Chart]
+    hints: Mapping[str, str]
     columns: Sequence[Any]
     rows: Sequence[Sequence[Any]]
     texts: Sequence[tuple[str, str]]
@@ -109,12 +96,13 @@ def render_page(
             headline=headline,
             intro=intro,
             facts=facts,
-            sections=[{"note": "", "definitions": "", **section} for section in sections],
+            sections=[
+                {"note": "", "definitions": "", "hints": {}, **section} for section in sections
+            ],
             specs=specs,
             library=library,
             draw=draw,
             style=style,
-            column_hints=COLUMN_HINTS,
             # The content security policy names scripts and style by these hashes, so that no
             # script in a client's name can run.
             hashes=[_sha256(library), _sha256(draw)],

@@ -51,6 +51,20 @@ UNGROUPED_NOTE = (
     "and the difference is over all clients."
 )
 FEW_GROUPS = 4
+RUN_HINTS = {
+    "final": "after the last evaluated round",
+    "best": "in the best round of a run",
+    "agreement": "adjusted Rand index with the planted groups; 1 is the same grouping",
+    "bytes": "sent to and by all clients",
+    "time": "of all rounds, without start-up",
+}
+SCORE_HINTS = {
+    "scored": "which model is scored on which clients",
+    "mean over clients": "each client counts the same, whatever its number of samples",
+    "worst tenth": "mean of the tenth of the clients that are served worst",
+    "spread": "standard deviation over clients",
+    "Jain's index": "1 if all clients are served equally, 1/N if one client has everything",
+}
 MOST_UNFINISHED = 12  # runs that are named
 
 
@@ -72,6 +86,7 @@ def runs_section(series: Sequence[Series], base: Series | None) -> Section:
         "title": "The runs",
         "note": (_without_model(series) + _unfinished(series)).strip(),
         "definitions": _definitions(series, many_seeds, base),
+        "hints": RUN_HINTS,
         "columns": columns,
         "rows": rows,
     }
@@ -232,6 +247,7 @@ def scores_section(series: Sequence[Series]) -> list[Section]:
             "title": "How evenly clients are served",
             "note": " ".join(line for one in series for line in _worst_client(one)),
             "definitions": " ".join(notes),
+            "hints": SCORE_HINTS,
             "columns": columns,
             "rows": rows,
         }

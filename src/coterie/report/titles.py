@@ -10,7 +10,7 @@ from coterie.headline import ACCURACY
 from coterie.report.comparison import verdict_on
 from coterie.report.series import Series, best_first, series_of
 from coterie.report.view import RunView
-from coterie.terminal import counted
+from coterie.terminal import counted, first_few
 
 NAMED = 4  # series that a headline names
 SENTENCES = 6  # settings that an introduction names
@@ -71,10 +71,15 @@ def verdict_sentence(runs: Sequence[RunView]) -> str:
 
 def intro_of(views: Sequence[RunView]) -> str:
     """What some runs were, as their configurations say; of many, the first ones."""
-    runs: dict[str, list[RunView]] = {}
+    runs: dict[tuple[str, str], list[RunView]] = {}
     for view in views:
-        runs.setdefault(_setting(view.tables), []).append(view)
-    sentences = [f"{setting}, {_seeds(of_setting)}" for setting, of_setting in runs.items()]
+        name = str(view.tables["algorithm"]["name"])
+        runs.setdefault((_setting(view.tables), name), []).append(view)
+    # Mostly several algorithms ran on the same: it is said once.
+    algorithms: dict[str, list[str]] = {}
+    for (setting, name), of_setting in runs.items():
+        algorithms.setdefault(f"{setting}, {_seeds(of_setting)}", []).append(name)
+    sentences = [f"{first_few(names)} on {what}" for what, names in algorithms.items()]
     text = "; ".join(sentences[:SENTENCES])
     if len(sentences) > SENTENCES:
         text += f"; {len(sentences) - SENTENCES} more"
@@ -82,10 +87,10 @@ def intro_of(views: Sequence[RunView]) -> str:
 
 
 def _setting(tables: Mapping[str, Any]) -> str:
-    """Algorithm, data and model of a configuration."""
+    """Data and model of a configuration."""
     data = tables["data"]
     source = f"{data['source']} ({data['partition']['kind']}{_word_vectors(data)})"
-    return f"{tables['algorithm']['name']} on {source}, {tables['model']['name']}"
+    return f"{source}, {tables['model']['name']}"
 
 
 def _word_vectors(data: Mapping[str, Any]) -> str:
