@@ -21,6 +21,7 @@ from coterie.config.registry import build, find
 from coterie.config.schema import Count, Seed, python_values
 from coterie.config.wording import nearest
 from coterie.core import Key, Objective, Solver, Task, headline_of
+from coterie.core.target_scaling import scaling_of
 from coterie.data import load_samples, make_partition, populate
 from coterie.data.population import FRAME, DataOrigin, Population
 from coterie.data.rows.reading import frame_columns
@@ -281,6 +282,7 @@ def _result(
         headline_of(spec.task),
         unsaved=Unsaved(composed, running.progress, kept_arrays(clients)),
         evaluate=composed.experiment.evaluate,
+        scaling=scaling_of(spec.task),
     )
 
 

@@ -24,6 +24,7 @@ from coterie.core.groups import Groups
 from coterie.core.keep import KeptState
 from coterie.core.own_model import ServesStored, split_own
 from coterie.core.served import Served
+from coterie.core.target_scaling import TargetScaling, in_units, scaling_of
 from coterie.core.task import headline_of
 from coterie.core.vectors import Layout, state_dict
 from coterie.core.work import Train
@@ -82,6 +83,7 @@ class Result:
         unsaved: what the folder of a run in memory would contain.
         evaluate: with which models clients were scored.
         objects: the Python objects that a run with a folder was given.
+        scaling: how the targets of a regression are scaled; ``None``: they are not.
 
     Example:
         >>> import coterie as ct
@@ -101,6 +103,7 @@ class Result:
     unsaved: Unsaved | None = None
     evaluate: Evaluate = Evaluate()
     objects: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    scaling: TargetScaling | None = None
 
     @classmethod
     @validated
@@ -145,6 +148,7 @@ class Result:
             run.path,
             evaluate=composed.experiment.evaluate,
             objects=objects_of(composed.experiment),
+            scaling=scaling_of(composed.spec.task),
         )
 
     def __repr__(self) -> str:
@@ -228,14 +232,15 @@ class Result:
 
     @validated
     def model_for(self, client: int) -> nn.Module:
-        """The network that serves a client, ready to predict."""
+        """The network that serves a client, ready to predict; its outputs are in the units of the
+        targets."""
         # A copy, since `module` holds the first weights, from which another run may start.
         module = copy.deepcopy(self.module)
         values = state_dict(Layout.of(module), self.vector_for(client))
         # Frozen parameters and integer buffers are in no flat vector; they stay as they are
         # in the copy.
         module.load_state_dict(values, strict=False)
-        return module.eval()
+        return in_units(module.eval(), self.scaling)
 
     def _repr_html_(self) -> str:
         """What a notebook shows of the result."""

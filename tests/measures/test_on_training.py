@@ -95,8 +95,9 @@ def test_engines_agree_and_other_tasks_have_their_metrics() -> None:
     pool = measured(ct.ifca(groups=2), **options | {"engine": {"name": "pool", "workers": 2}})
     row = serial.rows[-1]
     assert set(row["metrics_training"]) == {"rmse", "r2"}
-    # The squared error is the loss of the task.
-    assert row["training_loss"] == pytest.approx(row["metrics_training"]["rmse"] ** 2, rel=1e-5)
+    # The squared error of scaled targets is the loss of the task.
+    scaled = row["metrics_training"]["rmse"] / serial.scaling.scale[0]
+    assert row["training_loss"] == pytest.approx(scaled**2, rel=1e-5)
     for one, other in zip(serial.rows, pool.rows, strict=True):
         assert {**one, "seconds": 0} == {**other, "seconds": 0}
 

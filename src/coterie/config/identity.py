@@ -44,6 +44,7 @@ ADDED: Mapping[tuple[str, ...], Any] = {
     ("local", "optimizer"): "sgd",
     ("local", "label_smoothing"): 0.0,
     ("local", "precision"): "float32",
+    ("task", "scaling"): "none",
     ("train", "over_selection"): 1.0,
 }
 

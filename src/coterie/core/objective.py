@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from coterie.core.keys import Key
+from coterie.core.target_scaling import TargetScaling, scaling_of
 from coterie.core.task import Task, check_label_logits, has_squared_error, is_classes
 from coterie.errors import ConfigError
 
@@ -189,6 +190,14 @@ class CrossEntropy:
         outputs = module(x)
         check_label_logits(outputs, y)
         return F.cross_entropy(outputs, y)
+
+
+def target_scaling(objective: Objective) -> TargetScaling | None:
+    """How the loss of an objective scales targets before it compares them with outputs; ``None``: it
+    does not."""
+    if isinstance(objective, TaskLoss):
+        return scaling_of(objective.task)
+    return None
 
 
 plain = CrossEntropy()

@@ -15,6 +15,7 @@ import numpy as np
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from coterie.core.target_scaling import without_units
 from coterie.core.task import headline_of
 from coterie.core.vectors import whole_state
 from coterie.errors import ConfigError
@@ -209,7 +210,7 @@ def _fill(
     population = source.population
     models = _shared_models(source) if own is None else own.models(population.clients)
     _write_weights(folder, composed.module, models)
-    module = composed.module
+    module = composed.predictor
     if source.private:
         # The first weights follow from the seed, which would be found by trying.
         module = with_vector(module, next(iter(models.vectors.values())))
@@ -225,7 +226,7 @@ def _fill(
     if predicts:
         write_predictor(folder, source)
     # Whoever gets the export cannot compare it with the run, so it is compared now.
-    modules = try_loader(loader, composed.module, models, inputs)
+    modules = try_loader(loader, composed.predictor, models, inputs)
     difference = None
     if onnx:
         # Of classes they are logits; of other tasks what they mean is in the card.
@@ -254,7 +255,8 @@ def _figures(
     """What the models reach: measured here, or as the nodes reported it where they hold the rows."""
     task = source.composed.spec.task
     if source.has_rows:
-        return evaluate(source.population, models.row, modules, task)
+        learned = {name: without_units(module) for name, module in modules.items()}
+        return evaluate(source.population, models.row, learned, task)
     return reported_figures(list(models.vectors), models.row, rows, headline_of(task))
 
 

@@ -15,16 +15,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from coterie.core.target_scaling import scaling_of, without_units
 from coterie.core.vectors import Layout, state_dict
 from coterie.data import Population
 from coterie.errors import ConfigError, first_line
 from coterie.export.card import class_names, feature_names, template
 from coterie.export.models import ExportedModels
+from coterie.export.onnx import TOLERANCE, relative_gap
 from coterie.export.source import ExportSource
 from coterie.runs.compose import Composed
 
 NETWORK = "network.pt2"
-TOLERANCE = 1e-5
 MODULE_NAME = "coterie_export_load"
 
 
@@ -75,6 +76,7 @@ def write_loader(
         groups=models.groups,
         outputs=", ".join(map(str, outputs.shape[1:])),
         outside=models.any_without_group,
+        scaling=scaling_of(composed.spec.task),
     )
     path.write_text(text, encoding="utf-8")
 
@@ -126,10 +128,12 @@ def try_loader(
     for name, vector in models.vectors.items():
         reference = with_vector(module, vector)
         # Weights alone, where torch cannot write the network.
-        into = None if (path.parent / NETWORK).exists() else copy.deepcopy(module).eval()
+        into = None
+        if not (path.parent / NETWORK).exists():
+            into = copy.deepcopy(without_units(module)).eval()
         try:
-            gap = _outputs(load_model(name, into), inputs) - _outputs(reference, inputs)
-            difference = gap.abs().max().item()
+            found_outputs = _outputs(load_model(name, into), inputs)
+            difference = relative_gap(found_outputs, _outputs(reference, inputs)).item()
         except Exception as error:  # noqa: BLE001 - a network of the user's own may raise anything
             what = f"fails ({type(error).__name__}: {first_line(error)})"
             raise _does_not_fit(what) from None

@@ -51,7 +51,7 @@ def place_clients(source: ExportSource, new: NewRows, task: TaskRecord) -> dict[
     groups = source.checkpoint.groups
     serve = source.composed.algorithm.serve
     served = serve(groups)
-    network = ModelOutputs(source.composed.module)
+    network = ModelOutputs(source.composed.predictor)
     # The same for all who are in no group, and not needed where there are none.
     without_group = cache(lambda: newcomer_vector(serve, groups))
     found = {}

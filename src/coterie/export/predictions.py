@@ -97,7 +97,7 @@ def _outputs(source: ExportSource, new: NewRows, placed: Mapping[str, Placed]) -
     # Client by client, since each has a model of its own; then back to the order of the file.
     found: list[Tensor] = []
     order: list[Tensor] = []
-    network = ModelOutputs(source.composed.module)
+    network = ModelOutputs(source.composed.predictor)
     rows = rows_of_clients(new)
     for client, one in placed.items():
         mine = torch.from_numpy(rows[client])

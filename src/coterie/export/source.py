@@ -28,6 +28,7 @@ from coterie.runs.folder.store import RunFolder, check_folder
 from coterie.runs.progress import KEPT
 from coterie.runs.resume import with_places
 from coterie.runs.stored import compose_recorded
+from coterie.runs.target_scaling import stored_scaling
 from coterie.terminal import warn
 
 ONE_RUN = (
@@ -191,7 +192,7 @@ def prepare_real_run(
         got = "clients, a shape or classes that do not fit the run"
         raise CheckpointError("damaged", file, found=got, allowed="those of the run") from None
     shapes = (nodes.shape, nodes.labels, nodes.target_shape)
-    composed = compose_stand_in(config, nodes.names, *shapes)
+    composed = compose_stand_in(config, nodes.names, *shapes, stored_scaling(file.parent))
     d = Layout.of(composed.module).d
     expected = groups.models.shape[1]
     # The network is made from names and numbers; its size is what the models can vouch for.

@@ -106,6 +106,8 @@ def task_record(source: ExportSource) -> dict[str, Any]:
         return {"kind": task.name, "labels": names}
     if isinstance(task, Regression):
         record = {"kind": task.name, "loss": task.kind, "delta": task.delta, "q": task.q}
+        if task.scaling is not None:
+            record["scale"] = list(task.scaling.scale)
         return {**record, "targets": _targets(labels, task.targets)}
     if isinstance(task, Multilabel):
         return {"kind": task.name, "targets": _targets(labels, task.labels)}

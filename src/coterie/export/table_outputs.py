@@ -31,7 +31,11 @@ def losses(task: TaskRecord, outputs: Tensor, targets: Tensor) -> Tensor:
         each = F.binary_cross_entropy_with_logits(logits, wanted, reduction="none")
         return each.mean(dim=1)
     error = targets.reshape(len(outputs), -1) - outputs.reshape(len(outputs), -1)
-    return _error_losses(task, error).mean(dim=1)
+    # Outputs are predictions, in the units of the targets; losses are of scaled ones.
+    scale = torch.tensor(task.get("scale", 1.0))
+    if task["loss"] in ("squared", "huber"):
+        scale = scale.square()
+    return (_error_losses(task, error) / scale).mean(dim=1)
 
 
 def _error_losses(task: TaskRecord, error: Tensor) -> Tensor:

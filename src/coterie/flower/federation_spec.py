@@ -4,20 +4,25 @@ themselves, and find the same task, network, method and local solver.
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass, replace
 
 from coterie.config.toml_text import parse_toml
 from coterie.core.keep import Keep
 from coterie.core.solver import Solver
+from coterie.core.target_scaling import TargetScaling
 from coterie.core.task import Task
 from coterie.core.traits import Excluded, Feature, of_traits
 from coterie.core.vectors import Layout
 from coterie.core.work import Train
 from coterie.data.sources.files import DataForm
+from coterie.data.tabular.encoder import Encoder
+from coterie.data.tabular.raw import Column
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment, check
 from coterie.experiment.traits import refuse_conflicts
+from coterie.files import read_json
 from coterie.flower.kept import Parts
 from coterie.methods.method import Clustered, Method
 from coterie.models import Network, zeros_for
@@ -26,6 +31,7 @@ from coterie.runs.compose import compose_stand_in
 from coterie.runs.fitting import make_method
 from coterie.runs.schedule import Participation
 from coterie.runs.spec import RunSpec
+from coterie.runs.target_scaling import asks_for_scaling
 from coterie.tasks import check_network
 
 _ALL_ROWS = "nodes train on all their rows"
@@ -99,6 +105,45 @@ def refuse_in_deployment(config: Experiment) -> None:
 
 
 @dataclass(frozen=True)
+class DataDescription:
+    """What follows from what clients report of their data, and all of them are sent.
+
+    Args:
+        encoder: what becomes of the columns of tables; ``None`` for other data.
+        scaling: how the targets of a regression are scaled; ``None``: they are not.
+    """
+
+    encoder: Encoder | None
+    scaling: TargetScaling | None
+
+    def text(self) -> str:
+        """As JSON."""
+        rules = None if self.encoder is None else self.encoder.record()
+        targets = None if self.scaling is None else self.scaling.record()
+        return json.dumps({"rules": rules, "targets": targets})
+
+    @classmethod
+    def read(cls, text: str) -> DataDescription:
+        """From JSON; empty text says nothing."""
+        record = read_json(text) if text else {"rules": None, "targets": None}
+        rules = record["rules"]
+        targets = record["targets"]
+        encoder = None if rules is None else Encoder.read(rules)
+        return cls(encoder, None if targets is None else TargetScaling.read(targets))
+
+    def form(self, form: DataForm) -> DataForm:
+        """The form of samples, with the inputs that are made of the columns."""
+        return form if self.encoder is None else form.encoded(self.encoder)
+
+
+def target_columns(config: Experiment, form: DataForm) -> tuple[Column, ...]:
+    """The targets of which clients report moments, as columns; none where they are not scaled."""
+    if not asks_for_scaling(config):
+        return ()
+    return tuple(Column(f"target {at}", "number") for at in range(math.prod(form.target_shape)))
+
+
+@dataclass(frozen=True)
 class FederationSpec:
     """The run of a federation whose data are with its clients.
 
@@ -111,15 +156,21 @@ class FederationSpec:
     run: RunSpec
 
     @classmethod
-    def of(cls, config: Experiment, form: DataForm, clients: int) -> FederationSpec:
-        """The run for so many clients at most."""
+    def of(
+        cls,
+        config: Experiment,
+        form: DataForm,
+        clients: int,
+        scaling: TargetScaling | None = None,
+    ) -> FederationSpec:
+        """The run for so many clients at most; ``scaling``: of the targets of a regression."""
         refuse_in_deployment(config)
         # Scored as they are sent for training, which takes no exchange more.
         experiment = config.with_table("evaluate", order=config.evaluate.order or "before")
         experiment = replace(experiment, privacy=None)
         names = tuple(map(str, range(clients)))
         data = (form.shape, form.classes, form.target_shape)
-        run = compose_stand_in(experiment, names, *data).spec
+        run = compose_stand_in(experiment, names, *data, scaling).spec
         module = run.network.module
         check_network(run.task, module, zeros_for(module, 1, form.shape), form.targets(1))
         # Real clients come and go, and take their time, by themselves.

@@ -15,8 +15,11 @@ from coterie.clients.clients import Clients
 from coterie.config import registry
 from coterie.config.choice_tables import KindTable
 from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.target_scaling import TargetScaling
 from coterie.data import Population
 from coterie.experiment import Experiment
+from coterie.runs.target_scaling import scaling_bytes
+from coterie.tasks.scaling import report_size
 from coterie.terminal import warn
 
 # Standard deviations of two features that differ by more than this need scaling.
@@ -43,14 +46,23 @@ def assume_task(config: Experiment, kind: str = "regression") -> Experiment:
     return replace(config, task=cast(KindTable, table.model_validate({"kind": kind})))
 
 
-def record_description(clients: Clients, population: Population, round: int) -> None:
-    """Count what the clients of a simulation reported of their tables, before its first round."""
-    table = population.table
-    if table is None or round > 0:
-        return
+def record_description(
+    clients: Clients, population: Population, scaling: TargetScaling | None
+) -> None:
+    """Count what the clients of a simulation reported of their tables and targets, before its first
+    round."""
+    reported = np.zeros(population.clients, np.int64)
+    answered = 0
+    if population.table is not None:
+        reported += population.table.reported
+        answered += population.table.answered
+    if scaling is not None:
+        reported[population.sizes("train") > 0] += report_size(scaling)
+        answered += len(scaling_bytes(scaling))
     # A client without training rows has nothing to report.
-    ids = np.flatnonzero(table.reported)
-    clients.ledger.described(ids, table.reported[ids], table.answered)
+    ids = np.flatnonzero(reported)
+    if len(ids):
+        clients.ledger.described(ids, reported[ids], answered)
 
 
 def warn_of_columns(config: Experiment, population: Population) -> None:

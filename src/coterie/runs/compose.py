@@ -21,6 +21,7 @@ from coterie.config.functions import check_takes
 from coterie.core.availability import Availability, parse_spans, read_spans_text
 from coterie.core.keys import Key
 from coterie.core.reply_times import ReplyTimes
+from coterie.core.target_scaling import TargetScaling, in_units, scaling_of
 from coterie.core.task import Task
 from coterie.data import Partition, Population
 from coterie.data.rows.texts import SHOWN
@@ -53,6 +54,7 @@ from coterie.runs.held_out import on_validation, without_held_out
 from coterie.runs.noise_key import noise_key
 from coterie.runs.schedule import Participation, Schedule, asked_clients, participation_of
 from coterie.runs.spec import CohortSampler, RunSpec, cohort_sampler
+from coterie.runs.target_scaling import new_scaling, stored_scaling
 from coterie.tasks import CLASSIFICATION
 from coterie.tasks.fitting import refuse_numbered_classes
 from coterie.terminal import warn
@@ -67,12 +69,14 @@ class HeldData:
 
     Args:
         at_hand: ``False`` for a population that stands in for the data of real clients.
+        scaling: how targets are scaled, where they are not at hand.
     """
 
     population: Population
     partition: Partition | None = None
     label_names: tuple[str, ...] = ()
     at_hand: bool = True
+    scaling: TargetScaling | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,11 @@ class Composed:
     def module(self) -> nn.Module:
         """The network with its first weights ``w_0``."""
         return self.spec.network.module
+
+    @property
+    def predictor(self) -> nn.Module:
+        """The network as it predicts: its outputs are in the units of the targets."""
+        return in_units(self.module, scaling_of(self.spec.task))
 
     @property
     def algorithm(self) -> Algorithm:
@@ -171,7 +180,8 @@ def compose_on(
     key = Key(experiment.seed)
     population = without_held_out(data.population, experiment.train.hold_out, key)
     population = on_validation(population, experiment.evaluate.validation, key)
-    fitted = fit_together(experiment, method, population)
+    scaling = _target_scaling(experiment, data, saved)
+    fitted = fit_together(experiment, method, population, scaling)
     refuse_conflicts(experiment, method, data.population, fitted.network.module)
     if data.at_hand:
         check_samples(fitted)
@@ -184,6 +194,18 @@ def compose_on(
     spec = private_spec(spec, experiment.privacy, secret=noise)
     spec = secure_spec(spec, experiment.secure)
     return Composed(experiment, spec, data, spans_text, noise)
+
+
+def _target_scaling(
+    experiment: Experiment, data: HeldData, saved: Path | None
+) -> TargetScaling | None:
+    """How the targets of a run are scaled: as its folder says, or by the training samples that new
+    runs begin with, also those that are held out."""
+    if not data.at_hand:
+        return data.scaling
+    if saved is not None and saved.exists():
+        return stored_scaling(saved.parent)
+    return new_scaling(experiment, data.population)
 
 
 def _noise_of_columns(experiment: Experiment, population: Population) -> Key | None:
@@ -211,9 +233,10 @@ def compose_stand_in(
     shape: Sequence[int],
     classes: tuple[str, ...],
     target_shape: Sequence[int],
+    scaling: TargetScaling | None = None,
 ) -> Composed:
     """A run put together for clients whose data are elsewhere: all hold the same random inputs, and
-    no test samples."""
+    no test samples. ``scaling``: of the targets of a regression."""
     train = (np.arange(TRIED_INPUTS),) * len(names)
     test = (np.empty(0, np.int64),) * len(names)
     generator = Key(experiment.seed).of("export").torch()
@@ -223,7 +246,8 @@ def compose_stand_in(
     if classes:
         targets = targets.long()
     population = Population(inputs, targets, train, test, len(classes), names)
-    held = HeldData(population, Partition(train, test, names), classes, at_hand=False)
+    parts = Partition(train, test, names)
+    held = HeldData(population, parts, classes, at_hand=False, scaling=scaling)
     return compose_on(experiment, held)
 
 

@@ -15,6 +15,7 @@ from coterie.core.augment import check_augment
 from coterie.core.keys import Key
 from coterie.core.objective import Objective, Reshaping
 from coterie.core.solver import Solver
+from coterie.core.target_scaling import TargetScaling, without_units
 from coterie.core.task import Task
 from coterie.core.work import Train
 from coterie.data.population import Population
@@ -81,19 +82,25 @@ def make_network(experiment: Experiment, shape: tuple[int, ...], outputs: int) -
     model: Any = experiment.model
     if isinstance(model, Network):
         return model
-    if not isinstance(model, nn.Module):
+    if isinstance(model, nn.Module):
+        # A model of an earlier result predicts in the units of its targets.
+        model = without_units(model)
+    else:
         model = model.name
     options = experiment.options("model")
     return Network.of(model, shape, outputs, experiment.seed, experiment.local.l2, options)
 
 
 def fit_together(
-    experiment: Experiment, made: Method | Algorithm, population: Population
+    experiment: Experiment,
+    made: Method | Algorithm,
+    population: Population,
+    scaling: TargetScaling | None = None,
 ) -> Fitted:
     """The method, the task and the network of an experiment, fitted to each other and to the
-    data."""
+    data. ``scaling``: of the targets of a regression."""
     # The task first: it says how many outputs the network has.
-    task = fit_task(make_choice(experiment, "task"), population)
+    task = fit_task(make_choice(experiment, "task"), population, scaling)
     network = make_network(experiment, population.shape, task.outputs)
     # The network's own stream: what an objective adds follows from the seed, and w_0 stays.
     stream = Key(experiment.seed).of("model")

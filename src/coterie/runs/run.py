@@ -16,6 +16,7 @@ from coterie.clients.round import Round
 from coterie.config.trust import remember
 from coterie.core.arrays import EMPTY, IntArray
 from coterie.core.groups import Groups
+from coterie.core.target_scaling import scaling_of
 from coterie.core.task import Sums, headline_of
 from coterie.data.partitions import partition_bytes
 from coterie.data.population import Split
@@ -30,7 +31,14 @@ from coterie.runs.columns import record_description
 from coterie.runs.compose import Composed, compose
 from coterie.runs.finish import write_client_scores, write_results
 from coterie.runs.folder.checkpoints import Checkpoint
-from coterie.runs.folder.digests import AVAILABILITY, COLUMNS, NOISE_KEY, PARTITION, WEIGHTS
+from coterie.runs.folder.digests import (
+    AVAILABILITY,
+    COLUMNS,
+    NOISE_KEY,
+    PARTITION,
+    TARGETS,
+    WEIGHTS,
+)
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.guards import DivergenceWatch
 from coterie.runs.loop import RoundResult, StartingPoint, simulate
@@ -38,6 +46,7 @@ from coterie.runs.noise_key import check_noise_key, key_bytes
 from coterie.runs.progress import Progress, kept_arrays, make_progress, restore_kept
 from coterie.runs.spec import RunSpec
 from coterie.runs.stored import record_bytes, rows_record
+from coterie.runs.target_scaling import scaling_bytes
 from coterie.runs.tracking import check_installed, tracked
 
 OnRound = Callable[[RoundResult], None]
@@ -55,13 +64,15 @@ class Stopped(CoterieError):
 @dataclass(slots=True)
 class Run:
     """The rounds of a spec over its clients, stored in a folder if there is one; ``annotate``
-    changes a row before that."""
+    changes a row before that. ``simulated``: what clients report of their data before the first
+    round is counted here, and not where it is received."""
 
     spec: RunSpec
     clients: Clients
     progress: Progress
     folder: RunFolder | None = None
     annotate: OnRound | None = None
+    simulated: bool = True
 
     @classmethod
     def start(cls, spec: RunSpec, clients: Clients) -> Run:
@@ -94,7 +105,8 @@ class Run:
     def _simulate(self) -> Iterator[RoundResult]:
         spec = self.spec
         progress = self.progress
-        record_description(self.clients, spec.population, progress.round)
+        if self.simulated and progress.round == 0:
+            record_description(self.clients, spec.population, scaling_of(spec.task))
         start = StartingPoint(progress.round, progress.groups, progress.snapshot, progress.skipped)
         return simulate(
             spec.algorithm,
@@ -218,6 +230,9 @@ def make_folder(
     record = rows_record(composed)
     if record is not None:
         files[COLUMNS] = record_bytes(record)
+    scaling = scaling_of(composed.spec.task)
+    if scaling is not None:
+        files[TARGETS] = scaling_bytes(scaling)
     if out is None:
         folder = RunFolder.create_next("runs", composed.stem, resolved, files)
     else:

@@ -17,6 +17,7 @@ from coterie.data.tabular.raw import Origin
 from coterie.experiment import Experiment
 from coterie.runs.compose import Composed, compose_stand_in
 from coterie.runs.data import rows_digest
+from coterie.runs.target_scaling import stored_scaling
 
 Record = Mapping[str, Any]
 
@@ -99,4 +100,5 @@ def compose_recorded(experiment: Experiment, partition: Path, record: Record) ->
     parts = load_partition(partition)
     names = parts.names or tuple(map(str, range(parts.clients)))
     classes = tuple(record["classes"] or ())
-    return compose_stand_in(experiment, names, record["shape"], classes, record["target_shape"])
+    shapes = (record["shape"], classes, record["target_shape"])
+    return compose_stand_in(experiment, names, *shapes, stored_scaling(partition.parent))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from coterie.core.arrays import FloatArray
+from coterie.core.target_scaling import ScalesTargets, TargetScaling, scaling_of
 from coterie.core.task import Added, Binned, Sums, Task, check_label_logits, is_classes
 from coterie.crashes import kind_and_place
 from coterie.data.population import Population
@@ -24,12 +25,15 @@ FEW_SAMPLES = 4
 _CHUNK = 65536  # samples whose naive outputs are in memory at once
 
 
-def fit_task(task: Task | None, population: Population) -> Task:
+def fit_task(
+    task: Task | None, population: Population, scaling: TargetScaling | None = None
+) -> Task:
     """The task for the targets of a population.
 
     Args:
         task: what is learned; ``None``: a classification, unless labels look like numbers.
         population: the clients and their samples.
+        scaling: how a regression scales its targets; ``None``: not at all.
 
     Raises:
         DataError: for targets that the task cannot learn, and for labels that look like numbers if
@@ -44,7 +48,10 @@ def fit_task(task: Task | None, population: Population) -> Task:
     if task is None:
         _refuse_numbers(population)
         task = CLASSIFICATION
-    return task.fitted(population.y, population.classes)
+    fitted = task.fitted(population.y, population.classes)
+    if isinstance(fitted, ScalesTargets):
+        return fitted.scaled_by(scaling)
+    return fitted
 
 
 def refuse_numbered_classes(task: Task | None, population: Population) -> None:
@@ -211,8 +218,10 @@ def naive_scores(task: Task, population: Population) -> dict[str, float]:
     """
     test = torch.from_numpy(np.concatenate(population.test))
     found = {}
+    scaling = scaling_of(task)
     for name, values in population.naive.items():
-        score = _headline(task, population, test, values.__getitem__)
+        outputs = values if scaling is None else scaling.to_outputs(values.double())
+        score = _headline(task, population, test, outputs.__getitem__)
         if score is not None:
             found[name] = score
     return found

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from coterie.config.arguments import validated
 from coterie.core.arrays import BoolArray, FloatArray
+from coterie.core.target_scaling import TargetScaling
 from coterie.core.task import Added, Metric, Sums, SumShapes, at_most, mean_metric, ratio
 from coterie.errors import ConfigError, DataError
 from coterie.headline import Headline
@@ -21,20 +22,25 @@ from coterie.math.intervals import Interval, mean_interval
 
 Loss = Literal["squared", "absolute", "huber", "quantile"]
 Name = Literal["mae", "rmse", "r2", "pinball"]
+Scaling = Literal["standard", "none"]
 
 
 @dataclass(frozen=True, slots=True)
 class Regression:
     """Targets are numbers ``[n]`` or ``[n, t]``, outputs are predictions ``[n, t]``.
 
-    `Task` and `KnownTask` in `coterie.core.task` explain its members.
+    `Task` and `KnownTask` in `coterie.core.task` explain its members, and
+    `coterie.core.target_scaling.ScalesTargets` those that are about scaling.
 
-    With the error ``e = target - prediction``, the loss of a sample is the mean over its targets of
+    With the error ``e = target - prediction`` in the units of the target, and ``s`` the scale of the
+    target (1 where it is not scaled), the loss of a sample is the mean over its targets of
 
-    - ``squared``: ``e^2``;
-    - ``absolute``: ``|e|``;
-    - ``huber``: ``e^2 / 2`` where ``|e| <= delta``, else ``delta (|e| - delta / 2)``;
-    - ``quantile``: ``max(q e, (q - 1) e)``, which has the quantile ``q`` as its best prediction.
+    - ``squared``: ``e^2 / s^2``;
+    - ``absolute``: ``|e| / s``;
+    - ``huber``: ``e^2 / 2`` where ``|e| <= delta``, else ``delta (|e| - delta / 2)``, both over
+      ``s^2``;
+    - ``quantile``: ``max(q e, (q - 1) e) / s``, which has the quantile ``q`` as its best
+      prediction.
 
     Args:
         kind: the loss.
@@ -43,6 +49,8 @@ class Regression:
         headline: the metric that stands for a run.
         unit: the unit of the targets, shown after errors.
         targets: number of targets ``t``, known when the task is fitted to its targets.
+        scaling_rule: whether targets are scaled by what clients report of them.
+        scaling: how they are scaled, known when clients have reported.
     """
 
     kind: Loss = "squared"
@@ -51,6 +59,8 @@ class Regression:
     headline: Name = "mae"
     unit: str = ""
     targets: int = 1
+    scaling_rule: Scaling = "standard"
+    scaling: TargetScaling | None = None
 
     @property
     def name(self) -> str:
@@ -65,6 +75,13 @@ class Regression:
     @property
     def class_labels(self) -> bool:
         return False
+
+    @property
+    def asks_for_scaling(self) -> bool:
+        return self.scaling_rule == "standard"
+
+    def scaled_by(self, scaling: TargetScaling | None) -> Regression:
+        return replace(self, scaling=scaling)
 
     @property
     def outputs(self) -> int:
@@ -109,11 +126,22 @@ class Regression:
         targets = 1
         if y.ndim == 2:
             targets = y.shape[1]
-        return replace(self, targets=targets)
+        return replace(self, targets=targets, scaling=None)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        error = self._rows(targets) - self._rows(outputs)
-        return self._losses(error).mean(dim=1)
+        error = self._scaled(targets) - self._rows(outputs)
+        if self.kind != "huber" or self.scaling is None:
+            return self._losses(error).mean(dim=1)
+        # Its delta is in the units of the targets.
+        losses = self._losses(self.scaling.times(error))
+        return self.scaling.times(losses, -2).mean(dim=1)
+
+    def _scaled(self, targets: Tensor) -> Tensor:
+        """Targets ``[n, t]`` as the network learns them."""
+        rows = self._rows(targets)
+        if self.scaling is None:
+            return rows
+        return self.scaling.to_outputs(rows)
 
     def _losses(self, error: Tensor) -> Tensor:
         if self.kind == "squared":
@@ -132,7 +160,7 @@ class Regression:
     def added(self, outputs: Tensor, targets: Tensor) -> Mapping[str, Added]:
         # In float64, so that sums over many samples lose nothing.
         target = self._rows(targets).double()
-        error = target - self._rows(outputs).double()
+        error = target - self.predict(outputs.double())
         found = {
             "absolute": error.abs(),
             "squared": error.square(),
@@ -156,12 +184,15 @@ class Regression:
         return of_all_targets
 
     def predict(self, outputs: Tensor) -> Tensor:
-        """The predictions ``[n, t]``."""
-        return self._rows(outputs)
+        """The predictions ``[n, t]``, in the units of the targets."""
+        rows = self._rows(outputs)
+        if self.scaling is None:
+            return rows
+        return self.scaling.to_targets(rows)
 
     def naive(self, targets: Tensor) -> Tensor:
         """The mean of each target."""
-        return self._rows(targets).double().mean(dim=0)
+        return self._scaled(targets.double()).mean(dim=0)
 
 
 # --- metrics --------------------------------------------------------------------------------------
@@ -220,6 +251,7 @@ def regression(
     quantile: Annotated[float, Field(gt=0, lt=1)] = 0.5,
     headline: Name = "mae",
     unit: str = "",
+    scaling: Scaling = "standard",
 ) -> Regression:
     """Numbers: one target per sample, or several.
 
@@ -230,6 +262,9 @@ def regression(
         headline: the headline metric: ``mae``, ``rmse``, ``r2``, or ``pinball`` with the loss
             ``quantile``.
         unit: the unit of the targets, shown after errors.
+        scaling: ``standard``: networks learn targets with mean 0 and standard deviation 1 over all
+            training samples, by what clients report; metrics and predictions are in the units of
+            the targets. ``none``: targets as they are.
 
     Raises:
         ConfigError: for a value out of its range, or ``pinball`` with another loss.
@@ -247,4 +282,4 @@ def regression(
             found=f"loss {loss!r}",
             allowed="loss = 'quantile', or another headline",
         )
-    return Regression(loss, delta, quantile, headline, unit)
+    return Regression(loss, delta, quantile, headline, unit, scaling_rule=scaling)

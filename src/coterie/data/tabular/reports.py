@@ -60,7 +60,7 @@ def column_report(table: RawTable, first: IntArray) -> FloatArray:
         if column.kind == "category":
             parts.append(_category_counts(values[:, at], len(column.categories)))
         else:
-            parts.append(_moments(values[:, at]))
+            parts.append(moments(values[:, at]))
     return np.concatenate([*parts, np.empty(0)])
 
 
@@ -69,7 +69,8 @@ def _category_counts(codes: FloatArray, categories: int) -> FloatArray:
     return np.bincount(places, minlength=categories + 1).astype(np.float64)
 
 
-def _moments(values: FloatArray) -> FloatArray:
+def moments(values: FloatArray) -> FloatArray:
+    """Count, mean, and sum of squares around the mean of the known values, float64 ``[3]``."""
     known = values[~np.isnan(values)]
     if not len(known):
         return np.zeros(MOMENTS)
@@ -106,18 +107,20 @@ def add_reports(columns: Sequence[Column], reports: FloatArray) -> tuple[ColumnT
             counts = part.sum(axis=0).astype(np.int64)
             found.append(ColumnTotals(column, int(counts[:-1].sum()), counts=tuple(counts)))
         else:
-            found.append(_add_moments(column, part))
+            found.append(ColumnTotals(column, *add_moments(part)))
     return tuple(found)
 
 
-def _add_moments(column: Column, part: FloatArray) -> ColumnTotals:
+def add_moments(part: FloatArray) -> tuple[int, float, float]:
+    """Count, mean and variance over all clients, of their `moments` ``[n, 3]``; zeros without a
+    value."""
     count, means, squares = part.T
     n = count.sum()
     if n == 0:
-        return ColumnTotals(column, 0)
+        return 0, 0.0, 0.0
     mean = (count * means).sum() / n
     variance = (squares + count * np.square(means - mean)).sum() / n
-    return ColumnTotals(column, int(n), float(mean), float(variance))
+    return int(n), float(mean), float(variance)
 
 
 # --- reports whose sum gets noise -----------------------------------------------------------------

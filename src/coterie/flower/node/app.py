@@ -19,7 +19,6 @@ from coterie.clients.wire import Answer, Request
 from coterie.core.describe import Describe
 from coterie.core.work import Score, SelectGroup, Train, Work
 from coterie.data.sources.files import DataForm
-from coterie.data.tabular.encoder import Encoder
 from coterie.engines.flower import (
     Answered,
     column_statistics,
@@ -33,7 +32,12 @@ from coterie.engines.flower import (
 from coterie.errors import CoterieError, DataError
 from coterie.experiment import Experiment
 from coterie.files import read_json
-from coterie.flower.federation_spec import FederationSpec, parse_config
+from coterie.flower.federation_spec import (
+    DataDescription,
+    FederationSpec,
+    parse_config,
+    target_columns,
+)
 from coterie.flower.node.cache import NodeCache, cache_root
 from coterie.flower.node.client_data import ClientData
 from coterie.flower.node.client_table import ClientTable
@@ -159,11 +163,10 @@ def _federation_spec(
 ) -> FederationSpec:
     """Network, task and method of a run, as every machine makes them; ``columns`` is JSON, or empty
     without a table."""
-    form = _form(settings, classes)
-    if columns:
-        form = form.encoded(Encoder.read(read_json(columns)))
+    described = DataDescription.read(columns)
+    form = described.form(_form(settings, classes))
     clients = DeploymentSettings.loads(settings).clients
-    return FederationSpec.of(_config(config), form, clients)
+    return FederationSpec.of(_config(config), form, clients, described.scaling)
 
 
 def _name(context: Any) -> str:
@@ -189,16 +192,20 @@ def _node(content: Any, context: Any, app: Path | None) -> Node | UndescribedNod
     classes = own_classes(context.node_config)
     columns = column_statistics(content)
     form = _form(settings, classes)
+    scales = bool(target_columns(_config(config), form))
     if form.columns:
         table = _load_table(context, form, config, app)
-        if not columns:
-            return UndescribedNode(table)
+        encoder = DataDescription.read(columns).encoder
+        if encoder is None:
+            return UndescribedNode(table, scales)
         spec = _federation_spec(config, settings, classes, columns)
-        data = table.encoded(Encoder.read(read_json(columns)), spec.form)
+        data = table.encoded(encoder, spec.form)
     else:
-        spec = _federation_spec(config, settings, classes, "")
-        train, test = node_samples(context, app, spec.form)
-        data = ClientData.of(train, test, spec.form)
+        train, test = node_samples(context, app, form)
+        data = ClientData.of(train, test, form)
+        if scales and not columns:
+            return UndescribedNode(data, scales)
+        spec = _federation_spec(config, settings, classes, columns)
     return Node(spec, data, NodeCache(cache_root(context.node_config, name), run))
 
 

@@ -41,6 +41,7 @@ from coterie.flower.node.client_data import ClientData
 from coterie.flower.node.client_table import ClientTable
 from coterie.local import LocalRunner
 from coterie.rules.migration import distance
+from coterie.tasks.scaling import target_report
 
 log = logging.getLogger("flwr")  # the log of the node
 _TOO_OLD = (
@@ -201,27 +202,34 @@ class Node:
 
 
 class UndescribedNode:
-    """A client with a table before the server knows what becomes of its columns: it only reports of
-    them."""
+    """A client with a table, or with targets that are scaled, before the server knows what becomes of
+    them: it only reports of them."""
 
     local = Train()
     sums = CORRECT
 
-    def __init__(self, table: ClientTable) -> None:
-        self.table = table
+    def __init__(self, data: ClientTable | ClientData, scales: bool) -> None:
+        self.data = data
+        self.scales = scales
 
     def kept_model(self, name: str) -> Tensor | None:
         """Nothing: it was sent no model."""
         return None
 
     def answer(self, request: Request) -> Answer:
-        """What the client reports of the columns of its training rows."""
+        """What the client reports of the columns and the targets of its training rows."""
         if not isinstance(request.work, Describe) or request.work.statistic != "columns":
             what = f"columns that {type(request.work).__name__} needs are not described yet"
             expected = "a request for a report about them first"
             raise ConfigError("does-not-fit", "node", what, allowed=expected)
-        size = np.array(float(len(self.table.train[1])))
-        return Answer({"columns": self.table.report(), "size": size})
+        targets = np.asarray(self.data.train[1])
+        reports = []
+        if isinstance(self.data, ClientTable):
+            reports.append(self.data.report())
+        if self.scales:
+            reports.append(target_report(targets))
+        size = np.array(float(len(targets)))
+        return Answer({"columns": np.concatenate(reports), "size": size})
 
     def identity(self, name: str, classes: Sequence[str]) -> Identity:
         """What the client says of itself: its network follows from the description."""
@@ -231,9 +239,9 @@ class UndescribedNode:
             model="",
             shape=(),
             classes=tuple(classes),
-            trains=self.table.labelled and len(self.table.train[1]) > 0,
-            tests=self.table.labelled and len(self.table.test[1]) > 0,
-            labelled=self.table.labelled,
+            trains=self.data.labelled and len(self.data.train[1]) > 0,
+            tests=self.data.labelled and len(self.data.test[1]) > 0,
+            labelled=self.data.labelled,
         )
 
 

@@ -32,7 +32,7 @@ from coterie.data.tabular.encoder import Encoder
 from coterie.data.tabular.raw import Column, Encode, Origin
 from coterie.data.tabular.reports import MOMENTS, add_reports, report_bytes, report_width
 from coterie.engines.flower import ExchangeObserver, FlowerEngine, Terms
-from coterie.flower.federation_spec import FederationSpec
+from coterie.flower.federation_spec import DataDescription, FederationSpec, target_columns
 from coterie.flower.server.attendance import Attendance, NodesFile, names_only
 from coterie.flower.server.configured import ServerInput
 from coterie.flower.server.live import WriteEvent
@@ -40,9 +40,11 @@ from coterie.flower.server.unlabelled import fate_without_labels
 from coterie.flower.settings import DeploymentSettings, table_encoding
 from coterie.runs.data import read_record
 from coterie.runs.folder.checkpoints import Checkpoint
-from coterie.runs.folder.digests import COLUMNS, PARTITION
+from coterie.runs.folder.digests import COLUMNS, PARTITION, TARGETS
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.stored import make_record, record_bytes
+from coterie.runs.target_scaling import scaling_bytes, stored_scaling
+from coterie.tasks.scaling import scaling_from
 
 COLUMNS_ARE_PLAIN = "privacy: covers updates, but not the clients' reports on their columns, which are sent without noise"
 
@@ -58,17 +60,21 @@ _FAR = Scale(spread=10.0, floor=30.0, few=30.0)
 class Description:
     """What became of the columns."""
 
-    encoder: Encoder
+    data: DataDescription
     ids: IntArray  # [n], the clients that reported
     reported: IntArray  # [n], bytes of what each reported
     refused: Counter[str]
 
 
 def describe_columns(
-    engine: FlowerEngine, settings: DeploymentSettings, encode: Encode, seed: int
+    engine: FlowerEngine,
+    settings: DeploymentSettings,
+    encode: Encode,
+    targets: tuple[Column, ...],
+    seed: int,
 ) -> Description:
-    """Ask all clients that are there for reports of their columns."""
-    columns = settings.table_columns
+    """Ask all clients that are there for reports of their columns, and of ``targets``."""
+    columns = (*settings.table_columns, *targets)
     work = Describe("columns", features=report_width(columns))
     ids = np.flatnonzero(engine.register.present & engine.register.trains)
     clients = Clients(engine, ReplyValidator(cap=settings.most_samples))
@@ -78,9 +84,14 @@ def describe_columns(
     used[used] = usual_reports(columns, reports[used])
     refused = clients.ledger.refused + Counter(columns=int((~used).sum()))
     reports = reports[used]
-    rows = int(reply.size[used].sum())
-    encoder = Encoder.of(add_reports(columns, reports), encode, rows)
-    return Description(encoder, reply.ids[used], report_bytes(columns, reports), +refused)
+    of_table, of_targets = np.split(reports, [report_width(settings.table_columns)], axis=1)
+    encoder = None
+    if settings.columns:
+        rows = int(reply.size[used].sum())
+        encoder = Encoder.of(add_reports(settings.table_columns, of_table), encode, rows)
+    scaling = scaling_from(of_targets) if targets else None
+    data = DataDescription(encoder, scaling)
+    return Description(data, reply.ids[used], report_bytes(columns, reports), +refused)
 
 
 def _by_column(
@@ -134,15 +145,27 @@ def usual_reports(columns: Sequence[Column], reports: FloatArray) -> BoolArray:
     return usual
 
 
-def description_text(encoder: Encoder) -> str:
-    """What clients receive about the columns, as JSON."""
-    return json.dumps(encoder.record())
+def description_bytes(data: DataDescription) -> int:
+    """How much clients are sent, as in a simulation."""
+    size = 0
+    if data.encoder is not None:
+        size += len(json.dumps(data.encoder.record()).encode())
+    if data.scaling is not None:
+        size += len(scaling_bytes(data.scaling))
+    return size
 
 
-def read_description(folder: RunFolder) -> Encoder | None:
-    """What the run's clients received about their columns; ``None`` before that."""
-    record = read_record(folder.path) if folder.file(COLUMNS) is not None else None
-    return None if record is None else Encoder.read(record["rules"])
+def read_description(folder: RunFolder) -> DataDescription | None:
+    """What the run's clients received about their data; ``None`` before that."""
+    encoder = None
+    if folder.file(COLUMNS) is not None:
+        record = read_record(folder.path)
+        assert record is not None, "the file is there"
+        encoder = Encoder.read(record["rules"])
+    # A run that has rounds and no such file has targets as they are.
+    elif folder.file(TARGETS) is None and not folder.rows():
+        return None
+    return DataDescription(encoder, stored_scaling(folder.path))
 
 
 # --- the engine, and what is trained --------------------------------------------------------------
@@ -203,29 +226,53 @@ def agree(engine: FlowerEngine, federation: FederationSpec) -> None:
     engine.register.joined(engine.register.names)
 
 
-def describe_tables(
+def describe_data(
     engine: FlowerEngine,
     attendance: Attendance,
     server: ServerInput,
     folder: RunFolder,
     write_event: WriteEvent,
-) -> tuple[Encoder, Description | None]:
-    """What becomes of the columns of tables; and what clients reported of them, where they were asked
-    now and not by an earlier process."""
-    encode = table_encoding(server.config)
-    encoder = read_description(folder)
+) -> tuple[DataDescription, Description | None]:
+    """What becomes of the columns of tables and of the targets of a regression; and what clients
+    reported of them, where they were asked now and not by an earlier process."""
+    targets = target_columns(server.config, server.settings.form)
+    if not server.settings.columns and not targets:
+        return DataDescription(None, None), None
+    data = read_description(folder)
     description = None
-    if encoder is None:
-        write_event("say", "waiting for clients, which describe the columns of their tables")
+    if data is None:
+        what = "the columns of their tables" if server.settings.columns else "their targets"
+        write_event("say", f"waiting for clients, which describe {what}")
         attendance.gather(0)
-        description = describe_columns(engine, server.settings, encode, server.config.seed)
-        encoder = description.encoder
-        classes = server.settings.classes or None
-        record = make_record(encoder.record(), Origin("label"), classes, (len(encoder.features),))
-        folder.write({COLUMNS: record_bytes(record)})
-        for line in encoder.notes:
-            write_event("say", line)
-        if server.config.privacy is not None:
-            write_event("say", COLUMNS_ARE_PLAIN)
-    engine.register.agree(replace(engine.terms, columns=description_text(encoder)))
-    return encoder, description
+        encode = table_encoding(server.config)
+        seed = server.config.seed
+        description = describe_columns(engine, server.settings, encode, targets, seed)
+        data = description.data
+        folder.write(_description_files(data, server.settings, with_targets=bool(targets)))
+        if data.encoder is not None:
+            _tell_of_columns(data.encoder, server, write_event)
+    engine.register.agree(replace(engine.terms, columns=data.text()))
+    return data, description
+
+
+def _description_files(
+    data: DataDescription, settings: DeploymentSettings, *, with_targets: bool
+) -> dict[str, bytes]:
+    """What the folder of the run says of the clients' data."""
+    files = {}
+    if data.encoder is not None:
+        rules = data.encoder.record()
+        shape = (len(data.encoder.features),)
+        record = make_record(rules, Origin("label"), settings.classes or None, shape)
+        files[COLUMNS] = record_bytes(record)
+    if with_targets:
+        files[TARGETS] = scaling_bytes(data.scaling)
+    return files
+
+
+def _tell_of_columns(encoder: Encoder, server: ServerInput, write_event: WriteEvent) -> None:
+    """Say which columns are left out, and that reports have no noise."""
+    for line in encoder.notes:
+        write_event("say", line)
+    if server.config.privacy is not None:
+        write_event("say", COLUMNS_ARE_PLAIN)

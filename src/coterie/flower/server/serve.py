@@ -24,8 +24,8 @@ from coterie.flower.federation_spec import FederationSpec
 from coterie.flower.server.agreement import (
     Description,
     agree,
-    describe_tables,
-    description_text,
+    describe_data,
+    description_bytes,
     make_flower_engine,
 )
 from coterie.flower.server.attendance import Attendance
@@ -80,13 +80,11 @@ def _serve_rounds(
     rows = folder.rows()[:start]
     attendance = Attendance.begin(engine, settings, rows, live, partial(write_event, "waiting"))
 
-    # Step 1: what is trained; of tables the clients have to say first what their columns hold.
-    form = settings.form
-    described = None
-    if form.columns:
-        encoder, described = describe_tables(engine, attendance, server, folder, write_event)
-        form = form.encoded(encoder)
-    federation = FederationSpec.of(config, form, settings.clients)
+    # Step 1: what is trained; of tables, and of targets that are numbers, the clients have to say
+    # first what they hold.
+    data, described = describe_data(engine, attendance, server, folder, write_event)
+    form = data.form(settings.form)
+    federation = FederationSpec.of(config, form, settings.clients, data.scaling)
     agree(engine, federation)
     folder.write_headline(headline_of(federation.task))
     # Before the wait, too: a budget that would be exceeded is refused at once.
@@ -107,7 +105,7 @@ def _serve_rounds(
     # Of a sample of the clients, which changes with the groups, single scores say little.
     all_scored = config.train.evaluate_clients is None
     annotate = partial(_annotate, engine, spec.task, all_scored)
-    run = Run(spec, clients, progress, folder, annotate=annotate)
+    run = Run(spec, clients, progress, folder, annotate=annotate, simulated=False)
     for result in _rounds(run, attendance, make_spec, config.name("algorithm")):
         # Saved before it is shown, so that a round that somebody saw is not lost. Without a
         # snapshot of the federation: who is connected is looked up again.
@@ -227,7 +225,7 @@ def _find_checkpoint(server: ServerInput, folder: RunFolder) -> Checkpoint | Non
 
 def _count_description(ledger: Ledger, described: Description) -> None:
     """Count what was exchanged about the columns of tables: it was before there was a ledger."""
-    sent = len(description_text(described.encoder).encode())
+    sent = description_bytes(described.data)
     ledger.described(described.ids, described.reported, sent)
     ledger.refused += described.refused
 

@@ -36,6 +36,7 @@ from coterie.core.arrays import IntArray, aligned_copy
 from coterie.core.keys import Key
 from coterie.core.solver import TAKEN_BY_ALL, Solver
 from coterie.core.startup import starting_up
+from coterie.core.target_scaling import TargetScaling
 from coterie.local.training.batches import TrainingSamples, joined_batches
 from coterie.local.training.sgd import NO_PULL, Pull, Trained
 from coterie.local.training.stack import Stack
@@ -97,10 +98,17 @@ def flat_rows(x: Tensor) -> NDArray[np.float32]:
 class CompiledTrainer:
     """Local training by compiled code, and scoring."""
 
-    def __init__(self, stack: Stack, mu: float = 0.0, squared: bool = False) -> None:
+    def __init__(
+        self,
+        stack: Stack,
+        mu: float = 0.0,
+        squared: bool = False,
+        scaling: TargetScaling | None = None,
+    ) -> None:
         self.stack = stack
         self.mu = mu
         self.squared = squared
+        self.scaling = scaling
         # The network as the kernels know it, by the shape of a sample.
         self._layers_of: dict[tuple[int, ...], Any] = {}
         self._loaded: dict[str, Any] = {}
@@ -238,7 +246,10 @@ class CompiledTrainer:
             labels = y.numpy()
             self.check_labels(labels)
             return _kernels().Targets(labels, _NO_NUMBERS)
-        numbers = y.numpy().reshape(len(y), -1).astype(np.float32, copy=False)
+        y = y.reshape(len(y), -1)
+        if self.scaling is not None:
+            y = self.scaling.to_outputs(y)
+        numbers = y.numpy().astype(np.float32, copy=False)
         if numbers.shape[1] != self.stack.widths[-1]:
             what = f"a model of {self.stack.widths[-1]} outputs, got {numbers.shape[1]} targets"
             raise IndexError(what)

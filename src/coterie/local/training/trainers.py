@@ -8,7 +8,13 @@ import copy
 from torch import nn
 
 from coterie.core import Keep, Solver
-from coterie.core.objective import AddsToTask, Objective, is_cross_entropy, is_squared_error
+from coterie.core.objective import (
+    AddsToTask,
+    Objective,
+    is_cross_entropy,
+    is_squared_error,
+    target_scaling,
+)
 from coterie.core.task import SMOOTHED
 from coterie.core.vectors import Layout, copy_module
 from coterie.local.device import Device
@@ -71,7 +77,8 @@ class Trainers:
         if self.stack is None or not known or not compiles(solver):
             return self.autograd(objective, solver, mu)
         if (objective, mu) not in self._compiled:
-            self._compiled[objective, mu] = CompiledTrainer(self.stack, mu, squared)
+            scaling = target_scaling(objective)
+            self._compiled[objective, mu] = CompiledTrainer(self.stack, mu, squared, scaling)
         return self._compiled[objective, mu]
 
     def autograd(self, objective: Objective, solver: Solver, mu: float | None = None) -> Autograd:

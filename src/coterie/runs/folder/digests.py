@@ -46,6 +46,8 @@ RELEASES = "releases.json"  # of a private run of real clients: which rounds wer
 HEADLINE = "headline.json"  # of a run that is not measured by accuracy
 NEWCOMERS = "newcomers.npz"  # the samples of clients that joined a run in progress
 COLUMNS = "columns.json"  # of a run of real clients with tables: what becomes of each column
+# Of a regression: how targets are scaled. A run without it has targets as they are.
+TARGETS = "targets.json"
 # When clients can be reached, of a run that was given such a file.
 AVAILABILITY = "availability.csv"
 WEIGHTS = "initial.safetensors"  # the first weights of a network that was a Python object
@@ -59,6 +61,7 @@ FIRST_FILES = (
     RELEASES,
     HEADLINE,
     COLUMNS,
+    TARGETS,
     AVAILABILITY,
     WEIGHTS,
     NOISE_KEY,

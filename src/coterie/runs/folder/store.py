@@ -149,6 +149,10 @@ class RunFolder:
         # Data that are in the folder itself move with it.
         if isinstance(data, Mapping) and data.get("source") == "saved":
             values = {**values, "data.root": str(self.path.absolute())}
+        task = resolved.get("task")
+        # Of an earlier version, by which networks learned targets as they are.
+        if isinstance(task, Mapping) and task.get("kind") == "regression":
+            values = {"task.scaling": task.get("scaling", "none"), **values}
         # Imported here: it waits for torch, and who only reads a run need not.
         from coterie.experiment import load_config
         from coterie.experiment.live import with_objects
