@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors.torch import load, save
@@ -27,8 +27,7 @@ from coterie.experiment.tables import SELECTORS, Tables
 from coterie.models import Network
 from coterie.terminal import warn
 
-if TYPE_CHECKING:
-    from coterie.experiment.experiment import Experiment
+E = TypeVar("E", bound=Tables)
 
 # The name of a choice that was an object, such as (Net): no factory can be called so.
 OF_OBJECT = re.compile(r"\((\w+)\)")
@@ -70,9 +69,7 @@ def absent_in(tables: Mapping[str, Any]) -> dict[str, Absent]:
     return found
 
 
-def with_objects(
-    experiment: Experiment, given: Mapping[str, Any], weights: bytes | None
-) -> Experiment:
+def with_objects(experiment: E, given: Mapping[str, Any], weights: bytes | None) -> E:
     """The experiment of a run's folder with the objects that are handed over, by the arguments of
     `coterie.run`.
 
