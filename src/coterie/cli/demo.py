@@ -3,9 +3,8 @@ groups."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -76,21 +75,23 @@ def run_demo(out: Path, console: Console | None = None, seed: int = 0) -> Path:
 
 @dataclass
 class RoundLines:
-    """Prints a line now and then, called after each round of a run."""
+    """Prints a line now and then, called after each round of a run. Its seconds are those of the rounds,
+    without start-up."""
 
     name: str
     console: Console
-    begun: float = field(default_factory=time.perf_counter)
+    seconds: float = 0.0
 
     def __call__(self, result: RoundResult) -> None:
         done = displayed_round(result.round)
+        self.seconds += result.row["seconds"]["total"]
         if done not in (1, ROUNDS) and done % LINE_EVERY:
             return
         groups = "one model"
         if result.groups.k > 1:
             groups = f"groups of {sizes(result.groups.sizes().tolist())}"
         accuracy = f"accuracy {percent(result.row['accuracy'])}"
-        seconds = f"{time.perf_counter() - self.begun:.1f} s"
+        seconds = f"{self.seconds:.1f} s"
         self.console.print(
             f"{self.name:<8}  round {done:>2}/{ROUNDS}  {accuracy}  {seconds}  {groups}"
         )
