@@ -28,7 +28,7 @@ from tests.docs.pages import ROOT
         ("engines", ["pool", "vmap", "ray", "precision=", "one of 'serial', 'vmap'"]),
         ("tasks", ["classification", "regression", "headline="]),
         ("measures", ["theory", "The gradient divergence inside groups"]),
-        ("trackers", ["mlflow", "tensorboard"]),
+        ("trackers", ["mlflow", "tensorboard", "wandb"]),
     ],
 )
 def test_list(what: str, names: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -90,6 +90,82 @@ def test_mlflow_gets_every_round_and_a_resumed_run_goes_on_with_its_run(configur
     assert len(client.search_runs([run.info.experiment_id])) == 1
 
 
+def test_weights_and_biases_gets_every_round_and_a_resumed_run_goes_on(
+    configured, monkeypatch
+) -> None:
+    wandb = pytest.importorskip("wandb", reason="the extra 'wandb' is not installed")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    logged = []
+    ended = []
+    log = wandb.Run.log
+    finish = wandb.Run.finish
+    monkeypatch.setattr(
+        wandb.Run,
+        "log",
+        lambda run, row, step: (logged.append((run.id, step, row)), log(run, row, step=step)),
+    )
+    monkeypatch.setattr(
+        wandb.Run,
+        "finish",
+        lambda run, exit_code: (ended.append(exit_code), finish(run, exit_code)),
+    )
+    folder = stopped_after_two(configured("wandb"), "r")
+    known = json.loads(Path("r/wandb.json").read_text())
+    assert invoke(["resume", "r"]) == 0
+    assert [(step, row["accuracy"]) for _, step, row in logged] == [
+        (row["round"] + 1, row["accuracy"]) for row in folder.rows()
+    ]
+    assert {identifier for identifier, *_ in logged} == {known["run_id"]}
+    assert ended == [1, 0]
+    assert list(Path("r/wandb").glob("offline-run-*"))
+
+
+OWN = """
+class ToFile:
+    def __init__(self, run):
+        self.file = run.folder / "mine.txt"
+
+    def log(self, rounds):
+        with self.file.open("a") as file:
+            for one in rounds:
+                print(one.number, one.metrics["accuracy"], file=file)
+
+    def close(self, status):
+        with self.file.open("a") as file:
+            print(status, file=file)
+
+
+def to_file(run):
+    return ToFile(run)
+"""
+
+
+def test_a_tracker_of_ones_own_gets_every_round(configured) -> None:
+    Path("own_tracks.py").write_text(OWN)
+    folder = stopped_after_two(configured("own_tracks:to_file"), "r")
+    assert invoke(["resume", "r"]) == 0
+    expected = [f"{row['round']} {row['accuracy']}" for row in folder.rows()]
+    lines = Path("r/mine.txt").read_text().splitlines()
+    assert lines == [*expected[:2], "KILLED", *expected[2:], "FINISHED"]
+
+
+def test_a_strangers_folder_with_a_tracker_is_not_trusted(configured, monkeypatch) -> None:
+    Path("own_tracks.py").write_text(OWN)
+    assert invoke(["run", configured("own_tracks:to_file"), "--out", "r"]) == 0
+    monkeypatch.setenv("XDG_STATE_HOME", str(Path("elsewhere").absolute()))
+    Path("r").rename("other")
+    with refuses(ConfigError, "not-trusted", "other"):
+        RunFolder.open("other").config()
+
+
+@pytest.mark.parametrize("name", ["own_tracks:nothing", "no_such_module:factory"])
+def test_a_tracker_that_is_not_there_is_refused_before_the_run(configured, name: str) -> None:
+    Path("own_tracks.py").write_text(OWN)
+    with refuses(ConfigError, "cannot-be-used", "log.to"):
+        run_config(load_config(configured(name)), "r")
+    assert not Path("r").exists()
+
+
 def test_a_failing_tracker_never_ends_a_run(configured, monkeypatch, capsys) -> None:
     class Failing:
         def log(self, rounds: list[LoggedRound]) -> None:
@@ -183,7 +259,7 @@ def test_logging_is_no_part_of_a_runs_identity() -> None:
         check(tables(to=["mlflow"])).resolved()
     )
     with refuses(ConfigError, "unknown-choice", "log.to.0"):
-        check(tables(to=["wandb"]))
+        check(tables(to=["nowhere"]))
 
 
 def test_metrics_are_numbers() -> None:

@@ -141,5 +141,8 @@ KINDS: Mapping[str, Kind] = {
         # No place and no options: measures are named in a list, ``train.measures``.
         context=("solver", "method"),
     ),
-    "tracker": Kind(module="coterie.runs.tracking", table="TRACKERS", context=("run",)),
+    # No place and no options: trackers are named in a list, ``log.to``.
+    "tracker": Kind(
+        module="coterie.runs.tracking", table="TRACKERS", context=("run",), custom=True
+    ),
 }

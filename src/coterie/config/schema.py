@@ -24,6 +24,8 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from pydantic_core import PydanticCustomError
 
+from coterie.config.wording import FACTORY
+
 Factory = Callable[..., Any]
 
 LARGEST = 2**31 - 1  # of a number in a table: counts and sizes are int32 in compiled code
@@ -236,9 +238,18 @@ PYTHON_ONLY: Mapping[str, Any] = {"in_tables": False}
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Marks a text that must be a registered name; which names there are is known at run time."""
+    """Marks a text that must be a registered name, or ``module:factory`` where code of the user's own
+    is allowed; which names there are is known at run time."""
 
     names: Callable[[], tuple[str, ...]]
+    custom: bool = False
+
+    def kind(self) -> Any:
+        """The type of such texts."""
+        known: Any = Literal[self.names()]
+        if self.custom:
+            return typing.Union[known, Annotated[str, Field(pattern=FACTORY)]]  # noqa: UP007
+        return known
 
 
 def table_of(record: Any) -> type[RecordTable]:
@@ -290,7 +301,7 @@ def _table_type(kind: Any) -> Any:
 def _annotated(kind: Any, metadata: Sequence[Any]) -> Any:
     for mark in metadata:
         if isinstance(mark, OneOf):
-            return Literal[mark.names()]
+            return mark.kind()
     part = _table_type(kind)
     if part is None:
         return None

@@ -29,6 +29,7 @@ from coterie.files import read_json
 FACTORY = re.compile(r"([^\W\d]\w*(?:\.\w+)*):\w+(?:\.\w+)*\Z")
 CLUSTER = ("engine", "address")
 AUGMENT = ("local", "augment")
+TRACKERS = ("log", "to")
 # More imported files than these are counted in a refusal.
 MOST_NAMED = 5
 
@@ -87,7 +88,7 @@ def named_code(tables: Mapping[str, Any]) -> Iterator[NamedCode]:
     if isinstance(folder, str):
         searched.append(folder)
     for kind in KINDS.values():
-        if not kind.custom:
+        if not kind.custom or not kind.place:
             continue
         for path, value in _texts(_table_at(tables, kind.place), kind.place):
             # A name that would be looked up as a factory is one, whatever its form.
@@ -96,6 +97,9 @@ def named_code(tables: Mapping[str, Any]) -> Iterator[NamedCode]:
                 yield _code(path, value, searched)
     for path, value in _texts(_table_at(tables, AUGMENT), AUGMENT):
         if path[-1] == "name" and ":" in value:
+            yield _code(path, value, searched)
+    for path, value in _texts(_table_at(tables, TRACKERS), TRACKERS):
+        if ":" in value:
             yield _code(path, value, searched)
     address = _table_at(tables, CLUSTER)
     if isinstance(address, str):

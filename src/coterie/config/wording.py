@@ -34,6 +34,9 @@ BOUNDS = {
 }
 
 
+FACTORY = ":"  # what a text holds that names code of the user's own
+
+
 def describe_type(kind: Any, metadata: Sequence[Any] = ()) -> str:
     """What a value of this type may be, in words.
 
@@ -64,6 +67,8 @@ def describe_type(kind: Any, metadata: Sequence[Any] = ()) -> str:
         return f"a table with values {describe_type(args[1])}"
     if dict in (kind, origin):
         return "a table"
+    if any(getattr(constraint, "pattern", None) == FACTORY for constraint in metadata):
+        return "'module:factory'"
     bounds = [_bound(constraint) for constraint in metadata]
     limits = " and ".join(bound for bound in bounds if bound)
     return f"{NAMES.get(kind, 'a value')} {limits}".rstrip()

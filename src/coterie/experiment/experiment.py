@@ -282,12 +282,20 @@ def _anchored(tables: Mapping[str, Any]) -> Mapping[str, Any]:
     data = tables.get("data")
     if isinstance(data, Mapping):
         out["data"] = completed(data)
-    if any(_names_custom(tables, kind) for kind, where in KINDS.items() if where.custom):
+    if any(_names_custom(tables, kind) for kind, where in KINDS.items() if where.custom) or (
+        _names_tracker(tables.get("log"))
+    ):
         out.setdefault("folder", os.getcwd())
         # Only then: a folder that is searched can also stand in for a package that is not there.
         if isinstance(out["folder"], str):
             custom.search_in(out["folder"])
     return out
+
+
+def _names_tracker(log: Any) -> bool:
+    """Whether ``[log]`` names ``module:factory``."""
+    names = log.get("to") if isinstance(log, Mapping) else None
+    return isinstance(names, list | tuple) and any(":" in str(name) for name in names)
 
 
 def _names_custom(tables: Mapping[str, Any], kind: str) -> bool:

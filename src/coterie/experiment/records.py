@@ -21,7 +21,7 @@ CLIENTS_PER_ROUND = 20
 SamplerName = Literal["cover_then_uniform", "uniform", "poisson"]
 CohortSampler = Callable[..., IntArray]
 MeasureName = Annotated[str, OneOf(partial(registry.names, "measure"))]
-TrackerName = Annotated[str, OneOf(partial(registry.names, "tracker"))]
+TrackerName = Annotated[str, OneOf(partial(registry.names, "tracker"), custom=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,10 @@ class Log:
     """``[log]``: the trackers that receive the rounds.
 
     Args:
-        to: names of trackers: ``mlflow``, ``tensorboard``.
+        to: names of trackers: ``mlflow``, ``tensorboard``, ``wandb``, or ``module:factory`` for one
+            of your own.
         uri: address of the MLflow server; by default MLflow's own setting.
-        experiment: name of the experiment in MLflow.
+        experiment: name of the experiment in MLflow, and of the project in Weights & Biases.
 
     Raises:
         ConfigError: for an unknown tracker.

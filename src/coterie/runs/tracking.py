@@ -1,5 +1,5 @@
-"""Rounds logged to MLflow or TensorBoard, in addition to the run: whatever happens to them, the run
-goes on.
+"""Rounds logged to MLflow, TensorBoard, Weights & Biases or code of the user's own, in addition to
+the run: whatever happens to them, the run goes on.
 
 Used by `coterie.runs.run`. A new tracker is named in ``TRACKERS`` and in ``NEEDS``.
 """
@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import queue
 import re
+import secrets
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -27,7 +28,8 @@ from coterie.files import read_json, refuse_malformed
 from coterie.headline import ACCURACY, Headline
 from coterie.runs.published import is_private, published_config, published_row
 
-NEEDS = {"mlflow": "mlflow", "tensorboard": "tensorboard"}  # tracker -> the package that it needs
+# Tracker -> the package that it needs.
+NEEDS = {"mlflow": "mlflow", "tensorboard": "tensorboard", "wandb": "wandb"}
 LISTED = re.compile(r"sizes|\w+_groups(\.\w+)?")  # lists with one number for each group
 WAIT = 20.0  # seconds that the end of a run waits for a tracker
 
@@ -37,7 +39,8 @@ METRICS = 1000  # the most metrics
 
 
 class LoggedRound(NamedTuple):
-    """What a tracker gets of a round."""
+    """What a tracker gets of a round, counted from 0: the numbers of its row by their path, and when
+    it ended, in seconds since 1970."""
 
     number: int
     metrics: Mapping[str, float]
@@ -72,7 +75,9 @@ class Tracker(Protocol):
 def check_installed(names: Sequence[str]) -> None:
     """Refuse a tracker that cannot be used, before anything is trained."""
     for name in names:
-        if find_spec(NEEDS[name]) is None:
+        if name not in NEEDS:
+            _find_tracker(name)
+        elif find_spec(NEEDS[name]) is None:
             raise ConfigError(
                 "not-installed",
                 "log.to",
@@ -80,6 +85,14 @@ def check_installed(names: Sequence[str]) -> None:
                 got=name,
                 allowed=f"{install_command(name)}, or no {name!r}",
             )
+
+
+def _find_tracker(name: str) -> Callable[[LoggedRun], Tracker]:
+    """The factory of a tracker."""
+    try:
+        return registry.find("tracker", name)
+    except ConfigError as error:
+        raise ConfigError.of(replace(one, path="log.to") for one in error.problems) from None
 
 
 def metrics(row: Mapping[str, Any]) -> dict[str, float]:
@@ -186,7 +199,7 @@ class TrackerThread:
     def _work(self) -> None:
         try:
             # Made here and not in the constructor: to reach a server may fail, or take long.
-            tracker: Tracker = registry.find("tracker", self.name)(self._run)
+            tracker: Tracker = _find_tracker(self.name)(self._run)
             status = None
             while status is None:
                 rounds, status = self._take()
@@ -301,7 +314,52 @@ class TensorBoard:
         self._writer.close()
 
 
+class WeightsAndBiases:
+    """A run of a project of Weights & Biases; its id is stored in ``wandb.json``, so that a resumed
+    run continues it."""
+
+    def __init__(self, run: LoggedRun) -> None:
+        import wandb
+
+        note = run.folder / "wandb.json"
+        identifier = secrets.token_hex(4)
+        if run.start and note.is_file():
+            with refuse_malformed(note):
+                identifier = str(read_json(note)["run_id"])
+        # Written at once: a kill right after it does not make a second one of the same run.
+        known = {"run_id": identifier, "project": run.settings.experiment}
+        note.write_text(json.dumps(known) + "\n", encoding="utf-8")
+        # Of the machine, the command and the code nothing is sent: `published` says what may be.
+        settings = wandb.Settings(
+            silent=True,
+            console="off",
+            disable_code=True,
+            disable_git=True,
+            x_disable_meta=True,
+            x_disable_stats=True,
+            x_disable_machine_info=True,
+        )
+        self._run = wandb.init(
+            project=run.settings.experiment,
+            name=run.name,
+            id=identifier,
+            resume="allow",
+            dir=str(run.folder),
+            config=dict(relevant(run.resolved)),
+            settings=settings,
+        )
+
+    def log(self, rounds: Sequence[LoggedRound]) -> None:
+        for one in rounds:
+            # Of a round that was done before a kill it keeps the first values, which are the same.
+            self._run.log({**one.metrics, "_timestamp": one.time}, step=one.number + 1)
+
+    def close(self, status: str) -> None:
+        self._run.finish(exit_code=0 if status == "FINISHED" else 1)
+
+
 TRACKERS: dict[str, Callable[[LoggedRun], Tracker]] = {
     "mlflow": MLflow,
     "tensorboard": TensorBoard,
+    "wandb": WeightsAndBiases,
 }
