@@ -11,8 +11,8 @@ import tomli_w
 
 from coterie.cli.main import invoke
 from coterie.headline import ACCURACY, Headline
-from coterie.measures.client_comparison import client_rows, group_letters, row_columns, row_texts
-from coterie.measures.client_table import ClientTable
+from coterie.measures.client_comparison import client_rows, client_texts, group_letters, row_columns
+from coterie.measures.client_table import ScoredClients
 from coterie.report.load import views_of
 from coterie.report.sections import sections
 from tests.sweep.cases import TABLES
@@ -21,7 +21,7 @@ AUROC = Headline("auroc", "higher", "", "AUROC")
 NAMES = ["va", "swiss"]
 
 
-def run(auroc: list[float], positives: list[int], member: list[int]) -> ClientTable:
+def run(auroc: list[float], positives: list[int], member: list[int]) -> ScoredClients:
     """A run over two hospitals with 40 and 31 patients."""
     samples = np.array([40, 31])
     ill = np.array(positives)
@@ -33,7 +33,7 @@ def run(auroc: list[float], positives: list[int], member: list[int]) -> ClientTa
         "smallest_class": np.minimum(ill, samples - ill),
         "auroc_majority": np.array([0.5, np.nan]),
     }
-    return ClientTable(NAMES, np.array(member), samples, columns)
+    return ScoredClients(NAMES, np.array(member), samples, columns)
 
 
 METHODS = {
@@ -54,7 +54,7 @@ def test_a_client_has_a_row_with_all_that_its_figures_rest_on() -> None:
     assert (swiss.positives, swiss.few, swiss.best) == ((29, 30), True, "")
     assert swiss.figures["ifca"][0] == 0.5  # of the seed that has one
     assert swiss.groups == {"ifca": "B A"}
-    texts = row_texts([va, swiss], AUROC)
+    texts = client_texts([va, swiss], AUROC)
     assert row_columns([va]) == [
         *("client", "test samples", "positive", "majority", "best"),
         *("fedavg", "ifca", "groups of ifca"),
@@ -63,12 +63,12 @@ def test_a_client_has_a_row_with_all_that_its_figures_rest_on() -> None:
     assert texts[0][5] == "0.688 (0.438 to 0.812)"
     assert texts[1][4] == "-"
     assert texts[1][5].startswith("0.750* (")
-    assert row_texts([va], AUROC, intervals=False)[0][5] == "0.688"
+    assert client_texts([va], AUROC, intervals=False)[0][5] == "0.688"
 
 
 def test_errors_and_counts_of_right_answers_are_compared_too() -> None:
-    def table(correct: float) -> ClientTable:
-        return ClientTable(
+    def table(correct: float) -> ScoredClients:
+        return ScoredClients(
             ["a"], np.zeros(1, np.int64), np.array([20]), {"correct": np.array([correct])}
         )
 
@@ -77,7 +77,7 @@ def test_errors_and_counts_of_right_answers_are_compared_too() -> None:
     assert (row.best, row.positives, row.groups) == ("y", None, {})
     mae = Headline("mae", "lower", "mm")
     low, high = (
-        ClientTable(["a"], np.zeros(1, np.int64), np.array([20]), {"mae": np.array([value])})
+        ScoredClients(["a"], np.zeros(1, np.int64), np.array([20]), {"mae": np.array([value])})
         for value in (1.0, 2.0)
     )
     assert client_rows({"x": [low], "y": [high]}, mae)[0].best == "x"
@@ -85,9 +85,9 @@ def test_errors_and_counts_of_right_answers_are_compared_too() -> None:
 
 
 def test_clients_share_a_letter_if_they_share_a_group() -> None:
-    one = ClientTable("abcd", np.array([2, 0, 2, -1]), np.ones(4, np.int64), {})
+    one = ScoredClients("abcd", np.array([2, 0, 2, -1]), np.ones(4, np.int64), {})
     assert group_letters([one]) == ["A", "B", "A", "-"]
-    alone = ClientTable("abcd", np.zeros(4, np.int64), np.ones(4, np.int64), {})
+    alone = ScoredClients("abcd", np.zeros(4, np.int64), np.ones(4, np.int64), {})
     assert group_letters([alone]) is None
 
 

@@ -12,7 +12,7 @@ from coterie.core.task import Task
 from coterie.data import Population
 from coterie.data.tabular.raw import Window
 from coterie.headline import ACCURACY, Headline
-from coterie.measures.client_table import ClientTable
+from coterie.measures.client_table import ScoredClients
 from coterie.measures.clients import client_columns, independent_share, reference_columns
 from coterie.python import load
 from coterie.tasks import (
@@ -88,7 +88,7 @@ def test_a_client_says_how_many_are_positive_and_is_marked_where_they_are_few() 
     assert columns["positives"].tolist() == [29, 20]
     assert columns["smallest_class"].tolist() == [2, 20]
     assert columns["auroc"].tolist() == [1.0, 1.0]
-    table = ClientTable(["few", "enough"], np.zeros(2, np.int64), np.array([31, 40]), columns)
+    table = ScoredClients(["few", "enough"], np.zeros(2, np.int64), np.array([31, 40]), columns)
     assert table.few.tolist() == [True, False]
     low, high = table.interval(AUROC)
     assert low[0] < 0.55 < low[1]
@@ -100,7 +100,7 @@ def test_the_worst_client_is_the_one_that_is_worst_for_certain() -> None:
     ends = {"auroc_low": [0.25, 0.6, 0.8], "auroc_high": [0.95, 0.85, 0.96]}
     columns = {"auroc": [0.5, 0.75, 0.9], **ends}
     arrays = {name: np.array(values) for name, values in columns.items()}
-    table = ClientTable("abc", np.zeros(3, np.int64), np.array([31, 50, 200]), arrays)
+    table = ScoredClients("abc", np.zeros(3, np.int64), np.array([31, 50, 200]), arrays)
     assert table.worst(AUROC) == 1
     without = {"auroc": arrays["auroc"]}
     assert replace(table, columns=without).worst(AUROC) == 0
@@ -110,7 +110,7 @@ def test_the_worst_client_is_the_one_that_is_worst_for_certain() -> None:
 
 def test_samples_count_where_classes_are_not_counted() -> None:
     columns = {"correct": np.array([3.0, 9.0, 0.0])}
-    table = ClientTable("abc", np.zeros(3, np.int64), np.array([9, 10, 0]), columns)
+    table = ScoredClients("abc", np.zeros(3, np.int64), np.array([9, 10, 0]), columns)
     assert table.few.tolist() == [True, False, True]
     assert np.allclose(table.value(ACCURACY), [1 / 3, 0.9, np.nan], equal_nan=True)
     assert table.worst(ACCURACY) == 0

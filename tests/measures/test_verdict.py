@@ -12,7 +12,7 @@ from scipy import stats
 
 from coterie.cli.main import invoke
 from coterie.headline import ACCURACY, Headline
-from coterie.measures.verdict import Candidate, Scored, gain_of, verdict
+from coterie.measures.verdict import Candidate, ScoredRun, gain_of, verdict
 from coterie.report.load import views_of
 from coterie.report.titles import headline
 from tests.sweep.cases import TABLES
@@ -23,7 +23,7 @@ MAE = Headline("mae", "lower", "mm", "MAE")
 def method(name: str, values: list[list[float]], groups: int = 1, data: str = "a") -> Candidate:
     """A method whose clients have so many samples as they have numbers, from 10."""
     runs = [
-        Scored(seed, data, np.array(each), np.arange(10.0, 10 + len(each)))
+        ScoredRun(seed, data, np.array(each), np.arange(10.0, 10 + len(each)))
         for seed, each in enumerate(values)
     ]
     return Candidate(name, name, groups, runs)

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import numpy as np
 import torch
 
-from coterie.measures.client_table import ClientTable
+from coterie.measures.client_table import ScoredClients
 from coterie.report import RunView
 from coterie.rules.signatures import SignatureMemory
 
@@ -106,11 +106,13 @@ def linkage_memory(n: int = 6, seed: int = 0) -> SignatureMemory:
     return remembered_tree(links, np.arange(n)[::-1].copy(), 4.0, proximity)
 
 
-def client_table(names: Sequence[str], groups: Sequence[int], each: Sequence[float]) -> ClientTable:
+def client_table(
+    names: Sequence[str], groups: Sequence[int], each: Sequence[float]
+) -> ScoredClients:
     """Clients with a hundred test samples each."""
     samples = np.full(len(names), 100)
     columns = {"correct": samples * np.array(each)}
-    return ClientTable(list(names), np.array(groups), samples, columns)
+    return ScoredClients(list(names), np.array(groups), samples, columns)
 
 
 def seeded(name: str, seed: int, final: float, groups: list[int], each: list[float]) -> RunView:

@@ -10,13 +10,13 @@ import numpy as np
 
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.headline import Headline, decimals_for
-from coterie.measures.client_table import FEW, ClientTable
+from coterie.measures.client_table import FEW, ScoredClients
 
 DIGITS = 3
 MARK = "*"  # behind a value that rests on few samples
 # Method -> the clients of its runs, one for each seed.
 Figure = tuple[float, float, float]  # a value, and the ends of its interval
-Tables = Mapping[str, Sequence[ClientTable]]
+Tables = Mapping[str, Sequence[ScoredClients]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def client_rows(methods: Tables, headline: Headline) -> list[ClientRow]:
     return rows
 
 
-def _figures(tables: Sequence[ClientTable], headline: Headline) -> FloatArray:
+def _figures(tables: Sequence[ScoredClients], headline: Headline) -> FloatArray:
     """Value and ends of the interval of each client, means over the seeds, ``[3, N]``. The test samples
     of the seeds overlap, so the mean is no more certain than one of them."""
     ends = [table.interval(headline) for table in tables]
@@ -121,12 +121,12 @@ def _best(row: ClientRow, headline: Headline) -> str:
     return next(name for name, value in values.items() if value == best)
 
 
-def group_letters(tables: Sequence[ClientTable]) -> list[str] | None:
+def group_letters(tables: Sequence[ScoredClients]) -> list[str] | None:
     """The group of each client, a letter for each seed: the first client's group is A, the next other
     one B. ``None`` for a method without groups.
 
     Example:
-        >>> one = ClientTable("xyz", np.array([1, 0, 1]), np.ones(3, int), {})
+        >>> one = ScoredClients("xyz", np.array([1, 0, 1]), np.ones(3, int), {})
         >>> group_letters([one, replace(one, member=np.array([0, 0, -1]))])
         ['A A', 'B A', 'A -']
     """
@@ -164,7 +164,7 @@ def row_columns(rows: Sequence[ClientRow]) -> list[str]:
     return [*names, *first.figures, *(f"groups of {name}" for name in first.groups)]
 
 
-def row_texts(
+def client_texts(
     rows: Sequence[ClientRow], headline: Headline, intervals: bool = True
 ) -> list[list[str]]:
     """The cells of the table of clients, in the unit of the headline."""
@@ -231,7 +231,7 @@ def row_note(
     return note
 
 
-def mean_columns(tables: Sequence[ClientTable]) -> dict[str, Any]:
+def mean_columns(tables: Sequence[ScoredClients]) -> dict[str, Any]:
     """The columns of ``clients.csv``, means over the runs, with shares of correct predictions in place of
     counts: ``[N]`` each."""
     found: dict[str, Any] = {

@@ -14,7 +14,7 @@ FEW = 10  # a figure that rests on fewer samples of a class is marked
 
 
 @dataclass(frozen=True, slots=True)
-class ClientTable:
+class ScoredClients:
     """What ``clients.csv`` of a run says.
 
     Args:

@@ -19,7 +19,7 @@ import numpy as np
 from coterie.core.arrays import FloatArray
 from coterie.headline import Headline
 from coterie.math.intervals import student
-from coterie.measures.client_table import ClientTable
+from coterie.measures.client_table import ScoredClients
 from coterie.terminal import counted
 
 FEDAVG = "fedavg"
@@ -138,7 +138,7 @@ def _half_width(values: FloatArray) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoredRun:
     """The clients of one run: their headlines and test samples, ``[N]`` each.
 
     Args:
@@ -165,7 +165,7 @@ class Candidate:
     name: str
     algorithm: str
     groups: int
-    runs: Sequence[Scored]
+    runs: Sequence[ScoredRun]
 
     @property
     def grouped(self) -> bool:
@@ -177,7 +177,7 @@ class Candidate:
 def candidate(
     name: str,
     algorithm: str,
-    runs: Iterable[tuple[Mapping[str, Any], int, ClientTable]],
+    runs: Iterable[tuple[Mapping[str, Any], int, ScoredClients]],
     headline: Headline,
 ) -> Candidate:
     """The candidate of some finished runs: the configuration, the rounds and the clients of each."""
@@ -188,12 +188,12 @@ def candidate(
         values = table.value(headline)
         samples = table.samples.astype(np.float64)
         scored.append(
-            Scored(int(tables.get("seed", 0)), _data(tables, rounds, table), values, samples)
+            ScoredRun(int(tables.get("seed", 0)), _data(tables, rounds, table), values, samples)
         )
     return Candidate(name, algorithm, groups, scored)
 
 
-def _data(tables: Mapping[str, Any], rounds: int, table: ClientTable) -> Hashable:
+def _data(tables: Mapping[str, Any], rounds: int, table: ScoredClients) -> Hashable:
     """What has to be equal for a comparison to be one of methods."""
     # Where the data lie is no part of what they are.
     data = {key: value for key, value in tables.get("data", {}).items() if key != "root"}

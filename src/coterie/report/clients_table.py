@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from coterie.measures.client_comparison import client_rows, row_columns, row_note, row_texts
-from coterie.measures.client_table import ClientTable
+from coterie.measures.client_comparison import client_rows, client_texts, row_columns, row_note
+from coterie.measures.client_table import ScoredClients
 from coterie.report.render import Section
 from coterie.report.series import Series
 
@@ -26,7 +26,7 @@ def clients_section(series: Sequence[Series]) -> list[Section]:
     note = row_note(rows, headline, max(len(one.runs) for one in series))
     if len(rows) > MOST_CLIENTS:
         note += f" The first {MOST_CLIENTS} of {len(rows):,} clients; clients.csv of a run has all."
-    cells = row_texts(rows, headline)[:MOST_CLIENTS]
+    cells = client_texts(rows, headline)[:MOST_CLIENTS]
     return [
         {
             "title": "Each client",
@@ -37,7 +37,7 @@ def clients_section(series: Sequence[Series]) -> list[Section]:
     ]
 
 
-def _tables(series: Series) -> list[ClientTable]:
+def _tables(series: Series) -> list[ScoredClients]:
     # The names as the data have them; in the file some are changed for spreadsheets.
     return [
         replace(run.client_table, names=list(run.names))

@@ -14,7 +14,7 @@ from coterie.data.tabular.text_columns import TextColumn
 from coterie.errors import ConfigError
 from coterie.headline import ACCURACY, Headline
 from coterie.math.labellings import adjusted_rand_index
-from coterie.measures.client_table import ClientTable
+from coterie.measures.client_table import ScoredClients
 from coterie.report.tree import Tree
 from coterie.runs.published import is_private
 
@@ -70,7 +70,7 @@ class RunView:
     tree: Tree | None = None
     placed_by: str = "the direction of its first update (EDC)"
     client_accuracy: FloatArray | None = None
-    client_table: ClientTable | None = None
+    client_table: ScoredClients | None = None
     tables: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     data_id: str = ""

@@ -12,14 +12,14 @@ from coterie.files import csv_text, markdown_lines
 from coterie.headline import Headline, with_unit
 from coterie.measures.client_comparison import (
     client_rows,
+    client_texts,
     group_letters,
     mean_columns,
     row_columns,
     row_note,
-    row_texts,
     with_few_digits,
 )
-from coterie.measures.client_table import ClientTable
+from coterie.measures.client_table import ScoredClients
 from coterie.sweep.comparison import SweepTable, paired
 from coterie.terminal import printable
 
@@ -49,7 +49,7 @@ def clients_text(
     rows = client_rows(table.clients, headline)
     if not rows:
         return None
-    cells = row_texts(rows[:MOST_CLIENTS], headline, intervals)
+    cells = client_texts(rows[:MOST_CLIENTS], headline, intervals)
     texts = [[printable(cell) for cell in row] for row in cells]
     note = row_note(rows, headline, len(table.seeds), intervals)
     return ClientsText(row_columns(rows), texts, note, with_few_digits(rows, headline))
@@ -88,7 +88,7 @@ def _differences(table: SweepTable, headline: Headline) -> list[str]:
 
 
 def _difference(
-    ours: Sequence[ClientTable], base: Sequence[ClientTable], client: int, headline: Headline
+    ours: Sequence[ScoredClients], base: Sequence[ScoredClients], client: int, headline: Headline
 ) -> str:
     gaps = [
         float(a.value(headline)[client] - b.value(headline)[client])

@@ -16,7 +16,7 @@ from coterie.config.wording import describe_type, nearest
 from coterie.errors import ConfigError
 from coterie.experiment.experiment import check
 from coterie.headline import ACCURACY, Headline
-from coterie.measures.client_table import ClientTable
+from coterie.measures.client_table import ScoredClients
 from coterie.measures.verdict import Verdict, candidate, verdict
 from coterie.runs.compose import task_headline, task_metrics
 from coterie.runs.published import is_private
@@ -28,7 +28,7 @@ from coterie.sweep.run_once import is_done
 CONFIDENCE = 0.95
 
 # Method, with its values of the grid -> its runs, by seed, and their clients.
-ScoredRuns = dict[str, list[tuple[SweepRun, ClientTable]]]
+ScoredRuns = dict[str, list[tuple[SweepRun, ScoredClients]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class SweepTable:
     private: bool = False
     verdict: Verdict | None = None
     metrics: tuple[Headline, ...] = ()
-    clients: Mapping[str, Sequence[ClientTable]] = field(default_factory=dict, repr=False)
+    clients: Mapping[str, Sequence[ScoredClients]] = field(default_factory=dict, repr=False)
 
 
 def check_choices(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from coterie.files import MALFORMED, damaged
 from coterie.headline import Headline
-from coterie.measures.client_table import ClientTable
+from coterie.measures.client_table import ScoredClients
 from coterie.measures.costs import rounds_to_target
 from coterie.runs.folder.store import RunFolder, check_folder
 from coterie.runs.published import is_private, read_published
@@ -41,7 +41,7 @@ class Measured:
     without_model: Mapping[str, float] = field(default_factory=dict)
     scores: Sequence[ClientScores] = ()
     start_up: float = 0.0
-    clients: ClientTable | None = None
+    clients: ScoredClients | None = None
 
 
 def key_of(figure: Figure, headline: Headline) -> str:

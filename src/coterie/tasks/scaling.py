@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from coterie.core.arrays import FloatArray
 from coterie.core.target_scaling import TargetScaling
 from coterie.data.population import Population
-from coterie.data.tabular.reports import MOMENTS, add_moments, moments
+from coterie.data.tabular.reports import MOMENTS, add_moments, column_moments
 
 # A variance below this share of the squared mean is rounding, and the target has one value.
 _ROUNDING = 1e-12
@@ -21,7 +21,7 @@ def target_report(targets: NDArray[Any]) -> FloatArray:
     """What a client reports of its training targets ``[n, ...]``, float64 ``[3 t]``: of each target
     the number of values, their mean, and the sum of squares around it."""
     columns = targets.astype(np.float64).reshape(len(targets), -1)
-    return np.concatenate([moments(column) for column in columns.T])
+    return np.concatenate([column_moments(column) for column in columns.T])
 
 
 def report_size(scaling: TargetScaling) -> int:

@@ -12,7 +12,12 @@ import pytest
 
 from coterie.core.engine import Reply
 from coterie.core.task import Task, headline_of
-from coterie.flower.server.scores import client_figures, client_scores, same_clients, write_clients
+from coterie.flower.server.scores import (
+    client_scores,
+    figures_of_clients,
+    same_clients,
+    write_clients,
+)
 from coterie.math.intervals import wilson
 from coterie.runs.folder.store import RunFolder
 from coterie.tasks import CLASSIFICATION, binary, regression
@@ -68,7 +73,7 @@ def test_a_real_client_has_its_interval_and_its_counts_too(tmp_path: Path) -> No
     task = binary("accuracy")
     sums = {name: np.zeros((2, *shape)).tolist() for name, shape in task.sums}
     sums |= {"correct": [30, 0], "answers": [[1, 1, 0, 29], [0, 0, 0, 0]], "size": [31, 0]}
-    found = client_figures(NAMES, reply(sums, [0, 2]), task)
+    found = figures_of_clients(NAMES, reply(sums, [0, 2]), task)
     assert json.loads(json.dumps(found)) == found
     low, high = wilson(np.array(30 / 31), np.array(31.0))
     assert found["north"] == {
@@ -93,7 +98,7 @@ def test_a_real_client_has_its_interval_and_its_counts_too(tmp_path: Path) -> No
         "target": [[1.0]],
         "target_squared": [[1.0]],
     }
-    assert client_figures(NAMES, reply({**numbers, "size": [3]}, [0]), regression()) == {}
+    assert figures_of_clients(NAMES, reply({**numbers, "size": [3]}, [0]), regression()) == {}
 
 
 def test_a_run_without_scores_of_single_clients_has_no_file(tmp_path: Path) -> None:

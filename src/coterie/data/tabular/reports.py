@@ -60,7 +60,7 @@ def column_report(table: RawTable, first: IntArray) -> FloatArray:
         if column.kind == "category":
             parts.append(_category_counts(values[:, at], len(column.categories)))
         else:
-            parts.append(moments(values[:, at]))
+            parts.append(column_moments(values[:, at]))
     return np.concatenate([*parts, np.empty(0)])
 
 
@@ -69,7 +69,7 @@ def _category_counts(codes: FloatArray, categories: int) -> FloatArray:
     return np.bincount(places, minlength=categories + 1).astype(np.float64)
 
 
-def moments(values: FloatArray) -> FloatArray:
+def column_moments(values: FloatArray) -> FloatArray:
     """Count, mean, and sum of squares around the mean of the known values, float64 ``[3]``."""
     known = values[~np.isnan(values)]
     if not len(known):
@@ -112,7 +112,7 @@ def add_reports(columns: Sequence[Column], reports: FloatArray) -> tuple[ColumnT
 
 
 def add_moments(part: FloatArray) -> tuple[int, float, float]:
-    """Count, mean and variance over all clients, of their `moments` ``[n, 3]``; zeros without a
+    """Count, mean and variance over all clients, of their `column_moments` ``[n, 3]``; zeros without a
     value."""
     count, means, squares = part.T
     n = count.sum()

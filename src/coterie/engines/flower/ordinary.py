@@ -87,7 +87,7 @@ class Configs:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RecordReply:
     """What a node replied, by the metrics of its reply."""
 
     client: int
@@ -213,7 +213,7 @@ class OrdinaryEngine:
     def _score(self, ids: IntArray, models: Tensor, rows: IntArray, key: Key) -> list[Reply]:
         """The summed losses of clients under models: an evaluate message for each."""
         answers = self._exchange(MessageType.EVALUATE, ids, models, rows, key)
-        by_client: dict[int, list[Answer]] = {}
+        by_client: dict[int, list[RecordReply]] = {}
         for answer in sorted(answers, key=lambda one: (one.client, one.column)):
             by_client.setdefault(answer.client, []).append(answer)
         replies = []
@@ -246,7 +246,7 @@ class OrdinaryEngine:
             allowed = f"the metric {self.keys.loss!r}"
         return ConfigError("missing", "loss_key", what, found=found, allowed=allowed)
 
-    def _keep(self, key: Key, answer: Answer) -> None:
+    def _keep(self, key: Key, answer: RecordReply) -> None:
         """Keep the metrics of a reply, without its arrays."""
         content = RecordDict(dict(answer.content.metric_records))
         self._metrics.setdefault(key.what, {})[answer.client] = content
@@ -266,7 +266,7 @@ class OrdinaryEngine:
         rows: IntArray,
         key: Key,
         mu: float = 0.0,
-    ) -> list[Answer]:
+    ) -> list[RecordReply]:
         """Send each client its models, one a message, and wait for the replies until all have come or
         the time is over. As ``grid.send_and_receive``, whose polls are 3 s apart."""
         self._exchanges += 1
@@ -290,7 +290,7 @@ class OrdinaryEngine:
             self._lose(client, "not sent")
         return self._await(owner, self._limit(kind))
 
-    def _await(self, owner: Mapping[str, tuple[int, int]], limit: ReplyLimit) -> list[Answer]:
+    def _await(self, owner: Mapping[str, tuple[int, int]], limit: ReplyLimit) -> list[RecordReply]:
         pause = Pause(time.monotonic() + self.timeout, _LEAST_POLL)
         left = set(owner)
         answers = []
@@ -308,7 +308,7 @@ class OrdinaryEngine:
             self._lose(client, "no answer")
         return answers
 
-    def _read(self, client: int, column: int, arrival: Arrival) -> Answer | None:
+    def _read(self, client: int, column: int, arrival: Arrival) -> RecordReply | None:
         """The answer of a client, with its metrics; ``None``, counted, where it is none."""
         if arrival.failure is not None:
             self._lose(client, arrival.failure, _details(arrival))
@@ -324,7 +324,7 @@ class OrdinaryEngine:
         if size is None:
             self._lose(client, "keys")
             return None
-        return Answer(client, column, content, metrics, size)
+        return RecordReply(client, column, content, metrics, size)
 
     def _limit(self, kind: str) -> ReplyLimit:
         """The most that an honest reply takes."""

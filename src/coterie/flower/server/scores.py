@@ -72,7 +72,7 @@ def client_scores(
     }
 
 
-def client_figures(
+def figures_of_clients(
     names: Sequence[str], reply: Reply, task: Task
 ) -> dict[str, dict[str, float | None]]:
     """What the headline of each client that scored rests on, by the names of columns of ``clients.csv``.

@@ -38,8 +38,8 @@ from coterie.flower.server.live import LiveState, WriteEvent
 from coterie.flower.server.scores import (
     COLUMN,
     FIGURES,
-    client_figures,
     client_scores,
+    figures_of_clients,
     write_clients,
 )
 from coterie.flower.server.unlabelled import serve_unlabelled
@@ -285,7 +285,7 @@ def _annotate(engine: FlowerEngine, task: Task, all_scored: bool, result: RoundR
     row["attendance"] = row.pop("shift")
     if all_scored and result.scores is not None:
         row[COLUMN] = client_scores(engine.register.names, result.scores, task)
-        figures = client_figures(engine.register.names, result.scores, task)
+        figures = figures_of_clients(engine.register.names, result.scores, task)
         if figures:
             row[FIGURES] = figures
     row["exchanges"] = engine.take_exchanges()

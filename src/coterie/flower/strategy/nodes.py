@@ -26,7 +26,7 @@ def places_for(nodes: int) -> int:
     return 2 * nodes + _SPARE
 
 
-class Nodes:
+class NodePlaces:
     """The nodes of a grid. Each has a number from when it is first seen, to the end of the run.
 
     It stands where a simulation has its shift: both change who is present.

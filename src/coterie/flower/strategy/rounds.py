@@ -25,7 +25,7 @@ from coterie.errors import ConfigError
 from coterie.experiment import Training
 from coterie.flower.strategy.methods import fitted
 from coterie.flower.strategy.metrics import Aggregator, alike, metrics_of, node_scores
-from coterie.flower.strategy.nodes import Nodes, places_for
+from coterie.flower.strategy.nodes import NodePlaces, places_for
 from coterie.flower.strategy.result import ClusteredResult, unknown_node
 from coterie.flower.strategy.store import NodeScores, Store
 from coterie.methods.algorithm import Algorithm
@@ -77,7 +77,7 @@ class Rounds:
         least = max(
             strategy.min_available_nodes, strategy.min_train_nodes, strategy.min_evaluate_nodes
         )
-        self.nodes = Nodes(engine.grid, engine.nodes, least, engine.timeout)
+        self.nodes = NodePlaces(engine.grid, engine.nodes, least, engine.timeout)
         self.clients = Clients(
             engine, shape=ModelShape(layout=layout, sums=()), bounds=options.bounds
         )

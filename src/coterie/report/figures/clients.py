@@ -18,10 +18,10 @@ from coterie.report.figures.style import (
     MOST_NAMED,
     PERCENT,
     Spec,
-    client_names,
     colour_by,
     colour_by_group,
     group_name,
+    named_marks,
     to_spec,
     tooltip,
 )
@@ -81,7 +81,7 @@ def map_chart(run: RunView) -> Spec:
     # Colour shows the group, so the fill is free to show newcomers.
     size = 85 if run.clients <= MANY_CLIENTS else 40
     filled = base.mark_point(filled=True, size=size, opacity=0.88)
-    names = [client_names(filled)] if len(rows) <= MOST_NAMED else []
+    names = [named_marks(filled)] if len(rows) <= MOST_NAMED else []
     if not any(row["late"] for row in rows):
         return to_spec(alt.layer(filled, *names), 380)
     hollow = base.mark_point(filled=False, size=1.5 * size, strokeWidth=2.6, opacity=1)

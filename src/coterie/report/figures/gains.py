@@ -24,9 +24,9 @@ from coterie.report.comparison import (
 from coterie.report.figures.style import (
     MOST_NAMED,
     Spec,
-    client_names,
     colour_by_group,
     group_name,
+    named_marks,
     to_spec,
     tooltip,
 )
@@ -209,7 +209,7 @@ def scatter_chart(gains: Sequence[Gain], run: RunView, base: RunView) -> Spec:
     )
     layers = [diagonal.encode(x=alt.X("x:Q"), y=alt.Y("y:Q")), points]
     if len(rows) <= MOST_NAMED:
-        layers.append(client_names(points))
+        layers.append(named_marks(points))
     return to_spec(alt.layer(*layers), 300)
 
 

@@ -73,7 +73,7 @@ def group_name(number: int) -> str:
     return OTHER_NAMES.get(number, f"group {number}")
 
 
-def client_names(marks: Any) -> Any:
+def named_marks(marks: Any) -> Any:
     """The names of the clients next to their marks."""
     text = marks.mark_text(align="left", dx=8, fontSize=11, limit=90)
     return text.encode(text=alt.Text("client:N"), tooltip=alt.value(None))

@@ -15,7 +15,7 @@ import numpy as np
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.files import csv_text, plain, read_json, refuse_malformed
 from coterie.headline import Headline
-from coterie.measures.client_table import ClientTable
+from coterie.measures.client_table import ScoredClients
 from coterie.runs.folder.digests import CLIENTS, GROUPS, SHARES, SUMMARY, checked_file, store_files
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class ResultFiles:
         rows = zip(names, member.tolist(), *values, strict=True)
         store_files(self.folder, {CLIENTS: _csv(header, rows)})
 
-    def clients(self) -> ClientTable | None:
+    def clients(self) -> ScoredClients | None:
         """What ``clients.csv`` says; ``None`` for a run that is not done."""
         return self._read(CLIENTS, _client_table)
 
@@ -115,12 +115,12 @@ class ResultFiles:
             return found
 
 
-def _client_table(rows: Rows) -> ClientTable:
+def _client_table(rows: Rows) -> ScoredClients:
     others = [name for name in (rows[0] if rows else {}) if name not in ("client", "group")]
     columns = {
         name: np.array([float(row[name] or "nan") for row in rows], np.float64) for name in others
     }
-    return ClientTable(
+    return ScoredClients(
         names=[row["client"] for row in rows],
         member=np.array([int(row["group"]) for row in rows], np.int64),
         # Not by way of a float: a number of 20 digits must be refused and not wrapped.
