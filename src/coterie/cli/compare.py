@@ -21,6 +21,7 @@ from coterie.cli.signals import StopRequest, stop_after_round
 from coterie.errors import ConfigError, SweepError
 
 if TYPE_CHECKING:
+    from coterie.sweep.comparison import SweepTable
     from coterie.sweep.measured import Figure
     from coterie.sweep.plan import SweepPlan, SweepRun
 
@@ -153,7 +154,6 @@ def run_sweep(
     plan: SweepPlan, out: Path, jobs: int, request: StopRequest, options: TableOptions
 ) -> None:
     """Execute the runs of a plan that are not done yet, and show and write their table."""
-    from coterie.sweep.clients import clients_text
     from coterie.sweep.comparison import tabulate
     from coterie.sweep.grid import ATTACKERS
     from coterie.sweep.runner import sweep
@@ -180,13 +180,7 @@ def run_sweep(
     if score_rows(table):
         say("")
         console().print(columns_table(score_columns(table), score_rows(table)))
-    clients = clients_text(table, table.headline)
-    if clients is not None and clients.width > console().width:
-        clients = clients_text(table, table.headline, intervals=False)
-    if clients is not None and len(clients.rows) <= MOST_SHOWN:
-        say("")
-        console().print(columns_table(clients.columns, clients.rows))
-        say(f"\n{clients.note} clients.md has all metrics, with intervals.")
+    _show_clients(table)
     written = write_tables(table, plan, out)
     if ATTACKERS in table.keys:
         # Imported here: drawing loads pandas and altair, which other sweeps do not need.
@@ -200,6 +194,21 @@ def run_sweep(
         lines = [f"{f.run.name} ({out / f.run.id}): {f.line}" for f in failures]
         count = f"got {len(failures)} of {len(plan.runs)}; expected none"
         raise SweepError("\n".join([*lines, f"compare: runs failed, {count}"]))
+
+
+def _show_clients(table: SweepTable) -> None:
+    """Print the headline of each client, where they are few."""
+    from coterie.sweep.clients import clients_text
+    from coterie.terminal import columns_table, console, say
+
+    clients = clients_text(table, table.headline)
+    if clients is not None and clients.width > console().width:
+        clients = clients_text(table, table.headline, intervals=False)
+    if clients is None or len(clients.rows) > MOST_SHOWN:
+        return
+    say("")
+    console().print(columns_table(clients.columns, clients.rows))
+    say(f"\n{clients.note} clients.md has all metrics, with intervals.")
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -80,12 +80,7 @@ def table_samples(
     lines, why = notes_on_values(rows, used, codes)
     lines = [*rows.lines, *lines]
     if window is None:
-        counting = row_numbers(rows, names)
-        lines += counting
-        # Who lists the columns knows them.
-        if roles.features == ALL and not counting:
-            numbers = [name for name in names if kinds[name] == NUMBER]
-            lines += numbers_of_rows(rows, numbers)
+        lines += _notes_on_row_numbers(rows, kinds, roles, names)
     for line in lines:
         warn(line)
     why = {name: reason for name, reason in why.items() if name in names}
@@ -112,6 +107,17 @@ def table_samples(
         classes,
         table=table,
     )
+
+
+def _notes_on_row_numbers(
+    rows: Rows, kinds: Mapping[str, str], roles: Roles, names: Sequence[str]
+) -> list[str]:
+    """Lines on columns that count the rows, or have another whole number in each."""
+    counting = row_numbers(rows, names)
+    # Who lists the columns knows them.
+    if counting or roles.features != ALL:
+        return counting
+    return numbers_of_rows(rows, [name for name in names if kinds[name] == NUMBER])
 
 
 def read_columns(rows: Rows, kinds: Mapping[str, str], encode: Encode) -> RawTable:

@@ -50,7 +50,7 @@ from coterie.runs.folder.store import RunFolder, check_folder
 from coterie.runs.loop import RoundResult
 from coterie.runs.progress import make_progress
 from coterie.runs.resume import refuse_rounds, with_places
-from coterie.runs.run import Run
+from coterie.runs.run import OnRound, Run
 from coterie.runs.spec import RunSpec
 
 
@@ -102,10 +102,7 @@ def _serve_rounds(
 
     # Step 3: the rounds.
     progress = make_progress(spec, folder, checkpoint, resume=server.resume)
-    # Of a sample of the clients, which changes with the groups, single scores say little.
-    all_scored = config.train.evaluate_clients is None
-    annotate = partial(_annotate, engine, spec.task, all_scored)
-    run = Run(spec, clients, progress, folder, annotate=annotate, simulated=False)
+    run = Run(spec, clients, progress, folder, annotate=_annotation(engine, spec), simulated=False)
     for result in _rounds(run, attendance, make_spec, config.name("algorithm")):
         # Saved before it is shown, so that a round that somebody saw is not lost. Without a
         # snapshot of the federation: who is connected is looked up again.
@@ -118,6 +115,13 @@ def _serve_rounds(
     summary = _write_results(run, folder, config, engine)
     write_event("done", summary)
     return summary
+
+
+def _annotation(engine: FlowerEngine, spec: RunSpec) -> OnRound:
+    """What adds to each row of a run what only a federation knows."""
+    # Of a sample of the clients, which changes with the groups, single scores say little.
+    all_scored = spec.schedule.train.evaluate_clients is None
+    return partial(_annotate, engine, spec.task, all_scored)
 
 
 def _announce_start(

@@ -36,6 +36,9 @@ def status_tables(status: FederationStatus) -> list[StatusTable]:
     return [table for table in (*tables, _lines(status)) if table.rows]
 
 
+_ANSWERS = ("last answer", "answer to", "answers", "no usable answer")
+
+
 def _clients(status: FederationStatus) -> StatusTable:
     live = status.live
     connected = set(live.get("connected") or [])
@@ -49,40 +52,29 @@ def _clients(status: FederationStatus) -> StatusTable:
     scores = _last_scores(status)
     rows = []
     for name in names:
-        client = known.get(name) or {}
         group = "-"
         if groups.get(name, -1) >= 0:
             group = str(groups[name])
-        rows.append(
-            [
-                name,
-                _client_state(status, name in connected, name in awaited),
-                scores.get(name, "-"),
-                _ago(client.get("last"), status.state.now),
-                work_name(str(client.get("kind", ""))),
-                str(client.get("answers", 0)),
-                counts_in_words(client.get("failed") or {}),
-                group,
-            ]
-        )
+        state = _client_state(status, name in connected, name in awaited)
+        exchanges = _answers_of(known.get(name) or {}, status.state.now)
+        rows.append([name, state, scores.get(name, "-"), *exchanges, group])
     headline = status.state.headline
     note = (
         f"The {headline.title} is that of the client's last scored round, on its own test samples. "
         "Counts are those since the server's process of this run started."
     )
-    headings = (
-        *(
-            "client",
-            "state",
-            headline.title,
-            "last answer",
-            "answer to",
-            "answers",
-            "no usable answer",
-        ),
-        "group",
-    )
+    headings = ("client", "state", headline.title, *_ANSWERS, "group")
     return StatusTable("Clients", note, headings, rows)
+
+
+def _answers_of(client: Mapping[str, Any], now: float) -> list[str]:
+    """What a client answered so far, a text for each of `_ANSWERS`."""
+    return [
+        _ago(client.get("last"), now),
+        work_name(str(client.get("kind", ""))),
+        str(client.get("answers", 0)),
+        counts_in_words(client.get("failed") or {}),
+    ]
 
 
 def _last_scores(status: FederationStatus) -> dict[str, str]:

@@ -4,6 +4,7 @@ divergence of gradients in them."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -74,19 +75,7 @@ def agreement_chart(runs: Sequence[RunView]) -> Spec | None:
     """How well groups agree with the planted ones, by round; ``None`` where nothing was planted."""
     # Of several runs those without groups are left out: their agreement is 0 throughout.
     grouped = [run for run in runs if run.group_count > 1] or runs
-    rows = [
-        {
-            "round": displayed_round(row["round"]),
-            "agreement": row["agreement"]["ari"],
-            "information": row["agreement"]["nmi"],
-            "run": run.name,
-            # Not its name: scales of the same values share one legend.
-            "line": str(number),
-        }
-        for number, run in enumerate(grouped)
-        for row in run.rounds
-        if row.get("agreement")
-    ]
+    rows = _agreements(grouped)
     if not rows:
         return None
     # The adjusted Rand index of groups that are worse than chance is negative.
@@ -113,6 +102,22 @@ def agreement_chart(runs: Sequence[RunView]) -> Spec | None:
         ),
     )
     return to_spec(encoded, 220)
+
+
+def _agreements(runs: Sequence[RunView]) -> list[dict[str, Any]]:
+    return [
+        {
+            "round": displayed_round(row["round"]),
+            "agreement": row["agreement"]["ari"],
+            "information": row["agreement"]["nmi"],
+            "run": run.name,
+            # Not its name: scales of the same values share one legend.
+            "line": str(number),
+        }
+        for number, run in enumerate(runs)
+        for row in run.rounds
+        if row.get("agreement")
+    ]
 
 
 def _narrower(lines: int) -> alt.StrokeWidth:

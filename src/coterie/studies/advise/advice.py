@@ -82,8 +82,7 @@ def advise(
     trials, gains = _run_candidates(setup, options, bar, report)
     recommended = recommend(trials, gains, bool(config.shifts()))
     best = alone if bar is alone else plain[0]
-    if recommended is not None:
-        best = trials[recommended]
+    best = best if recommended is None else trials[recommended]
     return Advice(
         verdict=_verdict(gains, recommended, bar.name),
         best=best,
