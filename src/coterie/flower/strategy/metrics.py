@@ -25,7 +25,7 @@ def metrics_of(content: RecordDict) -> MetricRecord:
 
 def node_scores(replies: Mapping[int, RecordDict], keys: RecordKeys) -> NodeScores | None:
     """The accuracy that nodes report, or else their loss; ``None`` where most report neither."""
-    records = {client: metrics_of(content) for client, content in alike(replies).items()}
+    records = {client: metrics_of(content) for client, content in same_metrics(replies).items()}
     if not records:
         return None
     named = [name for name in next(iter(records.values())) if "acc" in name.lower()]
@@ -47,7 +47,7 @@ def node_scores(replies: Mapping[int, RecordDict], keys: RecordKeys) -> NodeScor
     return NodeScores(headline, ids, values, np.array(sizes, np.float64))
 
 
-def alike(replies: Mapping[int, RecordDict]) -> dict[int, RecordDict]:
+def same_metrics(replies: Mapping[int, RecordDict]) -> dict[int, RecordDict]:
     """The replies that have the same metrics as most: others cannot be averaged with them."""
 
     def form(content: RecordDict) -> tuple[Any, ...]:

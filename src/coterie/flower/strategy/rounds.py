@@ -24,7 +24,7 @@ from coterie.engines.flower.ordinary import EVALUATION, OrdinaryEngine
 from coterie.errors import ConfigError
 from coterie.experiment import Training
 from coterie.flower.strategy.methods import fitted
-from coterie.flower.strategy.metrics import Aggregator, alike, metrics_of, node_scores
+from coterie.flower.strategy.metrics import Aggregator, metrics_of, node_scores, same_metrics
 from coterie.flower.strategy.nodes import NodePlaces, places_for
 from coterie.flower.strategy.result import ClusteredResult, unknown_node
 from coterie.flower.strategy.store import NodeScores, Store
@@ -257,7 +257,7 @@ class Rounds:
         self, replies: Mapping[int, RecordDict], groups: Groups, aggregate: Aggregator
     ) -> tuple[MetricRecord | None, dict[int, MetricRecord]]:
         """Metrics of some clients together, and of those of each group."""
-        replies = alike(replies)
+        replies = same_metrics(replies)
         by_group: dict[int, list[RecordDict]] = {}
         for client, content in replies.items():
             by_group.setdefault(int(groups.member[client]), []).append(content)
