@@ -66,6 +66,11 @@ def test_a_client_has_a_row_with_all_that_its_figures_rest_on() -> None:
     assert client_texts([va], AUROC, intervals=False)[0][5] == "0.688"
 
 
+def test_a_run_over_other_clients_is_left_out() -> None:
+    others = ScoredClients("xyz", np.zeros(3, int), np.full(3, 40), {"auroc": np.full(3, 0.5)})
+    assert client_rows({**METHODS, "other": [others]}, AUROC) == client_rows(METHODS, AUROC)
+
+
 def test_errors_and_counts_of_right_answers_are_compared_too() -> None:
     def table(correct: float) -> ScoredClients:
         return ScoredClients(

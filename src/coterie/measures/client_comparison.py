@@ -55,6 +55,7 @@ def client_rows(methods: Tables, headline: Headline) -> list[ClientRow]:
         for name, tables in known.items()
     }
     known = {name: tables for name, tables in known.items() if tables}
+    every = [table for tables in known.values() for table in tables]
     figures = {name: _figures(tables, headline) for name, tables in known.items()}
     letters = {name: group_letters(tables) for name, tables in known.items()}
     references = {

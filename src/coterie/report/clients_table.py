@@ -40,7 +40,8 @@ def clients_section(series: Sequence[Series]) -> list[Section]:
 def _tables(series: Series) -> list[ScoredClients]:
     # The names as the data have them; in the file some are changed for spreadsheets.
     return [
-        replace(run.client_table, names=list(run.names))
+        # A federation has places behind these that no client has taken.
+        replace(run.client_table, names=list(run.names[: len(run.client_table.names)]))
         for run in series.runs
         if run.client_table is not None
     ]
