@@ -22,6 +22,7 @@ from coterie.runs.compose import compose
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.progress import OWN_MODELS, kept_state
 from coterie.runs.run import Stopped, execute, make_folder, run_config
+from coterie.tasks import regression
 from tests.conftest import blobs, config_errors, small_net
 from tests.refusals import refuses
 
@@ -49,7 +50,7 @@ def one_client(solver: ct.Solver) -> float:
         local=solver,
         rounds=2,
         clients_per_round=1,
-        task="regression",
+        task=regression(scaling="none"),
         engine="serial",
     )
     return float(found.vector_for(0))

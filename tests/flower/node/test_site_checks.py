@@ -173,8 +173,8 @@ def test_data_are_checked_against_what_the_server_expects(tmp_path: Path) -> Non
             check_data(given, known)
     loader = tmp_path / "own.py"
     loader.write_text("def load_client(context):\n    return ([[1.0, 2.0]], [1]), None\n")
-    assert "1 rows to train on and 0" in check_data({"loader": str(loader)}, form)
-    assert "1 rows to train on and 0" in check_data({"loader": str(loader)}, None)
+    assert "1 row to train on and 0" in check_data({"loader": str(loader)}, form)
+    assert "1 row to train on and 0" in check_data({"loader": str(loader)}, None)
     loader.write_text("def load_client(context):\n    return 3\n")
     with refuses(DataError, "wrong-type", "load_client"):
         check_data({"loader": str(loader)}, form)
@@ -188,8 +188,8 @@ def test_a_site_without_labels_is_told_that_it_does_not_train(tmp_path: Path) ->
     assert check_data(options, None) == f"{words}; the server does not say what it expects"
     loader = tmp_path / "own.py"
     loader.write_text("def load_client(context):\n    return ([[1.0, 2.0]], None), None\n")
-    assert "1 rows without labels" in check_data({"loader": str(loader)}, form)
-    assert "1 rows without labels" in check_data({"loader": str(loader)}, None)
+    assert "1 row without labels" in check_data({"loader": str(loader)}, form)
+    assert "1 row without labels" in check_data({"loader": str(loader)}, None)
 
 
 def test_what_the_server_calls_things_moves_no_cursor(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -81,7 +80,7 @@ class SavedSplit:
     @property
     def features(self) -> Mapping[str, Any]:
         """What the dataset says of its columns; classes have ``names``."""
-        said = json.loads((self.table.schema.metadata or {}).get(b"huggingface", b"{}"))
+        said = read_json((self.table.schema.metadata or {}).get(b"huggingface", b"{}"))
         features = said.get("info", {}).get("features", {})
         named = {name: one for name, one in features.items() if isinstance(one, Mapping)}
         return {name: SimpleNamespace(**one) for name, one in named.items()}
