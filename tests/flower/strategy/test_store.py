@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
-from flwr.app import Message
+from flwr.app import ArrayRecord, Message
 
 import coterie as ct
 from coterie.cli.main import invoke
@@ -72,6 +72,34 @@ def test_a_run_that_is_done_is_read_and_no_node_is_asked(tmp_path: Path) -> None
     assert not grid.sent
     assert again.groups == whole.groups
     assert largest_gap(again.arrays, whole.arrays) == 0.0
+
+
+def test_a_run_that_is_done_is_not_written_again_for_other_nodes(tmp_path: Path) -> None:
+    """Simulated nodes have other ids in each simulation."""
+    whole = start(tmp_path / "run")
+    before = {
+        file.name: file.read_bytes() for file in (tmp_path / "run").iterdir() if file.is_file()
+    }
+    others = AppGrid(
+        torch_app(rotated_digits(6, 2)), {node + 1: part for node, part in NODES.items()}
+    )
+    seen: dict[int, ArrayRecord] = {}
+
+    def evaluate(number: int, arrays: ArrayRecord) -> None:
+        seen[number] = arrays
+
+    strategy = ClusteredStrategy(
+        ct.fedgroup(groups=2, alpha=3), out=tmp_path / "run", fraction_train=0.7
+    )
+    again = strategy.start(others, first_arrays(), ROUNDS, 1.0, config(), evaluate_fn=evaluate)
+    assert not others.sent
+    assert again.groups == whole.groups
+    assert list(seen) == [ROUNDS]
+    assert largest_gap(seen[ROUNDS], whole.arrays) == 0.0
+    after = {
+        file.name: file.read_bytes() for file in (tmp_path / "run").iterdir() if file.is_file()
+    }
+    assert after == before
 
 
 def test_the_folder_has_what_every_run_has(tmp_path: Path) -> None:

@@ -84,11 +84,19 @@ class Rounds:
         self.schedule = Schedule(
             self._cohort, Training(rounds), self.key, shift=self.nodes, quorum=options.quorum
         )
+        self.start = self._resumed()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the folder has a complete run, which is only read."""
+        return self.store is not None and self.start is not None and self.store.is_complete
 
     def run(self) -> Iterable[RoundResult]:
         """Run the rounds; the result has the metrics of each when it is yielded."""
+        start = self.start
+        if self.is_over:
+            return
         # The first models may need nodes, so some have to be there before the first round.
-        start = self._resumed()
         self.nodes.gather()
         if start is None:
             begin = len(self.nodes.ids)
@@ -116,7 +124,7 @@ class Rounds:
         groups = self.groups
         assert groups is not None, "the run has begun"
         self._note_models(groups)
-        if self.store is not None:
+        if self.store is not None and not self.is_over:
             layout = self.engine.arrays.layout
             self.store.finish(layout, self.nodes.ids, groups.models, groups)
 
@@ -129,9 +137,17 @@ class Rounds:
         if self.checkpoint is None:
             return None
         groups = self.checkpoint.groups
+        self.groups = groups
         self.nodes.places = len(groups.member)
         self.result.rows += self.store.folder.rows()
         return StartingPoint(self.checkpoint.round, groups)
+
+    def evaluate_start(self, initial: ArrayRecord, evaluate: EvaluateFn) -> None:
+        """The server's own evaluation of the models that the rounds begin with."""
+        if self.start is None or self.groups is None:
+            self.evaluate_on_server(0, initial, evaluate)
+        else:
+            self.evaluate_on_server(self.start.round, self.mean_model(self.groups), evaluate)
 
     def evaluate_on_server(self, number: int, arrays: ArrayRecord, evaluate: EvaluateFn) -> None:
         """Metrics of the server's own evaluation, as Flower's strategies have them."""
@@ -248,6 +264,9 @@ class Rounds:
             self.result.evaluate_metrics_clientapp[result.round + 1] = metrics
             self.result.evaluate_metrics_groups[result.round + 1] = groups
             log.info("\t└──> Aggregated MetricRecord: %s", metrics)
+            if len(groups) > 1:
+                for group, found in groups.items():
+                    log.info("\t     group %d: %s", group, found)
         scores = node_scores(replies, self.engine.keys)
         if scores is not None:
             result.row.update(scores.columns(result.groups))

@@ -103,6 +103,11 @@ class Store:
         """Nobody else writes the folder."""
         return self.folder.locked()
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether its results were written."""
+        return self.folder.results.summary() is not None
+
     def nodes(self) -> list[int]:
         """The node ids of a run that began before, by their numbers."""
         return [int(name) for name in NodesFile(self.folder, (1,), ()).read()[1]]

@@ -135,7 +135,7 @@ class ClusteredStrategy(FedAvg):
         Args:
             timeout: seconds that an exchange of messages takes at most, and a wait for nodes.
             evaluate_fn: called before the first round and after each, with the arrays of
-                `ClusteredResult.arrays`.
+                `ClusteredResult.arrays`. With several groups that is a mean which may serve nobody.
 
         Raises:
             QuorumError: if there are too few nodes, or too few replies in many rounds in a row.
@@ -153,7 +153,7 @@ class ClusteredStrategy(FedAvg):
         with nullcontext() if store is None else store.locked():
             rounds = Rounds(self, self.options, engine, num_rounds, store)
             if evaluate_fn is not None:
-                rounds.evaluate_on_server(0, initial_arrays, evaluate_fn)
+                rounds.evaluate_start(initial_arrays, evaluate_fn)
             for result in rounds.run():
                 if evaluate_fn is not None:
                     arrays = rounds.mean_model(result.groups)
