@@ -80,7 +80,7 @@ class DataTable(SourceTable):
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """What stands for a Python object that a run was given, where nobody has handed it over.
+    """What stands for a Python object that a run was given, where it was not passed.
 
     Args:
         place: the table that the object stands in place of.

@@ -1,8 +1,8 @@
 """The time that a process spends on what it does once: importing libraries, compiling code and
 starting processes.
 
-Whoever needs one of these first would look slow: the first round of a run, or the first of two
-methods in a process. So rounds and their parts are measured by `work_clock`, which stands still
+What needs one of these first would look slow: the first round of a run, or the first of two methods
+in a process. So rounds and their parts are measured by `work_clock`, which stands still
 meanwhile, and the time itself is kept apart (``start_up`` in a row's seconds).
 """
 

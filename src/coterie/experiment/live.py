@@ -131,7 +131,7 @@ def weights_bytes(network: nn.Module | Network) -> bytes:
 
 
 def refuse_absent(experiment: Tables) -> None:
-    """Refuse a run whose objects nobody has handed over, all of them at once."""
+    """Refuse a run whose objects were not passed, all of them at once."""
     values = [getattr(experiment, place) for place in SELECTORS]
     found = [value.problem() for value in values if isinstance(value, Absent)]
     if found:

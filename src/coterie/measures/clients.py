@@ -60,9 +60,9 @@ def _shown(task: Task) -> list[Metric]:
 def independent_share(population: Population) -> float:
     """As how many independent samples a sample counts in an interval.
 
-    Forecasts ``h`` rows ahead share ``h`` rows of what nobody could know with their neighbours. The
-    variance of a mean of them is up to ``h`` times as large as that of independent ones, ``h /
-    stride`` times if every ``stride``-th is there (Hansen and Hodrick, 1980).
+    Neighbouring forecasts ``h`` rows ahead share the errors of up to ``h`` rows. The variance of a mean
+    of them is up to ``h`` times as large as that of independent ones, ``h / stride`` times if every
+    ``stride``-th is there (Hansen and Hodrick, 1980).
     """
     table = population.table
     window = None if table is None else table.raw.origin.window

@@ -17,6 +17,7 @@ from coterie.core.keys import Key
 from coterie.data import Population
 from coterie.data.partitions import Partition
 from coterie.data.shifts import FederationSnapshot
+from coterie.data.sources.files import DataForm
 from coterie.engines.flower import FlowerEngine
 from coterie.errors import CheckpointError, QuorumError
 from coterie.files import MALFORMED, read_json
@@ -178,7 +179,9 @@ class Attendance:
     def population(self) -> Population:
         """What the rounds have to know of the clients: who can train, and who can be evaluated."""
         register = self.engine.register
-        return stand_in_population(register.trains, register.tests, register.names, self.settings)
+        return stand_in_population(
+            register.trains, register.tests, register.names, self.settings.form
+        )
 
     def is_crowded(self) -> bool:
         """Whether clients have come for which the run has no place yet."""
@@ -214,16 +217,17 @@ class Attendance:
         self.last = present
         joined = self._names(present & ~before)
         left = self._names(before & ~present)
-        events = []
-        if joined:
-            events.append({"kind": "joined", "clients": joined})
-        if left:
-            events.append({"kind": "left", "clients": left})
         # The population is made anew: a node says only when it comes what its client holds.
-        return FederationSnapshot(self.population(), present, tuple(events))
+        return FederationSnapshot(self.population(), present, came_and_went(joined, left))
 
     def _names(self, chosen: BoolArray) -> list[str]:
         return [self.engine.register.names[client] for client in np.flatnonzero(chosen)]
+
+
+def came_and_went(joined: Sequence[str], left: Sequence[str]) -> tuple[dict[str, Any], ...]:
+    """The events of a round in which these clients joined and left."""
+    events = (("joined", joined), ("left", left))
+    return tuple({"kind": kind, "clients": list(names)} for kind, names in events if names)
 
 
 def who_took_part(names: Sequence[str], rows: Rows) -> list[str]:
@@ -246,7 +250,7 @@ def who_took_part(names: Sequence[str], rows: Rows) -> list[str]:
 
 
 def stand_in_population(
-    trains: BoolArray, tests: BoolArray, names: Sequence[str], settings: DeploymentSettings
+    trains: BoolArray, tests: BoolArray, names: Sequence[str], form: DataForm
 ) -> Population:
     """A population with one made-up sample, held by every client that has samples of that split.
 
@@ -258,10 +262,10 @@ def stand_in_population(
         return tuple(np.zeros(int(one), np.int64) for one in able)
 
     return Population(
-        torch.zeros(1, *settings.shape),
-        settings.form.targets(1),
+        torch.zeros(1, *form.shape),
+        form.targets(1),
         held(trains),
         held(tests),
-        len(settings.classes),
+        len(form.classes),
         padded(names, len(trains)),
     )

@@ -7,17 +7,19 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-import torch
 from flwr.serverapp import Grid
 
 from coterie.core import BoolArray, IntArray, Key
 from coterie.data import Population
 from coterie.data.shifts import FederationSnapshot
+from coterie.data.sources.files import DataForm
 from coterie.engines.flower.register import Pause
 from coterie.errors import QuorumError
+from coterie.flower.server.attendance import came_and_went, stand_in_population
 
 log = logging.getLogger("flwr")
 _LEAST_POLL = 0.1  # seconds
+_FORM = DataForm((1,), ())  # of the made-up sample that each node has
 _SPARE = 10  # places for nodes that come later, in addition to as many as begin
 
 
@@ -107,17 +109,10 @@ class NodePlaces:
         return np.sort(rng.choice(self.present, count, replace=False))
 
     def population(self) -> Population:
-        """What the rounds have to know of the clients: who can train. The server holds no samples, so
-        each client has the same made-up one."""
+        """What the rounds have to know of the clients: who can train."""
         assert self.places is not None, "the run has begun"
-        one = np.zeros(1, np.int64)
-        none = one[:0]
-        known = len(self.ids)
-        train = (one,) * known + (none,) * (self.places - known)
-        names = tuple(map(str, self.ids)) + ("",) * (self.places - known)
-        return Population(
-            torch.zeros(1, 1), torch.zeros(1), train, (none,) * self.places, names=names
-        )
+        trains = np.arange(self.places) < len(self.ids)
+        return stand_in_population(trains, np.zeros_like(trains), list(map(str, self.ids)), _FORM)
 
     def __call__(
         self,
@@ -133,9 +128,7 @@ class NodePlaces:
         if round:
             self.gather()
         now = set(self.present.tolist())
-        events = []
-        for kind, numbers in (("joined", now - before), ("left", before - now)):
-            if numbers:
-                names = [str(self.ids[number]) for number in sorted(numbers)]
-                events.append({"kind": kind, "clients": names})
-        return FederationSnapshot(self.population(), self.is_present(), tuple(events))
+        joined = [str(self.ids[number]) for number in sorted(now - before)]
+        left = [str(self.ids[number]) for number in sorted(before - now)]
+        events = came_and_went(joined, left)
+        return FederationSnapshot(self.population(), self.is_present(), events)

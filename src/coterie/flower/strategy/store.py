@@ -100,7 +100,7 @@ class Store:
         return cls(folder, resolved)
 
     def locked(self) -> AbstractContextManager[None]:
-        """Nobody else writes the folder."""
+        """No other process writes the folder meanwhile."""
         return self.folder.locked()
 
     @property

@@ -135,7 +135,7 @@ class ClusteredStrategy(FedAvg):
         Args:
             timeout: seconds that an exchange of messages takes at most, and a wait for nodes.
             evaluate_fn: called before the first round and after each, with the arrays of
-                `ClusteredResult.arrays`. With several groups that is a mean which may serve nobody.
+                `ClusteredResult.arrays`. With several groups that is a mean which may fit no node.
 
         Raises:
             QuorumError: if there are too few nodes, or too few replies in many rounds in a row.
