@@ -145,6 +145,15 @@ def test_a_grid_of_one_algorithm_is_not_of_the_others(config: str) -> None:
     ]
 
 
+def test_a_table_that_is_called_like_an_algorithm_is_the_table(config: str) -> None:
+    names = ["fedavg", "local"]
+    plan = make_plan(config, names, [0], ["local.lr=0.1,0.2"], ["local.epochs=2"])
+    assert [run.name for run in plan.runs] == [
+        f"{name}, local.lr={lr}, seed 0" for name in names for lr in (0.1, 0.2)
+    ]
+    assert all(run.tables["local"]["epochs"] == 2 for run in plan.runs)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

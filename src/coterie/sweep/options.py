@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import fields
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -17,7 +18,10 @@ from coterie.config.toml_text import put
 from coterie.config.wording import describe_type, nearest
 from coterie.errors import ConfigError
 from coterie.experiment import check
+from coterie.experiment.tables import Tables
 from coterie.runs.fitting import can_migrate
+
+_TABLES = frozenset(table.name for table in fields(Tables))
 
 # --- checks ---------------------------------------------------------------------------------------
 
@@ -130,7 +134,6 @@ def key_for(algorithm: str, key: str, algorithms: Sequence[str]) -> str | None:
         >>> key_for("fedprox", "fedprox.mu", names), key_for("fedavg", "algorithm.mu", names)
         ('algorithm.mu', None)
     """
-    # A name comes before a table: an algorithm may be called like one.
     owner = _owner(key, algorithms)
     if owner is not None:
         if owner != algorithm:
@@ -153,7 +156,15 @@ def key_for(algorithm: str, key: str, algorithms: Sequence[str]) -> str | None:
 
 
 def _owner(key: str, algorithms: Sequence[str]) -> str | None:
-    return next((name for name in algorithms if key.startswith(f"{name}.")), None)
+    """The algorithm whose option a key is; ``None`` for a key of a table."""
+    for name in algorithms:
+        if key.startswith(f"{name}."):
+            option = key.removeprefix(f"{name}.").split(".")[0]
+            # `local` is an algorithm and a table: `local.lr` is of the table.
+            if name in _TABLES and option not in {"migration", *(algorithm_options(name) or ())}:
+                continue
+            return name
+    return None
 
 
 # --- the configuration of one run -----------------------------------------------------------------
