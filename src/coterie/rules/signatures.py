@@ -145,7 +145,7 @@ def span(layout: Layout, layer: str, bias: bool) -> tuple[int, int]:
             "algorithm.layer",
             "unknown layer",
             got=layer,
-            allowed=f"'final' or one of {', '.join(layers)}",
+            allowed=f"'final' or one of {', '.join(map(repr, layers))}",
         )
     if not bias and layer not in names:
         # Biases have one dimension. A layer of nothing else, as a normalisation, stays whole.

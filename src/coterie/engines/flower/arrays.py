@@ -126,7 +126,7 @@ def _with_last(names: Sequence[str], layer: str) -> list[str]:
     last = [name for name in names if name == layer or name.rpartition(".")[0] == layer]
     if not last:
         layers = dict.fromkeys(name.rpartition(".")[0] or name for name in names)
-        allowed = f"one of {', '.join(layers)}"
+        allowed = f"one of {', '.join(map(repr, layers))}"
         raise ConfigError("unknown-choice", "final_layer", got=layer, allowed=allowed)
     return [*(name for name in names if name not in last), *last]
 
