@@ -5,10 +5,11 @@
     python tools/version_matrix.py --only 3.13-lowest --tests tests/math tests/core
 
 A cell is a Python version and a set of dependencies: ``pinned`` (constraints.txt), ``newest`` (what
-pip finds without it), or ``lowest`` (the lowest version that pyproject.toml allows of every
-dependency for which that Python has a build). Each cell has an environment of its own in a temporary
-folder. A Python that is not on the machine, or for which a dependency has no build, is a line that
-says so, and not a failure; a cell whose tests fail ends the command with 1.
+pip finds without it), ``lowest`` (the lowest version that pyproject.toml allows of every dependency
+for which that Python has a build), or ``flower`` (``newest`` and the extra of that name, for the
+tests of the strategy; the lowest version of Flower is the pinned one). Each cell has an environment
+of its own in a temporary folder. A Python that is not on the machine, or for which a dependency has
+no build, is a line that says so, and not a failure; a cell whose tests fail ends the command with 1.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.14t")
-SETS = ("pinned", "newest", "lowest")
+SETS = ("pinned", "newest", "lowest", "flower")
+FLOWER_TESTS = ("tests/flower/strategy",)
 TESTS = ("tests/core", "tests/math", "tests/local", "tests/contract", "tests/python")
 # What the tests need beside the package.
 TOOLS = ("pytest>=8.3", "hypothesis>=6.110", "psutil>=6.0")
@@ -39,7 +41,7 @@ class Cell:
 
     Args:
         python: as ``3.13`` or ``3.14t``.
-        dependencies: ``pinned``, ``newest`` or ``lowest``.
+        dependencies: ``pinned``, ``newest``, ``lowest`` or ``flower``.
     """
 
     python: str
@@ -49,6 +51,19 @@ class Cell:
     def name(self) -> str:
         """As ``--only`` takes it."""
         return f"{self.python}-{self.dependencies}"
+
+    @property
+    def package(self) -> str:
+        """What is installed: the folder of the repository, with an extra or without."""
+        extra = "[flower]" if self.dependencies == "flower" else ""
+        return f"{ROOT}{extra}"
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        """The tests that are run unless others are given."""
+        if self.dependencies == "flower":
+            return FLOWER_TESTS
+        return TESTS
 
 
 def interpreter(version: str) -> Path | None:
@@ -96,7 +111,7 @@ def constraints(cell: Cell, scratch: Path) -> list[str]:
     """What pip is told beside the requirements."""
     if cell.dependencies == "pinned":
         return ["-c", str(ROOT / "constraints.txt")]
-    if cell.dependencies == "newest":
+    if cell.dependencies in ("newest", "flower"):
         return []
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     file = scratch / "lowest.txt"
@@ -117,12 +132,13 @@ def run(cell: Cell, tests: Sequence[str], scratch: Path) -> str:
     # Wheels alone: what would have to be built from source has no build for this Python.
     wheels = ["--only-binary", ":all:", "--no-binary", "coterie"]
     made = subprocess.run(
-        [*install, *wheels, *options, "-e", str(ROOT), *TOOLS], capture_output=True, text=True
+        [*install, *wheels, *options, "-e", cell.package, *TOOLS], capture_output=True, text=True
     )
     if made.returncode:
         errors = [line for line in made.stderr.splitlines() if line.startswith("ERROR:")]
         return f"not run: {errors[0] if errors else 'pip failed'}"
-    pytest = [str(inside), "-m", "pytest", "-q", "-x", "-m", "not slow and not flower", *tests]
+    pytest = [str(inside), "-m", "pytest", "-q", "-x", "-m", "not slow and not flower"]
+    pytest += tests or cell.tests
     done = subprocess.run(pytest, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
     shutil.rmtree(environment)
     return "failed" if done.returncode else "passed"
@@ -132,7 +148,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     cells = {cell.name: cell for cell in (Cell(p, d) for p in PYTHONS for d in SETS)}
     parser.add_argument("--only", nargs="+", choices=list(cells), default=list(cells))
-    parser.add_argument("--tests", nargs="+", default=list(TESTS))
+    parser.add_argument("--tests", nargs="+", default=[], help="in place of those of each cell")
     parser.add_argument("--list", action="store_true", help="the cells and their interpreters")
     args = parser.parse_args()
     if args.list:

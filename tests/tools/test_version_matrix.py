@@ -20,6 +20,20 @@ def test_every_dependency_has_a_lowest_version(tmp_path: Path) -> None:
     assert constraints(Cell("3.11", "newest"), tmp_path) == []
 
 
+def test_the_cell_of_flower_installs_it_and_tests_the_strategy(tmp_path: Path) -> None:
+    cell = Cell("3.11", "flower")
+    assert constraints(cell, tmp_path) == []
+    assert cell.package == f"{ROOT}[flower]"
+    assert all((ROOT / folder).is_dir() for folder in cell.tests)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (flower,) = (
+        line for line in lowest(project["optional-dependencies"]["flower"]) if "flwr" in line
+    )
+    pinned = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    # So the lowest version is that of every other run of these tests.
+    assert any(line.startswith(flower.removesuffix("*")) for line in pinned)
+
+
 def test_a_python_that_is_not_there_is_said_and_not_a_failure(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
