@@ -72,6 +72,21 @@ def test_the_theory_is_an_option_of_a_run() -> None:
     assert deep.rows[0]["theory"]["bound"] is None
 
 
+def test_logistic_regression_may_have_more_outputs_than_the_data_have_classes() -> None:
+    """As FEMNIST's 26 for ten. An output that no sample has makes no difference to the constants."""
+    measures = (MEASURES["theory"](SOLVER, ct.fedavg()),)
+    wide = ct.run(
+        ct.fedavg(),
+        data=disjoint_neighbours(),
+        model=nn.Linear(6, 9),
+        local=SOLVER,
+        rounds=1,
+        engine="serial",
+        train={"measures": measures},
+    )
+    assert wide.rows[0]["theory"]["bound"] > 0
+
+
 def test_measuring_changes_nothing() -> None:
     measures = (MEASURES["theory"](SOLVER, ct.fedavg()),)
     plain, measured = (

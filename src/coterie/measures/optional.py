@@ -80,10 +80,7 @@ def theory(solver: Solver, method: Method | Algorithm) -> Measure:
             "divergence": many,
             "divergence_one": one,
         }
-        # Logistic regression is the one network with so many parameters: a row of weights and a
-        # bias for each class.
-        is_convex = groups.models.shape[1] == (clients.features + 1) * clients.classes
-        if many is not None and one is not None and is_convex:
+        if many is not None and one is not None and _is_convex(clients):
             constants = Constants.of(view.population)
             shift = _largest_shift(inter_group, groups.models)
             if shift is not None:
@@ -92,6 +89,18 @@ def theory(solver: Solver, method: Method | Algorithm) -> Measure:
         return {"theory": found}
 
     return measure
+
+
+def _is_convex(clients: Clients) -> bool:
+    """Whether the network is logistic regression: one layer, with a bias, that reads the features.
+    It may have more outputs than the data have classes."""
+    layout = clients.layout
+    if layout is None or not clients.classes:
+        return False
+    match layout.shapes[: layout.trainable]:
+        case [(outputs, features), (biases,)]:
+            return features == clients.features and outputs == biases >= clients.classes
+    return False
 
 
 def _largest_shift(inter_group: InterGroup | None, models: Tensor) -> float | None:
