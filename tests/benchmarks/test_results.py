@@ -320,6 +320,20 @@ def test_every_gap_of_two_points_is_explained_by_a_test_or_called_open(name):
 
 
 @pytest.mark.parametrize("name", REPRODUCED)
+def test_a_tested_reason_closes_the_gap_on_three_seeds(name):
+    """Another line of the page, with the change that the note states, is within two points."""
+    rows = [found for found in records.read(name).records if found.printed is not None]
+    for tested in rows:
+        if tested.note is None or not tested.note.startswith("Tested"):
+            continue
+        alike = [found for found in rows if found.printed == tested.printed and found != tested]
+        gaps = [
+            abs(middle(found) - found.printed.value) for found in alike if len(found.values) > 2
+        ]
+        assert min(gaps, default=99.0) <= 2, tested.key
+
+
+@pytest.mark.parametrize("name", REPRODUCED)
 def test_a_page_says_which_lines_it_has_no_value_of(name):
     of = name.removeprefix("reproduce-")
     assert unmeasured(records.read(name), of) in build.body(name, records.read(name))
