@@ -34,10 +34,11 @@ def validated(factory: Callable[P, R]) -> Callable[P, R]:
         ConfigError: with a line ``<name>: <what>, got <value>; expected <what it may be>`` for each
             wrong argument.
     """
+    signature = inspect.signature(factory)
 
     @wraps(factory)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        bound = _signature(factory).bind(*args, **kwargs)
+        bound = signature.bind(*args, **kwargs)
         bound.arguments.update(check_arguments(factory, bound.arguments))
         return factory(*bound.args, **bound.kwargs)
 
@@ -86,11 +87,6 @@ def check_record(record: Any) -> None:
     }
     if for_python:
         check_arguments(kind, for_python)
-
-
-@lru_cache(maxsize=256)
-def _signature(factory: Factory) -> inspect.Signature:
-    return inspect.signature(factory)
 
 
 # To make a model takes a millisecond, longer than many of the factories that it checks.

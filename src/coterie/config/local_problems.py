@@ -77,74 +77,54 @@ def optimizer_problems(place: Place, local: Mapping[str, Any]) -> list[Problem]:
     """What is wrong with an optimiser, its options, and the momentum."""
     name = local["optimizer"]
     options = local.get("optimizer_options") or {}
+    momentum = local.get("momentum") or 0
     # Other types are refused by their own fields.
     if not isinstance(name, str) or not isinstance(options, Mapping):
         return []
-    if name == "sgd" and local.get("keep_state") is True and not local.get("momentum"):
+    if name == "sgd" and local.get("keep_state") is True and not momentum:
+        what = "sgd without momentum has no state to keep"
         expected = "false, a momentum, or another optimizer"
-        where = spelled((*place, "keep_state"))
-        return [
-            Problem(
-                "in-conflict", where, "sgd without momentum has no state to keep", True, expected
-            )
-        ]
+        return [Problem("in-conflict", spelled((*place, "keep_state")), what, True, expected)]
     if name == "sgd" and not options:
         return []
     if name not in optimizer_classes():
-        return [_unknown_optimizer(name, spelled((*place, "optimizer")))]
-    found = [
-        problem
-        for option, value in options.items()
-        for problem in _option_problems((*place, "optimizer_options", option), name, value)
-    ]
-    momentum = local.get("momentum") or 0
+        known = tuple(sorted(optimizer_classes()))
+        where = spelled((*place, "optimizer"))
+        expected = describe_type(Literal[known])
+        hint = nearest(name, known)
+        return [Problem("unknown-choice", where, got=shown(name), allowed=expected, hint=hint)]
+    places = {option: (*place, "optimizer_options", option) for option in options}
+    each = [_option_problem(places[option], name, value) for option, value in options.items()]
+    found = [problem for problem in each if problem is not None]
+    where = spelled((*place, "momentum"))
     if momentum and not has_momentum(name):
-        where = spelled((*place, "momentum"))
         found.append(Problem("in-conflict", where, f"{name} has no momentum", momentum, "0"))
     # Torch's only rule across options: Nesterov's momentum needs some.
     if options.get("nesterov") is True and not momentum:
-        where = spelled((*place, "momentum"))
-        found.append(
-            Problem(
-                "in-conflict", where, "nesterov needs momentum", momentum, "a number > 0 and < 1"
-            )
-        )
+        expected = "a number > 0 and < 1"
+        found.append(Problem("in-conflict", where, "nesterov needs momentum", momentum, expected))
     return found
 
 
-def _unknown_optimizer(name: str, where: str) -> Problem:
-    known = tuple(sorted(optimizer_classes()))
-    expected = describe_type(Literal[known])
-    hint = nearest(name, known)
-    return Problem("unknown-choice", where, got=shown(name), allowed=expected, hint=hint)
-
-
-def _option_problems(path: Place, optimizer: str, value: Any) -> list[Problem]:
-    """What is wrong with one option."""
+def _option_problem(path: Place, optimizer: str, value: Any) -> Problem | None:
     option = path[-1]
     where = spelled(path)
     defaults = optimizer_defaults(optimizer)
     if option == "weight_decay":
         expected = f"{spelled((*path[:-2], 'weight_decay'))} (decoupled), or l2 (coupled)"
-        return [Problem("unknown-key", where, "has its own key", shown(value), expected)]
+        return Problem("unknown-key", where, "has its own key", shown(value), expected)
     if option not in defaults:
         known = list(defaults)
-        return [
-            Problem(
-                "unknown-key",
-                where,
-                got=shown(value),
-                allowed=f"one of {', '.join(known)}" if known else "no options",
-                hint=nearest(option, known),
-            )
-        ]
+        expected = f"one of {', '.join(known)}" if known else "no options"
+        hint = nearest(option, known)
+        return Problem("unknown-key", where, got=shown(value), allowed=expected, hint=hint)
     if not _like(value, defaults[option]):
-        return [Problem("wrong-type", where, got=shown(value), allowed=_expected(defaults[option]))]
+        return Problem("wrong-type", where, got=shown(value), allowed=_expected(defaults[option]))
     refused = _refused(optimizer, option, value)
     if refused:
         expected = f"a value that torch.optim allows ({refused})"
-        return [Problem("out-of-range", where, got=shown(value), allowed=expected)]
-    return []
+        return Problem("out-of-range", where, got=shown(value), allowed=expected)
+    return None
 
 
 def _is_number(value: Any) -> bool:
@@ -196,18 +176,12 @@ def schedule_problems(place: Place, schedule: Mapping[str, Any]) -> list[Problem
     kind = schedule["kind"]
     found = []
     for option, owner in _OF_KIND.items():
-        if schedule.get(option) is not None and kind != owner:
-            expected = f"no such key with kind '{kind}'"
+        value = schedule.get(option)
+        if value is not None and kind != owner:
             where = spelled((*place, option))
-            found.append(
-                Problem(
-                    "in-conflict",
-                    where,
-                    f"an option of kind '{owner}'",
-                    shown(schedule[option]),
-                    expected,
-                )
-            )
+            what = f"an option of kind '{owner}'"
+            expected = f"no such key with kind '{kind}'"
+            found.append(Problem("in-conflict", where, what, shown(value), expected))
     if kind == "step" and schedule.get("every") is None:
         found.append(Problem("missing", spelled((*place, "every")), allowed="an integer >= 1"))
     return found

@@ -44,13 +44,8 @@ class Plugin:
                 allowed=expected,
             ) from error
         if not callable(factory):
-            raise ConfigError(
-                "wrong-type",
-                "plugin",
-                f"not a function but {shown(factory)}",
-                found=self,
-                allowed=expected,
-            )
+            what = f"not a function but {shown(factory)}"
+            raise ConfigError("wrong-type", "plugin", what, found=self, allowed=expected)
         return factory
 
 

@@ -155,12 +155,8 @@ def _resolve(kind: str, table: Mapping[str, Any]) -> tuple[str, Factory, dict[st
     """What a table names, its factory, and the options, validated."""
     where = KINDS[kind]
     if not isinstance(table, Mapping):
-        raise ConfigError(
-            "wrong-type",
-            spelled(where.place),
-            got=table,
-            allowed=f"a table, such as {{'{where.selector}': '{names(kind)[0]}'}}",
-        )
+        expected = f"a table, such as {{'{where.selector}': '{names(kind)[0]}'}}"
+        raise ConfigError("wrong-type", spelled(where.place), got=table, allowed=expected)
     given = schema.python_values(table)
     name = given.get(where.selector)
     if not isinstance(name, str):
@@ -197,13 +193,9 @@ def build(kind: str, table: Mapping[str, Any], **context: Any) -> Any:
         raise
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0]
-        raise ConfigError(
-            "failed",
-            where.path,
-            f"failed ({type(error).__name__}: {reason})",
-            got=name,
-            allowed=f"a factory that returns {where.article} {kind}",
-        ) from error
+        what = f"failed ({type(error).__name__}: {reason})"
+        expected = f"a factory that returns {where.article} {kind}"
+        raise ConfigError("failed", where.path, what, got=name, allowed=expected) from error
 
 
 def _bound(

@@ -104,14 +104,17 @@ def put(tables: dict[str, Any], override: str) -> None:
     path, equals, text = override.partition("=")
     parts = [part.strip() for part in path.split(".")]
     if not equals or not all(parts):
-        raise ConfigError(
-            "wrong-type",
-            "--set",
-            "not an assignment",
-            found=shown(override),
-            allowed="key=value, such as algorithm.groups=3",
-        )
+        what = "not an assignment"
+        expected = "key=value, such as algorithm.groups=3"
+        raise ConfigError("wrong-type", "--set", what, found=shown(override), allowed=expected)
     put_at(tables, parts, _value(text.strip()))
+
+
+def value_at(tables: Any, path: Sequence[str]) -> Any:
+    """The value at a key path of tables that are not validated; ``None`` where there is none."""
+    for part in path:
+        tables = tables.get(part) if isinstance(tables, Mapping) else None
+    return tables
 
 
 def put_at(tables: dict[str, Any], parts: Sequence[str], value: Any) -> None:
@@ -119,13 +122,9 @@ def put_at(tables: dict[str, Any], parts: Sequence[str], value: Any) -> None:
     for at, part in enumerate(parts[:-1], 1):
         tables = tables.setdefault(part, {})
         if not isinstance(tables, dict):
-            raise ConfigError(
-                "wrong-type",
-                "--set",
-                f"{spelled(parts[:at])}: not a table",
-                found=shown(tables),
-                allowed=f"a table for {spelled(parts)}",
-            )
+            what = f"{spelled(parts[:at])}: not a table"
+            expected = f"a table for {spelled(parts)}"
+            raise ConfigError("wrong-type", "--set", what, found=shown(tables), allowed=expected)
     tables[parts[-1]] = value
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from coterie.config.imported_files import imported_files, module_files
 from coterie.config.kinds import KINDS
+from coterie.config.toml_text import value_at
 from coterie.config.wording import spelled
 from coterie.errors import ConfigError, shown
 from coterie.files import read_json
@@ -56,13 +57,9 @@ def require_trust(folder: Path, tables: Mapping[str, Any], *, trusted: bool) -> 
     if _remembered(folder) == _digest(found):
         return
     named = ", ".join(_described(code) for code in found)
-    raise ConfigError(
-        "not-trusted",
-        folder,
-        "its configuration runs code that is not part of Coterie",
-        found=named,
-        allowed="--trust, after you have read that code",
-    )
+    what = "its configuration runs code that is not part of Coterie"
+    expected = "--trust, after you have read that code"
+    raise ConfigError("not-trusted", folder, what, found=named, allowed=expected)
 
 
 def remember(folder: Path, tables: Mapping[str, Any]) -> None:
@@ -90,26 +87,18 @@ def named_code(tables: Mapping[str, Any]) -> Iterator[NamedCode]:
     for kind in KINDS.values():
         if not kind.custom or not kind.place:
             continue
-        for path, value in _texts(_table_at(tables, kind.place), kind.place):
+        for path, value in _texts(value_at(tables, kind.place), kind.place):
             # A name that would be looked up as a factory is one, whatever its form.
             selects = path[-1] == kind.selector and ":" in value
             if selects or (kind.options_name_code and FACTORY.match(value) is not None):
                 yield _code(path, value, searched)
-    for path, value in _texts(_table_at(tables, AUGMENT), AUGMENT):
-        if path[-1] == "name" and ":" in value:
-            yield _code(path, value, searched)
-    for path, value in _texts(_table_at(tables, TRACKERS), TRACKERS):
-        if ":" in value:
-            yield _code(path, value, searched)
-    address = _table_at(tables, CLUSTER)
+    for place, key in ((AUGMENT, "name"), (TRACKERS, "to")):
+        for path, value in _texts(value_at(tables, place), place):
+            if path[-1] == key and ":" in value:
+                yield _code(path, value, searched)
+    address = value_at(tables, CLUSTER)
     if isinstance(address, str):
         yield NamedCode(spelled(CLUSTER), address, ())
-
-
-def _table_at(tables: Any, place: Sequence[str]) -> Any:
-    for part in place:
-        tables = tables.get(part) if isinstance(tables, Mapping) else None
-    return tables
 
 
 def _texts(value: Any, path: Sequence[str]) -> Iterator[tuple[Sequence[str], str]]:

@@ -234,12 +234,8 @@ class Population:
                     "wrong-shape", f"population.{name}", found=got, allowed="the same number"
                 )
         if not self.sizes("train").any():
-            raise DataError(
-                "missing",
-                "population.train",
-                "no client has a training sample",
-                allowed="at least one",
-            )
+            what = "no client has a training sample"
+            raise DataError("missing", "population.train", what, allowed="at least one")
         for name, values in self.naive.items():
             if len(values) != len(self.y):
                 got = f"{len(values)} values of {name!r}"

@@ -14,6 +14,7 @@ from coterie.config.identity import batched
 from coterie.config.local_problems import optimizer_problems, schedule_problems
 from coterie.config.problems import default_at
 from coterie.config.schema import LARGEST, to_plain
+from coterie.config.toml_text import value_at
 from coterie.core.traits import conflicts
 from coterie.data.population import Population
 from coterie.errors import Problem, shown
@@ -36,24 +37,18 @@ class Values:
 
     def is_set(self, *path: str) -> bool:
         """Whether the file sets a key path."""
-        return self._at(path) is not None
+        return value_at(self.tables, path) is not None
 
     def explicit(self, *path: str) -> Any:
         """The number that the file sets at a key path; ``None`` for anything else, which another
         check refuses."""
-        return _as_number(self._at(path))
+        return _as_number(value_at(self.tables, path))
 
     def number(self, *path: str) -> Any:
         """The number at a key path, or its default."""
         if self.is_set(*path):
             return self.explicit(*path)
         return _as_number(default_at(self.model, path))
-
-    def _at(self, path: tuple[str, ...]) -> Any:
-        record: Any = self.tables
-        for part in path:
-            record = record.get(part) if isinstance(record, Mapping) else None
-        return record
 
 
 def _as_number(value: Any) -> Any:
@@ -132,15 +127,9 @@ def _check_quorum(values: Values, clients: int | None) -> list[Problem]:
     if not cohort or not least or least <= cohort:
         return []
     expected = f"at most {cohort} (train.clients_per_round)"
-    return [
-        Problem(
-            "out-of-range",
-            "quorum.min_replies",
-            "more replies than clients in a round",
-            least,
-            expected,
-        )
-    ]
+    what = "more replies than clients in a round"
+    expected = f"at most {cohort} (train.clients_per_round)"
+    return [Problem("out-of-range", "quorum.min_replies", what, least, expected)]
 
 
 def _check_bounds(values: Values) -> list[Problem]:
@@ -197,15 +186,8 @@ def check_engine(tables: Mapping[str, Any]) -> list[Problem]:
                 expected += ", or 'ray' with engine.each 'vmap'"
         if not fits:
             path = f"engine.{option}"
-            found.append(
-                Problem(
-                    "in-conflict",
-                    path,
-                    "an option of another engine",
-                    shown(engine[option]),
-                    expected,
-                )
-            )
+            what = "an option of another engine"
+            found.append(Problem("in-conflict", path, what, shown(engine[option]), expected))
     return found
 
 
@@ -214,16 +196,9 @@ def _check_cohort(values: Values, clients: int, source: str) -> list[Problem]:
     cohort = values.explicit("train", "clients_per_round")
     if not cohort or cohort <= clients:
         return []
-    path = "train.clients_per_round"
-    return [
-        Problem(
-            "out-of-range",
-            path,
-            "more than the number of clients",
-            cohort,
-            f"at most {clients}{source}",
-        )
-    ]
+    what = "more than the number of clients"
+    expected = f"at most {clients}{source}"
+    return [Problem("out-of-range", "train.clients_per_round", what, cohort, expected)]
 
 
 def _check_groups(values: Values, clients: int, source: str) -> list[Problem]:
@@ -233,12 +208,9 @@ def _check_groups(values: Values, clients: int, source: str) -> list[Problem]:
     if not groups:
         return []
     if groups > clients:
+        what = "more groups than clients"
         expected = f"at most {clients}{source}"
-        return [
-            Problem(
-                "out-of-range", "algorithm.groups", "more groups than clients", groups, expected
-            )
-        ]
+        return [Problem("out-of-range", "algorithm.groups", what, groups, expected)]
     if alpha and alpha * groups > clients:
         what = f"a cold start of alpha * groups = {alpha * groups:g} clients"
         expected = f"at most {clients // groups}: {clients} clients{source}"
@@ -254,33 +226,16 @@ def _check_availability(values: Values) -> list[Problem]:
     found = []
     if kind == "file" and table.get("file") is None:
         found.append(Problem("missing", "availability.file", allowed="a CSV file"))
-    if kind != "file" and table.get("file") is not None:
-        expected = "availability.kind 'file', or no file"
-        what = f"an option of kind {kind!r}"
-        got = shown(table["file"])
-        found.append(Problem("in-conflict", "availability.file", what, got, expected))
+    for key, owner in (("file", "file"), ("zones", "day_night")):
+        if kind != owner and table.get(key) is not None:
+            what = f"an option of kind {kind!r}"
+            expected = f"availability.kind {owner!r}, or no {key}"
+            got = shown(table[key])
+            found.append(Problem("in-conflict", f"availability.{key}", what, got, expected))
     # Only the spans of a file can be all there is, and never begin again.
     if kind == "day_night" and table.get("period") == 0:
-        found.append(
-            Problem(
-                "out-of-range",
-                "availability.period",
-                "a day needs at least one round",
-                0,
-                "at least 1",
-            )
-        )
-    if kind != "day_night" and table.get("zones") is not None:
-        expected = "no zones, or availability.kind 'day_night'"
-        found.append(
-            Problem(
-                "in-conflict",
-                "availability.zones",
-                f"an option of kind {kind!r}",
-                shown(table["zones"]),
-                expected,
-            )
-        )
+        what = "a day needs at least one round"
+        found.append(Problem("out-of-range", "availability.period", what, 0, "at least 1"))
     return found
 
 

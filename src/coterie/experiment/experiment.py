@@ -23,7 +23,7 @@ from coterie.config.schema import (
     table_of,
     without_objects,
 )
-from coterie.config.toml_text import printable_name, put_all, read
+from coterie.config.toml_text import printable_name, put_all, read, value_at
 from coterie.errors import ConfigError, Problem, shown
 from coterie.experiment.crosscheck import as_tables, cross_check
 from coterie.experiment.defaults import (
@@ -88,9 +88,8 @@ class Experiment(Tables):
         found = field_problems(self)
         if not isinstance(self.given, frozenset):
             got = shown(self.given)
-            found.append(
-                Problem("wrong-type", "given", got=got, allowed="a frozenset of key paths")
-            )
+            allowed = "a frozenset of key paths"
+            found.append(Problem("wrong-type", "given", got=got, allowed=allowed))
         if found:
             raise ConfigError.of(found)
         if not self.given:
@@ -170,13 +169,10 @@ def check(tables: Mapping[str, Any], file: str = "configuration") -> Experiment:
     except ConfigError as error:
         raise error.located(file) from None
     except RecursionError:
-        deep = ConfigError(
-            "cannot-be-read",
-            "configuration",
-            "nested too deeply",
-            found=f"{len(tables)} tables",
-            allowed="tables of values",
-        )
+        got = f"{len(tables)} tables"
+        expected = "tables of values"
+        what = "nested too deeply"
+        deep = ConfigError("cannot-be-read", "configuration", what, found=got, allowed=expected)
         raise deep.located(file) from None
     if experiment is None or found:
         raise ConfigError.of(found).located(file)
@@ -282,9 +278,11 @@ def _anchored(tables: Mapping[str, Any]) -> Mapping[str, Any]:
     data = tables.get("data")
     if isinstance(data, Mapping):
         out["data"] = completed(data)
-    if any(_names_custom(tables, kind) for kind, where in KINDS.items() if where.custom) or (
-        _names_tracker(tables.get("log"))
-    ):
+    trackers = value_at(tables, ("log", "to"))
+    if not isinstance(trackers, list | tuple):
+        trackers = ()
+    customs = (_names_custom(tables, kind) for kind, where in KINDS.items() if where.custom)
+    if any(":" in str(name) for name in trackers) or any(customs):
         out.setdefault("folder", os.getcwd())
         # Only then: a folder that is searched can also stand in for a package that is not there.
         if isinstance(out["folder"], str):
@@ -292,18 +290,9 @@ def _anchored(tables: Mapping[str, Any]) -> Mapping[str, Any]:
     return out
 
 
-def _names_tracker(log: Any) -> bool:
-    """Whether ``[log]`` names ``module:factory``."""
-    names = log.get("to") if isinstance(log, Mapping) else None
-    return isinstance(names, list | tuple) and any(":" in str(name) for name in names)
-
-
 def _names_custom(tables: Mapping[str, Any], kind: str) -> bool:
     """Whether a table names ``module:factory``."""
-    table: Any = tables
-    for part in KINDS[kind].place:
-        table = table.get(part) if isinstance(table, Mapping) else None
-    name = table.get(KINDS[kind].selector) if isinstance(table, Mapping) else None
+    name = value_at(tables, (*KINDS[kind].place, KINDS[kind].selector))
     return isinstance(name, str) and ":" in name
 
 

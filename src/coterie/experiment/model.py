@@ -19,6 +19,7 @@ from coterie.config.choice_tables import ChoiceTable, DataTable, EngineTable
 from coterie.config.kinds import KINDS
 from coterie.config.problems import default_at
 from coterie.config.schema import Factory, Table, table_of
+from coterie.config.toml_text import value_at
 from coterie.errors import ConfigError, Problem
 from coterie.experiment.tables import CHOICES, Tables, record_types
 from coterie.rules.migration import Migration
@@ -62,7 +63,7 @@ def experiment_model(tables: Mapping[str, Any]) -> tuple[type[Table], list[Probl
     for name, kind in CHOICES.items():
         if kind != "engine":
             choices.append((kind, _choose_table(kind, tables.get(name), refused)))
-    partition = _at(tables, KINDS["partition"].place)
+    partition = value_at(tables, KINDS["partition"].place)
     choices.append(("partition", _choose("partition", partition, refused)))
     tables_of_objects = {*CHOICES, *record_types()}
     objects = frozenset(name for name in tables_of_objects if is_object(tables.get(name)))
@@ -113,18 +114,10 @@ def _plugin_engine(tables: Mapping[str, Any], refused: list[Problem]) -> str | N
     return name
 
 
-def _at(tables: Any, place: tuple[str, ...]) -> Any:
-    for part in place:
-        tables = tables.get(part) if isinstance(tables, Mapping) else None
-    return tables
-
-
 def _selected(table: Any, selector: str) -> str | None:
     """The name that a table of unknown content chose."""
-    name = table.get(selector) if isinstance(table, Mapping) else None
-    if isinstance(name, str):
-        return name
-    return None
+    name = value_at(table, (selector,))
+    return name if isinstance(name, str) else None
 
 
 # The runs of a sweep or of a report differ in values and make the same few choices. Without the

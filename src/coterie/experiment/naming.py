@@ -36,7 +36,7 @@ def named(experiment: Experiment, folder: Path) -> Experiment:
             tables[name] = _data_table(value, experiment.seed, folder)
         elif name == "algorithm" and (written := method_tables(value)) is not None:
             tables |= written
-        elif name in SELECTORS and is_object(value) and not _is_table(value):
+        elif name in SELECTORS and is_object(value) and not isinstance(value, ChoiceTable | tuple):
             tables[name] = value
             objects[name] = described(value, SELECTORS[name])
         elif problems := unnamed_in(name, value):
@@ -52,11 +52,6 @@ def named(experiment: Experiment, folder: Path) -> Experiment:
         name: table for name, table in choices.items() if isinstance(table, ChoiceTable)
     }
     return replace(checked, given=experiment.given, objects=objects, **kept)
-
-
-def _is_table(value: Any) -> bool:
-    """Whether a choice is a table, or several."""
-    return isinstance(value, ChoiceTable | tuple)
 
 
 def has_origin(data: Population, seed: int) -> bool:

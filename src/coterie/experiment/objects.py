@@ -186,11 +186,6 @@ def make_choice(experiment: Tables, kind: str) -> Any:
     # The factory may be a user's, and what it makes would fail only in the first round.
     if kind != "algorithm" and not wanted.fits(made):
         expected = f"a factory such as those of coterie.{wanted.home}"
-        raise ConfigError(
-            "wrong-type",
-            KINDS[kind].path,
-            f"does not return {KINDS[kind].article} {kind}",
-            got=name,
-            allowed=expected,
-        )
+        what = f"does not return {KINDS[kind].article} {kind}"
+        raise ConfigError("wrong-type", KINDS[kind].path, what, got=name, allowed=expected)
     return made

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
+from coterie.clients.cohort import SamplerName
 from coterie.config import registry
 from coterie.config.arguments import check_record
 from coterie.config.schema import Count, NotNegative, OneOf, Share
@@ -18,7 +19,6 @@ from coterie.measures.optional import Measure
 # K of the experiments of FedGroup and FlexCFL.
 CLIENTS_PER_ROUND = 20
 
-SamplerName = Literal["cover_then_uniform", "uniform", "poisson"]
 CohortSampler = Callable[..., IntArray]
 MeasureName = Annotated[str, OneOf(partial(registry.names, "measure"))]
 TrackerName = Annotated[str, OneOf(partial(registry.names, "tracker"), custom=True)]

@@ -17,10 +17,8 @@ class TableKey:
     """A key of a table.
 
     Args:
-        name: the name of the key.
         expected: what it may be, in words.
         default: its default; ``None`` also if it has none.
-        required: whether it must be set.
         help: one line from the record's docstring.
     """
 

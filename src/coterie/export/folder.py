@@ -141,13 +141,9 @@ def export_run(
 def _refuse_private(source: ExportSource, client: str) -> None:
     """Refuse the model of one client where nothing is told of single clients."""
     if source.private:
-        raise ConfigError(
-            "in-conflict",
-            "--client",
-            "reveals the group of a client in a run with [privacy]",
-            found=client,
-            allowed="no --client: its group is in groups.csv of the run's folder",
-        )
+        what = "reveals the group of a client in a run with [privacy]"
+        expected = "no --client: its group is in groups.csv of the run's folder"
+        raise ConfigError("in-conflict", "--client", what, found=client, allowed=expected)
 
 
 # --- the target -----------------------------------------------------------------------------------
@@ -159,13 +155,8 @@ def _check_free(target: Path) -> None:
         return
     in_use = not target.is_dir() or any(target.iterdir())
     if in_use and not (target / MANIFEST).is_file():
-        raise ConfigError(
-            "in-use",
-            "out",
-            "contains other files",
-            found=target,
-            allowed="a new folder, or one of an earlier export",
-        )
+        expected = "a new folder, or one of an earlier export"
+        raise ConfigError("in-use", "out", "contains other files", found=target, allowed=expected)
 
 
 def _put_in_place(hidden: Path, target: Path) -> None:

@@ -46,13 +46,9 @@ def reopen_with(
     if checkpoint is None or checkpoint.round >= total:
         done = 0 if checkpoint is None else checkpoint.round
         what = "new clients can join only after the first round and before the last"
-        raise ConfigError(
-            "does-not-fit",
-            "--data",
-            what,
-            found=f"{done} of {total} rounds",
-            allowed="a larger value of --rounds",
-        )
+        got = f"{done} of {total} rounds"
+        expected = "a larger value of --rounds"
+        raise ConfigError("does-not-fit", "--data", what, found=got, allowed=expected)
     joining = read_joining(data, composed, read_record(folder.path))
     clients = composed.population.clients + len(joining.names)
     # Tried first: what refuses new clients refuses them before the folder changes.
@@ -75,22 +71,13 @@ def read_joining(
     names = tuple(dict.fromkeys(new.client.tolist()))
     if new.unnamed in names:
         rows = int((new.client == new.unnamed).sum())
-        raise DataError(
-            "missing",
-            "--data",
-            "rows without a client",
-            found=rows,
-            allowed="a client in every row",
-        )
+        what = "rows without a client"
+        raise DataError("missing", "--data", what, found=rows, allowed="a client in every row")
     if not new.labelled.all():
         row = int(np.argmin(new.labelled))
-        raise DataError(
-            "missing",
-            "--data",
-            "a row without a label",
-            found=f"row {row}",
-            allowed="a label in every row",
-        )
+        what = "a row without a label"
+        expected = "a label in every row"
+        raise DataError("missing", "--data", what, found=f"row {row}", allowed=expected)
     held = [np.flatnonzero(new.client == name) for name in names]
     # A partition whose test samples are the source's has no such option.
     _, fraction = registry.options("partition", "natural")["test_fraction"]

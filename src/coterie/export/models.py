@@ -128,13 +128,9 @@ class ClientModel:
 def number_of(source: ExportSource, name: str) -> int:
     """The place of a client."""
     if source.real:
-        raise ConfigError(
-            "does-not-fit",
-            "--client",
-            "the values that real clients keep are on their nodes",
-            got=name,
-            allowed=f"`coterie node export {name}` there, or the shared models without --client",
-        )
+        what = "the values that real clients keep are on their nodes"
+        expected = f"`coterie node export {name}` there, or the shared models without --client"
+        raise ConfigError("does-not-fit", "--client", what, got=name, allowed=expected)
     names = list(map(str, source.population.names))
     if name not in names:
         expected = f"one of {', '.join(names[:_SHOWN])}"

@@ -27,12 +27,8 @@ def require_onnx() -> None:
         verb = "is"
         if len(missing) > 1:
             verb = "are"
-        raise ConfigError(
-            "not-installed",
-            "--onnx",
-            f"{', '.join(missing)} {verb} not installed",
-            allowed=install_command("onnx"),
-        )
+        what = f"{', '.join(missing)} {verb} not installed"
+        raise ConfigError("not-installed", "--onnx", what, allowed=install_command("onnx"))
 
 
 def write_onnx(module: nn.Module, inputs: Tensor, path: Path, output: str = "logits") -> float:
@@ -69,13 +65,9 @@ def write_onnx(module: nn.Module, inputs: Tensor, path: Path, output: str = "log
         raise ConfigError("failed", "--onnx", f"{what}; {OTHERS_STAY}") from error
     # `not <=` also refuses NaN.
     if not relative <= TOLERANCE:
-        raise ConfigError(
-            "differs",
-            "--onnx",
-            f"{path.name} differs from torch",
-            found=f"{relative:.1e}",
-            allowed=f"at most {TOLERANCE:g}",
-        )
+        what = f"{path.name} differs from torch"
+        expected = f"at most {TOLERANCE:g}"
+        raise ConfigError("differs", "--onnx", what, found=f"{relative:.1e}", allowed=expected)
     return difference
 
 

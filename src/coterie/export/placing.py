@@ -161,13 +161,10 @@ def _check_known(source: ExportSource, new: NewRows) -> None:
     known = set(source.population.names)
     for client in new.client.tolist():
         if client not in known:
-            raise ConfigError(
-                "does-not-fit",
-                "--data",
-                f"clients of {source.composed.experiment.name('algorithm')!r} share no model",
-                found=f"rows of the new client {client!r}",
-                allowed="clients of the run",
-            )
+            what = f"clients of {source.composed.experiment.name('algorithm')!r} share no model"
+            got = f"rows of the new client {client!r}"
+            expected = "clients of the run"
+            raise ConfigError("does-not-fit", "--data", what, found=got, allowed=expected)
 
 
 def group_by_inputs(source: ExportSource, x: Tensor) -> int | None:

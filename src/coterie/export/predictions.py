@@ -67,13 +67,10 @@ def predict(
     """
     source = ExportSource.open(run, root, trust=trust)
     if source.real:
-        raise ConfigError(
-            "does-not-fit",
-            "run",
-            "the data of real clients, and the values that they keep, are on their nodes",
-            found="a run of real clients",
-            allowed="a simulation, or predict.py of `coterie export`",
-        )
+        what = "the data of real clients, and the values that they keep, are on their nodes"
+        got = "a run of real clients"
+        expected = "a simulation, or predict.py of `coterie export`"
+        raise ConfigError("does-not-fit", "run", what, found=got, allowed=expected)
     task = task_record(source)
     composed = source.composed
     name = composed.experiment.name("source")

@@ -40,13 +40,10 @@ def _newest_checkpoint(folder: RunFolder, older: bool) -> Checkpoint:
     # Not `models/`, which is written at the end: a run that is not done is exported, too.
     checkpoint = folder.checkpoints.saved()
     if checkpoint.warnings and not older:
-        raise CheckpointError(
-            "damaged",
-            folder.path,
-            "the newest checkpoint is damaged",
-            found=f"one of round {checkpoint.round}",
-            allowed="an undamaged one, or --older-checkpoint to export the older one",
-        )
+        what = "the newest checkpoint is damaged"
+        got = f"one of round {checkpoint.round}"
+        expected = "an undamaged one, or --older-checkpoint to export the older one"
+        raise CheckpointError("damaged", folder.path, what, found=got, allowed=expected)
     return checkpoint
 
 
@@ -197,13 +194,9 @@ def prepare_real_run(
     expected = groups.models.shape[1]
     # The network is made from names and numbers; its size is what the models can vouch for.
     if d != expected:
-        raise CheckpointError(
-            "differs",
-            file,
-            "belongs to another network",
-            found=f"one of {d} parameters",
-            allowed=expected,
-        )
+        what = "belongs to another network"
+        got = f"one of {d} parameters"
+        raise CheckpointError("differs", file, what, found=got, allowed=expected)
     clients = len(nodes.names)
     # A deployment reserves numbers for clients that may still come, and others came later.
     grown = with_places(checkpoint, clients, config.name("algorithm"))

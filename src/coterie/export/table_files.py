@@ -66,21 +66,14 @@ def read_rows_for_run(
                 "not-found", "--data", "no such file", found=path, allowed="a .parquet or .csv file"
             )
         if path.suffix.lower() not in SUFFIXES:
-            raise DataError(
-                "unknown-choice",
-                "--data",
-                "unknown format",
-                found=path.name,
-                allowed=".parquet or .csv",
-            )
+            what = "unknown format"
+            expected = ".parquet or .csv"
+            raise DataError("unknown-choice", "--data", what, found=path.name, allowed=expected)
     if record is None:
-        raise DataError(
-            "does-not-fit",
-            "data.source",
-            "predictions are for tables",
-            found=f"a run on {source!r}",
-            allowed="a run on 'file' or another table",
-        )
+        what = "predictions are for tables"
+        got = f"a run on {source!r}"
+        expected = "a run on 'file' or another table"
+        raise DataError("does-not-fit", "data.source", what, found=got, allowed=expected)
     new = new_rows.read_new_rows(data, record, _images, known)
     for line in new.lines:
         warn(line)
@@ -111,13 +104,9 @@ def task_record(source: ExportSource) -> dict[str, Any]:
         return {**record, "targets": _targets(labels, task.targets)}
     if isinstance(task, Multilabel):
         return {"kind": task.name, "targets": _targets(labels, task.labels)}
-    raise ConfigError(
-        "does-not-fit",
-        "task.kind",
-        "this task has no predictions for rows of a table",
-        got=task.name,
-        allowed="classification, binary, multilabel or regression",
-    )
+    what = "this task has no predictions for rows of a table"
+    expected = "classification, binary, multilabel or regression"
+    raise ConfigError("does-not-fit", "task.kind", what, got=task.name, allowed=expected)
 
 
 def can_predict(source: ExportSource) -> bool:

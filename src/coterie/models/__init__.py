@@ -134,13 +134,8 @@ def decay_for(name: str | None, module: nn.Module, l2: float, **parameters: Any)
         decay = spec(name, **parameters).decay
     # An L2 term that does nothing would be believed to be there.
     if l2 and not decay:
-        raise ConfigError(
-            "does-not-fit",
-            "local.l2",
-            f"{name or 'the model'} has no kernels that support it",
-            found=l2,
-            allowed="0",
-        )
+        what = f"{name or 'the model'} has no kernels that support it"
+        raise ConfigError("does-not-fit", "local.l2", what, found=l2, allowed="0")
     return decay
 
 

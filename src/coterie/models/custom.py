@@ -43,12 +43,8 @@ def custom_model(name: str) -> ModelSpec:
             what = f"{name} failed: {first_line(error)}"
             raise ConfigError("failed", "model.name", what) from error
         if not isinstance(made, nn.Module):
-            raise ConfigError(
-                "wrong-type",
-                "model.name",
-                f"{name} returned a {type(made).__name__}",
-                allowed="an nn.Module",
-            )
+            what = f"{name} returned a {type(made).__name__}"
+            raise ConfigError("wrong-type", "model.name", what, allowed="an nn.Module")
         return made
 
     return ModelSpec(build, (), f"your own, {name}")
@@ -57,22 +53,16 @@ def custom_model(name: str) -> ModelSpec:
 def check_trained(module: nn.Module) -> None:
     """Refuse a network that has nothing to train, or parameters without a shape."""
     if any(isinstance(one, UninitializedParameter) for one in module.parameters()):
-        raise ConfigError(
-            "wrong-shape",
-            "model.name",
-            "a lazy layer has no shape yet",
-            found="a network that has not been called",
-            allowed="a network that was called once, or layers with explicit sizes",
-        )
+        what = "a lazy layer has no shape yet"
+        got = "a network that has not been called"
+        expected = "a network that was called once, or layers with explicit sizes"
+        raise ConfigError("wrong-shape", "model.name", what, found=got, allowed=expected)
     if not any(parameter.requires_grad for parameter in module.parameters()):
         frozen = sum(parameter.numel() for parameter in module.parameters())
-        raise ConfigError(
-            "does-not-fit",
-            "model.name",
-            "no parameter is trained",
-            found=f"{frozen:,} frozen ones",
-            allowed="some with requires_grad",
-        )
+        what = "no parameter is trained"
+        got = f"{frozen:,} frozen ones"
+        expected = "some with requires_grad"
+        raise ConfigError("does-not-fit", "model.name", what, found=got, allowed=expected)
 
 
 def zeros_for(module: nn.Module, n: int, shape: Shape) -> torch.Tensor:
@@ -94,9 +84,5 @@ def _call(factory: Callable[..., Any], shape: Shape, classes: int, name: str) ->
         except TypeError:
             continue
         return factory(*arguments)
-    raise ConfigError(
-        "wrong-type",
-        "model.name",
-        f"{name} has the parameters {signature}",
-        allowed="() or (shape, classes)",
-    )
+    what = f"{name} has the parameters {signature}"
+    raise ConfigError("wrong-type", "model.name", what, allowed="() or (shape, classes)")

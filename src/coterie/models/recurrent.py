@@ -173,13 +173,9 @@ def stacked_lstm() -> ModelSpec:
     def build(shape: Shape, classes: int) -> nn.Module:
         _, dim = sentence(shape, "stacked_lstm")
         if classes != 2:
-            raise ConfigError(
-                "does-not-fit",
-                "model.name",
-                "stacked_lstm has one output unit",
-                found=f"{classes} classes",
-                allowed="2",
-            )
+            what = "stacked_lstm has one output unit"
+            got = f"{classes} classes"
+            raise ConfigError("does-not-fit", "model.name", what, found=got, allowed="2")
         recurrent = (OneBiasLSTM(dim, 100), Outputs(), OneBiasLSTM(100, 100), Last())
         return nn.Sequential(*recurrent, nn.Linear(100, 30), nn.Linear(30, 1), AgainstZero())
 
@@ -195,13 +191,9 @@ def _two_way(first: nn.Module, second: nn.Module, dropout: float, classes: int) 
 def sentence(shape: Shape, model: str) -> tuple[int, int]:
     """The shape as (words, dimensions of a word vector)."""
     if len(shape) != 2:
-        raise ConfigError(
-            "does-not-fit",
-            "model.name",
-            f"{model} needs sequences of vectors",
-            found=f"inputs of shape {shape}",
-            allowed="mclr or mlp",
-        )
+        what = f"{model} needs sequences of vectors"
+        got = f"inputs of shape {shape}"
+        raise ConfigError("does-not-fit", "model.name", what, found=got, allowed="mclr or mlp")
     return shape[0], shape[1]
 
 

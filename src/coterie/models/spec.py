@@ -75,36 +75,24 @@ def outputs_for(outputs: int | None, classes: int) -> int:
     if outputs is None:
         return classes
     if outputs < classes:
-        raise ConfigError(
-            "out-of-range",
-            "model.outputs",
-            "fewer than the classes of the data",
-            found=outputs,
-            allowed=f"{classes} or more",
-        )
+        what = "fewer than the classes of the data"
+        expected = f"{classes} or more"
+        raise ConfigError("out-of-range", "model.outputs", what, found=outputs, allowed=expected)
     return outputs
 
 
 def image(shape: Shape, model: str) -> Image:
     """The shape as (channels, height, width)."""
     if len(shape) != 3:
-        raise ConfigError(
-            "does-not-fit",
-            "model.name",
-            f"{model} needs images",
-            found=f"inputs of shape {shape}",
-            allowed="mclr or mlp",
-        )
+        what = f"{model} needs images"
+        got = f"inputs of shape {shape}"
+        raise ConfigError("does-not-fit", "model.name", what, found=got, allowed="mclr or mlp")
     return shape[0], shape[1], shape[2]
 
 
 def large_enough(height: int, width: int, shape: Shape, model: str) -> None:
     """Check that something is left of an image after the convolutions."""
     if min(height, width) < 1:
-        raise ConfigError(
-            "does-not-fit",
-            "model.name",
-            f"{model} needs larger images",
-            found=shape,
-            allowed="another model, such as mlp",
-        )
+        what = f"{model} needs larger images"
+        expected = "another model, such as mlp"
+        raise ConfigError("does-not-fit", "model.name", what, found=shape, allowed=expected)

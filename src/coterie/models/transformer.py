@@ -129,13 +129,8 @@ def transformer(
 
     def build(shape: Shape, classes: int) -> nn.Module:
         if width % heads:
-            raise ConfigError(
-                "wrong-shape",
-                "model.heads",
-                f"{width} cannot be divided",
-                found=heads,
-                allowed="a divisor",
-            )
+            what = f"{width} cannot be divided"
+            raise ConfigError("wrong-shape", "model.heads", what, found=heads, allowed="a divisor")
         # A token that no target has may still be an input; it is never the likeliest next one.
         outputs = classes
         if per_token and vocabulary is not None:
@@ -155,13 +150,10 @@ def _embedding(shape: Shape, width: int, vocabulary: int) -> nn.Module:
         return nn.Embedding(vocabulary, width)
     if len(shape) == 2:
         return nn.Linear(shape[1], width)
-    raise ConfigError(
-        "does-not-fit",
-        "model.name",
-        "transformer needs texts",
-        found=f"inputs of shape {shape}",
-        allowed="tokens [places] or vectors [places, dimensions]",
-    )
+    what = "transformer needs texts"
+    got = f"inputs of shape {shape}"
+    expected = "tokens [places] or vectors [places, dimensions]"
+    raise ConfigError("does-not-fit", "model.name", what, found=got, allowed=expected)
 
 
 def _block(width: int, heads: int, causal: bool) -> nn.Module:

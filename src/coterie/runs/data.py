@@ -87,13 +87,9 @@ def _with_joined(
     before = populate(samples, first, key)
     digest = "" if record is None else record["training"]["digest"]
     if digest and rows_digest(before) != digest:
-        raise DataError(
-            "differs",
-            "data.path",
-            "the training files have changed since the run began",
-            found="other rows",
-            allowed="the rows that it began with",
-        )
+        what = "the training files have changed since the run began"
+        expected = "the rows that it began with"
+        raise DataError("differs", "data.path", what, found="other rows", allowed=expected)
     return before if joined is None else with_joined_clients(before, joined, partition)
 
 
@@ -200,12 +196,8 @@ def read_newcomers(folder: Path) -> Newcomers | None:
         y = torch.from_numpy(arrays["y"])
         return Newcomers(x, y, int(arrays["first_client"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(
-            "not-found",
-            path,
-            f"no samples of new clients ({error})",
-            allowed="a file written by coterie",
-        ) from None
+        what = f"no samples of new clients ({error})"
+        raise DataError("not-found", path, what, allowed="a file written by coterie") from None
 
 
 def with_joined_clients(

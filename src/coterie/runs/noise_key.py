@@ -48,9 +48,6 @@ def check_noise_key(folder: Path, key: Key | None) -> None:
     # Where the file is damaged or may not be read, this says so.
     data = checked_file(folder, NOISE_KEY)
     if data != key_bytes(key):
-        raise CheckpointError(
-            "missing",
-            folder / NOISE_KEY,
-            "the noise of the run cannot be drawn again",
-            allowed="the file as the run wrote it",
-        )
+        what = "the noise of the run cannot be drawn again"
+        expected = "the file as the run wrote it"
+        raise CheckpointError("missing", folder / NOISE_KEY, what, allowed=expected)

@@ -99,13 +99,9 @@ def join(folder: RunFolder, composed: Composed, joining: JoiningClients) -> None
     known = set(population.names)
     for name in joining.names:
         if name in known:
-            raise DataError(
-                "in-use",
-                "--data",
-                "already in the run",
-                found=f"the client {name!r}",
-                allowed="only new clients",
-            )
+            what = "already in the run"
+            got = f"the client {name!r}"
+            raise DataError("in-use", "--data", what, found=got, allowed="only new clients")
     earlier = read_newcomers(folder.path)
     x = joining.x
     y = joining.y
@@ -137,12 +133,8 @@ def _check_joins(composed: Composed) -> None:
     }
     for reason, found in reasons.items():
         if found:
-            raise ConfigError(
-                "does-not-fit",
-                "--data",
-                "new clients cannot join",
-                found=f"a run in which {reason}",
-            )
+            got = f"a run in which {reason}"
+            raise ConfigError("does-not-fit", "--data", "new clients cannot join", found=got)
 
 
 def _extended(parts: Partition, joining: JoiningClients, samples: int) -> Partition:

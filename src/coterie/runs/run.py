@@ -122,13 +122,10 @@ class Run:
         longest = self.spec.schedule.quorum.max_wait
         waited = self.progress.waited
         if longest is not None and waited > longest:
-            raise QuorumError(
-                "too-few",
-                "quorum.max_wait",
-                f"{self.progress.skipped} skipped rounds in a row",
-                found=f"{waited:.1f} s",
-                allowed=f"at most {longest:g} s",
-            )
+            what = f"{self.progress.skipped} skipped rounds in a row"
+            got = f"{waited:.1f} s"
+            expected = f"at most {longest:g} s"
+            raise QuorumError("too-few", "quorum.max_wait", what, found=got, allowed=expected)
 
     @property
     def groups(self) -> Groups:

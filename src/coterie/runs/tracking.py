@@ -78,13 +78,9 @@ def check_installed(names: Sequence[str]) -> None:
         if name not in NEEDS:
             _find_tracker(name)
         elif find_spec(NEEDS[name]) is None:
-            raise ConfigError(
-                "not-installed",
-                "log.to",
-                f"the package {NEEDS[name]!r} is not installed",
-                got=name,
-                allowed=f"{install_command(name)}, or no {name!r}",
-            )
+            what = f"the package {NEEDS[name]!r} is not installed"
+            expected = f"{install_command(name)}, or no {name!r}"
+            raise ConfigError("not-installed", "log.to", what, got=name, allowed=expected)
 
 
 def _find_tracker(name: str) -> Callable[[LoggedRun], Tracker]:

@@ -124,13 +124,9 @@ class Binary:
         else:
             found = y.ndim == 1 and not y.is_floating_point() and classes == 2
         if not found:
-            raise DataError(
-                "does-not-fit",
-                "task.kind",
-                "a binary task needs the integer labels 0 and 1",
-                found=f"{classes} classes",
-                allowed="2",
-            )
+            what = "a binary task needs the integer labels 0 and 1"
+            got = f"{classes} classes"
+            raise DataError("does-not-fit", "task.kind", what, found=got, allowed="2")
         return self
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:

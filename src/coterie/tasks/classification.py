@@ -106,13 +106,9 @@ class Classification:
             got = f"{str(y.dtype).removeprefix('torch.')} targets"
             if y.ndim > 1:
                 got += f" of shape {list(y.shape[1:])}"
-            raise DataError(
-                "does-not-fit",
-                "task.kind",
-                "a classification needs one integer label per sample",
-                found=got,
-                allowed=f"kind = {_fitting_kind(y)!r}, or another task of docs/tasks.md",
-            )
+            what = "a classification needs one integer label per sample"
+            expected = f"kind = {_fitting_kind(y)!r}, or another task of docs/tasks.md"
+            raise DataError("does-not-fit", "task.kind", what, found=got, allowed=expected)
         return replace(self, classes=classes)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:

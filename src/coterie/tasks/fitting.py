@@ -61,13 +61,10 @@ def refuse_numbered_classes(task: Task | None, population: Population) -> None:
     numbered = origin is not None and origin.reads_targets and population.classes
     if task is None or task.class_labels or not numbered:
         return
-    raise ConfigError(
-        "does-not-fit",
-        "targets",
-        f"labels were read as classes, but [task] {task.name} learns numbers",
-        found=f"{population.classes} classes",
-        allowed="targets = 'numbers' in coterie.load",
-    )
+    what = f"labels were read as classes, but [task] {task.name} learns numbers"
+    got = f"{population.classes} classes"
+    expected = "targets = 'numbers' in coterie.load"
+    raise ConfigError("does-not-fit", "targets", what, found=got, allowed=expected)
 
 
 def _refuse_numbers(population: Population) -> None:

@@ -78,13 +78,9 @@ class Multilabel:
             DataError: for targets that are not rows of zeros and ones.
         """
         if y.ndim != 2 or not bool(((y == 0) | (y == 1)).all()):
-            raise DataError(
-                "does-not-fit",
-                "task.kind",
-                "a multilabel task needs rows of zeros and ones as targets",
-                found=f"{str(y.dtype).removeprefix('torch.')} of shape {list(y.shape[1:])} per sample",
-                allowed="[n, labels]",
-            )
+            what = "a multilabel task needs rows of zeros and ones as targets"
+            got = f"{str(y.dtype).removeprefix('torch.')} of shape {list(y.shape[1:])} per sample"
+            raise DataError("does-not-fit", "task.kind", what, found=got, allowed="[n, labels]")
         return replace(self, labels=y.shape[1])
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -71,23 +71,17 @@ class NextToken:
             DataError: for targets that are not rows of tokens.
         """
         if y.ndim != 2 or y.is_floating_point():
-            raise DataError(
-                "does-not-fit",
-                "task.kind",
-                "next_token needs rows of integer tokens as targets",
-                found=f"{str(y.dtype).removeprefix('torch.')} of shape {list(y.shape[1:])} per sample",
-                allowed="int64 [n, length]",
-            )
+            what = "next_token needs rows of integer tokens as targets"
+            got = f"{str(y.dtype).removeprefix('torch.')} of shape {list(y.shape[1:])} per sample"
+            expected = "int64 [n, length]"
+            raise DataError("does-not-fit", "task.kind", what, found=got, allowed=expected)
         counted = y[y != PADDING]
         largest = int(counted.max()) if len(counted) else 0
         vocabulary = classes or largest + 1
         if largest >= vocabulary or (len(counted) and int(counted.min()) < 0):
-            raise DataError(
-                "out-of-range",
-                "task.kind",
-                f"tokens from {int(counted.min())} to {largest}",
-                allowed=f"0 to {vocabulary - 1}, or {PADDING} for a position that does not count",
-            )
+            what = f"tokens from {int(counted.min())} to {largest}"
+            expected = f"0 to {vocabulary - 1}, or {PADDING} for a position that does not count"
+            raise DataError("out-of-range", "task.kind", what, allowed=expected)
         return replace(self, vocabulary=vocabulary)
 
     def _surprise(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:

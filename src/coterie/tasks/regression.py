@@ -116,13 +116,9 @@ class Regression:
             DataError: for targets of more than two dimensions.
         """
         if y.ndim > 2:
-            raise DataError(
-                "wrong-shape",
-                "task.kind",
-                "a regression needs one row of targets per sample",
-                found=f"shape {list(y.shape[1:])}",
-                allowed="[n] or [n, t]",
-            )
+            what = "a regression needs one row of targets per sample"
+            got = f"shape {list(y.shape[1:])}"
+            raise DataError("wrong-shape", "task.kind", what, found=got, allowed="[n] or [n, t]")
         targets = 1
         if y.ndim == 2:
             targets = y.shape[1]
@@ -275,11 +271,8 @@ def regression(
         [0.03125, 0.875]
     """
     if headline == "pinball" and loss != "quantile":
-        raise ConfigError(
-            "in-conflict",
-            "task.headline",
-            "'pinball' belongs to another loss",
-            found=f"loss {loss!r}",
-            allowed="loss = 'quantile', or another headline",
-        )
+        what = "'pinball' belongs to another loss"
+        got = f"loss {loss!r}"
+        expected = "loss = 'quantile', or another headline"
+        raise ConfigError("in-conflict", "task.headline", what, found=got, allowed=expected)
     return Regression(loss, delta, quantile, headline, unit, scaling_rule=scaling)

@@ -88,13 +88,10 @@ def _draw_counts(
             # All calls with these arguments share the array.
             counts.flags.writeable = False
             return counts
-    raise DataError(
-        "failed",
-        "data.partition",
-        f"no Dirichlet split in {TRIES} draws gives every client min_size samples",
-        found=f"clients = {clients}, beta = {beta}, min_size = {min_size}",
-        allowed="fewer clients, a larger beta or a smaller min_size",
-    )
+    what = f"no Dirichlet split in {TRIES} draws gives every client min_size samples"
+    got = f"clients = {clients}, beta = {beta}, min_size = {min_size}"
+    expected = "fewer clients, a larger beta or a smaller min_size"
+    raise DataError("failed", "data.partition", what, found=got, allowed=expected)
 
 
 def _one_draw(

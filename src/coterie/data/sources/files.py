@@ -425,9 +425,6 @@ def nodes(root: Path | None = None, *, encode: Encode | None = None, **form: Any
     """
     known = DataForm(**form)
     got = f"inputs of shape {list(known.shape)} in {len(known.classes)} classes"
-    raise DataError(
-        "does-not-fit",
-        "data.source",
-        f"the data are on the nodes ({got})",
-        allowed="`coterie deploy`, or another source",
-    )
+    what = f"the data are on the nodes ({got})"
+    expected = "`coterie deploy`, or another source"
+    raise DataError("does-not-fit", "data.source", what, allowed=expected)

@@ -197,13 +197,8 @@ def femnist(
     """
     if hub and test_only_writers:
         what = "the Hub does not have this file"
-        raise DataError(
-            "not-found",
-            "data.test_only_writers",
-            what,
-            found="true",
-            allowed="false, or hub = false",
-        )
+        expected = "false, or hub = false"
+        raise DataError("not-found", "data.test_only_writers", what, found="true", allowed=expected)
     dataset = IMAGE_DATASETS["femnist"]
     if test_only_writers:
         dataset = replace(dataset, test=("test", "test_only_writers"))

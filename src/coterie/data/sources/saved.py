@@ -31,13 +31,8 @@ def saved(root: Path | None, *, digest: str) -> Samples:
     path = root / POPULATION
     arrays = read_npz(path)
     if _digest(arrays) != digest:
-        raise DataError(
-            "differs",
-            path,
-            "belongs to another run",
-            found="other arrays",
-            allowed=f"those of {digest}",
-        )
+        what = "belongs to another run"
+        raise DataError("differs", path, what, found="other arrays", allowed=f"those of {digest}")
     try:
         x = torch.from_numpy(arrays["x"])
         y = torch.from_numpy(arrays["y"])

@@ -188,13 +188,9 @@ class CheckpointFiles:
         """
         found = self.latest()
         if found is None:
-            raise ConfigError(
-                "not-found",
-                self.folder,
-                "no model yet",
-                found="no checkpoint",
-                allowed="a run that has saved a checkpoint",
-            )
+            got = "no checkpoint"
+            expected = "a run that has saved a checkpoint"
+            raise ConfigError("not-found", self.folder, "no model yet", found=got, allowed=expected)
         return found
 
     def _latest(self) -> Checkpoint | None:
@@ -222,12 +218,9 @@ class CheckpointFiles:
         assert data is not None, "the record has it"
         # A record that was rebuilt has the digest of whatever the folder had.
         if read_seal(data, round) is None:
-            raise CheckpointError(
-                "damaged",
-                self.folder / name,
-                found=f"bytes that are not those of round {round}",
-                allowed="the file of the run",
-            )
+            got = f"bytes that are not those of round {round}"
+            expected = "the file of the run"
+            raise CheckpointError("damaged", self.folder / name, found=got, allowed=expected)
         return Checkpoint.of_data(round, data)
 
     def _check_config(self, resolved: Mapping[str, Any]) -> None:

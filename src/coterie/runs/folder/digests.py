@@ -171,13 +171,8 @@ def read_digests(folder: Path) -> Digests:
         )
     found = body.get("format", body.get("schema"))
     if found != FORMAT:
-        raise CheckpointError(
-            "differs",
-            file,
-            "a different format",
-            got=found,
-            allowed=f"{FORMAT}, the format of this version",
-        )
+        expected = f"{FORMAT}, the format of this version"
+        raise CheckpointError("differs", file, "a different format", got=found, allowed=expected)
     files = {name: tuple(digests) for name, digests in body["files"].items()}
     for name in files:
         # The names are those of a run's own files, so none of them leads out of the folder.
@@ -209,13 +204,10 @@ def _as_found(folder: Path) -> Digests:
 
 def changed_settings(place: Path, keys: Iterable[str]) -> CheckpointError:
     """The one line for a configuration that is not the one that the run was started with."""
-    return CheckpointError(
-        "differs",
-        place,
-        "the configuration was changed",
-        found=f"other values of {', '.join(keys)}",
-        allowed="those that the run was started with",
-    )
+    what = "the configuration was changed"
+    got = f"other values of {', '.join(keys)}"
+    expected = "those that the run was started with"
+    return CheckpointError("differs", place, what, found=got, allowed=expected)
 
 
 def with_seal(data: bytes, config: Mapping[str, Any], round: int) -> bytes:
@@ -278,13 +270,10 @@ def read_config(folder: Path) -> dict[str, Any]:
     try:
         canonical_json(tables)
     except (ValueError, TypeError) as error:
-        raise ConfigError(
-            "damaged",
-            folder / CONFIG,
-            "a value that a run never writes",
-            found=f"a value that is not JSON ({error})",
-            allowed="the file as the run wrote it",
-        ) from None
+        what = "a value that a run never writes"
+        got = f"a value that is not JSON ({error})"
+        expected = "the file as the run wrote it"
+        raise ConfigError("damaged", folder / CONFIG, what, found=got, allowed=expected) from None
     return tables
 
 

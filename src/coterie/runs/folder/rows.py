@@ -150,12 +150,8 @@ class RowFile:
             line = data[data.rfind(b"\n", 0, len(data) - 1) + 1 :]
         match = LINK.search(line)
         if match is None:
-            raise CheckpointError(
-                "damaged",
-                self.path,
-                found=f"a last line without its digest, {line[-40:]!r}",
-                allowed="whole lines",
-            )
+            got = f"a last line without its digest, {line[-40:]!r}"
+            raise CheckpointError("damaged", self.path, found=got, allowed="whole lines")
         with refuse_malformed(self.path):
             return int(read_json(line)["round"]) + 1, match[1].decode()
 
@@ -170,21 +166,14 @@ class RowFile:
             raise CheckpointError("damaged", self.path, found.problem)
         count = len(found.rows)
         if count < digests.rows:
-            raise CheckpointError(
-                "damaged",
-                self.path,
-                "rows are missing",
-                found=count,
-                allowed=f"{digests.rows} or more",
-            )
+            what = "rows are missing"
+            expected = f"{digests.rows} or more"
+            raise CheckpointError("damaged", self.path, what, found=count, allowed=expected)
         if digests.rows and found.links[digests.rows - 1] != digests.chain:
-            raise CheckpointError(
-                "differs",
-                self.path,
-                "belongs to another run",
-                found=f"different rows up to round {digests.rows - 1}",
-                allowed="the rows of this run",
-            )
+            what = "belongs to another run"
+            got = f"different rows up to round {digests.rows - 1}"
+            expected = "the rows of this run"
+            raise CheckpointError("differs", self.path, what, found=got, allowed=expected)
         return found
 
     def rewind(self, round: int) -> list[Row]:

@@ -92,13 +92,9 @@ class RunFolder:
     def check_free(path: Path) -> None:
         """Refuse a path where a new run cannot go."""
         if (path / CONFIG).exists():
-            raise ConfigError(
-                "in-use",
-                "out",
-                "already contains a run",
-                found=path,
-                allowed=f"a new folder, or `coterie resume {path}`",
-            )
+            what = "already contains a run"
+            expected = f"a new folder, or `coterie resume {path}`"
+            raise ConfigError("in-use", "out", what, found=path, allowed=expected)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise ConfigError("in-use", "out", "not empty", found=path, allowed="a new folder")
 
@@ -124,13 +120,8 @@ class RunFolder:
         if isinstance(path, RunFolder):
             return path
         if not (Path(path) / CONFIG).is_file():
-            raise ConfigError(
-                "not-found",
-                "run",
-                "no run",
-                got=str(path),
-                allowed=f"the folder of a run, {_runs_near(Path(path))}",
-            )
+            expected = f"the folder of a run, {_runs_near(Path(path))}"
+            raise ConfigError("not-found", "run", "no run", got=str(path), allowed=expected)
         return cls(Path(path))
 
     @property
@@ -268,11 +259,8 @@ def check_folder(folder: RunFolder, *, resumed: bool = False) -> None:
     file = folder.path / DIGESTS
     if not file.exists():
         if not resumed:
-            raise CheckpointError(
-                "missing",
-                file,
-                allowed=f"that of the run; `coterie resume {folder.path}` creates one",
-            )
+            expected = f"that of the run; `coterie resume {folder.path}` creates one"
+            raise CheckpointError("missing", file, allowed=expected)
         warn(f"{folder.path}: {DIGESTS} is missing, so damaged files cannot be detected")
     digests = record.read_digests(folder.path)
     _check_settings(folder, digests)
