@@ -66,8 +66,7 @@ def affinity_rewards(update: Tensor, known: BoolArray, most: float) -> FloatArra
     far = distance
     if usual > 0:
         far = distance / usual
-    rewards: FloatArray = most * (1 - far) * known.mean()
-    return rewards
+    return most * (1 - far) * known.mean()
 
 
 def halves(direction: Tensor, half: IntArray, key: Key) -> IntArray:

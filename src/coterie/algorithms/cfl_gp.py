@@ -55,8 +55,7 @@ def leading_coordinates(feature: Tensor, m: int) -> Matrix:
         values, vectors = np.linalg.eigh((rows @ rows.T).numpy())
     leading = slice(None, -m - 1, -1)
     # Rounding leaves small negative values in place of zero.
-    found: Matrix = vectors[:, leading] * np.sqrt(np.maximum(values[leading], 0.0))
-    return found
+    return vectors[:, leading] * np.sqrt(np.maximum(values[leading], 0.0))
 
 
 @dataclass(frozen=True)

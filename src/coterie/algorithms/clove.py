@@ -39,8 +39,7 @@ def match_to_models(losses: FloatArray, cluster: IntArray) -> IntArray:
     cost = np.zeros((clusters, losses.shape[1]))
     np.add.at(cost, cluster, losses)
     _, model = linear_sum_assignment(cost)
-    matched: IntArray = model.astype(np.int64)
-    return matched
+    return model.astype(np.int64)
 
 
 @dataclass(frozen=True)

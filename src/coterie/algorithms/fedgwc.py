@@ -53,8 +53,7 @@ def gaussian_rewards(loss: FloatArray, size: FloatArray) -> FloatArray:
     share = size / size.sum()
     square = (loss - share @ loss) ** 2
     # The released code's guard for clients that all have the same loss.
-    found: FloatArray = np.exp(-square / (2 * (share @ square + 1e-16)))
-    return found
+    return np.exp(-square / (2 * (share @ square + 1e-16)))
 
 
 def affinity(weight: Matrix, gamma: float) -> Matrix:

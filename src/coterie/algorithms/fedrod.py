@@ -70,13 +70,9 @@ class FedRod:
         """What the balanced softmax adds to the logits, float32 ``[outputs]``."""
         data = training.everything()
         if data.y.is_floating_point() or data.y.dim() != 1:
-            raise ConfigError(
-                "does-not-fit",
-                "own_model",
-                "fedrod needs class labels",
-                found="other targets",
-                allowed="labels",
-            )
+            what = "fedrod needs class labels"
+            got = "other targets"
+            raise ConfigError("does-not-fit", "own_model", what, found=got, allowed="labels")
         outputs = training.network(training.start)(data.x[:1]).shape[1]
         return class_prior(data.y, outputs, self.gamma)
 

@@ -40,8 +40,7 @@ def importance(wins: FloatArray, size: FloatArray, sigma: float) -> FloatArray:
         [[0.75, 0.25], [0.8, 0.2]]
     """
     smoothed = np.maximum(wins / size[:, None], sigma)
-    shares: FloatArray = smoothed / smoothed.sum(axis=1, keepdims=True)
-    return shares
+    return smoothed / smoothed.sum(axis=1, keepdims=True)
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,7 @@ def shares_by_distance(distance: Matrix, size: FloatArray, power: float) -> Floa
     near = distance + NEAREST
     # Relative to the nearest, since a high power of a small number is not a number any more.
     weight = size * (near.min(axis=1, keepdims=True) / near) ** power
-    found: FloatArray = weight / weight.sum(axis=1, keepdims=True)
-    return found
+    return weight / weight.sum(axis=1, keepdims=True)
 
 
 @dataclass(frozen=True)

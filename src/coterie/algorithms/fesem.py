@@ -45,8 +45,7 @@ def nearest_centre(solutions: Tensor, centres: Tensor) -> IntArray:
     """
     # In float64: `cdist` may subtract large squares to get a small distance.
     distance = torch.cdist(solutions.to(torch.float64), centres.to(torch.float64))
-    nearest: IntArray = distance.argmin(dim=1).numpy()
-    return nearest
+    return distance.argmin(dim=1).numpy()
 
 
 @dataclass(frozen=True)

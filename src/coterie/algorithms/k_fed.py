@@ -43,8 +43,7 @@ def distances(points: Matrix, centre: Matrix) -> Matrix:
     """
     # One centre at a time: the differences of all would be large for images.
     columns = [((points - one) ** 2).sum(axis=1) for one in centre]
-    found: Matrix = np.stack(columns, axis=1)
-    return found
+    return np.stack(columns, axis=1)
 
 
 def farthest_first(points: Matrix, first: IntArray, k: int) -> IntArray:

@@ -179,8 +179,7 @@ def _group(work: Work, reply: Reply, which: IntArray) -> IntArray:
         # The model first; what follows is no model to train.
         return which[:, 0]
     column = reply.choice.astype(np.int64)
-    chosen: IntArray = which[np.arange(len(reply)), column]
-    return chosen
+    return which[np.arange(len(reply)), column]
 
 
 @one_torch_thread()
@@ -189,8 +188,7 @@ def norms(values: NDArray[Any]) -> FloatArray:
     rows = torch.from_numpy(values).reshape(len(values), -1)
     # Summed in float64 without a copy in float64: a round may hold gigabytes of updates.
     if rows.shape[1] < _LONG:
-        lengths: FloatArray = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).numpy()
-        return lengths
+        return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).numpy()
     # The same sums: torch takes several times as long for all long rows at once.
     return np.array([torch.linalg.vector_norm(row, dtype=torch.float64).item() for row in rows])
 

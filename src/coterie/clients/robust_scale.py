@@ -90,8 +90,7 @@ def _medians(logs: FloatArray, group: IntArray) -> FloatArray:
             middle[of_group] = _lower_median(logs[of_group])
     # Most replies of a group may be hostile by chance, and then its median is, too.
     apart = of_all + np.log(APART)
-    capped: FloatArray = np.minimum(middle, apart)
-    return capped
+    return np.minimum(middle, apart)
 
 
 def _lower_median(values: FloatArray) -> float:

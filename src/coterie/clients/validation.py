@@ -157,23 +157,20 @@ def _possible(task: KnowsPossibleSums, fields: Mapping[str, NDArray[Any]]) -> ND
     # What is not finite was refused before.
     with np.errstate(invalid="ignore", over="ignore"):
         possible = task.possible({**sums, "size": size})
-    whole: NDArray[np.bool_] = np.all(possible, axis=1)
-    return whole
+    return np.all(possible, axis=1)
 
 
 def _shared_out(wins: NDArray[Any], size: NDArray[Any]) -> NDArray[np.bool_]:
     """Whether each client's wins are counts that add up to its samples."""
     counts = (wins >= 0) & (wins == np.floor(wins))
-    whole: NDArray[np.bool_] = counts.all(axis=1) & (wins.sum(axis=1) == size)
-    return whole
+    return counts.all(axis=1) & (wins.sum(axis=1) == size)
 
 
 def _sums_to_one(shares: NDArray[Any]) -> NDArray[np.bool_]:
     """Whether each client's shares are some, up to rounding in float32."""
     with np.errstate(invalid="ignore", over="ignore"):
         near = np.abs(shares.sum(axis=1) - 1) < 1e-5
-    whole: NDArray[np.bool_] = (shares >= 0).all(axis=1) & near
-    return whole
+    return (shares >= 0).all(axis=1) & near
 
 
 def _is_column(choice: NDArray[Any], r: int) -> NDArray[np.bool_]:

@@ -130,13 +130,9 @@ def _check_configured(work: Train, local: Train) -> None:
         configured["own_model"] = (work.own_model, local.own_model)
     for name, (value, known) in configured.items():
         if value != known:
-            raise ConfigError(
-                "differs",
-                "algorithm.name",
-                f"{name} of a training request differs from the method's",
-                got=value,
-                allowed=f"{known!r}, the only one that clients of a deployment know",
-            )
+            what = f"{name} of a training request differs from the method's"
+            expected = f"{known!r}, the only one that clients of a deployment know"
+            raise ConfigError("differs", "algorithm.name", what, got=value, allowed=expected)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,7 @@ class Open(ChoiceTable, extra="allow"):
 def builtin(kind: str) -> Mapping[str, Factory]:
     """The factories of a kind that Coterie has itself, by name; imports them."""
     where = KINDS[kind]
-    table: Mapping[str, Factory] = getattr(importlib.import_module(where.module), where.table)
-    return table
+    return getattr(importlib.import_module(where.module), where.table)
 
 
 def plugins(kind: str) -> Plugins:

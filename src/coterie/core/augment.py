@@ -71,12 +71,8 @@ def _transform(augment: Augment) -> Transform:
             allowed=f"a class of {LIBRARY}, or module:factory, with its options",
         ) from error
     if not callable(made):
-        raise ConfigError(
-            "wrong-type",
-            "local.augment",
-            f"{augment.name} returned a {type(made).__name__}",
-            allowed="a function of one sample",
-        )
+        what = f"{augment.name} returned a {type(made).__name__}"
+        raise ConfigError("wrong-type", "local.augment", what, allowed="a function of one sample")
     return made
 
 
@@ -94,8 +90,7 @@ def _factory(name: str) -> Callable[..., Any]:
             got=name,
             allowed="pip install torchvision, or module:factory",
         ) from None
-    found: Callable[..., Any] = getattr(library, name)
-    return found
+    return getattr(library, name)
 
 
 def augmented(x: Tensor, transforms: Sequence[Transform], key: Key) -> Tensor:
@@ -130,13 +125,10 @@ def check_augment(transforms: Sequence[Transform], x: Tensor, *, table: bool) ->
         return
     # Features of a table have units and categories, which no change of an image respects.
     if table:
-        raise ConfigError(
-            "does-not-fit",
-            "local.augment",
-            "only supports images, sequences or vectors",
-            found="the columns of a table",
-            allowed="no augmentation",
-        )
+        what = "only supports images, sequences or vectors"
+        got = "the columns of a table"
+        expected = "no augmentation"
+        raise ConfigError("does-not-fit", "local.augment", what, found=got, allowed=expected)
     # Tried before the first round: in a worker the same error would be harder to read.
     try:
         made = augmented(x, transforms, Key(0))
@@ -146,9 +138,6 @@ def check_augment(transforms: Sequence[Transform], x: Tensor, *, table: bool) ->
         what = f"fails on a sample of shape {tuple(x.shape[1:])}: {first_line(error)}"
         raise ConfigError("failed", "local.augment", what) from error
     if made.shape != x.shape or made.dtype != x.dtype:
-        raise ConfigError(
-            "wrong-shape",
-            "local.augment",
-            f"returns {made.dtype} of shape {tuple(made.shape[1:])}",
-            allowed=f"{x.dtype} of shape {tuple(x.shape[1:])}, like the samples",
-        )
+        what = f"returns {made.dtype} of shape {tuple(made.shape[1:])}"
+        expected = f"{x.dtype} of shape {tuple(x.shape[1:])}, like the samples"
+        raise ConfigError("wrong-shape", "local.augment", what, allowed=expected)

@@ -69,13 +69,11 @@ class Availability:
         stream = key.of("availability")
         if self.kind == "random":
             draws = stream.at(round).generator().random(clients)
-            found: BoolArray = draws < self.share
-            return found
+            return draws < self.share
         if self.kind == "file":
             return self._by_spans(round, clients)
         beginning = self._beginnings(clients, stream.generator())
-        since: BoolArray = (round - beginning) % self.period < self.share * self.period
-        return since
+        return (round - beginning) % self.period < self.share * self.period
 
     def _beginnings(self, clients: int, draws: np.random.Generator) -> np.ndarray:
         """The round in which the day of each client begins, int64 ``[N]``."""
@@ -156,19 +154,10 @@ def _span(file: Path, number: int, row: Mapping[str, str]) -> tuple[int, int]:
         end = int(row["until"])
     except (ValueError, TypeError):
         got = f"{row['from']} and {row['until']}"
-        raise DataError(
-            "wrong-type",
-            file,
-            f"line {number}: not numbers of rounds",
-            found=got,
-            allowed="two whole numbers",
-        ) from None
+        what = f"line {number}: not numbers of rounds"
+        raise DataError("wrong-type", file, what, found=got, allowed="two whole numbers") from None
     if not 0 <= begin < end:
-        raise DataError(
-            "wrong-type",
-            file,
-            f"line {number}: not a span",
-            found=f"{begin} to {end}",
-            allowed="0 <= from < until",
-        )
+        what = f"line {number}: not a span"
+        got = f"{begin} to {end}"
+        raise DataError("wrong-type", file, what, found=got, allowed="0 <= from < until")
     return begin, end

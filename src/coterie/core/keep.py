@@ -161,13 +161,9 @@ def keep_layers(module: nn.Module, names: Sequence[str], option: str = "algorith
     if not chosen:
         raise ConfigError("missing", option, "no layer given", allowed="at least one")
     if len(chosen) == len(layout.names):
-        raise ConfigError(
-            "out-of-range",
-            option,
-            "the whole model would stay with the client",
-            found=", ".join(names),
-            allowed="fewer layers, or algorithm.name 'local'",
-        )
+        what = "the whole model would stay with the client"
+        expected = "fewer layers, or algorithm.name 'local'"
+        raise ConfigError("out-of-range", option, what, found=", ".join(names), allowed=expected)
     return Keep(_joined(layout, chosen))
 
 
@@ -197,8 +193,7 @@ def _stands_for(name: str, tensor: str) -> bool:
 
 
 def _within(span: slice, other: slice) -> bool:
-    inside: bool = other.start <= span.start and span.stop <= other.stop
-    return inside
+    return other.start <= span.start and span.stop <= other.stop
 
 
 def _no_layer(layout: Layout, name: str) -> str:

@@ -46,13 +46,9 @@ def check_loss(objective: Objective, loss: object) -> None:
     if isinstance(loss, Tensor) and loss.numel() == 1:
         return
     got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
-    raise ConfigError(
-        "wrong-type",
-        "objective",
-        f"{type(objective).__name__}.loss",
-        found=got,
-        allowed="a tensor of one value, the mean loss of the batch",
-    )
+    what = f"{type(objective).__name__}.loss"
+    expected = "a tensor of one value, the mean loss of the batch"
+    raise ConfigError("wrong-type", "objective", what, found=got, allowed=expected)
 
 
 class KnownLoss(Objective, Protocol):
@@ -93,8 +89,7 @@ def _form(objective: Objective) -> str:
     """What an objective declares as a `KnownLoss`; ``other`` where it declares nothing."""
     # Asked for every client of a round, where `isinstance` of a protocol would take a tenth of the
     # time of a small client.
-    form: str = getattr(objective, "form", "other")
-    return form
+    return getattr(objective, "form", "other")
 
 
 @runtime_checkable

@@ -286,13 +286,8 @@ def join_own(own: Own, lengths: Mapping[str, int], source: str) -> list[Tensor]:
     """What a client stores, in the order in which it lies in one vector. ``source``: the function
     that returned it, for error lines."""
     if set(own) != set(lengths):
-        raise ConfigError(
-            "differs",
-            "own_model",
-            f"{source} returned names that differ from those of lengths",
-            found=sorted(own),
-            allowed=sorted(lengths),
-        )
+        what = f"{source} returned names that differ from those of lengths"
+        raise ConfigError("differs", "own_model", what, found=sorted(own), allowed=sorted(lengths))
     return [
         checked_vector(own[name], length, source, repr(name)) for name, length in lengths.items()
     ]

@@ -53,5 +53,4 @@ class ReplyTimes:
         # All clients in one draw, by their numbers: a time does not depend on who else is asked.
         own = Key(key.seed).of("speed").generator().standard_normal(clients)
         of_round = Key(key.seed).of("reply time").at(key.round).generator().standard_normal(clients)
-        times: FloatArray = self.median * np.exp(self.spread * own + self.noise * of_round)
-        return times
+        return self.median * np.exp(self.spread * own + self.noise * of_round)

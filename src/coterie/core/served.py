@@ -62,13 +62,10 @@ class Served:
             ConfigError: where no single model serves a client.
         """
         if self.shares is not None:
-            raise ConfigError(
-                "does-not-fit",
-                "algorithm.name",
-                "clients predict with the mean of several models' predictions",
-                found=f"{len(self.models)} models for each client",
-                allowed="a method with one model for each client",
-            )
+            what = "clients predict with the mean of several models' predictions"
+            got = f"{len(self.models)} models for each client"
+            expected = "a method with one model for each client"
+            raise ConfigError("does-not-fit", "algorithm.name", what, found=got, allowed=expected)
         row = self.row[ids]
         if self.mixtures is None:
             return self.models, row

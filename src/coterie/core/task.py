@@ -246,8 +246,7 @@ def with_smoothing(task: Task, share: float) -> Task:
 
 def close_to(first: FloatArray, second: FloatArray) -> BoolArray:
     """Whether two sums over samples are the same up to the rounding of float32."""
-    close: BoolArray = np.isclose(first, second, rtol=1e-5, atol=1e-5)
-    return close
+    return np.isclose(first, second, rtol=1e-5, atol=1e-5)
 
 
 def at_most(first: FloatArray, second: FloatArray) -> BoolArray:
@@ -264,19 +263,13 @@ def check_label_logits(outputs: Tensor, labels: Tensor) -> None:
     """Refuse a row of logits for each token where a sample has one label; torch would only say that
     a target has the wrong size."""
     if not isinstance(outputs, Tensor):
-        raise ConfigError(
-            "wrong-type",
-            "model.name",
-            "outputs are not a tensor",
-            found=f"a {type(outputs).__name__}",
-            allowed="logits [n, classes], so wrap the network in one whose forward returns them",
-        )
+        what = "outputs are not a tensor"
+        got = f"a {type(outputs).__name__}"
+        expected = "logits [n, classes], so wrap the network in one whose forward returns them"
+        raise ConfigError("wrong-type", "model.name", what, found=got, allowed=expected)
     # Other shapes, as one logit a sample, are the affair of the loss.
     if outputs.ndim > 2 and labels.ndim == 1:
-        raise ConfigError(
-            "wrong-shape",
-            "model.name",
-            "several rows of logits per sample",
-            found=f"outputs of shape {tuple(outputs.shape)} for {len(labels)} labels",
-            allowed="one row, [n, classes], or the task 'next_token' with a target for each token",
-        )
+        what = "several rows of logits per sample"
+        got = f"outputs of shape {tuple(outputs.shape)} for {len(labels)} labels"
+        expected = "one row, [n, classes], or the task 'next_token' with a target for each token"
+        raise ConfigError("wrong-shape", "model.name", what, found=got, allowed=expected)

@@ -292,8 +292,7 @@ class Population:
         count = int(self.concept.max()) + 1
         held = [np.bincount(self.concept[rows], minlength=count) for rows in self.train]
         sizes = np.maximum(self.sizes("train"), 1)
-        shares: FloatArray = np.array(held) / sizes[:, None]
-        return shares
+        return np.array(held) / sizes[:, None]
 
     # --- labels ---
 

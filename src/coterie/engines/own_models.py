@@ -216,5 +216,4 @@ class OwnModelEngine:
 
 def _first(rule: OwnModel, sent: Tensor, lengths: Mapping[str, int]) -> Vectors:
     source = f"{type(rule).__name__}.first"
-    values: Vectors = torch.cat(join_own(rule.first(sent), lengths, source)).numpy()
-    return values
+    return torch.cat(join_own(rule.first(sent), lengths, source)).numpy()

@@ -166,12 +166,8 @@ def make_engine(name: str, simulation: Simulation, options: Mapping[str, Any]) -
     known = {option for one in (*ENGINES, name) for option in registry.options("engine", one)}
     for option, value in options.items():
         if option not in known:
-            raise ConfigError(
-                "unknown-key",
-                f"engine.{option}",
-                got=value,
-                allowed=f"one of {', '.join(sorted(known))}",
-            )
+            expected = f"one of {', '.join(sorted(known))}"
+            raise ConfigError("unknown-key", f"engine.{option}", got=value, allowed=expected)
     table = {option: options[option] for option in chosen if option in options}
     engine: SimulationEngine = registry.build(
         "engine", {"name": name, **table}, simulation=simulation

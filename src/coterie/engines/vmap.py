@@ -240,8 +240,7 @@ class _Lane:
         """Inside, this thread's work goes to the stream."""
         if self.stream is None:
             return nullcontext()
-        context: AbstractContextManager[object] = torch.cuda.stream(self.stream)
-        return context
+        return torch.cuda.stream(self.stream)
 
 
 @dataclass(slots=True)

@@ -158,7 +158,6 @@ def _outputs(module: nn.Module, inputs: Tensor) -> Tensor:
     before = module.training
     module.eval()
     try:
-        outputs: Tensor = module(inputs)
-        return outputs
+        return module(inputs)
     finally:
         module.train(before)

@@ -117,11 +117,9 @@ def _class_columns(labels: Sequence[str], shares: Tensor) -> dict[str, list[Any]
 def logits_of(task: TaskRecord, outputs: Tensor) -> list[float] | None:
     """The logit of the second of two classes for each row; None for other tasks."""
     if task["kind"] == "binary":
-        found: list[float] = outputs.reshape(len(outputs)).double().tolist()
-        return found
+        return outputs.reshape(len(outputs)).double().tolist()
     if task["kind"] == "classification" and outputs.shape[1] == 2:
-        differences: list[float] = (outputs[:, 1] - outputs[:, 0]).double().tolist()
-        return differences
+        return (outputs[:, 1] - outputs[:, 0]).double().tolist()
     return None
 
 

@@ -261,8 +261,7 @@ class LocalRunner:
         return found
 
     def _train_labels(self, client: int) -> IntArray:
-        labels: IntArray = self.population.labels[self.population.train[client]]
-        return labels
+        return self.population.labels[self.population.train[client]]
 
     def _evaluate_mixtures(
         self,

@@ -135,13 +135,10 @@ def latent_layer(module: nn.Module) -> nn.Linear:
     """
     dense = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
     if not dense:
-        raise ConfigError(
-            "does-not-fit",
-            "model.name",
-            "the method needs a latent representation, which is the input of a dense layer",
-            found="a network without a dense layer",
-            allowed="a network such as mlp, lenet5 or cnn_mnist",
-        )
+        what = "the method needs a latent representation, which is the input of a dense layer"
+        got = "a network without a dense layer"
+        expected = "a network such as mlp, lenet5 or cnn_mnist"
+        raise ConfigError("does-not-fit", "model.name", what, found=got, allowed=expected)
     if convolves(module):
         return dense[0]
     return dense[-1]
@@ -247,7 +244,5 @@ class LatentMoments:
             return held
         rng = self._key.of("halves").client(client).generator()
         half = (len(held) + 1) // 2
-        drawn: IntArray = np.concatenate(
-            [rng.permutation(held)[:half] for _ in range(self._work.draws)]
-        )
-        return drawn
+        halves = [rng.permutation(held)[:half] for _ in range(self._work.draws)]
+        return np.concatenate(halves)

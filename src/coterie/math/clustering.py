@@ -118,8 +118,7 @@ def _merge(distance: Matrix, method: Linkage) -> Matrix:
     if len(distance) < 2:
         return np.empty((0, 4))
     # Unchecked: a distance that is made of products has rounding on its diagonal, which is refused.
-    tree: Matrix = linkage(squareform(distance, checks=False), method)
-    return tree
+    return linkage(squareform(distance, checks=False), method)
 
 
 def linkage_distance(
@@ -171,8 +170,7 @@ def _ward_distance(to_members: Matrix, among: Matrix) -> FloatArray:
     """
     size = len(among)
     square = (to_members**2).mean(axis=1) - (among**2).mean() / 2
-    found: FloatArray = np.sqrt(2 * size / (size + 1) * np.maximum(square, 0))
-    return found
+    return np.sqrt(2 * size / (size + 1) * np.maximum(square, 0))
 
 
 def complete_linkage(distance: Matrix, m: int) -> IntArray:
@@ -394,5 +392,4 @@ def cut_without_few(
 def _of_few(labels: IntArray, n: int) -> BoolArray:
     """The points of small clusters, of ``n`` points in all."""
     sizes = np.bincount(labels)
-    few: BoolArray = sizes[labels] <= max(1.0, FEW * n)
-    return few
+    return sizes[labels] <= max(1.0, FEW * n)

@@ -150,8 +150,7 @@ def silhouettes(distance: Matrix, labels: IntArray) -> FloatArray:
     other = mean.min(axis=1)
     larger = np.maximum(own, other)
     defined = (larger > 0) & (sizes[labels] > 1)
-    found: FloatArray = np.divide(other - own, larger, out=np.zeros_like(own), where=defined)
-    return found
+    return np.divide(other - own, larger, out=np.zeros_like(own), where=defined)
 
 
 # --- labels of a cut ------------------------------------------------------------------------------

@@ -134,8 +134,7 @@ def reciprocal(level: FloatArray, total: float) -> FloatArray:
     """``p_n = (1 / I_Cn) / sum_n (1 / I_Cn)`` of all clusters, float64 ``[N]``, with ``I_C`` held
     at or above `imbalance_floor`."""
     inverse = 1 / np.maximum(level, imbalance_floor(total))
-    share: FloatArray = inverse / inverse.sum()
-    return share
+    return inverse / inverse.sum()
 
 
 def balancing(shares: Matrix) -> FloatArray:

@@ -20,8 +20,7 @@ def student(count: FloatArray) -> FloatArray:
     """Student's quantile for a mean of ``count`` values; infinite for fewer than two."""
     degrees = np.asarray(count, np.float64) - 1
     known = degrees > 0
-    found: FloatArray = np.where(known, stdtrit(np.where(known, degrees, 1.0), _UPPER), np.inf)
-    return found
+    return np.where(known, stdtrit(np.where(known, degrees, 1.0), _UPPER), np.inf)
 
 
 def wilson(share: FloatArray, size: FloatArray) -> Interval:

@@ -101,5 +101,4 @@ def numbered_as_before(cluster: IntArray, before: IntArray, k: int) -> IntArray:
     kept = np.zeros((int(cluster.max()) + 1, k))
     np.add.at(kept, (cluster[had], before[had]), 1)
     _, number = linear_sum_assignment(-kept)
-    found: IntArray = number.astype(np.int64)[cluster]
-    return found
+    return number.astype(np.int64)[cluster]

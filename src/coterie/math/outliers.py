@@ -47,8 +47,7 @@ def far_from_neighbours(distance: Matrix, clusters: int) -> BoolArray:
     middle = np.median(score)
     sigma = _TO_SIGMA * np.median(np.abs(score - middle))
     # The least share of the median: among equal points, rounding makes no outliers.
-    far: BoolArray = score > middle + FAR * max(float(sigma), 0.01 * float(middle))
-    return far
+    return score > middle + FAR * max(float(sigma), 0.01 * float(middle))
 
 
 def contradicted(losses: FloatArray) -> BoolArray:
@@ -81,8 +80,7 @@ def contradicted(losses: FloatArray) -> BoolArray:
     score = np.median(np.abs(logs - logs.T)[others].reshape(n, n - 1), axis=1)
     middle = np.median(score)
     sigma = _TO_SIGMA * np.median(np.abs(score - middle))
-    found: BoolArray = score > max(float(middle + FAR * sigma), np.log(2))
-    return found
+    return score > max(float(middle + FAR * sigma), np.log(2))
 
 
 def against_the_others(updates: Tensor) -> BoolArray:
@@ -113,8 +111,7 @@ def against_the_others(updates: Tensor) -> BoolArray:
     cosines = (rows * (common / size)).sum(axis=1)
     middle = np.median(cosines)
     sigma = _TO_SIGMA * np.median(np.abs(cosines - middle))
-    against: BoolArray = (cosines < 0) & (cosines < middle - FAR * sigma)
-    return against
+    return (cosines < 0) & (cosines < middle - FAR * sigma)
 
 
 def copies(updates: Tensor) -> BoolArray:

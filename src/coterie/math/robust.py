@@ -35,8 +35,7 @@ def median_per_coordinate(points: FloatArray) -> FloatArray:
         >>> median_per_coordinate(np.array([[1.0, 5.0], [2.0, 4.0], [1e9, -1e9]])).tolist()
         [2.0, 4.0]
     """
-    median: FloatArray = np.median(points, axis=0)
-    return median
+    return np.median(points, axis=0)
 
 
 def trimmed_mean_per_coordinate(points: FloatArray, f: int) -> FloatArray:
@@ -50,8 +49,7 @@ def trimmed_mean_per_coordinate(points: FloatArray, f: int) -> FloatArray:
     """
     f = bearable(f, len(points))
     kept = np.sort(points, axis=0)[f : len(points) - f]
-    mean: FloatArray = kept.mean(axis=0)
-    return mean
+    return kept.mean(axis=0)
 
 
 def krum_selection(points: FloatArray, f: int, keep: int | None = None) -> IntArray:
@@ -85,8 +83,7 @@ def _squared_distances(points: FloatArray) -> FloatArray:
     with starting_up():
         from scipy.spatial.distance import cdist
 
-    square: FloatArray = cdist(points, points, "sqeuclidean")
-    return square
+    return cdist(points, points, "sqeuclidean")
 
 
 def smoothed_weiszfeld(
@@ -126,8 +123,7 @@ def smoothed_weiszfeld(
 
 def _lengths(points: FloatArray) -> FloatArray:
     # As `numpy.linalg.norm` has them, but without a copy of the points for their squares.
-    lengths: FloatArray = np.sqrt(np.einsum("nd,nd->n", points, points))
-    return lengths
+    return np.sqrt(np.einsum("nd,nd->n", points, points))
 
 
 def clipped_mean(

@@ -53,8 +53,7 @@ def cosine(a: Tensor, b: Tensor) -> Matrix:
     smallest = torch.finfo(torch.float64).tiny
     kernel = torch.where(norms > 0, (a @ b.T) / norms.clamp_min(smallest), 0.0)
     # Rounding may leave -1..1, where arccos is undefined.
-    found: Matrix = kernel.clamp(-1, 1).numpy()
-    return found
+    return kernel.clamp(-1, 1).numpy()
 
 
 @one_torch_thread()

@@ -104,8 +104,7 @@ def _degrees(cosines: Matrix, itself: bool) -> Matrix:
 def _unit_rows(rows: Tensor) -> Matrix:
     """The last axis scaled to length one in float64; zero rows stay zero."""
     smallest = torch.finfo(torch.float64).tiny
-    unit: Matrix = normalize(rows.to(torch.float64), dim=-1, eps=smallest).numpy()
-    return unit
+    return normalize(rows.to(torch.float64), dim=-1, eps=smallest).numpy()
 
 
 def _unit_columns(bases: Tensor) -> tuple[Matrix, IntArray]:

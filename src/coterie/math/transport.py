@@ -160,8 +160,7 @@ def matching(cost: IntArray, size: int) -> IntArray:
         from scipy.optimize import linear_sum_assignment
 
     _, column = linear_sum_assignment(np.repeat(cost, size, axis=1))
-    label: IntArray = column.astype(np.int64) // size
-    return label
+    return column.astype(np.int64) // size
 
 
 def flow(cost: IntArray, size: int) -> IntArray:
@@ -190,8 +189,7 @@ def flow(cost: IntArray, size: int) -> IntArray:
     solver.set_nodes_supplies(np.arange(n + clusters), supply)
     status = solver.solve()
     assert status == solver.OPTIMAL, status
-    label: IntArray = np.asarray(solver.flows(arcs)).reshape(n, clusters).argmax(axis=1)
-    return label
+    return np.asarray(solver.flows(arcs)).reshape(n, clusters).argmax(axis=1)
 
 
 SOLVERS: Mapping[Exact, Callable[[IntArray, int], IntArray]] = {

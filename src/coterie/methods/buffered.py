@@ -262,13 +262,10 @@ def _with_groups(flight: InFlight, k: int) -> InFlight:
     """The state for groups of which some are new; they have not moved."""
     new = k - len(flight.version)
     if new < 0:
-        raise ConfigError(
-            "does-not-fit",
-            "asynchronous",
-            "groups disappear while clients train",
-            found=f"{-new} fewer",
-            allowed="a method that keeps its groups",
-        )
+        what = "groups disappear while clients train"
+        got = f"{-new} fewer"
+        expected = "a method that keeps its groups"
+        raise ConfigError("does-not-fit", "asynchronous", what, found=got, allowed=expected)
     return replace(flight, version=np.concatenate([flight.version, np.zeros(new, np.int64)]))
 
 
@@ -283,12 +280,9 @@ def _who_begins(flight: InFlight, rule: Buffering, round: Round) -> IntArray:
 
 def _check_plan(plan: Plan) -> None:
     if plan.chain is not None or plan.mixtures is not None or plan.shares is not None:
-        raise ConfigError(
-            "does-not-fit",
-            "asynchronous",
-            "the method trains clients in sequence, or on mixtures of models",
-            allowed="a method whose clients train in parallel",
-        )
+        what = "the method trains clients in sequence, or on mixtures of models"
+        expected = "a method whose clients train in parallel"
+        raise ConfigError("does-not-fit", "asynchronous", what, allowed=expected)
 
 
 def _without_values(flight: InFlight, rows: IntArray) -> Updates:

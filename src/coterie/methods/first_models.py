@@ -44,13 +44,8 @@ class FirstModels:
             k = min(k, clients)
         if clients < k:
             expected = f"1 to {clients}"
-            raise ConfigError(
-                "out-of-range",
-                "algorithm.groups",
-                "more groups than clients",
-                got=k,
-                allowed=expected,
-            )
+            what = "more groups than clients"
+            raise ConfigError("out-of-range", "algorithm.groups", what, got=k, allowed=expected)
         which = [0] * k
         if self.distinct:
             which = list(range(k))

@@ -134,10 +134,7 @@ def _check_has(argument: str, record: object, names: tuple[str, ...]) -> None:
         raise ConfigError("wrong-type", argument, "is a class", found=name, allowed=f"{name}()")
     missing = [name for name in names if not hasattr(record, name)]
     if missing:
-        raise ConfigError(
-            "wrong-type",
-            argument,
-            f"lacks {', '.join(missing)}",
-            found=f"a {type(record).__name__}",
-            allowed=f"a record with {', '.join(names)}",
-        )
+        what = f"lacks {', '.join(missing)}"
+        got = f"a {type(record).__name__}"
+        expected = f"a record with {', '.join(names)}"
+        raise ConfigError("wrong-type", argument, what, found=got, allowed=expected)

@@ -34,8 +34,7 @@ class Residual(nn.Module):
         self.shortcut = shortcut
 
     def forward(self, x: Tensor) -> Tensor:
-        total: Tensor = self.main(x) + self.shortcut(x)
-        return total
+        return self.main(x) + self.shortcut(x)
 
 
 def resnet8(norm_groups: NormGroups = 8) -> ModelSpec:

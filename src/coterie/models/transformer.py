@@ -45,8 +45,7 @@ class SelfAttention(nn.Module):
             later = torch.ones(scores.shape[2:], dtype=torch.bool, device=x.device).triu(1)
             scores = scores.masked_fill(later, -torch.inf)
         mixed = scores.softmax(dim=3) @ value
-        joined: Tensor = self.out(mixed.transpose(1, 2).flatten(2))
-        return joined
+        return self.out(mixed.transpose(1, 2).flatten(2))
 
     def _split(self, x: Tensor) -> Tensor:
         """``[n, places, width]`` as ``[n, heads, places, width / heads]``."""
@@ -92,8 +91,7 @@ class Transformer(nn.Module):
         x = self.blocks(self.embedding(x))
         if not self.per_token:
             x = x.mean(dim=1)
-        outputs: Tensor = self.head(x)
-        return outputs
+        return self.head(x)
 
 
 def transformer(

@@ -66,8 +66,7 @@ class Mix(nn.Module):
             self.mix = kind(2 * channels, channels, 1)
 
     def forward(self, local: Tensor, received: Tensor) -> Tensor:
-        mixed: Tensor = self.mix(torch.cat([local, received], dim=1))
-        return mixed
+        return self.mix(torch.cat([local, received], dim=1))
 
 
 class Blend(nn.Module):

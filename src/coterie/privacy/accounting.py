@@ -66,12 +66,9 @@ class Release:
 def check_package() -> None:
     """Refuse accounting where the package is missing."""
     if find_spec("dp_accounting") is None:
-        raise ConfigError(
-            "not-installed",
-            "privacy",
-            "the package 'dp-accounting' is not installed",
-            do=f"install it with {install_command('privacy')}",
-        )
+        what = "the package 'dp-accounting' is not installed"
+        do = f"install it with {install_command('privacy')}"
+        raise ConfigError("not-installed", "privacy", what, do=do)
 
 
 # Rows of a resumed run, and runs of a sweep, ask for the same figures again.
@@ -156,13 +153,10 @@ def least_noise(
     while cost(high, "rdp") > epsilon:
         high = 2 * high
         if high > LARGEST_NOISE:
-            raise ConfigError(
-                "out-of-range",
-                "privacy.epsilon",
-                "no amount of noise is enough",
-                found=f"{epsilon:g}",
-                allowed=f"a larger epsilon, or a delta above {delta:g}",
-            )
+            what = "no amount of noise is enough"
+            got = f"{epsilon:g}"
+            expected = f"a larger epsilon, or a delta above {delta:g}"
+            raise ConfigError("out-of-range", "privacy.epsilon", what, found=got, allowed=expected)
     # The bound of Renyi divergences is cheap, and hardly below that of loss distributions.
     high = _lowered(partial(cost, by="rdp"), epsilon, high)
     if accountant == "rdp":

@@ -170,8 +170,7 @@ def noised(sums: PrivateSums) -> Aggregate:
 @one_torch_thread()
 def lengths_of(delta: Tensor) -> FloatArray:
     """Euclidean lengths of updates ``[n, d]``, float64 ``[n]``."""
-    lengths: FloatArray = torch.linalg.vector_norm(delta, dim=1, dtype=torch.float64).numpy()
-    return lengths
+    return torch.linalg.vector_norm(delta, dim=1, dtype=torch.float64).numpy()
 
 
 @one_torch_thread()
@@ -258,5 +257,4 @@ def moving_shares(counts: FloatArray, least: float) -> FloatArray:
         return stay
     leaving = min(missing.sum(), spare.sum()) * spare / spare.sum()
     share = np.divide(leaving, n, out=np.zeros_like(n), where=n > 0)
-    moving: FloatArray = stay * (1 - share)[:, None] + np.outer(share, missing / missing.sum())
-    return moving
+    return stay * (1 - share)[:, None] + np.outer(share, missing / missing.sum())

@@ -119,8 +119,7 @@ class SecureSums:
             weigh: the method's rule.
         """
         most = weigh.weight_of(np.array([self.most_samples]))[0]
-        weight: FloatArray = np.minimum(weigh.weight_of(size) / most, 1.0)
-        return weight
+        return np.minimum(weigh.weight_of(size) / most, 1.0)
 
     def combine(
         self, groups: Groups, updates: Updates, weight: FloatArray, plan: Plan, key: Key
@@ -242,8 +241,7 @@ def quantise(values: FloatArray, reach: float, levels: int, key: Key) -> IntArra
     exact = (np.clip(values, -reach, reach) + reach) * (levels / (2 * reach))
     above = np.ceil(exact)
     down = key.generator().random(exact.shape) < above - exact
-    whole: IntArray = above.astype(np.int64) - down
-    return whole
+    return above.astype(np.int64) - down
 
 
 def neighbourhoods(clients: int, shares: int, key: Key) -> BoolArray:
@@ -257,8 +255,7 @@ def neighbourhoods(clients: int, shares: int, key: Key) -> BoolArray:
         return np.ones((clients, clients), bool)
     place = key.generator().permutation(clients)
     apart = np.abs(place[:, None] - place[None, :])
-    near: BoolArray = np.minimum(apart, clients - apart) <= shares // 2
-    return near
+    return np.minimum(apart, clients - apart) <= shares // 2
 
 
 def recoverable(near: BoolArray, replied: BoolArray, threshold: int) -> bool:

@@ -153,8 +153,7 @@ def chosen_centre(directions: Tensor, memory: CentreMemory) -> IntArray:
     """The group that each client chooses by its direction ``v``, int64 ``[n]``:
     ``argmax_j (v - mean) . c_j``."""
     products = (directions - memory.mean) @ memory.centres.T
-    chosen: IntArray = products.argmax(dim=1).numpy()
-    return chosen
+    return products.argmax(dim=1).numpy()
 
 
 @dataclass(frozen=True)

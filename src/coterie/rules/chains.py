@@ -82,8 +82,7 @@ def _without_giants(histogram: FloatArray, known: np.ndarray) -> FloatArray:
     median = float(np.median(total[torch.from_numpy(known)]))
     # At least 1, since noise for privacy may leave nothing of most histograms.
     most = _MOST_MEDIANS * max(1.0, median)
-    scaled: FloatArray = (kept * (most / total).clamp_max(1.0)[:, None]).numpy()
-    return scaled
+    return (kept * (most / total).clamp_max(1.0)[:, None]).numpy()
 
 
 def plan_of_chains(

@@ -119,13 +119,10 @@ class GroupColdStart:
 
     def __post_init__(self) -> None:
         if self.groups == "auto" and self.random_centres:
-            raise ConfigError(
-                "does-not-fit",
-                "algorithm.groups",
-                "the number of groups cannot be estimated from random cluster centres",
-                found="'auto'",
-                allowed="a number with ablation = 'rcc'",
-            )
+            what = "the number of groups cannot be estimated from random cluster centres"
+            got = "'auto'"
+            expected = "a number with ablation = 'rcc'"
+            raise ConfigError("does-not-fit", "algorithm.groups", what, found=got, allowed=expected)
 
     @property
     def first_models(self) -> int:
@@ -241,19 +238,15 @@ def _shortage(groups: int, found: int, asked: int, round: Round) -> ColdStartErr
     # A user has to know whether clients were silent or were refused, and why.
     refused = sorted(round.clients.ledger.refused.items())
     reasons = ", ".join(f"{reason} {n}" for reason, n in refused) or "none"
-    return ColdStartError(
-        "too-few",
-        "algorithm.groups",
-        f"the cold start needs {groups} distinct update directions",
-        found=f"{found} from {asked} clients (refused: {reasons})",
-        allowed="as many as groups, or on_shortage = 'fewer'",
-    )
+    what = f"the cold start needs {groups} distinct update directions"
+    got = f"{found} from {asked} clients (refused: {reasons})"
+    expected = "as many as groups, or on_shortage = 'fewer'"
+    return ColdStartError("too-few", "algorithm.groups", what, found=got, allowed=expected)
 
 
 def has_direction(reply: Reply) -> BoolArray:
     """Which replies have a direction, bool ``[n]``: a zero update has none."""
-    usable: BoolArray = (reply.fields["delta"] != 0).any(axis=1)
-    return usable
+    return (reply.fields["delta"] != 0).any(axis=1)
 
 
 def _first_of_each(delta: Tensor) -> IntArray:

@@ -88,13 +88,10 @@ class OneShot(PlacesClients):
 
     def __post_init__(self) -> None:
         if self.groups is not None and self.threshold != "auto":
-            raise ConfigError(
-                "in-conflict",
-                "algorithm.groups",
-                "a number of groups and a threshold",
-                found=f"{self.groups} and {self.threshold}",
-                allowed="one of them",
-            )
+            what = "a number of groups and a threshold"
+            got = f"{self.groups} and {self.threshold}"
+            expected = "one of them"
+            raise ConfigError("in-conflict", "algorithm.groups", what, found=got, allowed=expected)
 
     def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
         notes: Counter[str] = Counter()

@@ -234,8 +234,7 @@ def krum(
 
     def average(points: FloatArray, weights: FloatArray) -> FloatArray:
         chosen = robust.krum_selection(points, _of_share(share, len(points)), keep)
-        mean: FloatArray = points[chosen].mean(axis=0)
-        return mean
+        return points[chosen].mean(axis=0)
 
     return Aggregate(RobustAverage(average, bucket))
 
@@ -280,13 +279,9 @@ def geometric_median(
     if not remember:
         return Aggregate(RobustAverage(average, bucket, evenly))
     if bucket > 1:
-        raise ConfigError(
-            "in-conflict",
-            "weigh.bucket",
-            "with buckets it is unknown who sent which reply",
-            found=f"{bucket} with remember = true",
-            allowed="1",
-        )
+        what = "with buckets it is unknown who sent which reply"
+        got = f"{bucket} with remember = true"
+        raise ConfigError("in-conflict", "weigh.bucket", what, found=got, allowed="1")
     return Aggregate(RememberingMedian(average, one_vote=evenly))
 
 

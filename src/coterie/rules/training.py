@@ -36,8 +36,7 @@ def trained_row(sent: IntArray, reply: Reply) -> IntArray:
     if sent.ndim == 1:
         return sent
     choice = reply.choice.astype(np.int64)
-    row: IntArray = sent[np.arange(len(sent)), choice]
-    return row
+    return sent[np.arange(len(sent)), choice]
 
 
 def _train_side_by_side(local: Train, groups: Groups, plan: Plan, round: Round) -> Updates:

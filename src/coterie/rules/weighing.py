@@ -169,8 +169,7 @@ def weighted_mean(weights: Matrix, updates: Updates, models: Tensor) -> Tensor:
 
 def any_weight(weights: Matrix) -> BoolArray:
     """The models for which at least one reply counts, bool ``[k]``."""
-    counted: BoolArray = (weights != 0).any(axis=1)
-    return counted
+    return (weights != 0).any(axis=1)
 
 
 def _collect_means(local: Train, weigh: Weigh, groups: Groups, plan: Plan, round: Round) -> Updates:

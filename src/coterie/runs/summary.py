@@ -105,8 +105,7 @@ def _last_fairness(
     known = [one for one in found if one is not None]
     if not known:
         return None
-    last: Mapping[str, float | None] = known[-1]
-    return last
+    return known[-1]
 
 
 def without_model(summary: Mapping[str, Any]) -> dict[str, float]:

@@ -167,8 +167,7 @@ class Binary:
         same &= close_to(answers[..., 0] + answers[..., 3], sums["correct"])
         errors = (sums["squared"] >= 0) & at_most(sums["squared"], size) & (sums["log_loss"] >= 0)
         surer = at_most(np.abs(sums["calibration"]).sum(axis=-1), size)
-        possible: BoolArray = counts & same & errors & surer
-        return possible
+        return counts & same & errors & surer
 
     def class_counts(self, sums: Sums) -> FloatArray:
         """See ``coterie.core.task.KnowsClassCounts``: negative and positive samples."""
@@ -288,14 +287,12 @@ def _ordered(positive: FloatArray, negatives: FloatArray) -> FloatArray:
 
 def _from_above(histogram: FloatArray) -> FloatArray:
     """Samples in each bin and in those with larger outputs, ``[..., bins]``."""
-    summed: FloatArray = np.flip(np.cumsum(np.flip(histogram, axis=-1), axis=-1), axis=-1)
-    return summed
+    return np.flip(np.cumsum(np.flip(histogram, axis=-1), axis=-1), axis=-1)
 
 
 def _sum_of_known(values: FloatArray) -> FloatArray:
     # The bins above all samples have no precision.
-    summed: FloatArray = np.nansum(values, axis=-1)
-    return summed
+    return np.nansum(values, axis=-1)
 
 
 def balanced(sums: Sums) -> FloatArray:

@@ -248,8 +248,7 @@ def total(added: Added) -> FloatArray:
             weight = torch.ones(len(added.place))
         counts = np.bincount(added.place.numpy(), weight.double().numpy(), added.bins)
         return counts.astype(np.float64)
-    summed: FloatArray = added.double().sum(dim=0).numpy()
-    return summed
+    return added.double().sum(dim=0).numpy()
 
 
 def pooled_sums(task: Task, outputs: Tensor, targets: Tensor) -> Sums:

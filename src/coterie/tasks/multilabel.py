@@ -112,8 +112,7 @@ class Multilabel:
         by_label &= at_most(called, size) & at_most(positive, size)
         by_label &= close_to(sums["right"], right)
         exact = (sums["exact"] >= 0) & at_most(sums["exact"], sums["right"].min(axis=-1))
-        possible: BoolArray = by_label.all(axis=-1) & exact
-        return possible
+        return by_label.all(axis=-1) & exact
 
     def predict(self, outputs: Tensor) -> Tensor:
         """The probability of each label, ``[n, l]``."""

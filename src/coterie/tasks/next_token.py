@@ -113,8 +113,7 @@ class NextToken:
         """See ``coterie.core.task.KnowsPossibleSums``. How many tokens a sample has is not known
         here."""
         right = (sums["right"] >= 0) & at_most(sums["right"], sums["tokens"])
-        possible: BoolArray = right & (sums["surprise"] >= 0)
-        return possible
+        return right & (sums["surprise"] >= 0)
 
     def predict(self, outputs: Tensor) -> Tensor:
         """The likeliest token of each place, int64 ``[n, l]``."""

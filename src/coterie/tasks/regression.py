@@ -176,8 +176,7 @@ class Regression:
         possible &= (sums["absolute"] >= 0) & (sums["squared"] >= 0)
         if self.kind == "quantile":
             possible &= sums["pinball"] >= 0
-        of_all_targets: BoolArray = np.all(possible, axis=-1)
-        return of_all_targets
+        return np.all(possible, axis=-1)
 
     def predict(self, outputs: Tensor) -> Tensor:
         """The predictions ``[n, t]``, in the units of the targets."""

@@ -89,8 +89,7 @@ def quantity_skew(
 def _shares(skew: Skew, clients: int, beta: float, rng: np.random.Generator) -> FloatArray:
     """What each client gets, in proportion."""
     if skew == "dirichlet":
-        drawn: FloatArray = rng.dirichlet(np.full(clients, beta))
-        return drawn
+        return rng.dirichlet(np.full(clients, beta))
     numbers = np.arange(1.0, clients + 1)
     if skew == "exponential":
         # In proportion to the last one's, since the exponential of 710 is beyond float64.

@@ -25,8 +25,7 @@ def column_of(rows: Rows, name: str) -> NDArray[Any]:
     if not is_plain(column):
         got = rows.type_of(name)
         raise rows.refused("wrong-type", name, got, "numbers or text")
-    values: NDArray[Any] = plain_values(column)
-    return values
+    return plain_values(column)
 
 
 def is_images(column: pd.Series) -> bool:
@@ -52,8 +51,7 @@ def image_bytes(rows: Rows, name: str) -> list[bytes]:
             if values.null_count:
                 raise missing_values(rows, name, values.null_count)
         if not kinds.is_struct(values.type):
-            found: list[bytes] = values.to_pylist()
-            return found
+            return values.to_pylist()
     raise rows.refused("wrong-type", name, rows.type_of(name), "the bytes of image files")
 
 

@@ -111,8 +111,7 @@ def identifiers(rows: Rows, name: str) -> Array:
         if all(is_number(one) and _text_of(number, one) == one for one in names):
             known = np.array([number(one) for one in names])
             break
-    found: Array = known[codes]
-    return found
+    return known[codes]
 
 
 def _text_of(number: type[int] | type[float], text: str) -> str:
@@ -193,8 +192,7 @@ def _numbers(rows: Rows, label: str | list[str]) -> Array:
     names = label
     if values.ndim == 1 and not isinstance(label, str):
         names = label[0]
-    targets: Array = float32_inputs(values, rows.where, names)
-    return targets
+    return float32_inputs(values, rows.where, names)
 
 
 def train_rows_first(rows: Rows, name: str) -> tuple[IntArray, int]:

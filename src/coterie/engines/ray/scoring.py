@@ -75,8 +75,7 @@ def _bytes_each(values: Tensor) -> int:
 
 def _held(population: Population) -> IntArray:
     """The test samples of all clients, each once, in ascending order."""
-    held: IntArray = np.unique(np.concatenate([np.empty(0, np.int64), *population.test]))
-    return held
+    return np.unique(np.concatenate([np.empty(0, np.int64), *population.test]))
 
 
 class ActorScoring:

@@ -278,5 +278,4 @@ def on_demand(
 
 def inlined(function: _F) -> _F:
     """Make a function part of each kernel that uses it, with the kernel's own rules for sums."""
-    made: _F = numba.njit(inline="always")(function)
-    return made
+    return numba.njit(inline="always")(function)

@@ -112,13 +112,9 @@ class BatchedTrainer:
         """
         for option in solver.set_beyond(_TAKEN):
             got = getattr(solver, option)
-            raise ConfigError(
-                "does-not-fit",
-                f"local.{option}",
-                "vmap does not support it",
-                got=got,
-                allowed="engine pool or serial",
-            )
+            what = "vmap does not support it"
+            expected = "engine pool or serial"
+            raise ConfigError("does-not-fit", f"local.{option}", what, got=got, allowed=expected)
         schedule = BatchSchedule.of([len(y) for _, y in samples], solver, keys)
         x = torch.cat([x for x, _ in samples])
         y = torch.cat([y for _, y in samples])

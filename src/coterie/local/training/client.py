@@ -89,13 +89,8 @@ def train_own_model(
     source = f"{type(rule).__name__}.train"
     if not isinstance(found, OwnTrained):
         got = type(found).__name__
-        raise ConfigError(
-            "does-not-fit",
-            "own_model",
-            f"{source} returned the wrong type",
-            found=got,
-            allowed="an OwnTrained",
-        )
+        what = f"{source} returned the wrong type"
+        raise ConfigError("does-not-fit", "own_model", what, found=got, allowed="an OwnTrained")
     out[:d] = checked_vector(found.update, d, source, "the update")
     out[d:sent] = 0
     out[sent:] = torch.cat([row[:0], *join_own(found.own, lengths, source)])

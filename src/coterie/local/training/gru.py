@@ -198,8 +198,7 @@ class FusedGRU(nn.GRU):
 
     def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
         if hx is not None or not _knows(self, input):
-            found: tuple[Any, Tensor] = super().forward(input, hx)
-            return found
+            return super().forward(input, hx)
         x = input
         last = []
         for layer in range(self.num_layers):

@@ -159,22 +159,16 @@ def refuse_alone(solver: Solver) -> None:
     """Refuse options with which a client can only be trained alone: elsewhere clients are trained
     together, each as a row of the same tensors."""
     if solver.optimizer == _BY_MATRIX:
-        raise ConfigError(
-            "does-not-fit",
-            "local.optimizer",
-            "vmap stores the parameters of all clients in one tensor",
-            found="'adafactor', which needs whole matrices",
-            allowed="another optimizer, or engine pool or serial",
-        )
+        what = "vmap stores the parameters of all clients in one tensor"
+        got = "'adafactor', which needs whole matrices"
+        expected = "another optimizer, or engine pool or serial"
+        raise ConfigError("does-not-fit", "local.optimizer", what, found=got, allowed=expected)
     schedule = solver.step_schedule
     # Each client of a block would have another rate.
     if schedule is not None and schedule.kind == "cosine" and schedule.over is None:
-        raise ConfigError(
-            "does-not-fit",
-            "local.step_schedule.over",
-            "vmap has one learning rate for all clients",
-            allowed="a number of steps, or engine pool or serial",
-        )
+        what = "vmap has one learning rate for all clients"
+        expected = "a number of steps, or engine pool or serial"
+        raise ConfigError("does-not-fit", "local.step_schedule.over", what, allowed=expected)
 
 
 class TorchStep:

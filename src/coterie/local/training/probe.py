@@ -210,12 +210,8 @@ class NetworkProbe:
         self.saved = -(-self.saved // 3)
         after = self.network.buffers()
         if any(not torch.equal(old, new) for old, new in zip(before, after, strict=True)):
-            raise ConfigError(
-                "does-not-fit",
-                "engine.name",
-                "vmap does not support networks that change their buffers in training",
-                allowed="pool or serial",
-            )
+            what = "vmap does not support networks that change their buffers in training"
+            raise ConfigError("does-not-fit", "engine.name", what, allowed="pool or serial")
         two = self.note(x[several[:2]], y[several[:2]])
         # A batch may be padded where nothing sees the padding: the loss leaves it out, a sample's
         # outputs do not depend on its neighbours, and dropout's masks have a row for each sample.

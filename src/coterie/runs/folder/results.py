@@ -111,8 +111,7 @@ class ResultFiles:
         if data is None:
             return None
         with refuse_malformed(self.folder / SUMMARY):
-            found: dict[str, Any] = read_json(data)
-            return found
+            return read_json(data)
 
 
 def _client_table(rows: Rows) -> ScoredClients:
