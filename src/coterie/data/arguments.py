@@ -258,15 +258,11 @@ def whole_number(value: Any, name: str, least: int) -> int:
 
 def groups_of(values: Any, name: str, length: int) -> IntArray:
     """The number of a group for each of so many clients or samples, int64."""
-    if type(values) is np.ndarray and values.dtype == np.int64:
-        found = values
-    else:
-        found = _array(values, name)
-        if found.dtype.kind not in "iu":
-            raise DataError(
-                "wrong-type", name, found=found.dtype, allowed="whole numbers: the groups"
-            )
-        found = found.astype(np.int64)
+    found = _array(values, name)
+    if found.dtype.kind not in "iu":
+        expected = "whole numbers: the groups"
+        raise DataError("wrong-type", name, found=found.dtype, allowed=expected)
+    found = found.astype(np.int64, copy=False)
     if found.shape != (length,):
         raise DataError(
             "wrong-shape", name, found=f"shape {list(found.shape)}", allowed=f"[{length}]"

@@ -222,13 +222,7 @@ class _Pool:
 
     def __getstate__(self) -> dict[str, Any]:
         """For worker processes: what makes clients, without the samples that are kept here."""
-        return {
-            "make": self.make,
-            "offsets": self.offsets,
-            "inner": self.inner,
-            "_kept": OrderedDict(),
-            "_bytes": 0,
-        }
+        return {**self.__dict__, "_kept": OrderedDict(), "_bytes": 0}
 
 
 def _size(made: Made) -> int:

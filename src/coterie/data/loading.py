@@ -55,11 +55,6 @@ def load_samples(
 ) -> Samples:
     """The samples of a source; those of the source ``file`` may be in a frame."""
     made = registry.build("source", source, root=root, targets=targets, frame=frame)
-    return _as_samples(made, source)
-
-
-def _as_samples(made: Any, source: Mapping[str, Any]) -> Samples:
-    """What a factory of a source made, as samples."""
     if isinstance(made, Samples):
         return made
     if isinstance(made, Population):
@@ -82,8 +77,11 @@ def make_partition(samples: Samples, partition: Mapping[str, Any], key: Key) -> 
     if not samples.classes and kind in PARTITIONS and kind not in READS_NO_LABELS:
         what = "splits by classes, but these targets are not classes"
         raise _other_kind(what, kind, f"one of {', '.join(READS_NO_LABELS)}")
-    if samples.table is not None and samples.table.past is not None:
-        _refuse_mixed_times(partition, kind)
+    is_series = samples.table is not None and samples.table.past is not None
+    # Split otherwise than by time, inputs that overlap would be in both splits.
+    if is_series and (kind != "natural" or partition.get("split") == "random"):
+        what = "series can only be split by client and by time"
+        raise _other_kind(what, kind, "'natural' without split = 'random'")
     return registry.build("partition", partition, samples=samples, key=key)
 
 
@@ -95,13 +93,6 @@ def _does_not_fit(option: str, found: str, expected: str) -> DataError:
     return DataError("does-not-fit", f"data.partition.{option}", found=found, allowed=expected)
 
 
-def _refuse_mixed_times(partition: Mapping[str, Any], kind: str) -> None:
-    """Refuse to split series otherwise than by time: inputs that overlap would be in both splits."""
-    if kind != "natural" or partition.get("split") == "random":
-        what = "series can only be split by client and by time"
-        raise _other_kind(what, kind, "'natural' without split = 'random'")
-
-
 def populate(samples: Samples, parts: Partition, key: Key | None = None) -> Population:
     """Samples and a partition as a population.
 
@@ -111,8 +102,10 @@ def populate(samples: Samples, parts: Partition, key: Key | None = None) -> Popu
     Args:
         key: random key for noise in reports; default: a secret of the operating system.
     """
-    if samples.table is not None:
-        _refuse_images(parts)
+    if samples.table is not None and parts.transform in ("rotate", "restyle"):
+        raise _does_not_fit("transform", "a table", "images, or another transform")
+    if samples.table is not None and parts.copies > 1:
+        raise _does_not_fit("copies", "a table", "images, or copies = false")
     x = samples.x
     y = samples.y
     if parts.changes_samples:
@@ -140,14 +133,6 @@ def populate(samples: Samples, parts: Partition, key: Key | None = None) -> Popu
     )
 
 
-def _refuse_images(parts: Partition) -> None:
-    """Refuse a partition of a table that changes images."""
-    if parts.transform in ("rotate", "restyle"):
-        raise _does_not_fit("transform", "a table", "images, or another transform")
-    if parts.copies > 1:
-        raise _does_not_fit("copies", "a table", "images, or copies = false")
-
-
 # --- what a partition changes of the samples: labels, images, and noise in inputs -----------------
 
 
@@ -172,7 +157,10 @@ def transform_samples(samples: Samples, parts: Partition) -> tuple[Tensor, Tenso
         else:
             x = _restyled(x, group, parts.styles)
     if parts.turns is not None:
-        y = _turned_labels(y, parts.turns, samples.classes)
+        if y.ndim != 1 or len(parts.turns) != len(y):
+            found = f"turns of {len(parts.turns)} labels"
+            raise DataError("wrong-shape", "data.partition", found=found, allowed=len(y))
+        y = (y + torch.from_numpy(parts.turns)) % samples.classes
     return x, y
 
 
@@ -225,14 +213,6 @@ def _relabelled(y: Tensor, group: IntArray, relabel: IntArray | None, classes: i
         what = f"relabel does not fit {groups} groups of {classes} classes"
         raise DataError("does-not-fit", "data.partition", what)
     return torch.from_numpy(relabel[group, y.numpy()])
-
-
-def _turned_labels(y: Tensor, turns: IntArray, classes: int) -> Tensor:
-    """Labels with the wrong ones of a partition."""
-    if y.ndim != 1 or len(turns) != len(y):
-        found = f"turns of {len(turns)} labels"
-        raise DataError("wrong-shape", "data.partition", found=found, allowed=len(y))
-    return (y + torch.from_numpy(turns)) % classes
 
 
 def with_noise(x: Tensor, parts: Partition) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,19 @@ Transform = Literal["", "relabel", "rotate", "restyle"]
 
 Arrays = dict[str, NDArray[Any]]
 
-# Arrays of whole numbers that a partition may have, and their dimensions.
-_OPTIONAL = {"planted": 1, "relabel": 2, "concept": 1, "turns": 1}
+# The arrays of a partition's file but those of its rows: their types, and how many dimensions.
+_FORMS = {
+    "transform": ("U", 0),
+    "names": ("U", 1),
+    "styles": ("U", 1),
+    "copies": ("int64", 0),
+    "planted": ("int64", 1),
+    "relabel": ("int64", 2),
+    "concept": ("int64", 1),
+    "turns": ("int64", 1),
+    "noise": ("float64", 1),
+    "noise_seed": ("int64", 0),
+}
 
 
 @dataclass(frozen=True)
@@ -118,7 +129,7 @@ def partition_arrays(parts: Partition) -> Arrays:
         arrays[split] = np.concatenate([*rows, np.empty(0, np.int64)])
         arrays[f"{split}_offsets"] = np.cumsum([0, *map(len, rows)], dtype=np.int64)
     arrays["names"] = np.array(parts.names, dtype=np.str_)
-    for name in _OPTIONAL:
+    for name in ("planted", "relabel", "concept", "turns"):
         values = getattr(parts, name)
         if values is not None:
             arrays[name] = values
@@ -154,87 +165,50 @@ def partition_of(arrays: Arrays) -> Partition:
     Raises:
         ValueError, KeyError: if they are those of no partition.
     """
-    train = _index_arrays(arrays, "train")
-    test = _index_arrays(arrays, "test")
-    if len(train) != len(test):
-        raise ValueError(f"{len(train)} train parts, {len(test)} test parts")
-    names = arrays["names"]
-    if names.ndim != 1 or names.dtype.kind != "U" or len(names) not in (0, len(train)):
-        raise ValueError(f"{names.shape} names for {len(train)} clients")
-    transform = str(arrays["transform"])
-    if transform not in get_args(Transform):
-        raise ValueError(f"unknown transform {transform!r}")
-    noise, noise_seed = _noise(arrays, len(train))
+    found = {name: _checked(arrays[name], name) for name in _FORMS if name in arrays}
     parts = Partition(
-        train,
-        test,
-        tuple(map(str, names)),
-        transform=cast(Transform, transform),
-        styles=_styles(arrays),
-        copies=_copies(arrays),
-        noise=noise,
-        noise_seed=noise_seed,
-        **{
-            name: _integers(arrays[name], name, dimensions)
-            for name, dimensions in _OPTIONAL.items()
-            if name in arrays
-        },
+        _index_arrays(arrays, "train"),
+        _index_arrays(arrays, "test"),
+        tuple(found.pop("names").tolist()),
+        transform=str(found.pop("transform")),  # type: ignore[arg-type]  # checked below
+        styles=tuple(found.pop("styles", np.empty(0)).tolist()),
+        copies=int(found.pop("copies", 1)),
+        noise_seed=int(found.pop("noise_seed", 0)),
+        **found,
     )
     _check_values(parts)
     return parts
 
 
 def _check_values(parts: Partition) -> None:
-    """Refuse groups, labels and concepts that are out of range."""
-    planted = parts.planted
-    if planted is not None and (planted.shape != (parts.clients,) or planted.min(initial=0) < 0):
-        raise ValueError("planted groups out of range")
+    """Refuse what no partition has."""
+    clients = parts.clients
+    if len(parts.test) != clients or len(parts.names) not in (0, clients):
+        raise ValueError(f"{clients} train parts, {len(parts.test)} test parts and as many names")
+    if parts.transform not in get_args(Transform) or not all(map(is_style, parts.styles)):
+        raise ValueError("unknown transform or styles of images")
+    if parts.copies < 1:
+        raise ValueError(f"{parts.copies} copies")
+    for name in ("planted", "noise"):
+        values = getattr(parts, name)
+        if values is not None and values.shape != (clients,):
+            raise ValueError(f"{name} of shape {values.shape} for {clients} clients")
+    for name in ("planted", "concept", "noise", "noise_seed"):
+        values = getattr(parts, name)
+        # Not `values < 0`: NaN is in no range.
+        if values is not None and not np.all((values >= 0) & (values < np.inf)):
+            raise ValueError(f"{name} out of range")
     table = parts.relabel
     if table is not None and (np.sort(table) != np.arange(table.shape[1])).any():
         raise ValueError("relabel is not a permutation of the classes")
-    if parts.concept is not None and parts.concept.min(initial=0) < 0:
-        raise ValueError("concepts of samples out of range")
-
-
-def _styles(arrays: Arrays) -> tuple[str, ...]:
-    if "styles" not in arrays:
-        return ()
-    styles = arrays["styles"]
-    if styles.ndim != 1 or styles.dtype.kind != "U":
-        raise ValueError(f"styles are {styles.dtype} of {styles.ndim} dimensions")
-    if not all(map(is_style, map(str, styles))):
-        raise ValueError("unknown styles of images")
-    return tuple(map(str, styles))
-
-
-def _copies(arrays: Arrays) -> int:
-    if "copies" not in arrays:
-        return 1
-    copies = int(_integers(arrays["copies"], "copies", 0))
-    if copies < 1:
-        raise ValueError(f"{copies} copies")
-    return copies
-
-
-def _noise(arrays: Arrays, clients: int) -> tuple[FloatArray | None, int]:
-    """The standard deviation of each client's noise, and the seed of its stream."""
-    if "noise" not in arrays:
-        return None, 0
-    noise = arrays["noise"]
-    if noise.dtype != np.float64 or noise.shape != (clients,):
-        raise ValueError(f"noise is {noise.dtype} of shape {noise.shape} for {clients} clients")
-    seed = int(_integers(arrays["noise_seed"], "noise_seed", 0))
-    if not np.isfinite(noise).all() or noise.min(initial=0) < 0 or seed < 0:
-        raise ValueError("noise out of range")
-    return noise, seed
 
 
 def _index_arrays(arrays: Arrays, split: str) -> tuple[IntArray, ...]:
     """The index arrays of a split: ranges, or one after another with their offsets."""
     if f"{split}_start" in arrays:
         return _ranges(arrays, split)
-    rows = _integers(arrays[split], split, 1)
-    offsets = _integers(arrays[f"{split}_offsets"], split, 1)
+    rows = _checked(arrays[split], split)
+    offsets = _checked(arrays[f"{split}_offsets"], split)
     sound = (
         len(offsets) > 0
         and offsets[0] == 0
@@ -249,14 +223,16 @@ def _index_arrays(arrays: Arrays, split: str) -> tuple[IntArray, ...]:
 
 
 def _ranges(arrays: Arrays, split: str) -> tuple[IntArray, ...]:
-    start = _integers(arrays[f"{split}_start"], split, 1)
-    size = _integers(arrays[f"{split}_size"], split, 1)
+    start = _checked(arrays[f"{split}_start"], split)
+    size = _checked(arrays[f"{split}_size"], split)
     if len(start) != len(size) or start.min(initial=0) < 0 or size.min(initial=0) < 0:
         raise ValueError(f"{split} ranges out of range")
     return ranges(start, size)
 
 
-def _integers(array: NDArray[Any], name: str, ndim: int) -> IntArray:
-    if array.dtype != np.int64 or array.ndim != ndim:
+def _checked(array: NDArray[Any], name: str) -> NDArray[Any]:
+    """An array of the type and the dimensions that its name has; else rows, or numbers of them."""
+    kind, dimensions = _FORMS.get(name, ("int64", 1))
+    if kind not in (array.dtype.kind, array.dtype.name) or array.ndim != dimensions:
         raise ValueError(f"{name} is {array.dtype} of {array.ndim} dimensions")
     return array

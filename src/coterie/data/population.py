@@ -277,8 +277,13 @@ class Population:
     @cached_property
     def _sizes(self) -> dict[str, IntArray]:
         found = {}
+        found: dict[str, IntArray] = {}
         for split in ("train", "test"):
-            sizes = _sizes_of(self.parts(split))
+            parts = self.parts(split)
+            if isinstance(parts, Ranges):
+                sizes = parts.size.copy()
+            else:
+                sizes = np.fromiter(map(len, parts), np.int64, len(parts))
             # They are handed out without a copy, in every round.
             sizes.flags.writeable = False
             found[split] = sizes
@@ -392,10 +397,3 @@ class Population:
         histograms = self._histograms[split].copy()
         histograms[changed] = moved._count_labels(now, changed)
         return histograms
-
-
-def _sizes_of(parts: Sequence[IntArray]) -> IntArray:
-    """Samples per client."""
-    if isinstance(parts, Ranges):
-        return parts.size.copy()
-    return np.fromiter(map(len, parts), np.int64, len(parts))
