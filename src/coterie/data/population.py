@@ -276,7 +276,6 @@ class Population:
 
     @cached_property
     def _sizes(self) -> dict[str, IntArray]:
-        found = {}
         found: dict[str, IntArray] = {}
         for split in ("train", "test"):
             parts = self.parts(split)

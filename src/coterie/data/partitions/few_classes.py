@@ -93,22 +93,19 @@ def majority_classes(
         if counts[:, c].max() > len(pool):
             what = f"class {c} has {len(pool)} training samples"
             raise too_large("largest", what, largest, min(map(len, train)))
-    pools = shuffled_pools(train, key)
+    train_rows = shuffled_pools(train, key)
     # Where each device begins to read a class: behind what the devices before it have read.
     start = np.cumsum(counts, axis=0) - counts
     rows = []
     for k in range(clients):
-        held = np.flatnonzero(counts[k])
-        rows.append(
-            concatenate_rows([_run_around(pools[c], start[k, c], counts[k, c]) for c in held])
-        )
+        runs = []
+        for c in np.flatnonzero(counts[k]).tolist():
+            # After the last sample of a class comes the first.
+            places = start[k, c] + np.arange(counts[k, c])
+            runs.append(train_rows[c][places % len(train_rows[c])])
+        rows.append(concatenate_rows(runs))
     test = shuffle_and_split(concatenate_rows(tests), key.of("test"), clients)
     return Partition(tuple(rows), tuple(test))
-
-
-def _run_around(pool: IntArray, start: int, n: int) -> IntArray:
-    """``n`` samples of a class from a place on; after the last comes the first."""
-    return pool[(start + np.arange(n)) % len(pool)]
 
 
 def _draw_counts(

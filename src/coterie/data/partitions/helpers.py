@@ -26,16 +26,11 @@ TEST_FRACTION = 0.1
 
 
 def rows_by_owner(owner: NDArray[np.intp], count: int) -> list[IntArray]:
-    """The rows of each of ``count`` owners, ascending."""
+    """The rows of each of ``count`` owners, such as clients or classes, ascending."""
     # A stable sort keeps the rows of an owner ascending.
     order = np.argsort(owner, kind="stable").astype(np.int64)
     ends = np.cumsum(np.bincount(owner, minlength=count))
     return np.split(order, ends[:-1])
-
-
-def rows_by_class(labels: IntArray, classes: int) -> list[IntArray]:
-    """The rows of each class, ascending: one array for each of the classes."""
-    return rows_by_owner(labels, classes)
 
 
 def concatenate_rows(arrays: Sequence[IntArray]) -> IntArray:
@@ -47,7 +42,7 @@ def concatenate_rows(arrays: Sequence[IntArray]) -> IntArray:
 def train_and_test_pools(samples: Samples, key: Key) -> tuple[list[IntArray], list[IntArray]]:
     """The training rows and the test rows of each class, by the split of the source. A source
     without test rows gives a random tenth of each class."""
-    pools = rows_by_class(samples.labels, samples.classes)
+    pools = rows_by_owner(samples.labels, samples.classes)
     # Training rows come first in every source, so a row's number says which split it is of.
     train_rows = samples.train_rows
     if train_rows < len(samples):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.config.wording import nearest
 from coterie.core.keys import Key
 from coterie.data.lazy import ranges
 from coterie.data.partition import Partition
@@ -86,8 +86,7 @@ def _no_such_column(column: str, columns: Mapping[str, NDArray[Any]]) -> DataErr
         what = "the data do not say which row belongs to which client"
         advice = "name the column of clients (for a file: data.client = 'NAME')"
         return DataError("does-not-fit", path, what, got=column, do=advice)
-    near = get_close_matches(column, list(columns), n=1)
-    hint = next(iter(near), None)
+    hint = nearest(column, list(columns))
     known = ", ".join(sorted(columns))
     return DataError("not-found", path, got=column, allowed=f"one of {known}", hint=hint)
 
@@ -113,9 +112,8 @@ def predefined(
     offsets = samples.offsets
     if offsets is None:
         what = "the source does not say which sample belongs to which client"
-        raise DataError(
-            "does-not-fit", "data.partition.kind", what, found="'given'", allowed="another kind"
-        )
+        path = "data.partition.kind"
+        raise DataError("does-not-fit", path, what, found="'given'", allowed="another kind")
     sizes = np.diff(offsets)
     wanted = ((1 - test_fraction) * sizes).astype(np.int64)
     # One sample at least to train on, except where a client has none at all.

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.data.images.styles import STYLES, is_style
 from coterie.data.partition import Partition, Transform
@@ -123,24 +122,18 @@ def planted(
         # A rotation by any angle is a style; the transform "rotate" knows quarter turns alone.
         transform = "restyle"
         styles = tuple(f"rotate {angle:g}" for angle in angles)
+    relabel = None
+    if swaps:
+        relabel = swapped(swaps, samples.classes)
+    elif how == "swap":
+        relabel = permutations(key, samples.classes, groups)
     return replace(
         parts,
         transform=transform,
-        relabel=_relabelling(samples.classes, key, groups, how, swaps),
+        relabel=relabel,
         styles=styles,
         turns=turns if turns.any() else None,
     )
-
-
-def _relabelling(
-    classes: int, key: Key, groups: int, how: How, swaps: Sequence[Sequence[Pair]]
-) -> IntArray | None:
-    """The label that each group gives to each class; ``None`` where all give the same."""
-    if swaps:
-        return swapped(swaps, classes)
-    if how == "swap":
-        return permutations(key, classes, groups)
-    return None
 
 
 def check_groups(groups: int, clients: int, how: How, classes: int) -> None:

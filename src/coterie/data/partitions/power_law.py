@@ -21,7 +21,7 @@ from coterie.data.partitions.helpers import (
     cut_pool,
     read_in_turn,
     require_test_rows,
-    rows_by_class,
+    rows_by_owner,
     shuffled_pools,
     split_train_test,
     too_many_clients,
@@ -53,7 +53,7 @@ def power_law(
     held = consecutive_classes(clients, classes, classes_per_client)
     # Classes are read in the order of the source, as in the generator; only the samples of each
     # client are shuffled, at the end.
-    pools = rows_by_class(samples.labels, classes)
+    pools = rows_by_owner(samples.labels, classes)
     check_pool_sizes(held, pools, FIRST)
     left = np.array([len(pool) - FIRST * (held == c).sum() for c, pool in enumerate(pools)])
     extra = _extra_samples(key, left, clients, classes_per_client)
@@ -117,7 +117,7 @@ def by_classes(
     # A random order of all classes for each client, of which it holds the first ones.
     every = np.tile(np.arange(classes), (clients, 1))
     held = key.of("classes").generator().permuted(every, axis=1)[:, :classes_per_client]
-    pools = shuffled_pools(rows_by_class(samples.labels, classes), key)
+    pools = shuffled_pools(rows_by_owner(samples.labels, classes), key)
     check_pool_sizes(held, pools, FIRST)
     rng = key.of("sizes").generator()
     rows: list[list[IntArray]] = [[] for _ in range(clients)]
@@ -165,8 +165,8 @@ def ditto(
     shares = np.stack([rng.lognormal(1, 1, classes_per_client) for _ in range(clients)])
     # Real numbers here; train and test are cut to whole ones apart from each other.
     wanted = shares / shares.sum(1, keepdims=True) * sizes[:, None]
-    train_pools = rows_by_class(labels[:train_rows], classes)
-    test_pools = [pool + train_rows for pool in rows_by_class(labels[train_rows:], classes)]
+    train_pools = rows_by_owner(labels[:train_rows], classes)
+    test_pools = [pool + train_rows for pool in rows_by_owner(labels[train_rows:], classes)]
     # Fashion-MNIST has six training rows to a test row, hence the 6.
     train = read_in_turn(train_pools, held, wanted.astype(np.int64) + 1)
     test = read_in_turn(test_pools, held, (wanted / 6).astype(np.int64) + 1)
@@ -205,7 +205,7 @@ def femnist10(
     held = consecutive_classes(clients, samples.classes, classes_per_client)
     pools = [
         key.of("pool").client(c).generator().permutation(pool)[:per_class]
-        for c, pool in enumerate(rows_by_class(samples.labels, samples.classes))
+        for c, pool in enumerate(rows_by_owner(samples.labels, samples.classes))
     ]
     # The script divides a client's size evenly over its classes, two samples of each at least.
     sizes = key.of("sizes").generator().lognormal(4, 1, clients) + 5

@@ -19,10 +19,6 @@ Mask = NDArray[np.bool_]
 Event = dict[str, Any]
 
 
-def _no_clients() -> IntArray:
-    return np.empty(0, np.int64)
-
-
 @dataclass(frozen=True)
 class FederationSnapshot:
     """The federation in one round.
@@ -35,7 +31,7 @@ class FederationSnapshot:
     population: Population
     present: Mask
     events: tuple[Event, ...] = ()
-    changed: IntArray = field(default_factory=_no_clients)
+    changed: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
 
     @classmethod
     def start(cls, population: Population) -> FederationSnapshot:

@@ -76,32 +76,28 @@ def encode_inputs(
     Args:
         first: int64 ``[S]``, the first row of each input.
         held: the training samples of each client, as numbers below ``S``.
+        key: the key of the noise on what they report; by default a secret of the system.
 
     Returns:
         float32 ``[S, q]``, of a series ``[S, past, q]``; and how they were made.
     """
     check_domains(table.columns, table.encode)
     held_first = [first[samples] for samples in held]
-    if table.encode.noise is not None:
-        return _encode_privately(table, first, held_first, key or system_secret())
-    reports = describe_clients(table, held_first)
-    # As on real clients: nothing below reads a row but the encoding itself.
-    totals = add_reports(table.columns, reports)
-    rows = sum(len(table.rows(one)) for one in held_first)
-    encoder = Encoder.of(totals, table.encode, rows)
-    sizes = report_bytes(table.columns, reports)
-    sizes[[not len(samples) for samples in held]] = 0
-    return inputs_of(table, first, encoder), TableInputs(encoder, table, first, sizes)
-
-
-def _encode_privately(
-    table: RawTable, first: IntArray, held: Sequence[IntArray], key: Key
-) -> tuple[Tensor, TableInputs]:
-    """The inputs by noised sums of what the clients report."""
-    reports = bounded_reports(table, held)
-    encoder = private_encoder(table, reports, key.of("data"))
+    if table.encode.noise is None:
+        key = None
+        reports = describe_clients(table, held_first)
+        # As on real clients: nothing below reads a row but the encoding itself.
+        totals = add_reports(table.columns, reports)
+        rows = sum(len(table.rows(one)) for one in held_first)
+        encoder = Encoder.of(totals, table.encode, rows)
+        sizes = report_bytes(table.columns, reports)
+    else:
+        key = key or system_secret()
+        reports = bounded_reports(table, held_first)
+        encoder = private_encoder(table, reports, key.of("data"))
+        sizes = np.full(len(held), _DOUBLE * reports.shape[1])
     # A client without training rows has nothing to report.
-    sizes = np.where([len(rows) > 0 for rows in held], _DOUBLE * reports.shape[1], 0)
+    sizes[[not len(samples) for samples in held]] = 0
     return inputs_of(table, first, encoder), TableInputs(encoder, table, first, sizes, key)
 
 

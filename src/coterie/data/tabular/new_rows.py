@@ -290,7 +290,9 @@ def _labels(rows: Rows, record: Record) -> tuple[Any, Any]:
         return np.full(len(rows), "", dtype=object), np.zeros(len(rows))
     if record["classes"] is None:
         numbers = np.stack([rows.numbers(name, LARGEST_INPUT) for name in labels], axis=1)
-        return _texts_of_numbers(numbers), numbers
+        lacking = np.isnan(numbers).any(axis=1)
+        texts = [" ".join(f"{one:g}" for one in row) for row in numbers]
+        return np.where(lacking, "", np.array(texts, dtype=object)), numbers
     return _classes(rows, labels[0], record["classes"])
 
 
@@ -305,12 +307,6 @@ def _classes(rows: Rows, label: str, classes: Sequence[str]) -> tuple[Any, Any]:
         raise rows.refused("unknown-choice", label, f"the label {unknown[0]!r}", expected)
     places = np.array([*(classes.index(name) for name in names), 0])
     return np.array([*names, ""], dtype=object)[codes], places[codes]
-
-
-def _texts_of_numbers(numbers: Any) -> Any:
-    """The labels of each row as text, nothing for a row that lacks one of them."""
-    texts = ["" if np.isnan(row).any() else " ".join(f"{one:g}" for one in row) for row in numbers]
-    return np.array(texts, dtype=object)
 
 
 # --- series ---------------------------------------------------------------------------------------

@@ -159,7 +159,7 @@ def bounded_reports(table: RawTable, held: Sequence[IntArray]) -> FloatArray:
     is ``c``, ``c mean(u)`` and ``c mean(u^2)`` of each of ``q`` columns of numbers. Clients count
     alike, whatever number of rows they have: a number of rows has no bound.
     """
-    numbers = _numbers(table)
+    numbers = [column for column in table.columns if column.kind != "category"]
     found = np.zeros((len(held), len(numbers), MOMENTS))
     for client, first in enumerate(held):
         rows = table.values[table.rows(first)]
@@ -167,10 +167,6 @@ def bounded_reports(table: RawTable, held: Sequence[IntArray]) -> FloatArray:
             values = rows[:, table.columns.index(column)]
             found[client, at] = _bounded_moments(values, value_range(column, table.encode))
     return found.reshape(len(held), -1)
-
-
-def _numbers(table: RawTable) -> list[Column]:
-    return [column for column in table.columns if column.kind != "category"]
 
 
 def _bounded_moments(values: FloatArray, limits: tuple[float, float]) -> tuple[float, float, float]:

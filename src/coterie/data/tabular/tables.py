@@ -281,16 +281,12 @@ def _starts(
     ends = np.cumsum(np.bincount(owner))
     for client, (begin, end) in enumerate(zip(np.append(0, ends[:-1]), ends, strict=True)):
         here = slice(begin, end)
-        _refuse_same_time(moments[here], str(names[client]), window.time, path)
+        if (np.diff(moments[here]) == 0).any():
+            got = f"two rows with the same time for client {names[client]}"
+            raise column_error("in-conflict", path, window.time, got, "one")
         found.append(split_windows(moments[here], target[here], window, int(begin)))
     train = np.concatenate([one.train for one in found])
     return train, np.concatenate([train, *(one.test for one in found)])
-
-
-def _refuse_same_time(moments: FloatArray, client: str, column: str, path: str) -> None:
-    if (np.diff(moments) == 0).any():
-        got = f"two rows with the same time for client {client}"
-        raise column_error("in-conflict", path, column, got, "one")
 
 
 def persistence(target: FloatArray, starts: IntArray, window: Window) -> dict[str, torch.Tensor]:

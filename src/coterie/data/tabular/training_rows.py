@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -35,9 +37,9 @@ from coterie.data.rows.texts import (
 from coterie.data.tabular.new_rows import names_of_file
 from coterie.data.tabular.notes import missing_words
 from coterie.errors import DataError
+from coterie.files import UTF_16
 
 NAMES_OF_NOTHING = {"None", "none"}  # words that name a class, as in: pain: none
-_STEP = 2**20  # bytes of a file that are looked at together
 
 
 def read_training_rows(
@@ -66,14 +68,20 @@ def read_training_rows(
     kinds = {name: known.get(name) or decided[name] for name in names}
     kinds |= dict.fromkeys(codes, CATEGORY)
     files = [_read_as_text(rows, _text_columns(kinds)) for rows in files]
-    kinds |= dict.fromkeys([name for name in codes if _is_long_text(files, name)], TEXT)
+    long = [
+        name for name in codes if TEXT in {one.kind(name) for one in files if name in one.names}
+    ]
+    kinds |= dict.fromkeys(long, TEXT)
     numbers = [name for name in labels if _is_number_in_each(files, name)]
     classes = [name for name in labels if kinds.get(name) == CATEGORY]
     files, lines = _without_words_of_labels(files, classes)
     stored = kinds | dict.fromkeys([name for name in numbers if name in kinds], NUMBER)
     has_use = [name for name in kinds if name not in left_out and (used is None or name in used)]
     rows = files[0] if len(files) == 1 else _joined(files, stored, has_use)
-    lines += [_taken_for_codes(name, code) for name, code in codes.items()]
+    for name, code in codes.items():
+        why = f"treated as codes, because values such as {code!r} begin with zeros"
+        if_not = f"if they are numbers: [data.columns] {name} = 'number'"
+        lines.append(f"column {name}: {why}; {if_not}")
     for name in dict.fromkeys([*has_use, *labels]):
         if name in decided or name in labels:
             lines += _kinds_that_differ(files, name, labels)
@@ -92,17 +100,6 @@ def _read_files(sources: Sequence[Any], known: Mapping[str, str]) -> list[Rows]:
 def _text_columns(kinds: Mapping[str, str]) -> list[str]:
     """The columns that are text from the first byte on."""
     return [name for name, kind in kinds.items() if kind in AS_TEXT]
-
-
-def _is_long_text(files: Sequence[Rows], name: str) -> bool:
-    return TEXT in {rows.kind(name) for rows in files if name in rows.names}
-
-
-def _taken_for_codes(name: str, code: str) -> str:
-    return (
-        f"column {name}: treated as codes, because values such as {code!r} begin with zeros; if "
-        f"they are numbers: [data.columns] {name} = 'number'"
-    )
 
 
 def _names_of_files(files: Sequence[Rows]) -> list[str]:
@@ -252,7 +249,7 @@ def _column_of_kind(rows: Rows, name: str, kind: str, is_used: bool) -> Any:
 def _codes(rows: Rows, names: Sequence[str]) -> dict[str, str]:
     """Columns of whole numbers of which some have zeros before them, and a value of each."""
     whole = [name for name in names if name in rows.names and _is_whole(rows.frame[name])]
-    if rows.typed or not whole or not _may_have_codes(rows, whole):
+    if rows.typed or not whole or not _may_have_codes(rows):
         return {}
     texts = read_rows(rows.where, whole)
     found = {}
@@ -272,32 +269,14 @@ def _is_whole(column: pd.Series) -> bool:
     return column.dtype.kind in "iu"
 
 
-def _may_have_codes(rows: Rows, names: Sequence[str]) -> bool:
-    """Whether a field of some columns begins with a zero and another digit; also where that cannot
-    be seen from the bytes alone."""
-    with Path(rows.where).open("rb") as file:
-        line = file.readline().decode("utf-8-sig", "replace").rstrip("\r\n")
-        head = line.split(rows.separator)
-        if "\r" in line or not set(names) <= set(head):
-            return True
-        places = [head.index(name) for name in names]
-        while part := file.read(_STEP) + file.readline():
-            alone = part.count(b"\r") != part.count(b"\r\n")
-            if b'"' in part or alone or _may_have_code(part, rows.separator, len(head), places):
-                return True
-    return False
-
-
-def _may_have_code(part: bytes, separator: str, width: int, places: Sequence[int]) -> bool:
-    """Whether a field at some places begins with a zero and another digit, or with a space, in lines
-    without quotes."""
-    data = np.frombuffer(part.rstrip(b"\r\n") + b"\n0", np.uint8)
-    ends = np.flatnonzero((data == ord(separator)) | (data == ord("\n")))
-    if len(ends) % width or (data[ends[width - 1 :: width]] != ord("\n")).any():
-        return True
-    begins = np.append(0, ends[:-1] + 1).reshape(-1, width)[:, places]
-    first = data[begins]
-    digit = (data[begins + 1] >= ord("0")) & (data[begins + 1] <= ord("9"))
-    # A code may stand behind any white space but that which ends fields.
-    space = np.isin(first, list(b" \t\v\f")) & (first != ord(separator))
-    return bool((space | (first == ord("0")) & digit).any())
+def _may_have_codes(rows: Rows) -> bool:
+    """Whether a field of a file may begin with a zero and another digit."""
+    separator = re.escape(rows.separator.encode())
+    # The zero first, for which a whole file is searched in no time.
+    code = re.compile(rb'0(?<=[\s"%s]0)[0-9]' % separator)
+    with (
+        Path(rows.where).open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+    ):
+        # In UTF-16, zero bytes stand between digits.
+        return data[:2] in UTF_16 or code.search(data) is not None
