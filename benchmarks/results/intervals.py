@@ -16,38 +16,11 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import cache
-
-from scipy import stats
 
 from benchmarks.results.figures import decimals
 from benchmarks.results.markdown import distinct, matching, table
 from benchmarks.results.records import Record, ResultPage
-
-CONFIDENCE = 0.95
-
-
-def half_width(values: Sequence[float], ratio: float) -> float | None:
-    """Half the width of the interval around the mean of some values; ``None`` for a single one.
-
-    Args:
-        values: one a seed.
-        ratio: of test to training samples where seeds draw them anew, else 0.
-
-    Example:
-        >>> round(half_width([1.0, 2.0, 3.0], 0.0), 4), half_width([1.0], 0.0)
-        (2.4841, None)
-    """
-    n = len(values)
-    if n < 2:
-        return None
-    return _quantile(n) * statistics.stdev(values) * math.sqrt(1 / n + ratio)
-
-
-@cache
-def _quantile(n: int) -> float:
-    """Of Student's t for a mean of so many values."""
-    return float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1))
+from coterie.math.intervals import half_width
 
 
 def intervals(page: ResultPage, rows: str, columns: str, ratio: str = "0", **where: str) -> str:
@@ -124,7 +97,7 @@ def clear(page: ResultPage, over: str, better: str, ratio: str = "0", **where: s
             continue
         gaps = apart(record)
         half = half_width(gaps, share)
-        if half is not None and sign * statistics.fmean(gaps) > half:
+        if sign * statistics.fmean(gaps) > half:
             text = _interval(gaps, share, decimals(record.known), signed=True)
             found.append(f"{record.subject} in {record.case} ({text})")
     return "; ".join(found) or "none"
@@ -173,7 +146,7 @@ def _interval(values: Sequence[float], ratio: float, places: int, signed: bool =
     centre = round(statistics.fmean(values), places) + 0.0
     text = f"{centre:{'+' if signed else ''}.{places}f}"
     half = half_width(values, ratio)
-    if half is None:
+    if not math.isfinite(half):
         return text
     return f"{text} ± {half:.{places}f}"
 

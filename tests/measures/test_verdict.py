@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -11,9 +12,14 @@ import tomli_w
 from scipy import stats
 
 from coterie.cli.main import invoke
+from coterie.data import load_partition
 from coterie.headline import ACCURACY, Headline
-from coterie.measures.verdict import Candidate, ScoredRun, gain_of, verdict
+from coterie.measures.gains import gain_of
+from coterie.measures.seeds import SeedOverlap
+from coterie.measures.verdict import Candidate, ScoredRun, verdict
+from coterie.report.comparison import final_difference
 from coterie.report.load import views_of
+from coterie.report.series import series_of
 from coterie.report.titles import headline
 from tests.sweep.cases import TABLES
 
@@ -49,6 +55,18 @@ def test_a_gain_is_weighted_by_samples_and_as_certain_as_clients_and_seeds_are()
     assert errors is not None
     assert (errors.mean, errors.half) == pytest.approx((found.mean, found.half))
     assert errors.least == pytest.approx(0.005 * 0.5)
+
+
+def test_seeds_that_reuse_samples_make_a_gain_less_certain() -> None:
+    ours = np.array([[0.5, 0.5], [0.7, 0.7], [0.6, 0.6]])
+    plain, reused = (
+        gain_of(ours, np.zeros((3, 2)), np.full((3, 2), 8.0), ACCURACY, SeedOverlap(reuse))
+        for reuse in (0.0, 1 / 3)
+    )
+    assert plain is not None
+    assert reused is not None
+    # With n = 3: Nadeau and Bengio's factor is the root of 1 + 3 r.
+    assert reused.half == pytest.approx(plain.half * 2**0.5)
 
 
 def test_one_client_under_one_seed_proves_nothing() -> None:
@@ -99,6 +117,11 @@ def test_what_is_missing_is_said_and_nothing_else(
     assert found.text == f"Whether grouping is worth it is not known: {missing}."
 
 
+def _test_to_training(run: Path) -> float:
+    parts = load_partition(run / "partition.npz")
+    return sum(map(len, parts.test)) / sum(map(len, parts.train))
+
+
 def test_compare_report_and_card_give_one_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,6 +133,18 @@ def test_compare_report_and_card_give_one_answer(
     record = json.loads(Path("s/verdict.json").read_text())
     assert record["answer"] != "unknown"
     assert (record["clients"], record["seeds"]) == (12, 2)
+    # Seeds draw their test samples anew, in compare as in the report.
+    assert "Nadeau and Bengio" in record["text"]
+    with open("s/table.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    with open("s/runs.csv", newline="") as file:
+        reached = [float(line["accuracy"]) for line in csv.DictReader(file)]
+    gaps = np.subtract(reached[4:], reached[:2])
+    ratio = np.mean([_test_to_training(Path("s", name)) for name in record["runs"]])
+    half = stats.t.ppf(0.975, 1) * gaps.std(ddof=1) * np.sqrt(1 / 2 + ratio)
+    assert (float(rows[2]["high"]) - float(rows[2]["low"])) / 2 == pytest.approx(half)
+    fedavg, _, fedgroup = series_of(views_of(["s"]))
+    assert final_difference(fedgroup, fedavg).half == pytest.approx(half)
     assert record["text"] in " ".join(capsys.readouterr().out.split())
     title = headline(views_of(["s"]))
     assert record["text"].startswith(f"{title}. ")

@@ -16,7 +16,7 @@ from coterie.cli.main import invoke
 from coterie.core.keys import Key
 from coterie.experiment import check, load_config
 from coterie.headline import ACCURACY
-from coterie.measures.verdict import Gain
+from coterie.measures.gains import Gain
 from coterie.python import load as load_population
 from coterie.runs.fitting import make_method
 from coterie.runs.held_out import on_validation

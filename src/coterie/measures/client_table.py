@@ -9,6 +9,7 @@ import numpy as np
 
 from coterie.core.arrays import BoolArray, FloatArray, IntArray
 from coterie.headline import ACCURACY, Headline
+from coterie.measures.seeds import Split
 
 FEW = 10  # a figure that rests on fewer samples of a class is marked
 
@@ -22,12 +23,14 @@ class ScoredClients:
         member: int64 ``[N]``, their groups at the end, -1 for none.
         samples: int64 ``[N]``, their test samples.
         columns: all other columns by name, float64 ``[N]``, NaN for an empty cell.
+        split: the samples that the run trains on and tests on; ``None`` where they are not known.
     """
 
     names: Sequence[str]
     member: IntArray
     samples: IntArray
     columns: Mapping[str, FloatArray]
+    split: Split | None = None
 
     def value(self, headline: Headline) -> FloatArray:
         """A metric of each client, ``[N]``; NaN without test samples, and where it is undefined."""

@@ -9,131 +9,22 @@ paired: the same seed means the same clients, samples and first model.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from coterie.core.arrays import FloatArray
 from coterie.headline import Headline
-from coterie.math.intervals import student
 from coterie.measures.client_table import ScoredClients
+from coterie.measures.gains import Answer, Gain, gain_of
+from coterie.measures.seeds import Split, overlap_of
 from coterie.terminal import counted
 
 FEDAVG = "fedavg"
 ALONE = "local"
 VERDICT = "verdict.json"  # of a sweep
-MIN_GAIN = 0.005  # a gain below half a point is not worth groups
-
-Answer = Literal["helps", "does not help", "not shown", "unknown"]
-
-
-@dataclass(frozen=True, slots=True)
-class Gain:
-    """How much better a method serves clients than another.
-
-    Args:
-        mean: over clients, weighted by their samples, and over seeds; positive where it is better.
-        half: half the width of its 95 % interval: the larger of that over clients and that over
-            seeds (Student's t both).
-        won: clients that it serves better, by their means over the seeds.
-        least: a smaller gain is not worth groups.
-    """
-
-    mean: float
-    half: float
-    won: int
-    lost: int
-    clients: int
-    seeds: int
-    headline: Headline
-    least: float = MIN_GAIN
-
-    @property
-    def answer(self) -> Answer:
-        """Whether the gain is real and large enough, cannot be, or is not known."""
-        if self.mean - self.half > 0 and self.mean >= self.least:
-            return "helps"
-        if self.mean + self.half < self.least:
-            return "does not help"
-        return "not shown"
-
-    @property
-    def text(self) -> str:
-        """The gain and its interval in the unit of the headline."""
-        headline = self.headline
-        if headline.unit == "%" or not np.isfinite(self.half) or self.half <= 0:
-            mean, half = headline.short(self.mean, "+"), headline.short(self.half)
-        else:
-            # As many decimals as the interval has two digits.
-            decimals = max(0, 1 - math.floor(math.log10(self.half)))
-            mean, half = f"{self.mean:+.{decimals}f}", f"{self.half:.{decimals}f}"
-        return f"{mean} ± {half} {headline.step}".rstrip()
-
-
-def gain_of(
-    ours: FloatArray, theirs: FloatArray, samples: FloatArray, headline: Headline
-) -> Gain | None:
-    """What clients gain by one method in place of another; ``None`` if no client has both values.
-
-    With the gain ``d`` and the test samples ``w`` of a client under a seed, the mean is ``sum w d / sum
-    w``. Over clients its standard error is that of a ratio, of the sums ``sum_s w (d - mean)`` of
-    each client; over seeds that of the means of the seeds.
-
-    Args:
-        ours, theirs: the headline of each client, ``[seeds, N]``, NaN where it has none.
-        samples: its test samples, ``[seeds, N]``.
-
-    Source: Cochran, Sampling Techniques, 3rd ed. (1977), section 6.4, for the ratio.
-
-    Example:
-        >>> one = np.array([[0.75, 0.5]])
-        >>> gain_of(one, one - 0.25, np.array([[4.0, 2.0]]), Headline()).mean
-        0.25
-    """
-    sign = 1.0 if headline.better == "higher" else -1.0
-    gains = sign * (ours - theirs)
-    known = np.isfinite(gains) & (samples > 0)
-    if not known.any():
-        return None
-    weights = np.where(known, samples, 0.0).astype(np.float64)
-    gains = np.where(known, gains, 0.0)
-    mean = float((weights * gains).sum() / weights.sum())
-    of_client = weights.sum(axis=0)
-    scored = of_client > 0
-    residuals = (weights * (gains - mean)).sum(axis=0)[scored] / of_client[scored].mean()
-    by_seed = (weights * gains).sum(axis=1)[known.any(axis=1)]
-    by_seed /= weights.sum(axis=1)[known.any(axis=1)]
-    half = _half_width(residuals)
-    if len(by_seed) > 1:
-        half = max(half, _half_width(by_seed))
-    by_client = (weights * gains).sum(axis=0)[scored]
-    least = MIN_GAIN
-    if headline.better == "lower":
-        # An error has no scale of its own: half a percent of what it is.
-        level = float((weights * np.where(known, theirs, 0.0)).sum() / weights.sum())
-        least = MIN_GAIN * abs(level)
-    return Gain(
-        mean=mean,
-        half=half,
-        won=int((by_client > 0).sum()),
-        lost=int((by_client < 0).sum()),
-        clients=int(scored.sum()),
-        seeds=len(by_seed),
-        headline=headline,
-        least=least,
-    )
-
-
-def _half_width(values: FloatArray) -> float:
-    """Half the 95 % interval of a mean; infinite for one value."""
-    if len(values) < 2:
-        return float("inf")
-    return float(student(np.array(len(values))) * values.std(ddof=1) / np.sqrt(len(values)))
-
-
 # --- candidates and the bar -----------------------------------------------------------------------
 
 
@@ -144,12 +35,14 @@ class ScoredRun:
     Args:
         seed: runs of different methods are paired by it.
         data: equal for runs with the same clients and data, whatever the seed.
+        split: the samples that it trains on and tests on; ``None`` where they are not known.
     """
 
     seed: int
     data: Hashable
     values: FloatArray
     samples: FloatArray
+    split: Split | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +80,9 @@ def candidate(
         groups = max(groups, len(np.unique(table.member[table.member >= 0])))
         values = table.value(headline)
         samples = table.samples.astype(np.float64)
-        scored.append(
-            ScoredRun(int(tables.get("seed", 0)), _data(tables, rounds, table), values, samples)
-        )
+        seed = int(tables.get("seed", 0))
+        data = _data(tables, rounds, table)
+        scored.append(ScoredRun(seed, data, values, samples, table.split))
     return Candidate(name, algorithm, groups, scored)
 
 
@@ -212,6 +105,7 @@ def compare(ours: Candidate, theirs: Candidate, headline: Headline) -> Gain | No
         np.stack([b.values for _, b in pairs]),
         np.stack([a.samples for a, _ in pairs]),
         headline,
+        overlap_of(a.split for a, _ in pairs),
     )
 
 
@@ -260,7 +154,8 @@ class Verdict:
             f"{counted(found.clients, 'client')} and {seeds}, each client on its own test samples and "
             f"weighted by their number; ± is its 95 % interval."
         )
-        return f"{text} {counted(found.won, 'client')} gained and {found.lost} lost."
+        text += f" {counted(found.won, 'client')} gained and {found.lost} lost."
+        return f"{text} {found.overlap.note}".rstrip()
 
     @property
     def text(self) -> str:

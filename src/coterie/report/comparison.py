@@ -10,7 +10,9 @@ import numpy as np
 
 from coterie.core.arrays import FloatArray
 from coterie.headline import Headline
-from coterie.measures.verdict import FEDAVG, Candidate, Gain, Verdict, candidate, compare, verdict
+from coterie.measures.gains import Gain
+from coterie.measures.seeds import overlap_of
+from coterie.measures.verdict import FEDAVG, Candidate, Verdict, candidate, compare, verdict
 from coterie.report.series import Series, best_series
 from coterie.report.view import RunView
 from coterie.sweep.comparison import Difference, paired
@@ -112,7 +114,8 @@ def paired_accuracies(ours: Series, theirs: Series) -> list[tuple[float, float]]
 def final_difference(ours: Series, theirs: Series) -> Difference | None:
     """Paired difference of the final accuracies, by seed; ``None`` without a pair of runs over the
     same clients."""
-    return paired([a - b for a, b in paired_accuracies(ours, theirs)])
+    overlap = overlap_of(run.split for run in ours.runs)
+    return paired([a - b for a, b in paired_accuracies(ours, theirs)], overlap)
 
 
 def client_gains(ours: RunView, theirs: RunView) -> FloatArray | None:

@@ -28,6 +28,7 @@ from coterie.errors import ConfigError, DataError
 from coterie.experiment import Experiment
 from coterie.files import refuse_malformed
 from coterie.headline import Headline
+from coterie.measures.seeds import split_of
 from coterie.report.embedding import (
     Embedding,
     Setup,
@@ -104,8 +105,9 @@ def view_of(
     checkpoint = folder.checkpoints.latest()
     # The partition of the run itself: the data may lie elsewhere or be gone, the folder has this.
     parts = load_partition(saved)
+    split = split_of(parts, state.config)
     if is_private(state.config):
-        return _private_view(state, parts, folder)
+        return replace(_private_view(state, parts, folder), split=split)
     data = FinalData() if light else _final_data(config, saved, checkpoint)
     summary = state.summary or {}
     # Rows that are JSON but not what a run writes are found wherever they are first used.
@@ -119,7 +121,8 @@ def view_of(
             planted=parts.planted if data.population is None else data.population.planted,
             newcomers=_newcomers(state.rows, parts.clients),
             labels=data.labels,
-            client_table=folder.results.clients(),
+            split=split,
+            client_table=folder.results.clients(split),
             client_accuracy=_client_scores(folder, state.headline, parts.clients),
             tables=state.config,
             versions=dict(summary.get("versions", {})),

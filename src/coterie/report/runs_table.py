@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from coterie.headline import ACCURACY
+from coterie.measures.seeds import overlap_of
 from coterie.report.comparison import compared_over_all, final_difference, paired_runs
 from coterie.report.figures.costs import bytes_moved
 from coterie.report.render import Section
@@ -103,7 +104,8 @@ def _definitions(series: Sequence[Series], many_seeds: bool, base: Series | None
         words = DIFFERENCE_NOTE if headline.unit == "%" else OTHER_DIFFERENCE_NOTE
         note += words.format(base.name)
         if many_seeds:
-            note += INTERVAL_NOTE
+            overlap = overlap_of(run.split for run in base.runs)
+            note = f"{note}{INTERVAL_NOTE} {overlap.note}".rstrip()
         pairs = [pair for one in series for pair in paired_runs(one, base)]
         if any(compared_over_all(a, b) for a, b in pairs):
             note += UNGROUPED_NOTE

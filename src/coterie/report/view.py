@@ -15,6 +15,7 @@ from coterie.errors import ConfigError
 from coterie.headline import ACCURACY, Headline
 from coterie.math.labellings import adjusted_rand_index
 from coterie.measures.client_table import ScoredClients
+from coterie.measures.seeds import Split
 from coterie.report.tree import Tree
 from coterie.runs.published import is_private
 
@@ -48,6 +49,7 @@ class RunView:
         client_accuracy: float64 ``[N]``, accuracy of each client's model on its own test samples
             at the end, or the headline of another task; NaN for a client without test samples.
         client_table: its ``clients.csv``, where the run has one.
+        split: the samples that it trains on and tests on; ``None`` where they are not known.
         tables: the tables of the resolved configuration. Runs that differ only in their seeds are
             shown as one.
         data_id: a text that is equal for runs over the same clients with the same data.
@@ -71,6 +73,7 @@ class RunView:
     placed_by: str = "the direction of its first update (EDC)"
     client_accuracy: FloatArray | None = None
     client_table: ScoredClients | None = None
+    split: Split | None = None
     tables: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     data_id: str = ""

@@ -20,6 +20,7 @@ from coterie.measures.client_comparison import (
     with_few_digits,
 )
 from coterie.measures.client_table import ScoredClients
+from coterie.measures.seeds import overlap_of
 from coterie.sweep.comparison import SweepTable, paired
 from coterie.terminal import printable
 
@@ -94,7 +95,8 @@ def _difference(
         float(a.value(headline)[client] - b.value(headline)[client])
         for a, b in zip(ours, base, strict=True)
     ]
-    found = paired([gap for gap in gaps if np.isfinite(gap)])
+    overlap = overlap_of(one.split for one in ours)
+    found = paired([gap for gap in gaps if np.isfinite(gap)], overlap)
     if found is None:
         return "-"
     text = headline.short(found.mean, "+")

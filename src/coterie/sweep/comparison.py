@@ -3,20 +3,19 @@ baseline."""
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from scipy.special import stdtrit
-
 from coterie.config.wording import describe_type, nearest
 from coterie.errors import ConfigError
 from coterie.experiment.experiment import check
 from coterie.headline import ACCURACY, Headline
+from coterie.math.intervals import half_width
 from coterie.measures.client_table import ScoredClients
+from coterie.measures.seeds import SeedOverlap, overlap_of
 from coterie.measures.verdict import Verdict, candidate, verdict
 from coterie.runs.compose import task_headline, task_metrics
 from coterie.runs.published import is_private
@@ -25,16 +24,14 @@ from coterie.sweep.measured import Figure, Measured, measure
 from coterie.sweep.plan import SweepPlan, SweepRun
 from coterie.sweep.run_once import is_done
 
-CONFIDENCE = 0.95
-
 # Method, with its values of the grid -> its runs, by seed, and their clients.
 ScoredRuns = dict[str, list[tuple[SweepRun, ScoredClients]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The mean of paired differences and half the width of its 95 % confidence interval,
-    ``t_{0.975, n-1} s / sqrt(n)``; ``None`` with one pair."""
+    """The mean of paired differences, and half the width of its 95 % confidence interval, see
+    `coterie.math.intervals.half_width`; ``None`` with one pair."""
 
     mean: float
     half: float | None
@@ -91,6 +88,7 @@ class SweepTable:
     headline: Headline = ACCURACY
     without_model: Mapping[str, float] = field(default_factory=dict)
     measured: Mapping[str, Measured] = field(default_factory=dict, repr=False)
+    overlap: SeedOverlap = SeedOverlap()
     private: bool = False
     verdict: Verdict | None = None
     metrics: tuple[Headline, ...] = ()
@@ -178,6 +176,7 @@ def tabulate(
         headline.with_decimals_for(row.mean for row in rows),
         {name: statistics.fmean(values) for name, values in naive.items()},
         measured,
+        overlap_of(one.split for one in measured.values()),
         private=any(is_private(run.tables) for run in plan.runs),
         verdict=_verdict(plan, scored, headline),
         metrics=_other_metrics(plan),
@@ -279,23 +278,21 @@ def _difference(
 ) -> Difference | None:
     known = {name: one.value for name, one in measured.items() if one.value is not None}
     # Paired by seed: the same seed means the same data and cohorts, so their luck cancels.
-    differences = [
-        known[one.id] - known[other.id]
+    pairs = [
+        (one.id, other.id)
         for one, other in zip(ours, theirs, strict=True)
         if one.id in known and other.id in known
     ]
-    return paired(differences)
+    overlap = overlap_of(measured[one].split for one, _ in pairs)
+    return paired([known[one] - known[other] for one, other in pairs], overlap)
 
 
-def paired(differences: Sequence[float]) -> Difference | None:
-    """The mean of paired differences and half the width of its 95 % interval, by Student's t."""
+def paired(differences: Sequence[float], overlap: SeedOverlap = SeedOverlap()) -> Difference | None:
+    """The mean of paired differences and half the width of its 95 % interval, by `half_width`."""
     n = len(differences)
     if n == 0:
         return None
+    mean = statistics.fmean(differences)
     if n == 1:
-        return Difference(differences[0], None, 1)
-    # Few seeds: the normal distribution would make the interval too narrow.
-    # Student's quantile; `scipy.stats` has the same, and takes a second to import.
-    t = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2))
-    half = t * statistics.stdev(differences) / math.sqrt(n)
-    return Difference(statistics.fmean(differences), half, n)
+        return Difference(mean, None, 1)
+    return Difference(mean, half_width(differences, overlap.reuse), n)

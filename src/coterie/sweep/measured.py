@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from coterie.data import load_partition
 from coterie.files import MALFORMED, damaged
 from coterie.headline import Headline
 from coterie.measures.client_table import ScoredClients
 from coterie.measures.costs import rounds_to_target
+from coterie.measures.seeds import Split, split_of
 from coterie.runs.folder.store import RunFolder, check_folder
 from coterie.runs.published import is_private, read_published
 from coterie.runs.scores import ClientScores, last_scores
@@ -31,6 +33,7 @@ class Measured:
         scored: clients that the headline counts, those with a group at the end.
         clients: the figures of single clients; ``None`` for a private run, and where only a sample
             of the clients was scored.
+        split: the samples that it trains on and tests on; ``None`` where they are not known.
     """
 
     value: float | None
@@ -42,6 +45,7 @@ class Measured:
     scores: Sequence[ClientScores] = ()
     start_up: float = 0.0
     clients: ScoredClients | None = None
+    split: Split | None = None
 
 
 def key_of(figure: Figure, headline: Headline) -> str:
@@ -87,10 +91,15 @@ def measure(path: Path, target: float | None, figure: Figure) -> Measured:
     scored = None
     if rows:
         scored = rows[-1].get("clients_assigned")
+    split = None
+    if folder.partition.exists():
+        split = split_of(load_partition(folder.partition), state.config)
     clients = None
     if not is_private(state.config):
-        clients = folder.results.clients()
-    return Measured(value, rounds, moved_bytes, seconds, scored, naive, scores, start_up, clients)
+        clients = folder.results.clients(split)
+    return Measured(
+        value, rounds, moved_bytes, seconds, scored, naive, scores, start_up, clients, split
+    )
 
 
 def _bytes_of(rows: Sequence[Mapping[str, Any]]) -> int:

@@ -101,6 +101,8 @@ def notes(table: SweepTable) -> list[str]:
             lines[-1] += " With one seed there is no interval."
         elif len(table.seeds) < ENOUGH_SEEDS:
             lines[-1] += " With so few seeds it may be narrow by chance; use five or more."
+        if table.verdict is None or table.verdict.gain is None:
+            lines[-1] = f"{lines[-1]} {table.overlap.note}".rstrip()
         lines += _opposed_notes(table)
     if table.without_model:
         said = [f"{table.headline.text(v)} {name}" for name, v in table.without_model.items()]

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from coterie.headline import Headline, with_unit
-from coterie.measures import verdict
+from coterie.measures.gains import Gain as MeanGain
 from coterie.report.comparison import (
     GainSummary,
     client_gains,
@@ -97,7 +97,7 @@ def _gain_section(one: Series, base: Series, summary: GainSummary, number: int) 
     }
 
 
-def _in_words(summary: GainSummary, whole: verdict.Gain | None, headline: Headline) -> str:
+def _in_words(summary: GainSummary, whole: MeanGain | None, headline: Headline) -> str:
     clients = f"{summary.won:,} of {summary.all:,} clients won"
     others = f"{summary.lost:,} lost, {summary.same:,} did not change"
     worst = f"{headline.short(summary.worst_tenth, '+')} {headline.step}".rstrip()

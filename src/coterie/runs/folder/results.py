@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from coterie.core.vectors import Layout
+    from coterie.measures.seeds import Split
 
 
 T = TypeVar("T")
@@ -63,9 +64,10 @@ class ResultFiles:
         rows = zip(names, member.tolist(), *values, strict=True)
         store_files(self.folder, {CLIENTS: _csv(header, rows)})
 
-    def clients(self) -> ScoredClients | None:
+    def clients(self, split: Split | None = None) -> ScoredClients | None:
         """What ``clients.csv`` says; ``None`` for a run that is not done."""
-        return self._read(CLIENTS, _client_table)
+        found = self._read(CLIENTS, _client_table)
+        return None if found is None else replace(found, split=split)
 
     def _read(self, name: str, taken: Callable[[Rows], T]) -> T | None:
         """What is taken of the rows of a CSV file, ``None`` where there is no such file."""

@@ -16,7 +16,8 @@ from coterie.data import Population
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment, check
 from coterie.experiment.objects import make_choice
-from coterie.measures.verdict import ALONE, FEDAVG, Gain, Verdict, verdict_of
+from coterie.measures.gains import Gain
+from coterie.measures.verdict import ALONE, FEDAVG, Verdict, verdict_of
 from coterie.studies.advise.answer import Advice, groups_text, trial_text
 from coterie.studies.advise.decision import (
     FORCED_GROUPS,

@@ -9,7 +9,8 @@ from coterie.core.arrays import IntArray
 from coterie.data import Population
 from coterie.experiment import Experiment
 from coterie.headline import ACCURACY
-from coterie.measures.verdict import Gain, Verdict
+from coterie.measures.gains import Gain
+from coterie.measures.verdict import Verdict
 from coterie.studies.advise.differences import GroupDifferences, describe_differences
 from coterie.studies.advise.probe import STEPS, ProbeResult
 from coterie.studies.advise.scoreboard import kinds_of, method_scores

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from coterie.errors import ConfigError
-from coterie.measures.verdict import Gain, gain_of
+from coterie.measures.gains import Gain, gain_of
+from coterie.measures.seeds import SeedOverlap
 from coterie.studies.advise.trials import Trial
 
 FORCED_GROUPS = 2  # groups that are tried where one was found
@@ -40,7 +41,10 @@ def gain(ours: Trial, theirs: Trial) -> Gain:
     Raises:
         ConfigError: if no client has a headline of its own.
     """
-    found = gain_of(ours.by_client, theirs.by_client, ours.sums["size"], ours.headline)
+    # The same samples are held out for every seed.
+    overlap = SeedOverlap(fixed=len(ours.by_client) > 1)
+    size = ours.sums["size"]
+    found = gain_of(ours.by_client, theirs.by_client, size, ours.headline, overlap)
     if found is None:
         raise ConfigError(
             "does-not-fit",

@@ -1,0 +1,123 @@
+"""How much better a method serves clients than another, and how certain that is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from coterie.core.arrays import FloatArray
+from coterie.headline import Headline
+from coterie.math.intervals import half_width
+from coterie.measures.seeds import SeedOverlap
+
+MIN_GAIN = 0.005  # a gain below half a point is not worth groups
+
+Answer = Literal["helps", "does not help", "not shown", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """How much better a method serves clients than another.
+
+    Args:
+        mean: over clients, weighted by their samples, and over seeds; positive where it is better.
+        half: half the width of its 95 % interval: the larger of that over clients and that over
+            seeds (Student's t both).
+        overlap: what the seeds share.
+        won: clients that it serves better, by their means over the seeds.
+        least: a smaller gain is not worth groups.
+    """
+
+    mean: float
+    half: float
+    won: int
+    lost: int
+    clients: int
+    seeds: int
+    headline: Headline
+    least: float = MIN_GAIN
+    overlap: SeedOverlap = SeedOverlap()
+
+    @property
+    def answer(self) -> Answer:
+        """Whether the gain is real and large enough, cannot be, or is not known."""
+        if self.mean - self.half > 0 and self.mean >= self.least:
+            return "helps"
+        if self.mean + self.half < self.least:
+            return "does not help"
+        return "not shown"
+
+    @property
+    def text(self) -> str:
+        """The gain and its interval in the unit of the headline."""
+        headline = self.headline
+        if headline.unit == "%" or not np.isfinite(self.half) or self.half <= 0:
+            mean, half = headline.short(self.mean, "+"), headline.short(self.half)
+        else:
+            # As many decimals as the interval has two digits.
+            decimals = max(0, 1 - math.floor(math.log10(self.half)))
+            mean, half = f"{self.mean:+.{decimals}f}", f"{self.half:.{decimals}f}"
+        return f"{mean} ± {half} {headline.step}".rstrip()
+
+
+def gain_of(
+    ours: FloatArray,
+    theirs: FloatArray,
+    samples: FloatArray,
+    headline: Headline,
+    overlap: SeedOverlap = SeedOverlap(),
+) -> Gain | None:
+    """What clients gain by one method in place of another; ``None`` if no client has both values.
+
+    With the gain ``d`` and the test samples ``w`` of a client under a seed, the mean is ``sum w d / sum
+    w``. Over clients its standard error is that of a ratio, of the sums ``sum_s w (d - mean)`` of
+    each client; over seeds that of the means of the seeds, see `half_width`.
+
+    Args:
+        ours, theirs: the headline of each client, ``[seeds, N]``, NaN where it has none.
+        samples: its test samples, ``[seeds, N]``.
+        overlap: what the seeds share.
+
+    Source: Cochran, Sampling Techniques, 3rd ed. (1977), section 6.4, for the ratio.
+
+    Example:
+        >>> one = np.array([[0.75, 0.5]])
+        >>> gain_of(one, one - 0.25, np.array([[4.0, 2.0]]), Headline()).mean
+        0.25
+    """
+    sign = 1.0 if headline.better == "higher" else -1.0
+    gains = sign * (ours - theirs)
+    known = np.isfinite(gains) & (samples > 0)
+    if not known.any():
+        return None
+    weights = np.where(known, samples, 0.0).astype(np.float64)
+    gains = np.where(known, gains, 0.0)
+    mean = float((weights * gains).sum() / weights.sum())
+    of_client = weights.sum(axis=0)
+    scored = of_client > 0
+    residuals = (weights * (gains - mean)).sum(axis=0)[scored] / of_client[scored].mean()
+    by_seed = (weights * gains).sum(axis=1)[known.any(axis=1)]
+    by_seed /= weights.sum(axis=1)[known.any(axis=1)]
+    half = half_width(residuals)
+    if len(by_seed) > 1:
+        half = max(half, half_width(by_seed, overlap.reuse))
+    by_client = (weights * gains).sum(axis=0)[scored]
+    least = MIN_GAIN
+    if headline.better == "lower":
+        # An error has no scale of its own: half a percent of what it is.
+        level = float((weights * np.where(known, theirs, 0.0)).sum() / weights.sum())
+        least = MIN_GAIN * abs(level)
+    return Gain(
+        mean=mean,
+        half=half,
+        won=int((by_client > 0).sum()),
+        lost=int((by_client < 0).sum()),
+        clients=int(scored.sum()),
+        seeds=len(by_seed),
+        headline=headline,
+        least=least,
+        overlap=overlap,
+    )

@@ -1,0 +1,95 @@
+"""Which samples the seeds of a comparison share, on which the interval of a mean over them depends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.core.arrays import IntArray
+from coterie.data import Partition
+from coterie.data.lazy import Ranges
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Split:
+    """The samples that a run trains on and those that it tests on, over all clients.
+
+    Args:
+        train, test: uint8, a bit for each sample of the source.
+        ratio: of the number of test samples to that of training samples.
+    """
+
+    train: NDArray[np.uint8]
+    test: NDArray[np.uint8]
+    ratio: float
+
+
+def split_of(parts: Partition, tables: Mapping[str, Any]) -> Split | None:
+    """The split of a run with this resolved configuration; ``None`` where it is not known, as for
+    real clients, or where samples are made client by client."""
+    if isinstance(parts.train, Ranges) or isinstance(parts.test, Ranges):
+        return None
+    train = np.concatenate([*parts.train, np.empty(0, np.int64)])
+    test = np.concatenate([*parts.test, np.empty(0, np.int64)])
+    validation = tables.get("evaluate", {}).get("validation")
+    if validation:
+        # It is scored on these in place of test samples, and another seed draws other ones.
+        return Split(_bits(train), _bits(train), validation / (1 - validation))
+    if not len(train) or not len(test):
+        return None
+    return Split(_bits(train), _bits(test), len(test) / len(train))
+
+
+def _bits(rows: IntArray) -> NDArray[np.uint8]:
+    held = np.zeros(int(rows.max(initial=-1)) + 1, bool)
+    held[rows] = True
+    return np.packbits(held)
+
+
+@dataclass(frozen=True, slots=True)
+class SeedOverlap:
+    """What seeds share.
+
+    Args:
+        reuse: the ratio of test to training samples where runs test on samples on which those of
+            other seeds train, else 0: ``r`` of `coterie.math.intervals.half_width`.
+        fixed: whether all seeds have the same test samples.
+    """
+
+    reuse: float = 0.0
+    fixed: bool = False
+
+    @property
+    def note(self) -> str:
+        """What an interval over the seeds covers; empty where nothing has to be said."""
+        if self.reuse:
+            return (
+                "The interval allows for seeds that test on samples on which other seeds train "
+                "(Nadeau and Bengio, 2003)."
+            )
+        if self.fixed:
+            return (
+                "All seeds have the same test samples, so an interval over seeds covers the chance "
+                "in training, and not other test samples."
+            )
+        return ""
+
+
+def overlap_of(splits: Iterable[Split | None]) -> SeedOverlap:
+    """What runs with different seeds share; nothing where their samples are not known."""
+    known = [split for split in splits if split is not None]
+    pairs = list(pairwise(known))
+    if any(_overlap(one.test, other.train) for one, other in pairs):
+        return SeedOverlap(reuse=float(np.mean([split.ratio for split in known])))
+    same = all(np.array_equal(one.test, other.test) for one, other in pairs)
+    return SeedOverlap(fixed=bool(pairs) and same)
+
+
+def _overlap(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> bool:
+    both = min(len(one), len(other))
+    return bool((one[:both] & other[:both]).any())
