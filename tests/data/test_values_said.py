@@ -24,7 +24,7 @@ from coterie.flower.node.node_source import places
 from tests.refusals import refuses
 
 OPTIONS: dict[str, Any] = {"features": "*", "client": "site", "label": "y"}
-READING = {"split": "split", "columns": None, "encode": None, "window": None}
+READING = dict.fromkeys(("columns", "missing", "encode", "window")) | {"split": "split"}
 ROWS = 40
 
 
@@ -370,6 +370,66 @@ def test_a_word_among_codes_and_truths_is_a_missing_label_to_every_reader(
     assert list(read_new_rows(path, record).label[: len(known) + 1]) == [*known, ""]
     rows = with_labels(read_rows(path, ["f"]), "f", sorted(known))
     assert rows.texts("f").tolist() == (known * ROWS)[:kept]
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "frame"])
+def test_words_of_the_user_are_missing_values_to_every_reader(form: str, tmp_path: Path) -> None:
+    """In numbers, categories, labels and clients; of training, of new rows and of a node."""
+    words = ["unknown", "-999"]
+    rows = {
+        "site": ["a", "b", "a", "b"] * 10,
+        "y": ["no", "yes", "unknown", "no"] * 10,
+        "n": ["1", "-999", "2.5", " unknown "] * 10,
+        "w": [1, -999, 3, 4] * 10,
+        "f": ["red", "unknown", "red", "blue"] * 10,
+    }
+    table = pd.DataFrame(rows)
+    source: Any = str(tmp_path / f"rows.{form}")
+    if form == "csv":
+        table.to_csv(source, index=False)
+    elif form == "parquet":
+        table.to_parquet(source)
+    else:
+        source = table
+    options = OPTIONS | {"missing": words, "columns": {"n": "number"}}
+    assert column(source, "f", **options)[:2] == ("category", ("blue", "red"))
+    assert column(source, "f", missing=["blue"])[1] == ("red", "unknown")
+    found = [column(source, name, **options)[2] for name in ("n", "w")]
+    # Rows without a label are left out.
+    np.testing.assert_array_equal(found[0], [1, np.nan, np.nan] * 10)
+    np.testing.assert_array_equal(found[1], [1, np.nan, 4] * 10)
+
+    numbers = dict.fromkeys("nw", "number")
+    kinds = {"site": "identifier", "y": "category", "f": "category", **numbers}
+    rules: list[dict[str, Any]] = [
+        {"name": name, "kind": "number", "fill": 9.0, "center": 0.0, "scale": 1.0, "flag": False}
+        for name in "nw"
+    ]
+    record = {"rules": rules, "features": None, "window": None, "client": "site", "shape": [2]}
+    record |= {"labels": ["y"], "classes": ["no", "yes"], "kinds": kinds, "missing": words}
+    new = read_new_rows(source, record)
+    assert new.label[:4].tolist() == ["no", "yes", "", "no"]
+    assert new.x[:4].tolist() == [[1, 1], [9, 9], [2.5, 3], [9, 4]]
+
+    if form == "frame":
+        return
+    columns = {**numbers, "f": ["blue", "red"]}
+    form_of_nodes = DataForm((), ("no", "yes"), columns=columns, missing=tuple(words))
+    node = read_client_table(Path(source), {"label": "y"}, form_of_nodes, Encode())
+    values = np.concatenate([node.train[0].values, node.test[0].values])
+    assert len(values) == 30
+    assert set(values[~np.isnan(values[:, 0])][:, 1]) == {1.0}
+
+
+def test_a_value_of_another_kind_is_named_with_its_row(tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.csv", ["1", "2", "3", "some", "5"])
+    with refuses(DataError, "wrong-type", path) as caught:
+        ct.load("file", path=path, columns={"f": "number"}, **OPTIONS)
+    assert "column f, got 'some' in row 3 " in str(caught.value)
+    path = written(tmp_path / "times.csv", ["2024-01-02", "2024-02-03", "soon"])
+    with refuses(DataError, "wrong-type", path) as caught:
+        ct.load("file", path=path, columns={"f": "time"}, **OPTIONS)
+    assert "column f, got 'soon' in row 2 " in str(caught.value)
 
 
 def test_a_word_among_values_of_python_is_a_missing_label(

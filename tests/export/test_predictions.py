@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import math
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -353,9 +355,9 @@ def test_a_column_of_another_name_and_categories_of_another_spelling_are_named(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     predicted(run, {"value": [1.0, -1.0], "station": ["a", "b"]}, tmp_path)
-    assert "no column ward, so it is missing in every row; not used: station" in (
-        capsys.readouterr().err
-    )
+    said = capsys.readouterr().err
+    assert "new.csv: no column ward, so it is missing in every row" in said
+    assert "new.csv: columns that the run does not use: station\n" in said
     predicted(run, {"value": [1.0, -1.0, 0.5], "ward": ["A", "b", "B"]}, tmp_path)
     assert (
         "new.csv: column ward: 2 of 3 values are not in any training row, got A, B; known: a, b"
@@ -365,11 +367,40 @@ def test_a_column_of_another_name_and_categories_of_another_spelling_are_named(
     assert "training row" not in capsys.readouterr().err
 
 
+def test_at_most_five_columns_that_the_run_does_not_use_are_named(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = {"value": [1.0], "ward": ["a"], "y": ["ill"], "client": ["h0"]}
+    predicted(run, known, tmp_path)
+    assert "does not use" not in capsys.readouterr().err
+    predicted(run, known | {f"more {at}": [1] for at in range(7)}, tmp_path)
+    named = ", ".join(f"more {at}" for at in range(5))
+    assert f"does not use: {named} and 2 more\n" in capsys.readouterr().err
+
+
+def test_the_words_for_missing_values_of_a_run_are_read_by_its_export(tmp_path: Path) -> None:
+    rows = hospitals()
+    rows["value"] = ["unknown" if one is None else str(one) for one in rows["value"]]
+    config = tables(write(tmp_path, rows, "rows.csv"))
+    config["data"]["missing"] = ["unknown"]
+    run_config(check(config), tmp_path / "run")
+    new = {"value": ["unknown", "1.0", "-1"], "ward": ["a", "unknown", "b"], "client": ["h0"] * 3}
+    found = predicted(tmp_path / "run", new, tmp_path)
+    assert invoke(["export", str(tmp_path / "run"), "--out", str(tmp_path / "export")]) == 0
+    program = [sys.executable, "predict.py", str(tmp_path / "new.csv"), "e.csv"]
+    subprocess.run(program, cwd=tmp_path / "export", check=True, timeout=300)
+    with (tmp_path / "export" / "e.csv").open(newline="") as file:
+        exported = list(csv.DictReader(file))
+    assert [row["prediction"] for row in exported] == [row["prediction"] for row in found]
+    empty = {**new, "value": [None, "1.0", "-1"], "ward": ["a", None, "b"]}
+    assert predicted(tmp_path / "run", empty, tmp_path) == found
+
+
 @pytest.mark.parametrize(
     ("new", "line"),
     [
         ({"other": [1.0]}, "none of the run's input columns, got other; expected value, ward"),
-        ({"value": ["high"]}, "column value, got 'high'; expected a number in each row"),
+        ({"value": ["high"]}, "column value, got 'high' in row 0 "),
         ({"value": [1.0], "y": ["dead"]}, "got the label 'dead'; expected one of ill, well"),
     ],
 )

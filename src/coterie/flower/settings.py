@@ -177,12 +177,14 @@ def form_of(config: Experiment) -> DataForm:
         classes = int(samples.y.max()) + 1
     if not names:
         names = tuple(map(str, range(classes)))
+    missing = config.options("source").get("missing") or ()
     return DataForm(
         shape,
         names,
         target_shape=tuple(samples.y.shape[1:]),
         features=_named_inputs(config, shape),
         columns=columns,
+        missing=tuple(missing),
     )
 
 

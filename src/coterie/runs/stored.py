@@ -44,7 +44,8 @@ def rows_record(composed: Composed) -> dict[str, Any] | None:
     shape = data.population.shape
     found: dict[str, Any]
     if table is None:
-        roles = Origin(options["label"], options["client"])
+        missing = options.get("missing") or ()
+        roles = Origin(options["label"], options["client"], missing=missing)
         found = make_record(None, roles, classes, shape) | {"features": options["features"]}
         if options.get("shape") is not None:
             found["reshaped"] = True
@@ -77,7 +78,7 @@ def make_record(
     kinds |= {rule["name"]: rule.get("kind", CATEGORY) for rule in rules or ()}
     if roles.window is not None:
         kinds[roles.window.time] = roles.moments
-    return {
+    found = {
         "client": roles.client,
         "labels": roles.labels,
         "classes": None if classes is None else list(classes),
@@ -88,6 +89,9 @@ def make_record(
         "kinds": kinds,
         "shape": list(shape),
     }
+    if roles.missing:
+        found["missing"] = list(roles.missing)
+    return found
 
 
 def record_bytes(record: Record) -> bytes:

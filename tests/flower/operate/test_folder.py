@@ -95,6 +95,7 @@ def test_columns_of_a_table_are_in_deploy_toml(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("\n".join(["age,the sex,ill,client", *rows]))
     data = (
         f'[data]\nsource = "file"\npath = "{tmp_path / "t.csv"}"\nfeatures = "*"\nlabel = "ill"\n'
+        'missing = ["unknown"]\n'
     )
     rest = '[data.partition]\nkind = "natural"\ncolumn = "client"\n'
     (tmp_path / "c.toml").write_text(data + rest + CONFIG[CONFIG.index("[model]") :])
@@ -102,6 +103,7 @@ def test_columns_of_a_table_are_in_deploy_toml(tmp_path: Path) -> None:
     _, settings = load_deployment(tmp_path / "d")
     assert settings.form.shape == ()
     assert settings.columns == {"age": "number", "the sex": ["f", "m"]}
+    assert settings.missing == ("unknown",)
     with refuses(ConfigError, "unknown-choice", "columns.age"):
         DeploymentSettings.of(
             {"clients": 1, "shape": [], "classes": [], "columns": {"age": "numbers"}}, "deploy.toml"

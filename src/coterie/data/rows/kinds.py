@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import time, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from .texts import (
     TEXTS,
     TIME_PATTERN,
     is_missing_word,
+    is_number,
     is_real,
     is_text,
 )
@@ -162,3 +163,22 @@ def types_of(column: pd.Series) -> set[type]:
     if not pd.api.types.is_object_dtype(column.dtype):
         return set()
     return set(map(type, column.array[column.notna().to_numpy()]))
+
+
+def without_words(column: pd.Series, words: Collection[str]) -> pd.Series:
+    """A column with missing values in place of these words, and of the numbers among them."""
+    if is_array(column) or pd.api.types.is_bool_dtype(column.dtype):
+        return column
+    numbers = [float(word) for word in words if is_number(word)]
+    if is_text(column):
+        found = column.str.strip().isin(words)
+    elif pd.api.types.is_object_dtype(column.dtype):
+        found = column.map(lambda value: str(value).strip() in words)
+    elif pd.api.types.is_numeric_dtype(column.dtype):
+        found = column.isin(numbers)
+    else:
+        return column
+    if pd.api.types.is_integer_dtype(column.dtype) and found.any():
+        # Else pandas would make fractions of them, which hold fewer digits.
+        column = column.astype("UInt64" if column.dtype.kind == "u" else "Int64")
+    return column.mask(found)

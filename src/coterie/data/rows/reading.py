@@ -13,7 +13,7 @@ import pandas as pd
 
 from .csv_files import read_csv
 from .errors import DataError, refuse_twice, unreadable
-from .kinds import types_of
+from .kinds import types_of, without_words
 from .table import FRAME, Rows
 from .texts import TEXTS, words_as_names
 
@@ -41,6 +41,7 @@ def read_rows(
     texts: Collection[str] = (),
     columns: Collection[str] | None = None,
     known: Mapping[str, Collection[str]] | None = None,
+    missing: Collection[str] = (),
 ) -> Rows:
     """The rows of a file, a pandas or pyarrow table, or of dictionaries, one a row.
 
@@ -48,8 +49,21 @@ def read_rows(
         texts: columns that are read as text from the first byte on.
         columns: the columns of a parquet file that are read; ``None``: all.
         known: column -> names that it is known to have, which a file without types may call missing.
+        missing: words of the user's that are missing values in every column.
     """
-    as_names = words_as_names(known or {})
+    rows = _rows_of_source(source, texts, columns, words_as_names(known or {}))
+    if not missing:
+        return rows
+    columns = {name: without_words(rows.frame[name], missing) for name in rows.names}
+    return replace(rows, frame=rows.frame.assign(**columns), missing=tuple(missing))
+
+
+def _rows_of_source(
+    source: Any,
+    texts: Collection[str],
+    columns: Collection[str] | None,
+    as_names: Mapping[str, Collection[str]],
+) -> Rows:
     if isinstance(source, pd.DataFrame):
         return _without_index(_of_frame(source))
     if hasattr(source, "column_names") or hasattr(source, "to_arrow"):

@@ -59,6 +59,7 @@ class Rows:
         lines: what a user should know, a line each.
         as_names: column -> words for missing values that are names in it.
         thousands: columns whose points may stand before thousands -> such a value.
+        missing: words of the user's that were read as missing values.
     """
 
     frame: pd.DataFrame
@@ -68,6 +69,7 @@ class Rows:
     lines: tuple[str, ...] = ()
     as_names: Mapping[str, Collection[str]] = field(default_factory=dict)
     thousands: Mapping[str, str] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -184,7 +186,7 @@ class Rows:
                 _refuse_rounded(column, name, self.where)
             values = np.array(column.to_numpy(np.float64, na_value=np.nan), np.float64)
         else:
-            raise _wrong(self.where, name, NUMBER, str(column.dtype))
+            raise self._wrong(name, NUMBER, str(column.dtype))
         # By default that of float32, with which networks compute.
         large = np.abs(values) > largest
         if large.any():
@@ -233,7 +235,8 @@ class Rows:
         moments = pd.to_datetime(texts.mask(wrong), format="ISO8601", utc=True, errors="coerce")
         wrong |= texts.notna() & moments.isna()
         if wrong.any():
-            raise _wrong(self.where, name, TIME, repr(texts[wrong].iloc[0]))
+            at = int(wrong.to_numpy().argmax())
+            raise self._wrong(name, TIME, repr(texts[at]), codes == at)
         return np.append(in_microseconds(pd.DatetimeIndex(moments)), np.datetime64("NaT", "us"))[
             codes
         ]
@@ -312,25 +315,29 @@ class Rows:
         column = self._single(name)
         codes, values = pd.factorize(column)
         found = []
-        for value in values.tolist():
+        for at, value in enumerate(values.tolist()):
             if is_missing_word(value):
                 found.append(missing)
                 continue
             try:
                 found.append(parse(value))
             except (ValueError, TypeError):
-                raise _wrong(self.where, name, kind, repr(value)) from None
+                raise self._wrong(name, kind, repr(value), codes == at) from None
         return np.array([*found, missing], missing.dtype)[codes]
+
+    def _wrong(self, name: str, kind: str, got: str, rows: Any = None) -> DataError:
+        """The error about a value that is not of its column's kind, with the first row that has it."""
+        word = "date" if kind == TIME else kind
+        expected = f"a {word} in each row"
+        if rows is not None:
+            got += f" in row {self.frame.index[rows][0]} (counted from 0)"
+            expected = f"a {word}, or an empty field; data.missing lists words for missing values"
+        return self.refused("wrong-type", name, got, expected)
 
 
 def missing_values(rows: Rows, name: str, count: int) -> DataError:
     """The error for a column that lacks values."""
     return rows.refused("missing", name, f"{count} missing values", "none")
-
-
-def _wrong(where: str, name: str, kind: str, got: str) -> DataError:
-    word = "date" if kind == TIME else kind
-    return column_error("wrong-type", where, name, got, f"a {word} in each row")
 
 
 def _too_large(got: str, name: str, where: str) -> DataError:

@@ -52,6 +52,7 @@ def file(
     split: str = "split",
     shape: list[int] | None = None,
     columns: dict[str, ColumnKind] | None = None,
+    missing: list[str] | None = None,
     encode: Encode | None = None,
     window: Window | None = None,
     targets: Targets = "classes",
@@ -78,6 +79,7 @@ def file(
         shape: shape of one input, if the file contains it flat (``[1, 28, 28]``).
         columns: kinds of columns, where they are not determined correctly: ``category``,
             ``number``, ``boolean``, ``time``; ``identifier`` and ``text`` are not inputs.
+        missing: further words for missing values, such as ``["unknown", "-999"]``, in every column.
         encode: how columns of a table are converted to numbers.
         window: for series: which rows are an input, and which one has its target.
         targets: whether labels are classes, numbers for a task such as regression, or determined
@@ -91,6 +93,7 @@ def file(
         "client": client,
         "split": split,
         "columns": columns,
+        "missing": missing,
         "encode": encode,
         "window": window,
     }
@@ -164,7 +167,8 @@ def read_file(
             named = [roles.features] if isinstance(roles.features, str) else roles.features
             used = {*named, *roles.kinds(targets), time or ""}
         left_out = (encode or Encode()).leave_out
-        rows, kinds = read_training_rows(places, known, time, used, roles.labels, left_out)
+        missing = options["missing"] or ()
+        rows, kinds = read_training_rows(places, known, time, used, roles.labels, left_out, missing)
         for name in columns:
             rows.column(name, "columns")
     return FileRows(rows, kinds, roles, encode, window, targets)
@@ -375,6 +379,7 @@ class DataForm:
             have a column for each; names are compared, and no places.
         columns: the columns of a table, by name: ``number``, ``boolean``, ``time``, or a list of
             categories. The shape is ``()`` then, since the inputs are made of them.
+        missing: further words for missing values in these columns, and in that of labels.
 
     Example:
         >>> DataForm((8,), ("cat", "dog")).targets(3).dtype, DataForm((8,), (), (2,)).targets(3).shape
@@ -386,6 +391,7 @@ class DataForm:
     target_shape: tuple[Count, ...] = ()
     features: tuple[str, ...] = ()
     columns: dict[str, ColumnOption] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
 
     @property
     def numbers(self) -> bool:

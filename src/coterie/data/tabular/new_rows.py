@@ -69,17 +69,20 @@ def read_new_rows(
 
     Args:
         record: the run's record: `kinds` of columns, `rules` of the encoder or the `features`, the
-            `client`, the `labels`, the `classes`, the `window`, and the `shape` of an input.
+            `client`, the `labels`, the `classes`, the `window`, the `shape` of an input, and the words
+            for `missing` values.
         images: reads a column of images, where that can be done.
         known: the clients of the run.
     """
     kinds = record["kinds"]
     texts = [name for name, kind in kinds.items() if kind in AS_TEXT]
-    rows = read_rows(data, texts, known=_known_names(record, known))
+    missing = record.get("missing", ())
+    rows = read_rows(data, texts, known=_known_names(record, known), missing=missing)
     if not len(rows):
         raise DataError("missing", rows.where, "no rows", allowed="at least one")
     clients, unnamed = _clients(rows, record["client"], known)
-    lines = [*rows.lines, *near_equal(set(clients), record["client"], known)]
+    lines = [*rows.lines, *_not_used(rows, record)]
+    lines += near_equal(set(clients), record["client"], known)
     if record["rules"] is None:
         x = _plain_inputs(rows, record, images)
     else:
@@ -182,11 +185,20 @@ def _absence(rows: Rows, record: Record) -> list[str]:
     words = f"no column {absent[0]}, so it is missing in every row"
     if len(absent) > 1:
         words = f"no columns {', '.join(absent)}, so they are missing in every row"
-    # A column with another name is the likeliest reason.
-    unused = [name for name in rows.names if name not in record["kinds"]]
-    if unused:
-        words += f"; not used: {', '.join(unused)}"
     return [f"{rows.name}: {words}"]
+
+
+def _not_used(rows: Rows, record: Record) -> list[str]:
+    """A line about columns that the run does not use: one of them may be misspelt."""
+    features = record["features"] or ()
+    used = {features} if isinstance(features, str) else set(features)
+    names = [name for name in rows.names if name not in used and name not in record["kinds"]]
+    if not names:
+        return []
+    shown = ", ".join(names[:SHOWN])
+    if len(names) > SHOWN:
+        shown += f" and {len(names) - SHOWN} more"
+    return [f"{rows.name}: columns that the run does not use: {shown}"]
 
 
 def _columns(rows: Rows, record: Record, lines: list[str]) -> dict[str, Any]:

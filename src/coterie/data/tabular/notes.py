@@ -211,7 +211,8 @@ def _taken_for_text(name: str, meant: str, why: str) -> str:
         return f"{line}; write decimal points, or separate the fields of the file by semicolons"
     codes = "if they are codes, name it in data.encode.categories"
     if meant and why != AS_STORED:
-        return f"{line}; leave fields empty whose value is missing; {codes}"
+        missing = "list words for missing values in data.missing, or leave these fields empty"
+        return f"{line}; {missing}; {codes}"
     return f"{line}; {codes}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -90,6 +90,7 @@ class Origin:
         moments: the kind of the column of its times.
         step: between two rows of a series, in its unit, of times in days.
         kinds: the kinds of all columns, including those that are not used.
+        missing: words of the user's for missing values.
         why_text: column -> why it is text although it may have been meant as numbers, or is left
             out as text.
     """
@@ -100,6 +101,7 @@ class Origin:
     moments: str = "number"
     step: float = 0.0
     kinds: Mapping[str, str] = field(default_factory=dict)
+    missing: Sequence[str] = ()
     why_text: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -90,7 +90,9 @@ def table_samples(
             warn(f"column {name}: {why[name]}; left out")
     table = read_columns(rows, {name: kinds[name] for name in names}, encode)
     said = {name: kind for name, kind in kinds.items() if kind != ARRAY}
-    origin = Origin(roles.label, roles.client, window, kinds=said, why_text=why)
+    origin = Origin(
+        roles.label, roles.client, window, kinds=said, missing=rows.missing, why_text=why
+    )
     table = replace(table, origin=origin)
     if window is not None:
         return series_samples(rows, kinds, roles, table, window, targets)

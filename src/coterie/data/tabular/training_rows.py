@@ -49,6 +49,7 @@ def read_training_rows(
     used: Collection[str] | None = None,
     labels: Collection[str] = (),
     left_out: Collection[str] = (),
+    missing: Collection[str] = (),
 ) -> tuple[Rows, dict[str, str]]:
     """The rows of all training files, and the kind of each column over all of them.
 
@@ -58,8 +59,9 @@ def read_training_rows(
         used: columns that have a use; ``None``: all but those of ``left_out``. Of the others nothing
             is refused.
         labels: those that are numbers in each file are read as such, also where they are classes.
+        missing: words of the user's that are missing values.
     """
-    files = _read_files(sources, known)
+    files = _read_files(sources, known, missing)
     names = list(dict.fromkeys(name for rows in files for name in rows.names))
     decided = decide_kinds(files, [name for name in names if name not in known])
     numbers = [name for name, kind in decided.items() if kind == NUMBER and name != time]
@@ -88,9 +90,12 @@ def read_training_rows(
     return replace(rows, lines=(*rows.lines, *lines)), kinds
 
 
-def _read_files(sources: Sequence[Any], known: Mapping[str, str]) -> list[Rows]:
+def _read_files(
+    sources: Sequence[Any], known: Mapping[str, str], missing: Collection[str]
+) -> list[Rows]:
     """The rows of each file, by what is known of its columns."""
-    files = [read_rows(source, _text_columns(known)) for source in sources]
+    texts = _text_columns(known)
+    files = [read_rows(source, texts, missing=missing) for source in sources]
     if FILE_NAME not in known:
         return files
     named = zip(files, _names_of_files(files), strict=True)
@@ -171,8 +176,8 @@ def _without_words_of_labels(
         elif words - NAMES_OF_NOTHING:
             shown = ", ".join(map(repr, sorted(words - NAMES_OF_NOTHING)))
             lines.append(
-                f"column {name}: {shown} treated as a class; if it means a missing label, leave the "
-                "field empty"
+                f"column {name}: {shown} treated as a class; if it means a missing label, list it in "
+                "data.missing, or leave the field empty"
             )
     return list(files), lines
 
@@ -187,7 +192,7 @@ def _read_as_text(rows: Rows, texts: Sequence[str]) -> Rows:
     wrong = [name for name in texts if name in rows.names and not is_text(rows.frame[name])]
     if rows.typed or not wrong:
         return rows
-    again = read_rows(rows.where, texts)
+    again = read_rows(rows.where, texts, missing=rows.missing)
     if FILE_NAME not in rows.names:
         return again
     return replace(again, frame=again.frame.assign(**{FILE_NAME: rows.frame[FILE_NAME]}))
@@ -212,7 +217,8 @@ def _joined(files: Sequence[Rows], kinds: Mapping[str, str], used: Collection[st
     frame = pd.concat(frames, ignore_index=True)[list(kinds)]
     for name in _text_columns(kinds):
         frame[name] = _one_spelling(frame[name])
-    return Rows(frame, f"{files[0].where} and others", lines=tuple(lines))
+    where = f"{files[0].where} and others"
+    return Rows(frame, where, lines=tuple(lines), missing=files[0].missing)
 
 
 def _one_spelling(column: pd.Series) -> pd.Series:

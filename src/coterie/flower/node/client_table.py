@@ -84,7 +84,7 @@ def _rows(pair: tuple[Any, Any], form: DataForm, encode: Encode) -> LabelledRows
     rows, labels = pair
     table = rows
     if not isinstance(rows, RawTable):  # not a share of a table for a trial
-        rows = rows if isinstance(rows, Rows) else read_rows(rows)
+        rows = rows if isinstance(rows, Rows) else read_rows(rows, missing=form.missing)
         values = [_column(rows, column) for column in form.table_columns]
         table = RawTable(form.table_columns, np.stack(values, axis=1), encode)
     if labels is None:
@@ -131,11 +131,13 @@ def read_client_table(
     if form.classes:
         texts.append(label)
     if is_database(str(options.get("data", ""))):
-        found = [read_query(options)]
+        found = [read_query(options, form.missing)]
     else:
         known = {column.name: column.categories for column in form.table_columns}
         known[label] = form.classes
-        found = [read_rows(file, texts, known=known) for file in split_files(path)]
+        found = [
+            read_rows(file, texts, known=known, missing=form.missing) for file in split_files(path)
+        ]
     if is_unlabelled(options):
         return loaded_table((found[0], None), None, form, encode)
     found = [with_labels(rows, label, form.classes) for rows in found]

@@ -95,8 +95,8 @@ def places(labels: Sequence[Any] | NDArray[Any], classes: Sequence[str]) -> NDAr
 # --- a database -----------------------------------------------------------------------------------
 
 
-def read_query(options: Mapping[str, Any]) -> Rows:
-    """The answer of a database.
+def read_query(options: Mapping[str, Any], missing: Sequence[str] = ()) -> Rows:
+    """The answer of a database, in which some words are missing values.
 
     Nothing is written. The query has to say ``ORDER BY``: a fifth of the rows is test data, and
     which rows these are follows from their order.
@@ -129,7 +129,7 @@ def read_query(options: Mapping[str, Any]) -> Rows:
                 frame = pd.read_sql_query(text(query), connection)
         finally:
             engine.dispose()
-        return replace(read_rows(frame), where=where)
+        return replace(read_rows(frame, missing=missing), where=where)
     except ModuleNotFoundError as error:
         raise ConfigError(
             "not-installed", where, "its driver is missing", do=f"install {error.name}"

@@ -92,6 +92,7 @@ def _texts(folder: Path, config: Experiment, clients: int | None) -> dict[str, s
         "target_shape": list(form.target_shape),
         "columns": "",
         "features": f"[{', '.join(map(_toml_string, form.features))}]",
+        "missing": f"[{', '.join(map(_toml_string, form.missing))}]" if form.missing else "",
         "folder": _toml_string(str(folder.resolve() / "runs")),
         "superlink": f"127.0.0.1:{CONTROL_PORT}",
         "node_port": NODE_PORT,

@@ -43,7 +43,9 @@ class FederationCard:
             card = read_json(text)
             form = None
             if "shape" in card:
-                reported = {one.name: card[one.name] for one in fields(DataForm)}
+                reported = {
+                    one.name: card[one.name] for one in fields(DataForm) if one.name in card
+                }
                 form = DeploymentSettings.of({"clients": 1, **reported}, "the server's data").form
             return cls(str(card["coterie"]), str(card["flower"]), form)
         except (ValueError, TypeError, KeyError, ConfigError):
