@@ -14,6 +14,7 @@ from scipy import stats
 from coterie.cli.main import invoke
 from coterie.data import load_partition
 from coterie.headline import ACCURACY, Headline
+from coterie.measures.client_table import ScoredClients
 from coterie.measures.gains import gain_of
 from coterie.measures.seeds import SeedOverlap
 from coterie.measures.verdict import Candidate, ScoredRun, verdict
@@ -28,10 +29,12 @@ MAE = Headline("mae", "lower", "mm", "MAE")
 
 def method(name: str, values: list[list[float]], groups: int = 1, data: str = "a") -> Candidate:
     """A method whose clients have so many samples as they have numbers, from 10."""
-    runs = [
-        ScoredRun(seed, data, np.array(each), np.arange(10.0, 10 + len(each)))
-        for seed, each in enumerate(values)
-    ]
+    runs = []
+    for seed, each in enumerate(values):
+        samples = np.arange(10, 10 + len(each))
+        columns = {"correct": samples * np.array(each)}
+        clients = ScoredClients("abcdef"[: len(each)], np.zeros(len(each), int), samples, columns)
+        runs.append(ScoredRun(seed, data, clients))
     return Candidate(name, name, groups, runs)
 
 

@@ -128,7 +128,6 @@ def seeded(name: str, seed: int, final: float, groups: list[int], each: list[flo
         np.array(groups),
         list("abcdef"),
         tables=tables,
-        client_accuracy=np.array(each),
         client_table=client_table("abcdef", groups, each),
     )
 

@@ -19,7 +19,7 @@ from coterie.report.pdf import write_pdf
 from coterie.report.tree import Tree
 from coterie.rules.signatures import SignatureMemory
 from tests.conftest import PATIENCE
-from tests.report.pages import grouped, plain, remembered_tree
+from tests.report.pages import client_table, grouped, plain, remembered_tree
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = next(
@@ -117,7 +117,9 @@ def run(name: str, seed: int, names: list[str], labels: list[str]) -> RunView:
         tree=Tree.of(tree(rng)) if name == "fedclust" else None,
         tables=tables(name, seed),
         versions={"coterie": "0.1.0"},
-        client_accuracy=np.round(rng.uniform(0.4 if grouped else 0.2, 1, N), 2),
+        client_table=client_table(
+            names, member, np.round(rng.uniform(0.4 if grouped else 0.2, 1, N), 2)
+        ),
     )
 
 
@@ -291,7 +293,9 @@ def twenty_groups(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names, labels = both()[0], [str(c) for c in range(10)]
     base = run("fedavg", 0, names, labels)
     ours = run("fedclust", 0, names, labels)
-    many = replace(ours, groups=np.arange(N) % 20, planted=np.arange(N) % 12)
+    twenty = np.arange(N) % 20
+    table = replace(ours.client_table, member=twenty)
+    many = replace(ours, groups=twenty, planted=np.arange(N) % 12, client_table=table)
     return write_page(tmp_path_factory.mktemp("twenty") / "page.html", [base, many])
 
 

@@ -7,14 +7,17 @@ import re
 import numpy as np
 import pytest
 
+from coterie.headline import Headline
+from coterie.measures.client_table import ScoredClients
 from coterie.report import RunView
 from coterie.report.figures.accuracy import accuracy_chart
 from coterie.report.figures.clients import map_chart, mix_chart, rotated_to_axes
 from coterie.report.figures.costs import cost_section
 from coterie.report.figures.measured import agreement_chart, divergence_chart
 from coterie.report.figures.shifts import shift_chart
-from coterie.report.series import series_of
-from tests.report.pages import COURSE, both_methods, data_of, grouped, plain, rows
+from coterie.report.ranked_gains import gain_table, ranked_gains
+from coterie.report.series import Series, series_of
+from tests.report.pages import COURSE, both_methods, client_table, data_of, grouped, plain, rows
 
 
 def test_plane_keeps_distances_of_points_in_a_plane():
@@ -58,14 +61,54 @@ def test_accuracy_chart_marks_the_first_newcomer():
 
 @pytest.mark.parametrize(("groups", "width"), [(3, 640), (20, 640), (20, 320)])
 def test_legends_of_files_fit_the_width(groups, width):
-    from coterie.report.figures.gains import gain_chart, ranked_gains
+    from coterie.report.figures.gains import gain_chart
     from coterie.report.figures.style import LEGEND_LEFT, legend_columns, legend_widths
 
-    many = RunView("x", rows(0.5), np.arange(60) % groups, ["c"] * 60, client_accuracy=np.ones(60))
-    spec = gain_chart(ranked_gains(many, many), many, many)
+    member = np.arange(60) % groups
+    clients = client_table(["c"] * 60, member, np.ones(60))
+    many = Series("x", (RunView("x", rows(0.5), member, ["c"] * 60, client_table=clients),))
+    spec = gain_chart(ranked_gains(many, many))
     (entry,) = legend_widths(spec)
     assert len(f"group {groups - 1}") * 7 < entry
     assert legend_columns(spec, width) * entry <= width - LEGEND_LEFT
+
+
+def test_gains_are_means_over_seeds_with_intervals_and_marks():
+    """A single seed of a client with two negative samples says nothing."""
+    from coterie.report.figures.gains import gain_chart
+
+    auroc = Headline("auroc", "higher", "", "AUROC")
+
+    def run(name, seed, values):
+        columns = {"auroc": np.array(values), "smallest_class": np.array([30, 2])}
+        clients = ScoredClients(["va", "swiss"], np.array([0, 1]), np.array([60, 31]), columns)
+        settings = {"seed": seed, "algorithm": {"name": name}}
+        known = {"tables": settings, "client_table": clients, "headline": auroc}
+        return RunView(
+            name, [{"round": 0, "auroc": 0.5}], np.array([0, 1]), ["va", "swiss"], **known
+        )
+
+    theirs = [
+        run("fedavg", 0, [0.5, 0.5]),
+        run("fedavg", 1, [0.5, 0.5]),
+        run("fedavg", 2, [0.5, 0.5]),
+    ]
+    ours = [run("ifca", 0, [0.6, 0.9]), run("ifca", 1, [0.7, 0.1]), run("ifca", 2, [0.8, 0.2])]
+    base, one = series_of([*theirs, *ours])
+    ranked = ranked_gains(one, base)
+    assert [row["client"] for row in ranked.rows] == ["swiss*", "va"]
+    assert [row["gain"] for row in ranked.rows] == pytest.approx([-0.1, 0.2])
+    half = 4.302652729911275 * 0.1 / 3**0.5  # t of 0.975, two degrees of freedom
+    assert ranked.rows[1]["half"] == pytest.approx(half, abs=1e-6)
+    drawn = data_of(gain_chart(ranked), "client", "low", "high")
+    assert ("va", pytest.approx(0.2 - half, abs=1e-6), pytest.approx(0.2 + half, abs=1e-6)) in drawn
+    columns, cells = gain_table(ranked)
+    assert columns[-1] == "± 95 %"
+    # Neither what is chance nor what rests on few has the colour of a loss or a gain.
+    assert [row[4][1] for row in cells] == ["figure", "figure"]
+    alone = ranked_gains(series_of(ours[:1])[0], series_of(theirs[:1])[0])
+    assert [row["half"] for row in alone.rows] == [None, None]
+    assert gain_table(alone)[0][-1] != "± 95 %"
 
 
 def test_charts_draw():

@@ -24,6 +24,7 @@ from tests.report.pages import (
     HOSTILE,
     Scripts,
     both_methods,
+    client_table,
     data_of,
     grouped,
     linkage_memory,
@@ -153,7 +154,8 @@ def test_the_guide_lists_every_section_and_every_chart():
     from coterie.report.sections import sections
 
     guide = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
-    known = {"client_accuracy": np.linspace(0, 1, 6), "tables": {"seed": 0}}
+    clients = client_table([f"c{i}" for i in range(6)], [0] * 6, np.linspace(0, 1, 6))
+    known = {"client_table": clients, "tables": {"seed": 0}}
     full = replace(numbered(0.2, 0.5, 0.6), tree=Tree.of(linkage_memory()), **known)
     shown = sections([full, replace(plain(), **known)])
     for section in shown:
@@ -172,7 +174,9 @@ def test_a_page_that_cannot_be_written_is_refused_in_a_line(tmp_path):
 def test_the_page_of_a_sweep_says_who_won_and_who_lost(tmp_path):
     page = parse(write_page(tmp_path / "page.html", both_methods()))
     assert {"gain-1", "before-after-1", "members-1"} <= set(json.loads(page.scripts[0][1]))
-    assert "8 of 12 clients won, 2 lost, 2 did not change" in page.text
+    assert (
+        "4 of 6 clients gained, 1 lost, 1 did not change, by their means over 2 seeds" in page.text
+    )
     assert "+10.0 ± 0.0" in page.text
 
 

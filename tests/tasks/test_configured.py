@@ -233,6 +233,7 @@ def test_a_report_is_of_the_headline(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_the_best_is_the_least_where_lower_is_better() -> None:
     from coterie.headline import Headline
+    from coterie.measures.client_table import ScoredClients
     from coterie.report.figures.gains import gain_sections
     from coterie.report.series import series_of
     from coterie.report.titles import headline
@@ -242,11 +243,12 @@ def test_the_best_is_the_least_where_lower_is_better() -> None:
 
     def view(name: str, groups: list[int], value: float, own: list[float]) -> RunView:
         rows = [{"round": 0, "mae": value}]
-        known = np.array(own)
-        return RunView(name, rows, np.array(groups), "ab", client_accuracy=known, headline=mae)
+        member = np.array(groups)
+        clients = ScoredClients(["a", "b"], member, np.array([50, 50]), {"mae": np.array(own)})
+        return RunView(name, rows, member, "ab", client_table=clients, headline=mae)
 
     plain = view("FedAvg", [0, 0], 4.0, [3.0, 5.0])
     grouped = view("FedGroup", [0, 1], 2.5, [1.0, 6.0])
     assert headline([plain, grouped]) == "FedGroup reached MAE 2.5 mm, FedAvg 4 mm"
     [found] = gain_sections(series_of([plain, grouped]), series_of([plain])[0], 1)
-    assert found["note"].startswith("1 of 2 clients won, 1 lost")
+    assert found["note"].startswith("1 of 2 clients gained, 1 lost")

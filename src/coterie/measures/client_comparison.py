@@ -10,10 +10,11 @@ import numpy as np
 
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.headline import Headline, decimals_for
-from coterie.measures.client_table import FEW, ScoredClients
+from coterie.measures.client_table import FEW, ScoredClients, mean_over_seeds
 
 DIGITS = 3
 MARK = "*"  # behind a value that rests on few samples
+FEW_NOTE = f" {MARK}: fewer than {FEW} samples of a class; such a figure may be chance."
 # Method -> the clients of its runs, one for each seed.
 Figure = tuple[float, float, float]  # a value, and the ends of its interval
 Tables = Mapping[str, Sequence[ScoredClients]]
@@ -59,7 +60,7 @@ def client_rows(methods: Tables, headline: Headline) -> list[ClientRow]:
     figures = {name: _figures(tables, headline) for name, tables in known.items()}
     letters = {name: group_letters(tables) for name, tables in known.items()}
     references = {
-        name: _mean(
+        name: mean_over_seeds(
             [
                 table.references(headline)[name]
                 for table in every
@@ -91,18 +92,14 @@ def _figures(tables: Sequence[ScoredClients], headline: Headline) -> FloatArray:
     """Value and ends of the interval of each client, means over the seeds, ``[3, N]``. The test samples
     of the seeds overlap, so the mean is no more certain than one of them."""
     ends = [table.interval(headline) for table in tables]
-    value = _mean([table.value(headline) for table in tables])
-    return np.stack([value, _mean([low for low, _ in ends]), _mean([high for _, high in ends])])
-
-
-def _mean(values: Sequence[FloatArray]) -> FloatArray:
-    """The mean over the seeds in which there is a value; NaN where there is none."""
-    stacked = np.stack(values)
-    known = np.isfinite(stacked)
-    count = known.sum(axis=0)
-    total = np.where(known, stacked, 0.0).sum(axis=0)
-    found: FloatArray = np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0)
-    return found
+    value = mean_over_seeds([table.value(headline) for table in tables])
+    return np.stack(
+        [
+            value,
+            mean_over_seeds([low for low, _ in ends]),
+            mean_over_seeds([high for _, high in ends]),
+        ]
+    )
 
 
 def _figure_of(values: FloatArray) -> Figure:
@@ -228,7 +225,7 @@ def row_note(
     if seeds > 1:
         note += f" All figures are means over {seeds} seeds. Groups have a letter for each seed."
     if any(row.few for row in rows):
-        note += f" *: fewer than {FEW} samples of a class; such a figure may be chance."
+        note += FEW_NOTE
     return note
 
 
@@ -236,12 +233,12 @@ def mean_columns(tables: Sequence[ScoredClients]) -> dict[str, Any]:
     """The columns of ``clients.csv``, means over the runs, with shares of correct predictions in place of
     counts: ``[N]`` each."""
     found: dict[str, Any] = {
-        "test_samples": _mean([table.samples.astype(float) for table in tables])
+        "test_samples": mean_over_seeds([table.samples.astype(float) for table in tables])
     }
     for name in tables[0].columns:
         values = [table.columns[name] for table in tables if name in table.columns]
         if name == "correct":
             name = "accuracy"
             values = [table.columns["correct"] / np.maximum(table.samples, 1) for table in tables]
-        found[name] = _mean(values)
+        found[name] = mean_over_seeds(values)
     return found

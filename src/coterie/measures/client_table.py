@@ -81,3 +81,13 @@ class ScoredClients:
             for name, values in self.columns.items()
             if name.startswith(begin) and not name.removeprefix(begin).startswith(others)
         }
+
+
+def mean_over_seeds(values: Sequence[FloatArray] | FloatArray) -> FloatArray:
+    """The mean of each client over the seeds in which it has a value, ``[N]``; NaN where there is none."""
+    stacked = np.asarray(values)
+    known = np.isfinite(stacked)
+    count = known.sum(axis=0)
+    total = np.where(known, stacked, 0.0).sum(axis=0)
+    found: FloatArray = np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0)
+    return found

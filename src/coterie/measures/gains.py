@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from coterie.core.arrays import FloatArray
+from coterie.core.arrays import BoolArray, FloatArray
 from coterie.headline import Headline
 from coterie.math.intervals import half_width
-from coterie.measures.seeds import SeedOverlap
+from coterie.measures.client_table import ScoredClients, mean_over_seeds
+from coterie.measures.seeds import SeedOverlap, overlap_of
 
 MIN_GAIN = 0.005  # a gain below half a point is not worth groups
 
 Answer = Literal["helps", "does not help", "not shown", "unknown"]
+Pair = tuple[ScoredClients, ScoredClients]  # of runs with the same seed, ours first
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,11 @@ class Gain:
         if self.mean + self.half < self.least:
             return "does not help"
         return "not shown"
+
+    @property
+    def same(self) -> int:
+        """Clients that it serves equally well."""
+        return self.clients - self.won - self.lost
 
     @property
     def text(self) -> str:
@@ -104,7 +112,7 @@ def gain_of(
     half = half_width(residuals)
     if len(by_seed) > 1:
         half = max(half, half_width(by_seed, overlap.reuse))
-    by_client = (weights * gains).sum(axis=0)[scored]
+    by_client = gains.sum(axis=0)[scored]
     least = MIN_GAIN
     if headline.better == "lower":
         # An error has no scale of its own: half a percent of what it is.
@@ -120,4 +128,52 @@ def gain_of(
         headline=headline,
         least=least,
         overlap=overlap,
+    )
+
+
+# --- single clients -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ClientGains:
+    """What each client gains by one method in place of another: means over seeds, float64 ``[N]``
+    each, NaN where nothing is known.
+
+    Args:
+        theirs, ours: its headline under the other method and under this one.
+        half: half the width of the 95 % interval of the difference; NaN for one seed.
+        few: bool ``[N]``, whether its figures rest on fewer than ten samples of a class.
+    """
+
+    theirs: FloatArray
+    ours: FloatArray
+    half: FloatArray
+    few: BoolArray
+
+
+def client_gains(pairs: Sequence[Pair], headline: Headline) -> ClientGains:
+    """What each client gains, over the seeds."""
+    values = np.array([[one.value(headline) for one in pair] for pair in pairs])
+    differences = values[:, 0] - values[:, 1]
+    known = np.isfinite(differences)
+    # Only seeds in which both are known: so the difference of the means is the mean difference.
+    ours, theirs = (mean_over_seeds(np.where(known, values[:, at], np.nan)) for at in (0, 1))
+    reuse = overlap_of(one.split for one, _ in pairs).reuse
+    half = np.full(len(ours), np.nan)
+    for client in np.flatnonzero(known.sum(axis=0) > 1):
+        half[client] = half_width(differences[known[:, client], client], reuse)
+    few = np.any([one.few for pair in pairs for one in pair], axis=0)
+    return ClientGains(theirs, ours, half, few)
+
+
+def gain_of_runs(pairs: Sequence[Pair], headline: Headline) -> Gain | None:
+    """What clients gain, as `gain_of`; ``None`` also without a pair."""
+    if not pairs:
+        return None
+    return gain_of(
+        np.stack([one.value(headline) for one, _ in pairs]),
+        np.stack([other.value(headline) for _, other in pairs]),
+        np.stack([one.samples.astype(np.float64) for one, _ in pairs]),
+        headline,
+        overlap_of(one.split for one, _ in pairs),
     )

@@ -15,34 +15,31 @@ from typing import Any
 
 import numpy as np
 
-from coterie.core.arrays import FloatArray
 from coterie.headline import Headline
 from coterie.measures.client_table import ScoredClients
-from coterie.measures.gains import Answer, Gain, gain_of
-from coterie.measures.seeds import Split, overlap_of
+from coterie.measures.gains import Answer, Gain, gain_of_runs
 from coterie.terminal import counted
 
 FEDAVG = "fedavg"
 ALONE = "local"
 VERDICT = "verdict.json"  # of a sweep
+
+
 # --- candidates and the bar -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredRun:
-    """The clients of one run: their headlines and test samples, ``[N]`` each.
+    """The clients of one run.
 
     Args:
         seed: runs of different methods are paired by it.
         data: equal for runs with the same clients and data, whatever the seed.
-        split: the samples that it trains on and tests on; ``None`` where they are not known.
     """
 
     seed: int
     data: Hashable
-    values: FloatArray
-    samples: FloatArray
-    split: Split | None = None
+    clients: ScoredClients
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +65,14 @@ class Candidate:
 
 
 def candidate(
-    name: str,
-    algorithm: str,
-    runs: Iterable[tuple[Mapping[str, Any], int, ScoredClients]],
-    headline: Headline,
+    name: str, algorithm: str, runs: Iterable[tuple[Mapping[str, Any], int, ScoredClients]]
 ) -> Candidate:
     """The candidate of some finished runs: the configuration, the rounds and the clients of each."""
     scored = []
     groups = 0
     for tables, rounds, table in runs:
         groups = max(groups, len(np.unique(table.member[table.member >= 0])))
-        values = table.value(headline)
-        samples = table.samples.astype(np.float64)
-        seed = int(tables.get("seed", 0))
-        data = _data(tables, rounds, table)
-        scored.append(ScoredRun(seed, data, values, samples, table.split))
+        scored.append(ScoredRun(int(tables.get("seed", 0)), _data(tables, rounds, table), table))
     return Candidate(name, algorithm, groups, scored)
 
 
@@ -96,17 +86,14 @@ def _data(tables: Mapping[str, Any], rounds: int, table: ScoredClients) -> Hasha
 
 def compare(ours: Candidate, theirs: Candidate, headline: Headline) -> Gain | None:
     """What one candidate gains over another; ``None`` without a pair of runs of the same seed."""
-    pairs = [(a, b) for a in ours.runs for b in theirs.runs if (a.seed, a.data) == (b.seed, b.data)]
     # Clients are the same in all of them, and another seed may split their samples differently.
-    if not pairs:
-        return None
-    return gain_of(
-        np.stack([a.values for a, _ in pairs]),
-        np.stack([b.values for _, b in pairs]),
-        np.stack([a.samples for a, _ in pairs]),
-        headline,
-        overlap_of(a.split for a, _ in pairs),
-    )
+    pairs = [
+        (a.clients, b.clients)
+        for a in ours.runs
+        for b in theirs.runs
+        if (a.seed, a.data) == (b.seed, b.data)
+    ]
+    return gain_of_runs(pairs, headline)
 
 
 # --- the verdict ----------------------------------------------------------------------------------

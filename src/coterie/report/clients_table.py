@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from coterie.measures.client_comparison import client_rows, client_texts, row_columns, row_note
-from coterie.measures.client_table import ScoredClients
 from coterie.report.render import Section
 from coterie.report.series import Series
 
@@ -20,7 +18,8 @@ def clients_section(series: Sequence[Series]) -> list[Section]:
     if not series:
         return []
     headline = series[0].headline
-    rows = client_rows({one.name: _tables(one) for one in series}, headline)
+    tables = {one.name: one.client_tables for one in series}
+    rows = client_rows(tables, headline)
     if not rows:
         return []
     note = row_note(rows, headline, max(len(one.runs) for one in series))
@@ -34,16 +33,6 @@ def clients_section(series: Sequence[Series]) -> list[Section]:
             "columns": row_columns(rows),
             "rows": [_cells(texts) for texts in cells],
         }
-    ]
-
-
-def _tables(series: Series) -> list[ScoredClients]:
-    # The names as the data have them; in the file some are changed for spreadsheets.
-    return [
-        # A federation has places behind these that no client has taken.
-        replace(run.client_table, names=list(run.names[: len(run.client_table.names)]))
-        for run in series.runs
-        if run.client_table is not None
     ]
 
 

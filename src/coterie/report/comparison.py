@@ -4,25 +4,13 @@ gained."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-import numpy as np
-
-from coterie.core.arrays import FloatArray
-from coterie.headline import Headline
-from coterie.measures.gains import Gain
+from coterie.measures.gains import Pair
 from coterie.measures.seeds import overlap_of
-from coterie.measures.verdict import FEDAVG, Candidate, Verdict, candidate, compare, verdict
+from coterie.measures.verdict import FEDAVG, Candidate, Verdict, candidate, verdict
 from coterie.report.series import Series, best_series
 from coterie.report.view import RunView
 from coterie.sweep.comparison import Difference, paired
-
-NO_GAIN = 0.0005  # a gain that is smaller, as a fraction, would be shown as 0.0 points
-
-
-def least_gain(headline: Headline) -> float:
-    """What counts as a gain: of a fraction, what would not be shown as 0.0 points."""
-    return NO_GAIN if headline.unit == "%" else 0.0
 
 
 def verdict_on(series: Sequence[Series]) -> Verdict | None:
@@ -42,14 +30,7 @@ def _candidate(series: Series) -> Candidate:
         if run.client_table is not None
     ]
     # A run without a configuration is named like its algorithm.
-    algorithm = series.first.algorithm or series.name.lower()
-    return candidate(series.name, algorithm, runs, series.headline)
-
-
-def gain_over(ours: Series, theirs: Series) -> Gain | None:
-    """What clients gain by one series in place of another, as the verdict has it; ``None`` where no
-    client is known under both."""
-    return compare(_candidate(ours), _candidate(theirs), ours.headline)
+    return candidate(series.name, series.first.algorithm or series.name.lower(), runs)
 
 
 def baseline_of(series: Sequence[Series]) -> Series | None:
@@ -118,48 +99,12 @@ def final_difference(ours: Series, theirs: Series) -> Difference | None:
     return paired([a - b for a, b in paired_accuracies(ours, theirs)], overlap)
 
 
-def client_gains(ours: RunView, theirs: RunView) -> FloatArray | None:
-    """What each client gained, a fraction; NaN for a client without test samples, ``None`` where
-    the clients' accuracies are not known."""
-    if ours.client_accuracy is None or theirs.client_accuracy is None:
-        return None
-    difference = ours.client_accuracy - theirs.client_accuracy
-    if ours.headline.better == "lower":
-        return -difference
-    return difference
-
-
-@dataclass(frozen=True, slots=True)
-class GainSummary:
-    """How many clients win and lose, over all pairs of runs, and the mean gain of the
-    tenth that lost most, a fraction."""
-
-    won: int
-    lost: int
-    same: int
-    worst_tenth: float
-
-    @property
-    def all(self) -> int:
-        """Clients counted, each once in every pair of runs."""
-        return self.won + self.lost + self.same
-
-
-def summarise_gains(ours: Series, theirs: Series) -> GainSummary | None:
-    """How many clients win and lose by one series in place of another; ``None`` if no client is
-    known under both."""
-    parts = [np.empty(0)]
+def paired_clients(ours: Series, theirs: Series) -> list[Pair]:
+    """The clients of every pair of runs that have figures of them."""
+    found = []
     for a, b in paired_runs(ours, theirs):
-        gains = client_gains(a, b)
-        if gains is not None:
-            parts.append(gains[np.isfinite(gains)])
-    known = np.concatenate(parts)
-    if not len(known):
-        return None
-    # A mean gain can hide clients that lost much: the worst tenth is counted apart.
-    worst = np.sort(known)[: max(1, len(known) // 10)]
-    least = least_gain(ours.headline)
-    won = int((known > least).sum())
-    lost = int((known < -least).sum())
-    same = len(known) - won - lost
-    return GainSummary(won, lost, same, float(worst.mean()))
+        one, other = a.client_table, b.client_table
+        if one is not None and other is not None and list(one.names) == list(other.names):
+            found.append((one, other))
+    # Seeds may divide the data among other clients.
+    return [pair for pair in found if list(pair[0].names) == list(found[0][0].names)]

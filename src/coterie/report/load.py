@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from coterie.config.choice_tables import Absent
 from coterie.config.identity import config_hash
-from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.arrays import IntArray
 from coterie.core.groups import NO_GROUP
 from coterie.data import Population, load_partition
 from coterie.data.partitions import Partition
@@ -27,8 +27,8 @@ from coterie.data.tabular.text_columns import TextColumn, text_columns
 from coterie.errors import ConfigError, DataError
 from coterie.experiment import Experiment
 from coterie.files import refuse_malformed
-from coterie.headline import Headline
-from coterie.measures.seeds import split_of
+from coterie.measures.client_table import ScoredClients
+from coterie.measures.seeds import Split, split_of
 from coterie.report.embedding import (
     Embedding,
     Setup,
@@ -122,8 +122,7 @@ def view_of(
             newcomers=_newcomers(state.rows, parts.clients),
             labels=data.labels,
             split=split,
-            client_table=folder.results.clients(split),
-            client_accuracy=_client_scores(folder, state.headline, parts.clients),
+            client_table=_client_table(folder, parts, split),
             tables=state.config,
             versions=dict(summary.get("versions", {})),
             data_id=_data_id(state.config, parts),
@@ -147,12 +146,13 @@ def _text_columns(folder: RunFolder) -> list[TextColumn]:
     return text_columns(Encoder.read(record["rules"]), record["training"].get("why_text", {}))
 
 
-def _client_scores(folder: RunFolder, headline: Headline, clients: int) -> FloatArray | None:
-    """The scores of all clients; NaN at places of a federation that no client has taken."""
-    scores = folder.results.client_scores(headline)
-    if scores is None:
-        return None
-    return np.pad(scores, (0, max(0, clients - len(scores))), constant_values=np.nan)
+def _client_table(folder: RunFolder, parts: Partition, split: Split | None) -> ScoredClients | None:
+    """The run's ``clients.csv`` with the names as the data have them: in the file some are changed for
+    spreadsheets. A federation has places after these that no client has taken."""
+    found = folder.results.clients(split)
+    if found is None or not parts.names:
+        return found
+    return replace(found, names=parts.names[: len(found.names)])
 
 
 def _private_view(state: RunState, parts: Partition, folder: RunFolder) -> RunView:

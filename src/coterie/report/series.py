@@ -12,6 +12,7 @@ import numpy as np
 from coterie.config.identity import config_hash, differing
 from coterie.errors import shown
 from coterie.headline import Headline
+from coterie.measures.client_table import ScoredClients
 from coterie.report.view import RunView
 
 # Points of a curve; longer ones are thinned. More are not seen on a screen, and make a page large.
@@ -59,6 +60,11 @@ class Series:
     def evaluated(self) -> bool:
         """Whether any of its runs was evaluated in any round."""
         return any(run.accuracies for run in self.runs)
+
+    @property
+    def client_tables(self) -> list[ScoredClients]:
+        """The clients of its runs that have figures of them."""
+        return [run.client_table for run in self.runs if run.client_table is not None]
 
     @property
     def final_accuracy(self) -> float:

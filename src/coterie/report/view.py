@@ -27,7 +27,6 @@ PER_CLIENT = (
     "planted",
     "joined",
     "newcomers",
-    "client_accuracy",
 )
 
 
@@ -46,8 +45,6 @@ class RunView:
         joined: int64 ``[N]``, the round in which the client first had a group, ``-1`` for never.
         newcomers: bool ``[N]``, the clients that joined the federation after its start.
         labels: ``c`` names of the classes; default their numbers.
-        client_accuracy: float64 ``[N]``, accuracy of each client's model on its own test samples
-            at the end, or the headline of another task; NaN for a client without test samples.
         client_table: its ``clients.csv``, where the run has one.
         split: the samples that it trains on and tests on; ``None`` where they are not known.
         tables: the tables of the resolved configuration. Runs that differ only in their seeds are
@@ -71,7 +68,6 @@ class RunView:
     labels: Sequence[str] = ()
     tree: Tree | None = None
     placed_by: str = "the direction of its first update (EDC)"
-    client_accuracy: FloatArray | None = None
     client_table: ScoredClients | None = None
     split: Split | None = None
     tables: Mapping[str, Any] = field(default_factory=dict)

@@ -19,9 +19,8 @@ from coterie.measures.client_comparison import (
     row_note,
     with_few_digits,
 )
-from coterie.measures.client_table import ScoredClients
-from coterie.measures.seeds import overlap_of
-from coterie.sweep.comparison import SweepTable, paired
+from coterie.measures.gains import ClientGains, client_gains
+from coterie.sweep.comparison import SweepTable
 from coterie.terminal import printable
 
 MOST_CLIENTS = 100  # of a table as text
@@ -78,31 +77,28 @@ def _differences(table: SweepTable, headline: Headline) -> list[str]:
     base = tables.get(table.baseline)
     if base is None or len(tables) < 2:
         return []
-    others = {name: of for name, of in tables.items() if of is not base and len(of) == len(base)}
+    others = {
+        name: client_gains(list(zip(of, base, strict=True)), headline)
+        for name, of in tables.items()
+        if of is not base and len(of) == len(base)
+    }
     rows = []
     for client, name in enumerate(base[0].names[:MOST_CLIENTS]):
-        cells = [_difference(ours, base, client, headline) for ours in others.values()]
+        cells = [_difference(found, client, headline) for found in others.values()]
         rows.append([printable(name), *cells])
     step = with_unit("client", headline.step)
     words = f"Differences from {printable(table.baseline)}, paired by seed, with 95 % intervals:"
     return [words, "", *_lines([step, *map(printable, others)], rows), ""]
 
 
-def _difference(
-    ours: Sequence[ScoredClients], base: Sequence[ScoredClients], client: int, headline: Headline
-) -> str:
-    gaps = [
-        float(a.value(headline)[client] - b.value(headline)[client])
-        for a, b in zip(ours, base, strict=True)
-    ]
-    overlap = overlap_of(one.split for one in ours)
-    found = paired([gap for gap in gaps if np.isfinite(gap)], overlap)
-    if found is None:
+def _difference(found: ClientGains, client: int, headline: Headline) -> str:
+    difference = found.ours[client] - found.theirs[client]
+    if not np.isfinite(difference):
         return "-"
-    text = headline.short(found.mean, "+")
-    if found.half is None:
+    text = headline.short(difference, "+")
+    if not np.isfinite(found.half[client]):
         return text
-    return f"{text} ± {headline.short(found.half)}"
+    return f"{text} ± {headline.short(found.half[client])}"
 
 
 def clients_csv(table: SweepTable) -> str:

@@ -215,7 +215,7 @@ def _verdict(plan: SweepPlan, scored: ScoredRuns, headline: Headline) -> Verdict
     for name, runs in scored.items():
         known = [(run.tables, int(run.tables["train"]["rounds"]), table) for run, table in runs]
         algorithm = runs[0][0].algorithm if runs else name
-        candidates.append(candidate(name, algorithm, known, headline))
+        candidates.append(candidate(name, algorithm, known))
     if not any(one.grouped for one in candidates):
         return None
     return verdict(candidates, headline)

@@ -1,5 +1,4 @@
-"""Who wins and who loses: each client's accuracy under a baseline and under a method with
-groups."""
+"""Who wins and who loses: each client under a baseline and under a method with groups."""
 
 from __future__ import annotations
 
@@ -8,52 +7,47 @@ from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
-import numpy as np
 import pandas as pd
 
 from coterie.headline import Headline, with_unit
-from coterie.measures.gains import Gain as MeanGain
-from coterie.report.comparison import (
-    GainSummary,
-    client_gains,
-    gain_over,
-    least_gain,
-    paired_runs,
-    summarise_gains,
-)
+from coterie.measures.client_comparison import FEW_NOTE
+from coterie.measures.gains import Gain, gain_of_runs
+from coterie.report.comparison import paired_clients
 from coterie.report.figures.style import (
+    GROUPS,
     MOST_NAMED,
     Spec,
     colour_by_group,
-    group_name,
     named_marks,
     to_spec,
     tooltip,
 )
-from coterie.report.render import Chart, Section, Table
+from coterie.report.ranked_gains import (
+    HALF,
+    RankedGains,
+    Row,
+    decimals_of,
+    gain_table,
+    ranked_gains,
+    value_columns,
+)
+from coterie.report.render import Chart, Section
 from coterie.report.series import Series
-from coterie.report.view import RunView
 from coterie.terminal import counted
 
-MANY_CLIENTS = 200  # beyond which their marks are smaller
+MANY_CLIENTS = 200  # beyond which their marks are smaller, and intervals are in the table alone
 # By how much marks are moved, so that clients with the same accuracies do not hide each other.
 # Multiples of two such numbers, modulo 1, fill a square evenly, and are the same in every page.
 JITTER_X = 0.618034
 JITTER_Y = 0.754878
 JITTER_POINTS = 2  # percentage points: the side of that square
-MOST_CLIENTS = 100  # of the table; of more, those that lost most and those that won most
-
-Gain = dict[str, Any]  # of a client, of which charts and table are made
-
 
 NOTE = (
-    "A client's gain is the difference of its two accuracies, on its own test samples after the "
-    "last round. A client with few test samples moves in large steps."
+    "A client's gain is the difference of its two figures, on its own test samples after the last "
+    "round. A client with few test samples moves in large steps."
 )
-SCATTER_TITLE = (
-    "Each client under both: above the dashed line it gained (marks are shifted by up to a "
-    "point so that all are visible)"
-)
+SCATTER_TITLE = "Each client under both: {} the dashed line it gained"
+SHIFTED = " (marks are shifted by up to a point so that all are visible)"
 
 
 def gain_sections(series: Sequence[Series], base: Series | None, most: int) -> list[Section]:
@@ -63,77 +57,60 @@ def gain_sections(series: Sequence[Series], base: Series | None, most: int) -> l
     found: list[Section] = []
     for number, one in enumerate(series):
         if one is not base and one.grouped:
-            summary = summarise_gains(one, base)
-            if summary is not None:
-                found.append(_gain_section(one, base, summary, number))
+            gain = gain_of_runs(paired_clients(one, base), one.headline)
+            if gain is not None:
+                found.append(_gain_section(one, base, gain, number))
     return found[:most]
 
 
-def _gain_section(one: Series, base: Series, summary: GainSummary, number: int) -> Section:
-    """The charts of the first seed for which the clients' accuracies are known."""
-    # Means over seeds would hide that a client wins with one seed and loses with another.
-    ours, theirs = next((a, b) for a, b in paired_runs(one, base) if client_gains(a, b) is not None)
-    gains = ranked_gains(ours, theirs)
-    note = _in_words(summary, gain_over(one, base), one.headline)
-    if one.many_seeds:
-        note += f" The charts show {ours.seed_name}."
+def _gain_section(one: Series, base: Series, gain: Gain, number: int) -> Section:
+    ranked = ranked_gains(one, base)
+    title = "What each client gained"
+    if ranked.seeds > 1:
+        title += f": mean over {ranked.seeds} seeds, with its 95 % interval"
     bars: Chart = {
         "id": f"gain-{number}",
-        "title": "What each client gained",
-        "spec": gain_chart(gains, ours, theirs),
-        "table": gain_table(gains, one.headline),
+        "title": title,
+        "spec": gain_chart(ranked),
+        "table": gain_table(ranked),
     }
+    gained = "above" if one.headline.better == "higher" else "below"
+    shifted = SHIFTED if one.headline.unit == "%" else ""
     scatter: Chart = {
         "id": f"before-after-{number}",
-        "title": SCATTER_TITLE,
-        "spec": scatter_chart(gains, ours, theirs),
+        "title": SCATTER_TITLE.format(gained) + shifted,
+        "spec": scatter_chart(ranked),
     }
     return {
         "title": f"Who wins, who loses: {one.name} against {base.name}",
-        "note": note,
+        "note": _in_words(ranked, gain) + (FEW_NOTE if ranked.few else ""),
         "definitions": NOTE,
         "charts": [bars, scatter],
         "wide": True,
     }
 
 
-def _in_words(summary: GainSummary, whole: MeanGain | None, headline: Headline) -> str:
-    clients = f"{summary.won:,} of {summary.all:,} clients won"
-    others = f"{summary.lost:,} lost, {summary.same:,} did not change"
-    worst = f"{headline.short(summary.worst_tenth, '+')} {headline.step}".rstrip()
-    text = f"{clients}, {others}. The mean gain of the tenth that lost most is {worst}."
-    if whole is None:
-        return text
-    return f"{text} Over all clients, weighted by their test samples, it is {whole.text}."
+def _in_words(ranked: RankedGains, gain: Gain) -> str:
+    text = (
+        f"{gain.won:,} of {counted(gain.clients, 'client')} gained, {gain.lost:,} lost, "
+        f"{gain.same:,} did not change"
+    )
+    if ranked.seeds > 1:
+        text += f", by their means over {ranked.seeds} seeds"
+    # A mean gain can hide clients that lost much: the worst tenth is counted apart.
+    tenth = ranked.rows[: max(1, len(ranked.rows) // 10)]
+    worst = sum(row["gain"] for row in tenth) / len(tenth) / ranked.headline.scale
+    step = f" {ranked.headline.step}".rstrip()
+    return (
+        f"{text}. The mean gain of the tenth that lost most is "
+        f"{ranked.headline.short(worst, '+')}{step}. Over all clients, weighted by their test "
+        f"samples, it is {gain.text}."
+    )
 
 
-def ranked_gains(run: RunView, base: RunView) -> list[Gain]:
-    """A row for each client that is known under both, by its gain in percentage points."""
-    gains = client_gains(run, base)
-    # The caller has chosen a pair of runs for which the clients' accuracies are known.
-    assert gains is not None
-    assert run.client_accuracy is not None
-    assert base.client_accuracy is not None
-    known = np.flatnonzero(np.isfinite(gains))
-    # A stable order: clients with the same gain stay in the order of their numbers.
-    order = known[np.argsort(gains[known], kind="stable")]
-    factor = run.headline.scale
-    digits = _digits(run.headline)
-    return [
-        {
-            "rank": rank,
-            "client": str(run.names[i]),
-            "group": group_name(int(run.groups[i])),
-            "before": round(factor * float(base.client_accuracy[i]), digits),
-            "after": round(factor * float(run.client_accuracy[i]), digits),
-            "gain": round(factor * float(gains[i]), digits),
-        }
-        for rank, i in enumerate(order)
-    ]
-
-
-def gain_chart(rows: Sequence[Gain], run: RunView, base: RunView) -> Spec:
+def gain_chart(ranked: RankedGains) -> Spec:
     """What each client gained, from the greatest loss to the greatest gain."""
+    rows = ranked.rows
     count = len(rows)
     across = alt.X(
         "left:Q",
@@ -141,25 +118,33 @@ def gain_chart(rows: Sequence[Gain], run: RunView, base: RunView) -> Spec:
         scale=alt.Scale(domain=[-0.5, count - 0.5], nice=False),
         axis=_name_axis(rows),
     )
+    data = alt.Chart(pd.DataFrame(rows))
     # Rectangles that touch: as bars, a thousand clients would be all gaps.
     bars = (
-        alt.Chart(pd.DataFrame(rows))
-        .transform_calculate(left="datum.rank - 0.5", right="datum.rank + 0.5", zero="0")
+        data.transform_calculate(left="datum.rank - 0.5", right="datum.rank + 0.5", zero="0")
         .mark_rect()
         .encode(
             across,
-            alt.Y("gain:Q", title=with_unit(f"gain over {base.name}", run.headline.step)),
-            colour_by_group(run.groups),
+            alt.Y("gain:Q", title=with_unit(f"gain over {ranked.theirs}", ranked.headline.step)),
+            color=_colour(ranked),
             x2=alt.X2("right:Q"),
             y2=alt.Y2("zero:Q"),
-            tooltip=_tooltip(run.headline),
+            tooltip=_tooltip(ranked),
         )
     )
     zero = alt.Chart(pd.DataFrame([{"gain": 0}])).mark_rule(opacity=0.8).encode(y=alt.Y("gain:Q"))
-    return to_spec(alt.layer(bars, zero), 240)
+    layers = [bars, zero]
+    if ranked.has_intervals and count <= MANY_CLIENTS:
+        whiskers = data.transform_filter("datum.half !== null").mark_rule(strokeWidth=1.5)
+        layers.append(whiskers.encode(alt.X("rank:Q"), alt.Y("low:Q"), y2=alt.Y2("high:Q")))
+    return to_spec(alt.layer(*layers), 240)
 
 
-def _name_axis(rows: Sequence[Gain]) -> alt.Axis:
+def _colour(ranked: RankedGains) -> alt.Color:
+    return colour_by_group(ranked.groups) if ranked.groups else alt.value(GROUPS[0])
+
+
+def _name_axis(rows: Sequence[Row]) -> alt.Axis:
     """An axis with the names of the clients, if these are few."""
     if len(rows) > MOST_NAMED:
         return alt.Axis(labels=False, ticks=False, grid=False)
@@ -176,14 +161,14 @@ def _name_axis(rows: Sequence[Gain]) -> alt.Axis:
     )
 
 
-def scatter_chart(gains: Sequence[Gain], run: RunView, base: RunView) -> Spec:
-    """Each client's accuracy under both: above the line it won. Marks are moved by up to a point,
+def scatter_chart(ranked: RankedGains) -> Spec:
+    """Each client's figures under both: above the line it won, or below it of errors. Marks are moved by up to a point,
     so that clients with the same accuracies are all visible."""
-    headline = run.headline
-    digits = _digits(headline)
+    headline = ranked.headline
+    digits = decimals_of(headline)
     jitter = JITTER_POINTS if headline.unit == "%" else 0
     rows = []
-    for row in gains:
+    for row in ranked.rows:
         x = row["rank"] * JITTER_X % 1 - 0.5
         y = row["rank"] * JITTER_Y % 1 - 0.5
         moved_x = round(row["before"] + jitter * x, digits)
@@ -194,10 +179,10 @@ def scatter_chart(gains: Sequence[Gain], run: RunView, base: RunView) -> Spec:
         alt.Chart(pd.DataFrame(rows))
         .mark_point(filled=True, size=size, opacity=0.75)
         .encode(
-            _value_axis(alt.X, "x:Q", f"{headline.title} under {base.name}", headline),
-            _value_axis(alt.Y, "y:Q", f"{headline.title} under {run.name}", headline),
-            colour_by_group(run.groups),
-            tooltip=_tooltip(headline),
+            _value_axis(alt.X, "x:Q", f"{headline.title} under {ranked.theirs}", headline),
+            _value_axis(alt.Y, "y:Q", f"{headline.title} under {ranked.ours}", headline),
+            color=_colour(ranked),
+            tooltip=_tooltip(ranked),
         )
     )
     ends = [0.0, 100.0]
@@ -213,11 +198,6 @@ def scatter_chart(gains: Sequence[Gain], run: RunView, base: RunView) -> Spec:
     return to_spec(alt.layer(*layers), 300)
 
 
-def _digits(headline: Headline) -> int:
-    """Digits behind the point of a value in the page: of percents two are more than are shown."""
-    return 2 if headline.unit == "%" else 6
-
-
 def _value_axis(channel: Any, field: str, title: str, headline: Headline) -> Any:
     """An axis of 0 to 100 % with room for marks that were moved over its ends; of another figure
     one that holds all marks."""
@@ -228,44 +208,14 @@ def _value_axis(channel: Any, field: str, title: str, headline: Headline) -> Any
     return channel(field, title=title, scale=scale, axis=alt.Axis(values=[0, 20, 40, 60, 80, 100]))
 
 
-def _tooltip(headline: Headline) -> list[Any]:
-    digits = headline.format
-    before, after, gain = _value_columns(headline)
-    return tooltip(
-        "client:N",
-        "group:N",
+def _tooltip(ranked: RankedGains) -> list[Any]:
+    digits = ranked.headline.format
+    before, after, gain = value_columns(ranked.headline)
+    columns = [
         alt.Tooltip("before:Q", format=digits, title=before),
         alt.Tooltip("after:Q", format=digits, title=after),
         alt.Tooltip("gain:Q", format=f"+{digits}", title=gain),
-    )
-
-
-def _value_columns(headline: Headline) -> list[str]:
-    units = {"before": headline.unit, "after": headline.unit, "gain": headline.step}
-    return [with_unit(name, unit) for name, unit in units.items()]
-
-
-def gain_table(rows: Sequence[Gain], headline: Headline) -> Table:
-    """The clients by their gain, the greatest loss first; the middle of many is left out."""
-    columns = ["client", "group", *_value_columns(headline)]
-    cells = [_gain_cells(row, headline) for row in rows]
-    if len(rows) > MOST_CLIENTS:
-        # Those who lose and those who win most are what the table is read for.
-        half = MOST_CLIENTS // 2
-        cells[half:-half] = [[f"... {len(rows) - MOST_CLIENTS:,} more", "", "", "", ""]]
-    return columns, cells
-
-
-def _gain_cells(row: Gain, headline: Headline) -> list[Any]:
-    gain = row["gain"]
-    least = headline.scale * least_gain(headline)
-    css_class = "figure"
-    if gain > least:
-        css_class = "good"
-    elif gain < -least:
-        css_class = "bad"
-    # These are in the unit already, as the charts have them.
-    before = format(row["before"], headline.format)
-    after = format(row["after"], headline.format)
-    gained = format(gain, f"+{headline.format}")
-    return [row["client"], row["group"], before, after, (gained, css_class)]
+    ]
+    if ranked.has_intervals:
+        columns.append(alt.Tooltip("half:Q", format=digits, title=HALF))
+    return tooltip("client:N", "group:N", *columns)

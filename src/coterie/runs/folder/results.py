@@ -14,7 +14,6 @@ import numpy as np
 
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.files import csv_text, plain, read_json, refuse_malformed
-from coterie.headline import Headline
 from coterie.measures.client_table import ScoredClients
 from coterie.runs.folder.digests import CLIENTS, GROUPS, SHARES, SUMMARY, checked_file, store_files
 
@@ -77,15 +76,6 @@ class ResultFiles:
         with refuse_malformed(self.folder / name):
             lines = io.StringIO(data.decode("utf-8"), newline="")
             return taken(list(csv.DictReader(lines)))
-
-    def client_scores(self, headline: Headline) -> FloatArray | None:
-        """The headline of each client at the end, ``[N]``, NaN without test samples; ``None`` as of
-        `clients`."""
-        found = self.clients()
-        if found is None:
-            return None
-        with refuse_malformed(self.folder / CLIENTS):
-            return found.value(headline)
 
     def write_models(self, layout: Layout, models: Tensor) -> None:
         """``models/group-<j>.safetensors``: the named tensors of each group's model."""
