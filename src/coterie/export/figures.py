@@ -14,7 +14,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.task import Sums, Task, headline_of
 from coterie.data import Population
 from coterie.headline import ACCURACY, Headline
-from coterie.tasks import pooled_sums
+from coterie.tasks import headline_value, pooled_sums
 
 # So many, since a batch of all test samples of a convolutional network may not fit in memory.
 CHUNK = 1024  # samples evaluated at once
@@ -84,13 +84,13 @@ def evaluate(
         figures = GroupFigures(
             name,
             len(ids),
-            _score(task, sums),
+            headline_value(task, sums),
             train=int(train[ids].sum()),
             test=len(test),
             mix=mixes[ids].sum(axis=0).tolist(),
         )
         groups.append(figures)
-    return Figures(groups, _score(task, found), headline_of(task))
+    return Figures(groups, headline_value(task, found), headline_of(task))
 
 
 @torch.no_grad()
@@ -101,18 +101,6 @@ def _sums(module: nn.Module, population: Population, rows: IntArray, task: Task)
         chunk = torch.from_numpy(rows[begin : begin + CHUNK])
         found.append(pooled_sums(task, module(population.x[chunk]), population.y[chunk]))
     return found
-
-
-def _score(task: Task, sums: Sequence[Sums]) -> float | None:
-    """The headline of some sums together; ``None`` without any, and where it is undefined."""
-    if not sums:
-        return None
-    # In float64 and in this order, so that one chunk and several give the same.
-    together = {name: np.sum([one[name] for one in sums], axis=0) for name in sums[0]}
-    value = float(task.metrics[0].value(together))
-    if np.isfinite(value):
-        return value
-    return None
 
 
 def reported_figures(

@@ -15,6 +15,7 @@ from coterie.tasks.fitting import (
     check_network,
     check_tokens,
     fit_task,
+    headline_value,
     naive_scores,
     pooled_sums,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "check_tokens",
     "classification",
     "fit_task",
+    "headline_value",
     "multilabel",
     "naive_scores",
     "next_token",

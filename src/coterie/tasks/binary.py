@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from operator import itemgetter
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -28,9 +29,9 @@ from coterie.core.task import (
 )
 from coterie.data.lazy import is_lazy
 from coterie.errors import DataError
-from coterie.headline import Headline
+from coterie.headline import ACCURACY, Headline
 from coterie.math.intervals import Interval, area_interval, mean_of_shares, wilson
-from coterie.tasks.classification import correct, correct_interval
+from coterie.tasks.classification import correct_interval
 
 # Bins of the outputs, for the area under the curve. They are equal steps of asinh(10 z), so that
 # they are narrow where outputs of a young network are, and still hold those of a sure one.
@@ -56,19 +57,10 @@ class Binary:
         headline: the metric that stands for a run.
     """
 
+    name: ClassVar[str] = "binary"
+    class_labels: ClassVar[bool] = True
+    outputs: ClassVar[int] = 1
     headline: Name = "auroc"
-
-    @property
-    def name(self) -> str:
-        return "binary"
-
-    @property
-    def class_labels(self) -> bool:
-        return True
-
-    @property
-    def outputs(self) -> int:
-        return 1
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -83,16 +75,18 @@ class Binary:
                 average_precision,
                 interval=precision_interval,
             ),
-            "accuracy": mean_metric(Headline("accuracy", "higher", "%"), correct, correct_interval),
+            "accuracy": mean_metric(ACCURACY, itemgetter("correct"), correct_interval),
             "balanced_accuracy": Metric(
                 Headline("balanced_accuracy", "higher", "%", "balanced accuracy"),
                 balanced,
                 interval=balanced_interval,
             ),
             "brier": mean_metric(
-                Headline("brier", "lower", "", "Brier score"), brier, brier_interval
+                Headline("brier", "lower", "", "Brier score"), itemgetter("squared"), brier_interval
             ),
-            "log_loss": mean_metric(Headline("log_loss", "lower", "", "log-loss"), log_loss),
+            "log_loss": mean_metric(
+                Headline("log_loss", "lower", "", "log-loss"), itemgetter("log_loss")
+            ),
             "ece": Metric(Headline("ece", "lower", "", "calibration error"), calibration_error),
         }
         first = known.pop(self.headline)
@@ -117,7 +111,7 @@ class Binary:
         """See ``coterie.core.task.Task``. Labels that are generated lazily are not read.
 
         Raises:
-            DataError: for targets that are nott 0 and 1.
+            DataError: for targets that are not 0 and 1.
         """
         if is_lazy(y):
             found = classes == 2
@@ -192,20 +186,10 @@ def score_bin(z: Tensor) -> Tensor:
 # --- metrics --------------------------------------------------------------------------------------
 
 
-def brier(sums: Sums) -> FloatArray:
-    """Squared differences of probability and label."""
-    return sums["squared"]
-
-
 def brier_interval(sums: Sums) -> Interval:
     """Wilson's interval of the Brier score: a value between 0 and 1 varies at most as much as a yes or
     no of the same mean, so that it is rather too wide."""
     return wilson(ratio(sums["squared"], sums["size"]), sums["size"])
-
-
-def log_loss(sums: Sums) -> FloatArray:
-    """Binary cross-entropies, nats."""
-    return sums["log_loss"]
 
 
 def _by_label(sums: Sums) -> tuple[FloatArray, FloatArray]:
@@ -246,7 +230,8 @@ def average_precision(sums: Sums) -> FloatArray:
     negative, positive = _by_label(sums)
     above = _from_above(positive)
     precision = ratio(above, above + _from_above(negative))
-    return ratio(_sum_of_known(positive * precision), positive.sum(axis=-1))
+    # The bins above all samples have no precision.
+    return ratio(np.nansum(positive * precision, axis=-1), positive.sum(axis=-1))
 
 
 def precision_interval(sums: Sums) -> Interval:
@@ -288,11 +273,6 @@ def _ordered(positive: FloatArray, negatives: FloatArray) -> FloatArray:
 def _from_above(histogram: FloatArray) -> FloatArray:
     """Samples in each bin and in those with larger outputs, ``[..., bins]``."""
     return np.flip(np.cumsum(np.flip(histogram, axis=-1), axis=-1), axis=-1)
-
-
-def _sum_of_known(values: FloatArray) -> FloatArray:
-    # The bins above all samples have no precision.
-    return np.nansum(values, axis=-1)
 
 
 def balanced(sums: Sums) -> FloatArray:

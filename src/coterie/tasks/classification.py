@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from operator import itemgetter
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -46,14 +47,12 @@ class Classification:
         further: metrics in addition to it; accuracy is always included.
     """
 
+    name: ClassVar[str] = "classification"
+    class_labels: ClassVar[bool] = True
     classes: int = 0
     smoothing: float = 0.0
     headline: Name = "accuracy"
     further: tuple[Name, ...] = ()
-
-    @property
-    def name(self) -> str:
-        return "classification"
 
     @property
     def form(self) -> Literal["classes", "other"]:
@@ -63,17 +62,13 @@ class Classification:
         return "classes"
 
     @property
-    def class_labels(self) -> bool:
-        return True
-
-    @property
     def outputs(self) -> int:
         return self.classes
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
         known = {
-            "accuracy": mean_metric(ACCURACY, correct, correct_interval),
+            "accuracy": mean_metric(ACCURACY, itemgetter("correct"), correct_interval),
             "balanced_accuracy": Metric(
                 Headline("balanced_accuracy", "higher", "%", "balanced accuracy"),
                 mean_recall,
@@ -107,7 +102,8 @@ class Classification:
             if y.ndim > 1:
                 got += f" of shape {list(y.shape[1:])}"
             what = "a classification needs one integer label per sample"
-            expected = f"kind = {_fitting_kind(y)!r}, or another task of docs/tasks.md"
+            kind = "regression" if y.is_floating_point() else "next_token"
+            expected = f"kind = {kind!r}, or another task of docs/tasks.md"
             raise DataError("does-not-fit", "task.kind", what, found=got, allowed=expected)
         return replace(self, classes=classes)
 
@@ -163,18 +159,6 @@ class Classification:
     def naive(self, targets: Tensor) -> Tensor:
         """The logits of the classes' shares: the majority class."""
         return torch.bincount(targets, minlength=self.classes).double().log()
-
-
-def _fitting_kind(y: Tensor) -> str:
-    """The task that most probably was meant by targets that are no labels."""
-    if y.is_floating_point():
-        return "regression"
-    return "next_token"
-
-
-def correct(sums: Sums) -> FloatArray:
-    """Right answers."""
-    return sums["correct"]
 
 
 def correct_interval(sums: Sums) -> Interval:

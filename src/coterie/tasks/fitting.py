@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -230,11 +230,18 @@ def _headline(
     """The headline of some outputs; ``None`` without samples, and where it is undefined."""
     if not len(test):
         return None
-    sums: dict[str, FloatArray] = {}
-    for rows in test.split(_CHUNK):
-        for name, added in task.added(outputs(rows), population.y[rows]).items():
-            sums[name] = sums.get(name, 0.0) + total(added)
-    value = float(task.metrics[0].value({**sums, "size": np.asarray(float(len(test)))}))
+    chunks = test.split(_CHUNK)
+    parts = [pooled_sums(task, outputs(rows), population.y[rows]) for rows in chunks]
+    return headline_value(task, parts)
+
+
+def headline_value(task: Task, parts: Sequence[Sums]) -> float | None:
+    """The headline of some sums together; ``None`` without any, and where it is undefined."""
+    if not parts:
+        return None
+    # In float64 and in this order, so that one chunk and several give the same.
+    together = {name: np.sum([one[name] for one in parts], axis=0) for name in parts[0]}
+    value = float(task.metrics[0].value(together))
     if np.isfinite(value):
         return value
     return None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from operator import itemgetter
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -31,16 +32,10 @@ class Multilabel:
         labels: number of labels ``l``, known when the task is fitted to its targets.
     """
 
+    name: ClassVar[str] = "multilabel"
+    class_labels: ClassVar[bool] = False
     headline: Name = "macro_f1"
     labels: int = 1
-
-    @property
-    def name(self) -> str:
-        return "multilabel"
-
-    @property
-    def class_labels(self) -> bool:
-        return False
 
     @property
     def outputs(self) -> int:
@@ -58,7 +53,7 @@ class Multilabel:
             ),
             "exact_match": mean_metric(
                 Headline("exact_match", "higher", "%", "samples with all labels right"),
-                exact,
+                itemgetter("exact"),
                 lambda sums: wilson(ratio(sums["exact"], sums["size"]), sums["size"]),
             ),
         }
@@ -126,11 +121,6 @@ class Multilabel:
 def label_accuracy(sums: Sums) -> FloatArray:
     """Right labels, the mean over labels."""
     return sums["right"].mean(axis=-1)
-
-
-def exact(sums: Sums) -> FloatArray:
-    """Samples whose labels are all right."""
-    return sums["exact"]
 
 
 def _f1(hits: FloatArray, called: FloatArray, positive: FloatArray) -> FloatArray:

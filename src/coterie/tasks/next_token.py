@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -32,17 +32,11 @@ class NextToken:
         smoothing: share of a target that the loss spreads over all tokens.
     """
 
+    name: ClassVar[str] = "next_token"
+    class_labels: ClassVar[bool] = False
     headline: Name = "perplexity"
     vocabulary: int = 0
     smoothing: float = 0.0
-
-    @property
-    def name(self) -> str:
-        return "next_token"
-
-    @property
-    def class_labels(self) -> bool:
-        return False
 
     @property
     def outputs(self) -> int:

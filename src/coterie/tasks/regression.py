@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -53,6 +53,8 @@ class Regression:
         scaling: how they are scaled, known when clients have reported.
     """
 
+    name: ClassVar[str] = "regression"
+    class_labels: ClassVar[bool] = False
     kind: Loss = "squared"
     delta: float = 1.0
     q: float = 0.5
@@ -63,18 +65,10 @@ class Regression:
     scaling: TargetScaling | None = None
 
     @property
-    def name(self) -> str:
-        return "regression"
-
-    @property
     def form(self) -> Literal["squared", "other"]:
         if self.kind == "squared":
             return "squared"
         return "other"
-
-    @property
-    def class_labels(self) -> bool:
-        return False
 
     @property
     def asks_for_scaling(self) -> bool:
