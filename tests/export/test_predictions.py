@@ -19,7 +19,7 @@ from coterie.data.tabular.new_rows import encoded
 from coterie.errors import DataError
 from coterie.experiment import check
 from coterie.export.calibration import Calibrator
-from coterie.export.table_outputs import columns_of
+from coterie.export.table_outputs import calibrated, columns_of
 from coterie.runs.compose import compose
 from coterie.runs.run import run_config
 from tests.data.test_tables import write
@@ -426,10 +426,10 @@ def test_calibration_mends_probabilities_that_are_too_sure(samples: int) -> None
     found = Calibrator.fit(4 * logits[:samples], labels[:samples])
     assert found is not None
     assert found.method == ("isotonic" if samples >= 1000 else "platt")
-    calibrated = found.probabilities(4 * logits[samples:])
+    mended = [calibrated(found.rule, logit) for logit in (4 * logits[samples:]).tolist()]
     sure = 1 / (1 + np.exp(-4 * logits[samples:]))
     truth = labels[samples:]
-    assert np.square(calibrated - truth).mean() < np.square(sure - truth).mean() - 0.01
+    assert np.square(np.array(mended) - truth).mean() < np.square(sure - truth).mean() - 0.01
     assert Calibrator.fit(logits[:15], labels[:15]) is None
 
 

@@ -13,7 +13,7 @@ from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.keys import Key
 from coterie.export.models import ServedClients, served_models
 from coterie.export.source import ExportSource
-from coterie.export.table_outputs import TaskRecord, calibrated, logits_of
+from coterie.export.table_outputs import TaskRecord, logits_of
 from coterie.runs.held_out import held_out_samples
 from coterie.runs.spec import outputs_of
 
@@ -62,12 +62,6 @@ class Calibrator:
             return {"method": "isotonic", "x": x, "y": self.model.y_thresholds_.tolist()}
         slope = float(self.model.coef_[0, 0])
         return {"method": "platt", "slope": slope, "intercept": float(self.model.intercept_[0])}
-
-    def probabilities(self, logits: FloatArray) -> FloatArray:
-        """The probability of class 1, float64 ``[n]``."""
-        # As an export computes it, so that both have the same bits.
-        rule = self.rule
-        return np.array([calibrated(rule, logit) for logit in logits.tolist()])
 
 
 def calibration_of(

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from safetensors.torch import save
-from torch import Tensor, nn
+from torch import nn
 
 from coterie.core.target_scaling import without_units
 from coterie.core.task import headline_of
@@ -222,7 +222,10 @@ def _fill(
     if onnx:
         # Of classes they are logits; of other tasks what they mean is in the card.
         name = "logits" if composed.spec.task.class_labels else "outputs"
-        difference = _write_onnx_models(folder, modules, inputs, name)
+        difference = max(
+            write_onnx(module, inputs, folder / f"{model}.onnx", name)
+            for model, module in modules.items()
+        )
     # The run may have gone on after the checkpoint.
     rows = [row for row in source.folder.rows() if row["round"] < source.checkpoint.round]
     figures = _figures(source, models, modules, rows)
@@ -293,17 +296,6 @@ def _write_groups(
     ]
     text = csv_text(["client", "group", "since_round", "model"], rows)
     path.write_bytes(text.encode("utf-8", "backslashreplace"))
-
-
-def _write_onnx_models(
-    folder: Path, modules: dict[str, nn.Module], inputs: Tensor, output: str
-) -> float:
-    """Write every model as ONNX; returns the largest difference from torch."""
-    differences = [
-        write_onnx(module, inputs, folder / f"{name}.onnx", output)
-        for name, module in modules.items()
-    ]
-    return max(differences)
 
 
 def _write_manifest(folder: Path, rounds: int) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import copy
 import itertools
-import logging
 import math
 import runpy
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +19,7 @@ from coterie.data import Population
 from coterie.errors import ConfigError, first_line
 from coterie.export.card import class_names, feature_names, template
 from coterie.export.models import ExportedModels
-from coterie.export.onnx import TOLERANCE, relative_gap
+from coterie.export.onnx import TOLERANCE, relative_gap, silence
 from coterie.export.source import ExportSource
 from coterie.runs.compose import Composed
 
@@ -37,18 +35,13 @@ def write_network(path: Path, module: nn.Module, inputs: Tensor) -> str | None:
     # the file holds them.
     example = inputs.new_zeros((2, *inputs.shape[1:]))
     batch = torch.export.Dim("batch")
-    level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with silence():
             program = torch.export.export(network, (example,), dynamic_shapes=({0: batch},))
             torch.export.save(program, path)
     except Exception as error:  # noqa: BLE001 - torch, and a network of the user's, raise anything
         path.unlink(missing_ok=True)
         return f"{type(error).__name__}: {first_line(error)}"
-    finally:
-        logging.disable(level)
     return None
 
 

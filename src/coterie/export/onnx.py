@@ -40,7 +40,7 @@ def write_onnx(module: nn.Module, inputs: Tensor, path: Path, output: str = "log
             more than 1e-5 (relative to the largest output, if that is above 1).
     """
     try:
-        with _silence():
+        with silence():
             program = torch.onnx.export(
                 module,
                 (inputs,),
@@ -72,7 +72,7 @@ def write_onnx(module: nn.Module, inputs: Tensor, path: Path, output: str = "log
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
+def silence() -> Iterator[None]:
     """Print, log and warn nothing: torch tells of every step of an export."""
     sink = StringIO()
     level = logging.root.manager.disable

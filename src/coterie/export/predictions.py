@@ -85,7 +85,9 @@ def predict(
         columns |= _calibrated_columns(task, found, logits, new, placed)
     table = _table(new, placed, columns)
     if out is not None:
-        _write(out, table)
+        lines = zip(*table.values(), strict=True)
+        with refuse_unwritable_output("--out", out):
+            out.write_bytes(csv_text(list(table), lines).encode("utf-8", "backslashreplace"))
     return Predicted(table, list(placed.values()), calibration, out)
 
 
@@ -137,10 +139,3 @@ def _table(
     if new.labelled.any():
         table["label"] = new.label.tolist()
     return table
-
-
-def _write(out: Path, table: Mapping[str, Sequence[Any]]) -> None:
-    """Write the predictions as CSV, a line a row."""
-    lines = zip(*table.values(), strict=True)
-    with refuse_unwritable_output("--out", out):
-        out.write_bytes(csv_text(list(table), lines).encode("utf-8", "backslashreplace"))

@@ -101,7 +101,9 @@ def warn_of_values(config: Experiment, population: Population) -> None:
 
 def scale_warning(population: Population, names: Sequence[str]) -> str | None:
     """A line where the standard deviations of two features differ by a factor of 100."""
-    spreads = _spreads(population)
+    rows = np.concatenate(population.train)[:LOOKED_AT]
+    x = population.x.numpy()[rows].astype(np.float64)
+    spreads = x.reshape(-1, x.shape[-1]).std(axis=0)
     if not (spreads > 0).any():
         return None
     largest = int(spreads.argmax())
@@ -113,12 +115,6 @@ def scale_warning(population: Population, names: Sequence[str]) -> str | None:
         f"({names[smallest]}) to {spreads[largest]:.3g} ({names[largest]}); expected similar ones: "
         "[data.encode] scaling = 'standard'"
     )
-
-
-def _spreads(population: Population) -> FloatArray:
-    rows = np.concatenate(population.train)[:LOOKED_AT]
-    x = population.x.numpy()[rows].astype(np.float64)
-    return x.reshape(-1, x.shape[-1]).std(axis=0)
 
 
 def telling_columns(
@@ -161,32 +157,25 @@ def columns_that_tell(
     numbers: bool,
 ) -> list[str]:
     """The columns of ``values`` ``[n, p]`` that alone give away the targets of all rows."""
-    return [
-        name
-        for name, column in zip(names, values.T, strict=True)
-        if _tells(column, targets, numbers=numbers)
-    ]
+    tells = _in_line if numbers else _separates
+    return [name for name, column in zip(names, values.T, strict=True) if tells(column, targets)]
 
 
-def _tells(column: FloatArray, targets: IntArray | FloatArray, *, numbers: bool) -> bool:
-    if numbers:
-        return _in_line(column, targets.astype(np.float64))
-    return _separates(column, targets.astype(np.int64))
-
-
-def _in_line(column: FloatArray, targets: FloatArray) -> bool:
+def _in_line(column: FloatArray, targets: IntArray | FloatArray) -> bool:
     """Whether targets are nearly a linear function of a column that has no missing values."""
+    targets = targets.astype(np.float64)
     if np.isnan(column).any() or not column.std() or not targets.std():
         return False
     return bool(abs(np.corrcoef(column, targets)[0, 1]) > NEARLY_ONE)
 
 
-def _separates(column: FloatArray, labels: IntArray) -> bool:
+def _separates(column: FloatArray, targets: IntArray | FloatArray) -> bool:
     """Whether each value of a column, a missing one among them, goes with a single class.
 
     That is no wonder where hardly a value repeats. Then the classes have to follow one another in
     the order of the values.
     """
+    labels = targets.astype(np.int64)
     _, value = np.unique(column, return_inverse=True)
     order = np.lexsort((labels, value))
     ordered = labels[order]

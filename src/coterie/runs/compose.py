@@ -36,6 +36,7 @@ from coterie.experiment.traits import refuse_conflicts
 from coterie.headline import Headline
 from coterie.measures.optional import Measure, make_measures
 from coterie.measures.scoring import Evaluation
+from coterie.measures.unseen import unseen_clients
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.buffered import Buffering
 from coterie.runs.columns import A_REGRESSION, assume_task, warn_of_columns
@@ -43,16 +44,15 @@ from coterie.runs.data import load_data, read_inputs
 from coterie.runs.features import asynchronous_spec, private_spec, secure_spec
 from coterie.runs.fitting import (
     Fitted,
-    adaptation_work,
+    adapted_objective,
     check_samples,
     fit_together,
     make_method,
-    unseen_ids,
 )
 from coterie.runs.folder.digests import AVAILABILITY
 from coterie.runs.held_out import on_validation, without_held_out
 from coterie.runs.noise_key import noise_key
-from coterie.runs.schedule import Participation, Schedule, asked_clients, participation_of
+from coterie.runs.schedule import Participation, Schedule, asked_clients
 from coterie.runs.spec import CohortSampler, RunSpec, cohort_sampler
 from coterie.runs.target_scaling import new_scaling, stored_scaling
 from coterie.tasks import CLASSIFICATION
@@ -131,18 +131,14 @@ class Composed:
             names.append(str(self.experiment.seed))
         return "-".join(names)
 
-    @property
-    def _has_objects(self) -> bool:
-        """Whether tables alone do not say what runs."""
-        return bool(self.experiment.objects or self.experiment.unnamed())
-
     def clients(self) -> Clients:
         """The clients, reached as ``[engine]`` says. They are a context manager; leaving it ends
         the engine's processes."""
         engine = self.experiment.engine
         load = None
+        has_objects = self.experiment.objects or self.experiment.unnamed()
         # A Ray actor on another machine reads the samples there, by the tables.
-        if isinstance(self.experiment.data, DataTable) and not self._has_objects:
+        if isinstance(self.experiment.data, DataTable) and not has_objects:
             load = partial(read_inputs, self.experiment.resolved(), self.noise)
         return self.spec.make_clients(engine.name, engine.options, load)
 
@@ -336,12 +332,19 @@ def _attackers(
 
 def _evaluation(experiment: Experiment, fitted: Fitted) -> Evaluation:
     evaluate = experiment.evaluate
+    adapt = None
+    if evaluate.adapt is not None:
+        adapt = evaluate.adapt.work(fitted.network.module, adapted_objective(fitted))
+    unseen: list[int] = []
+    if evaluate.unseen is not None:
+        key = Key(experiment.seed)
+        unseen = unseen_clients(evaluate.unseen, fitted.population, key).tolist()
     return Evaluation(
         evaluate,
         fitted.task,
         _measures(experiment.train.measures, fitted),
-        adapt=adaptation_work(evaluate.adapt, fitted),
-        unseen=unseen_ids(evaluate.unseen, fitted, experiment.seed),
+        adapt=adapt,
+        unseen=tuple(unseen),
         loss=experiment.train.evaluate_loss,
     )
 
@@ -382,10 +385,11 @@ def _participation(
     # The clock of asynchronous rounds is that of the method.
     if experiment.asynchronous is not None:
         return Participation(availability)
-    train = experiment.train
-    return participation_of(
-        availability, experiment.reply_times, train.over_selection, train.clients_per_round
-    )
+    times = experiment.reply_times
+    if experiment.train.over_selection == 1:
+        return Participation(availability, times)
+    # Who comes first has to follow from something: without the user's own times from the defaults.
+    return Participation(availability, times or ReplyTimes(), experiment.train.clients_per_round)
 
 
 def _buffering(experiment: Experiment) -> Buffering | None:

@@ -17,12 +17,9 @@ from coterie.core.objective import Objective, Reshaping
 from coterie.core.solver import Solver
 from coterie.core.target_scaling import TargetScaling, without_units
 from coterie.core.task import Task
-from coterie.core.work import Train
 from coterie.data.population import Population
 from coterie.experiment import Experiment
 from coterie.experiment.objects import make_choice
-from coterie.measures.own_models import Adaptation
-from coterie.measures.unseen import Unseen, unseen_clients
 from coterie.methods.algorithm import Algorithm, as_algorithm, method_of
 from coterie.methods.fit_to_model import check_records, fit_to_model
 from coterie.methods.method import Method
@@ -146,21 +143,7 @@ def pool_if_asked(
     return replace(population, train=train), budget
 
 
-def adaptation_work(adapt: Adaptation | None, fitted: Fitted) -> Train | None:
-    """The training after which clients are scored, too; ``None``: there is none."""
-    if adapt is None:
-        return None
-    return adapt.work(fitted.network.module, _objective(fitted))
-
-
-def unseen_ids(unseen: Unseen | None, fitted: Fitted, seed: int) -> tuple[int, ...]:
-    """The numbers of the clients that never train, ascending."""
-    if unseen is None:
-        return ()
-    return tuple(unseen_clients(unseen, fitted.population, Key(seed)).tolist())
-
-
-def _objective(fitted: Fitted) -> Objective:
+def adapted_objective(fitted: Fitted) -> Objective:
     """What an adapted model minimises: the loss of the task, without what a method adds to it."""
     method = method_of(fitted.algorithm)
     # A network that the objective has changed can be trained by this objective alone.

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from coterie.files import refuse_malformed
-from coterie.headline import ACCURACY, Headline, Keys
+from coterie.headline import ACCURACY, Headline
 from coterie.runs.folder.digests import ROWS
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.state import RunState, read_state
@@ -108,7 +108,7 @@ def published_row(row: Values, headline: Headline = ACCURACY) -> Values:
     keys = headline.keys
     names = [*OF_A_ROW]
     for way in (keys, *keys.others.values()):
-        names += _over_all(way)
+        names += [way.value, way.all, way.mean]
     enough = has_enough(row.get("sizes", ()))
     if enough:
         names.append(keys.groups)
@@ -120,10 +120,6 @@ def published_row(row: Values, headline: Headline = ACCURACY) -> Values:
     found["transfers"] = {name: value for name, value in transfers.items() if name != "flexcfl"}
     found["privacy"] = {name: row["privacy"][name] for name in OF_PRIVACY if name in row["privacy"]}
     return found
-
-
-def _over_all(keys: Keys) -> tuple[str, ...]:
-    return (keys.value, keys.all, keys.mean)
 
 
 def has_enough(sizes: Sequence[int]) -> bool:
@@ -159,9 +155,9 @@ def published_state(state: RunState) -> RunState:
     )
 
 
-def read_published(folder: RunFolder, before: RunState | None = None) -> RunState:
-    """The state of a run, as others may see it; ``before`` as in `read_state`."""
-    state = read_state(folder, before)
+def read_published(folder: RunFolder) -> RunState:
+    """The state of a run, as others may see it."""
+    state = read_state(folder)
     # Rows are JSON, and may still be others than a run writes.
     with refuse_malformed(folder.path / ROWS):
         return published_state(state)

@@ -99,7 +99,11 @@ class Run:
     def place_unlabelled(self, ids: IntArray) -> None:
         """Place clients without labels, which have no part in the rounds."""
         if len(ids) and self.progress.groups is not None:
-            placed = placed_unlabelled(self.spec, self.clients, self.progress.groups, ids)
+            spec = self.spec
+            last = spec.schedule.rounds - 1
+            key = spec.key.at(last).of("unlabelled")
+            round = Round(last, key, ids, self.clients, spec.local)
+            placed = place_unlabelled(spec.algorithm, self.progress.groups, round)
             self.progress.place(placed)
 
     def _simulate(self) -> Iterator[RoundResult]:
@@ -317,10 +321,3 @@ def _run_and_save(
         if signal and done < run.spec.schedule.rounds and run.folder is not None:
             what = f"stopped after {done} of {run.spec.schedule.rounds} rounds"
             raise Stopped(signal, f"{what}; `coterie resume {run.folder.path}` continues")
-
-
-def placed_unlabelled(spec: RunSpec, clients: Clients, groups: Groups, ids: IntArray) -> Groups:
-    """The state with clients in it that have no labels, as the method places them by their inputs."""
-    last = spec.schedule.rounds - 1
-    key = spec.key.at(last).of("unlabelled")
-    return place_unlabelled(spec.algorithm, groups, Round(last, key, ids, clients, spec.local))

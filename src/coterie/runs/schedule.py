@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from coterie.clients.cohort import Quorum
 from coterie.config.functions import check_returned
-from coterie.core.arrays import BoolArray, FloatArray, IntArray
+from coterie.core.arrays import BoolArray, IntArray
 from coterie.core.availability import Availability
 from coterie.core.engine import Late
 from coterie.core.keys import Key
@@ -53,29 +53,11 @@ class Participation:
         if deadline is not None:
             missed = times > deadline
         beyond = missed.copy()
-        beyond[self._beyond(cohort, times)] = True
+        if self.wanted is not None:
+            # Equal times are in the order of the clients' numbers.
+            order = cohort[np.lexsort((cohort, times[cohort]))]
+            beyond[order[self.wanted :]] = True
         return Late(missed, beyond)
-
-    def _beyond(self, cohort: IntArray, times: FloatArray) -> IntArray:
-        if self.wanted is None:
-            return cohort[:0]
-        # Equal times are in the order of the clients' numbers.
-        order = cohort[np.lexsort((cohort, times[cohort]))]
-        return order[self.wanted :]
-
-
-def participation_of(
-    availability: Availability | None,
-    reply_times: ReplyTimes | None,
-    over_selection: float,
-    wanted: int,
-) -> Participation:
-    """Who can be asked, and who answers in time, where ``over_selection`` clients are asked for
-    each wanted reply."""
-    if over_selection == 1:
-        return Participation(availability, reply_times)
-    # Who comes first has to follow from something: without the user's own times from the defaults.
-    return Participation(availability, reply_times or ReplyTimes(), wanted)
 
 
 def asked_clients(wanted: int, over_selection: float, clients: int) -> int:

@@ -80,18 +80,12 @@ def mean_scores(runs: Sequence[Sequence[ClientScores]]) -> list[ClientScores]:
     for run in runs:
         for one in run:
             by_way.setdefault(one.way.headline.name, []).append(one)
-    return [_mean(ones) for ones in by_way.values()]
-
-
-def _mean(ones: Sequence[ClientScores]) -> ClientScores:
-    return ClientScores(
-        ones[0].way,
-        mean_of_known([one.value for one in ones]),
-        mean_of_known([one.mean for one in ones]),
-        mean_of_known([one.worst_tenth for one in ones]),
-        mean_of_known([one.spread for one in ones]),
-        mean_of_known([one.jain for one in ones]),
-    )
+    found = []
+    for ones in by_way.values():
+        figures = ("value", "mean", "worst_tenth", "spread", "jain")
+        means = {name: mean_of_known(getattr(one, name) for one in ones) for name in figures}
+        found.append(ClientScores(ones[0].way, **means))
+    return found
 
 
 def mean_of_known(values: Iterable[float | None]) -> float | None:

@@ -38,7 +38,9 @@ def locked(folder: Path) -> Iterator[None]:
         _acquire(lock, folder)
     try:
         with refuse_unwritable(folder):
-            _write_holder(folder)
+            since = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
+            holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
+            (folder / HOLDER).write_text(json.dumps(holder), encoding="utf-8")
         yield
     finally:
         with suppress(OSError):
@@ -76,12 +78,6 @@ def _acquire(lock: FileLock, folder: Path) -> None:
         if time.monotonic() - began >= patience:
             raise _in_progress(folder, holder)
         time.sleep(POLL)
-
-
-def _write_holder(folder: Path) -> None:
-    since = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
-    holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
-    (folder / HOLDER).write_text(json.dumps(holder), encoding="utf-8")
 
 
 def _read_holder(folder: Path) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def parse_rows(data: bytes, start: str) -> ParsedRows:
                 what = f"damaged, got {line[:40]!r}"
                 problem = f"line {number}: {what}; expected one JSON object per line, as written"
         # It can be read, so no kill tore it: it was changed, or is of another run or format.
-        elif link is None or link[1].decode() != _digest(line, links[-1]):
+        elif link is None or link[1].decode() != sha256(links[-1].encode() + LINK.sub(b"}", line)):
             what = f"damaged or of another run, got {line[:40]!r}"
             problem = f"line {number}: {what}; expected one JSON object per line, as written"
         elif row["round"] != number - 1:
@@ -80,11 +80,6 @@ def parse_rows(data: bytes, start: str) -> ParsedRows:
             continue
         break
     return ParsedRows(found, links[1:], problem)
-
-
-def _digest(line: bytes, before: str) -> str:
-    """What the digest at the end of a line should be."""
-    return sha256(before.encode() + LINK.sub(b"}", line))
 
 
 def _row(line: bytes) -> Row | None:
