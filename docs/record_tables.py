@@ -5,15 +5,92 @@ They need nothing but coterie, so that tests read them where Sphinx is not insta
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 Row = tuple[str, ...]
+
+
+class TableKey(NamedTuple):
+    """A key of a table: what it may be in words, its default (``None`` also if it has none), whether
+    it must be set, and one line from the record's docstring."""
+
+    name: str
+    expected: str
+    default: Any
+    required: bool
+    help: str
+
+
+def keys_of_tables() -> dict[str, tuple[TableKey, ...]]:
+    """Table, such as ``local`` or ``local.step_schedule`` -> its keys, in their order."""
+    from coterie.experiment.tables import record_types
+
+    found: dict[str, tuple[TableKey, ...]] = {}
+    waiting: list[tuple[str, Any]] = list(record_types().items())
+    while waiting:
+        name, record = waiting.pop(0)
+        found[name] = tuple(_keys(record))
+        waiting = [(f"{name}.{key}", inner) for key, inner in _tables_in(record)] + waiting
+    return found
+
+
+def _keys(record: Any) -> list[TableKey]:
+    from pydantic_core import PydanticUndefined
+
+    from coterie.config.schema import table_of
+    from coterie.config.wording import describe_type
+
+    texts = field_help(record)
+    return [
+        TableKey(
+            name,
+            describe_type(field.annotation, field.metadata),
+            None if field.default is PydanticUndefined else field.default,
+            field.default is PydanticUndefined,
+            texts.get(name, ""),
+        )
+        for name, field in table_of(record).model_fields.items()
+    ]
+
+
+def _tables_in(record: Any) -> list[tuple[str, Any]]:
+    """The records that are values of a record's keys."""
+    from coterie.config.schema import RecordTable, table_of
+
+    found = []
+    for name, field in table_of(record).model_fields.items():
+        waiting = [field.annotation]
+        while waiting:
+            kind: Any = waiting.pop()
+            waiting += getattr(kind, "__args__", ())
+            if isinstance(kind, type) and issubclass(kind, RecordTable):
+                found.append((name, kind.record))
+    return found
+
+
+def field_help(record: Any) -> dict[str, str]:
+    """What the docstring of a record or a factory says of each field or argument, in one line."""
+    text = inspect.getdoc(record) or ""
+    _, _, listed = text.partition("\nArgs:\n")
+    found: dict[str, str] = {}
+    name = ""
+    for line in listed.splitlines():
+        if line.strip() and not line.startswith("    "):
+            break
+        entry, colon, rest = line.strip().partition(": ")
+        if line.startswith("    ") and line[4:5].strip() and colon:
+            name = entry
+            found[name] = rest
+        elif name and line.strip():
+            found[name] = f"{found[name]} {line.strip()}"
+    return found
 
 
 def record_lines(only: str | None = None) -> list[str]:
     """The keys of records, a table for each."""
     from coterie.errors import shown
-    from coterie.experiment.reference import keys_of_tables
 
     lines: list[str] = []
     for table, keys in keys_of_tables().items():
@@ -35,7 +112,6 @@ def option_lines(only: str | None = None) -> list[str]:
     """The options of choices, a table for each kind."""
     from coterie.config import registry
     from coterie.config.kinds import KINDS
-    from coterie.config.schema import field_help
     from coterie.config.wording import describe_type
     from coterie.errors import shown
 

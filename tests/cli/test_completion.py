@@ -15,10 +15,10 @@ from coterie.cli.completion import complete_algorithms, complete_run, complete_s
 from coterie.cli.declarations import keys_in_tables, options_in, registered
 from coterie.config import registry
 from coterie.config.kinds import KINDS
-from coterie.experiment.reference import keys_of_tables
 from coterie.experiment.tables import CHOICES
 from coterie.listed import LISTED
 from coterie.studies.reproduce import PAPERS
+from tests.docs.pages import record_tables
 
 
 def test_the_names_are_those_of_the_registries() -> None:
@@ -32,7 +32,7 @@ def test_the_names_are_those_of_the_registries() -> None:
 
 
 def test_the_keys_are_those_of_the_records() -> None:
-    tables = keys_of_tables()
+    tables = record_tables.keys_of_tables()
     keys = {f"{table}.{key.name}" for table, keys in tables.items() for key in keys}
     keys |= {"seed", "folder", "data.root"}
     # A table within a table is completed by its own keys.

@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
 try:
     import method_tables as method_tables
+    import record_tables as record_tables
 finally:
     sys.path.remove(str(ROOT / "docs"))
 README = (ROOT / "README.md").read_text(encoding="utf-8")

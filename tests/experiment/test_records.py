@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from copy import deepcopy
 from dataclasses import fields
@@ -22,8 +21,8 @@ from coterie.core.reply_times import ReplyTimes
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment, check
 from coterie.experiment.records import PersonalLayers
-from coterie.experiment.reference import keys_of_tables
 from coterie.experiment.tables import CHOICES, record_types, table_names
+from tests.docs.pages import record_tables
 from tests.experiment.options import other_values, other_values_of_record
 from tests.refusals import refuses
 
@@ -89,7 +88,7 @@ def flat(table: str, values: dict[str, Any]) -> dict[str, Any]:
     for key, value in values.items():
         path = f"{table}.{key}"
         inner = value[0] if key == "augment" else value
-        if path in keys_of_tables():
+        if path in record_tables.keys_of_tables():
             found |= flat(path, inner)
         found[path] = value
     return found
@@ -132,7 +131,11 @@ def at(tables: Any, path: tuple[str, ...]) -> Any:
 
 
 def test_every_key_of_every_record_has_a_case() -> None:
-    known = {f"{table}.{key.name}" for table, keys in keys_of_tables().items() for key in keys}
+    known = {
+        f"{table}.{key.name}"
+        for table, keys in record_tables.keys_of_tables().items()
+        for key in keys
+    }
     tried = {path for table, values in CASES for path in flat(table, values)}
     assert tried == known
     assert {*record_types(), *CHOICES, "seed", "folder"} == set(table_names())
@@ -304,17 +307,12 @@ def test_the_reference_page_has_every_key_and_every_option() -> None:
     folder = Path(__file__).parents[2] / "docs"
     page = (folder / "configuration.md").read_text(encoding="utf-8").splitlines()
     assert {".. records::", ".. options::"} <= set(page)
-    spec = importlib.util.spec_from_file_location("record_tables", folder / "record_tables.py")
-    assert spec is not None
-    assert spec.loader is not None
-    tables = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tables)
-    for table, keys in keys_of_tables().items():
-        lines = tables.record_lines(table)
+    for table, keys in record_tables.keys_of_tables().items():
+        lines = record_tables.record_lines(table)
         assert [key.name for key in keys if f"   * - ``{key.name}``" not in lines] == []
     for kind in KINDS:
         if KINDS[kind].place:
-            lines = tables.option_lines(kind)
+            lines = record_tables.option_lines(kind)
             options = {
                 option for name in registry.builtin(kind) for option in registry.options(kind, name)
             }
@@ -324,7 +322,7 @@ def test_the_reference_page_has_every_key_and_every_option() -> None:
 def test_every_key_is_explained() -> None:
     unexplained = [
         f"{table}.{key.name}"
-        for table, keys in keys_of_tables().items()
+        for table, keys in record_tables.keys_of_tables().items()
         for key in keys
         if len(key.help) < 5
     ]

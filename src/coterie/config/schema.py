@@ -420,35 +420,3 @@ def outside_tables(value: Any) -> dict[str, Any]:
         if not one.metadata.get("in_tables", True) and values[one.name] != default:
             found[one.name] = values[one.name]
     return found
-
-
-def field_help(record: type[Any]) -> dict[str, str]:
-    """What the docstring of a record says of each of its fields, in one line.
-
-    Example:
-        >>> @dataclass(frozen=True)
-        ... class Checkpoints:
-        ...     '''How often the state is saved.
-        ...
-        ...     Args:
-        ...         keep: how many
-        ...             are kept.
-        ...     '''
-        ...     keep: int = 2
-        >>> field_help(Checkpoints)
-        {'keep': 'how many are kept.'}
-    """
-    text = inspect.getdoc(record) or ""
-    _, _, listed = text.partition("\nArgs:\n")
-    found: dict[str, str] = {}
-    name = ""
-    for line in listed.splitlines():
-        if line.strip() and not line.startswith("    "):
-            break
-        entry, colon, rest = line.strip().partition(": ")
-        if line.startswith("    ") and line[4:5].strip() and colon:
-            name = entry
-            found[name] = rest
-        elif name and line.strip():
-            found[name] = f"{found[name]} {line.strip()}"
-    return found
