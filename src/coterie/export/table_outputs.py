@@ -1,16 +1,16 @@
 """What the outputs of a network mean, by the file `predict.json`.
 
-Written by `coterie export`, beside `predict.py`; needs torch and no Coterie. `coterie predict`
-computes with the same functions. A task is a dictionary: its `kind`, the names of its `labels` or
-`targets`, and what its loss needs.
+Written by `coterie export`, beside `predict.py`; needs torch and NumPy, and no Coterie. `coterie
+predict` computes with the same functions. A task is a dictionary: its `kind`, the names of its
+`labels` or `targets`, and what its loss needs.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -128,12 +128,4 @@ def calibrated(rule: Mapping[str, Any], logit: float) -> float:
     if rule["method"] == "platt":
         scaled = rule["slope"] * logit + rule["intercept"]
         return float(torch.sigmoid(torch.tensor(scaled, dtype=torch.float64)))
-    x = rule["x"]
-    y = rule["y"]
-    if logit <= x[0] or len(x) == 1:
-        return float(y[0])
-    if logit >= x[-1]:
-        return float(y[-1])
-    after = bisect_right(x, logit)
-    slope = (y[after] - y[after - 1]) / (x[after] - x[after - 1])
-    return float(slope * (logit - x[after - 1]) + y[after - 1])
+    return float(np.interp(logit, rule["x"], rule["y"]))
