@@ -17,12 +17,7 @@ from coterie.methods.first_models import FirstModels
 from coterie.methods.method import Method
 from coterie.objectives import proximal
 from coterie.rules.assigning import PlacesClients, everyone
-from coterie.rules.soft_groups import (
-    by_mixture,
-    by_share,
-    plan_from_mixtures,
-    with_shares,
-)
+from coterie.rules.soft_groups import by_mixture, by_share, plan_from_mixtures, with_shares
 
 
 def importance(wins: FloatArray, size: FloatArray, sigma: float) -> FloatArray:

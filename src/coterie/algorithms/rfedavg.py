@@ -22,12 +22,7 @@ from coterie.config.arguments import validated
 from coterie.core import Epochs, FloatArray, FullGradient, Groups, IntArray, Key, Train, Updates
 from coterie.core.describe import Epsilon
 from coterie.math.clustering import kmeans
-from coterie.math.imbalance import (
-    balancing,
-    ccs,
-    class_shares,
-    reciprocal,
-)
+from coterie.math.imbalance import balancing, ccs, class_shares, reciprocal
 from coterie.math.similarity import Matrix, cosine
 from coterie.methods.method import Method
 from coterie.rules.cluster_queries import (

@@ -12,14 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import (
-    Any,
-    ClassVar,
-    Protocol,
-    TypeVar,
-    get_args,
-    get_type_hints,
-)
+from typing import Any, ClassVar, Protocol, TypeVar, get_args, get_type_hints
 
 import numpy as np
 import torch

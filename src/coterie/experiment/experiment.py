@@ -15,14 +15,7 @@ from coterie.config.arguments import validated
 from coterie.config.choice_tables import DataTable, completed
 from coterie.config.kinds import KINDS
 from coterie.config.problems import problems
-from coterie.config.schema import (
-    RecordTable,
-    Seed,
-    Table,
-    python_values,
-    table_of,
-    without_objects,
-)
+from coterie.config.schema import RecordTable, Seed, Table, python_values, table_of, without_objects
 from coterie.config.toml_text import printable_name, put_all, read, value_at
 from coterie.errors import ConfigError, Problem, shown
 from coterie.experiment.crosscheck import as_tables, cross_check

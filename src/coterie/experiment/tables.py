@@ -29,12 +29,7 @@ from coterie.data.population import Population
 from coterie.data.shifts import Shift
 from coterie.engines import Attack
 from coterie.errors import ConfigError, Problem, shown
-from coterie.experiment.records import (
-    Checkpoints,
-    Log,
-    PersonalLayers,
-    Training,
-)
+from coterie.experiment.records import Checkpoints, Log, PersonalLayers, Training
 from coterie.measures.scoring import Evaluate
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.buffered import Buffering

@@ -15,13 +15,7 @@ from torch import Tensor
 from coterie.clients.round import Round
 from coterie.core import NO_GROUP, BoolArray, Describe, FloatArray, Groups, IntArray, Plan
 from coterie.errors import ConfigError
-from coterie.math.clustering import (
-    Automatic,
-    Clusters,
-    Linkage,
-    agglomerate,
-    cut_without_few,
-)
+from coterie.math.clustering import Automatic, Clusters, Linkage, agglomerate, cut_without_few
 from coterie.math.cuts import GAP, largest_gap, widest_gap
 from coterie.math.group_count import GroupCount
 from coterie.math.outliers import outliers

@@ -31,14 +31,7 @@ from coterie.rules.standing import (
     trust_of,
     with_replies,
 )
-from coterie.rules.weighing import (
-    Aggregate,
-    Aggregated,
-    Weigh,
-    any_weight,
-    by_size,
-    evenly,
-)
+from coterie.rules.weighing import Aggregate, Aggregated, Weigh, any_weight, by_size, evenly
 
 # Points [n, d] and their weights [n], which sum to 1 -> [d].
 Average = Callable[[FloatArray, FloatArray], FloatArray]

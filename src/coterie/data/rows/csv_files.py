@@ -18,15 +18,7 @@ import pandas as pd
 from .errors import DataError, column_error, refuse_twice, unreadable
 from .kinds import NUMBER, kind_of_column
 from .table import Rows
-from .texts import (
-    COMMA_PATTERN,
-    EXACT,
-    MISSING,
-    TEXTS,
-    THOUSANDS_PATTERN,
-    beyond_exact,
-    is_text,
-)
+from .texts import COMMA_PATTERN, EXACT, MISSING, TEXTS, THOUSANDS_PATTERN, beyond_exact, is_text
 
 # Up to pandas 3.0 a number was not always read as the nearest one of float64.
 _NEAREST = {} if pd.__version__ >= "3.1" else {"float_precision": "round_trip"}

@@ -27,12 +27,7 @@ from coterie.data.tabular.arrow import image_pixels, is_images
 from coterie.data.tabular.encoder import Encoder
 from coterie.data.tabular.notes import described_columns, notes_on_values, row_numbers
 from coterie.data.tabular.raw import Column, ColumnKind, Encode, Window
-from coterie.data.tabular.roles import (
-    Roles,
-    complete,
-    read_targets,
-    train_rows_first,
-)
+from coterie.data.tabular.roles import Roles, complete, read_targets, train_rows_first
 from coterie.data.tabular.tables import ALL, is_mixed, table_samples
 from coterie.data.tabular.training_rows import read_training_rows
 from coterie.errors import DataError

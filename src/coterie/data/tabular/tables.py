@@ -20,20 +20,9 @@ from coterie.data.rows.texts import is_plain
 from coterie.data.samples import Samples, Targets
 from coterie.data.tabular.encoder import OTHER
 from coterie.data.tabular.new_rows import NO_VALUE, STEP_TOLERANCE
-from coterie.data.tabular.notes import (
-    notes_on_values,
-    numbers_of_rows,
-    row_numbers,
-    why_no_input,
-)
+from coterie.data.tabular.notes import notes_on_values, numbers_of_rows, row_numbers, why_no_input
 from coterie.data.tabular.raw import Column, ColumnKind, Encode, Origin, RawTable, Window
-from coterie.data.tabular.roles import (
-    Roles,
-    complete,
-    identifiers,
-    read_targets,
-    train_rows_first,
-)
+from coterie.data.tabular.roles import Roles, complete, identifiers, read_targets, train_rows_first
 from coterie.errors import DataError
 from coterie.terminal import warn
 
