@@ -136,9 +136,9 @@ def test_what_cannot_be_is_said_before_the_first_round() -> None:
     ],
 )
 def test_borders_by_hand(function: str, point: tuple[float, ...], labels: tuple[int, ...]) -> None:
-    from coterie.data.sources.generated import CONCEPTS
+    from coterie.data.sources.generated import concept_labels
 
-    found = CONCEPTS[function](np.array([point]))  # type: ignore[index]
+    found = concept_labels(function, np.array([point]))  # type: ignore[arg-type]
     assert [int(of_concept[0]) for of_concept in found] == list(labels)
 
 

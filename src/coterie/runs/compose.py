@@ -25,7 +25,7 @@ from coterie.core.target_scaling import TargetScaling, in_units, scaling_of
 from coterie.core.task import Task
 from coterie.data import Partition, Population
 from coterie.data.rows.texts import SHOWN
-from coterie.data.shifts import Shift, make_shift
+from coterie.data.shifts import make_shift
 from coterie.engines import Attack
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment
@@ -246,7 +246,9 @@ def _spec(experiment: Experiment, fitted: Fitted, spans_text: str | None) -> Run
     # The data as the method trains on them, which may be pooled.
     population = fitted.population
     key = Key(experiment.seed)
-    shift = _shift(experiment)
+    shift = make_shift(experiment.shifts())
+    if callable(experiment.shift):
+        shift = experiment.shift
     attack = make_choice(experiment, "attack")
     evaluation = _evaluation(experiment, fitted)
     unseen = evaluation.unseen
@@ -291,13 +293,6 @@ def task_metrics(experiment: Experiment) -> tuple[Headline, ...]:
     """All metrics of an experiment's task, its headline first."""
     task: Task | None = make_choice(experiment, "task")
     return tuple(metric.headline for metric in (task or CLASSIFICATION).metrics)
-
-
-def _shift(experiment: Experiment) -> Shift | None:
-    """How the clients' data change; ``None``: they do not."""
-    if callable(experiment.shift):
-        return experiment.shift
-    return make_shift(experiment.shifts())
 
 
 def _sampler(

@@ -79,13 +79,10 @@ def _read(name: str, rows: int) -> Pixels | None:
         for file in sorted(cache_folder().glob(f"{name}-*.npy")):
             with suppress(*DAMAGED):
                 pixels = np.load(file, allow_pickle=False)
-                if _is_sound(pixels, rows) and _suffix(pixels) in file.name:
+                is_sound = pixels.dtype in (np.uint8, np.float32) and pixels.ndim == 4
+                if is_sound and len(pixels) == rows and _suffix(pixels) in file.name:
                     return pixels
     return None
-
-
-def _is_sound(pixels: Pixels, rows: int) -> bool:
-    return pixels.dtype in (np.uint8, np.float32) and pixels.ndim == 4 and len(pixels) == rows
 
 
 def _suffix(pixels: Pixels) -> str:

@@ -87,10 +87,11 @@ class Rows:
 
     def kept(self, keep: Any) -> Rows:
         """Some of the rows, by a mask or by their numbers."""
-        if keep.dtype.kind == "b" and keep.all():
-            return self
-        places = np.flatnonzero(keep) if keep.dtype.kind == "b" else keep
-        return replace(self, frame=self.frame.take(places))
+        if keep.dtype.kind == "b":
+            if keep.all():
+                return self
+            keep = np.flatnonzero(keep)
+        return replace(self, frame=self.frame.take(keep))
 
     @property
     def name(self) -> str:
@@ -197,7 +198,6 @@ class Rows:
         return values
 
     def _numbers_of_texts(self, name: str) -> Any:
-        self.refuse_two_signs(name)
         try:
             values = self._parsed(name, NUMBER, self._number)
         except DataError:

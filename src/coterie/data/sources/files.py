@@ -319,9 +319,11 @@ def hub(
     rows, kinds = read_training_rows([table], roles.kinds(targets), labels=roles.labels)
     samples = _samples_of_rows(replace(rows, where=id), kinds, roles, None, targets)
     scaling = "pixels are divided by 255, numbers are as in the dataset."
-    names = _class_names(next(iter(splits.values())), label)
-    if len(names) != samples.classes:
-        names = samples.label_names
+    names = samples.label_names
+    if isinstance(label, str):
+        # The dataset may have names of its classes.
+        said = getattr(splits["train"].features.get(label), "names", None) or ()
+        names = tuple(said) if len(said) == samples.classes else names
     return replace(samples, label_names=names, scaling=scaling)
 
 
@@ -347,13 +349,6 @@ def _one_table(splits: dict[str, Any]) -> Any:
         table = hub_table(rows)
         tables.append(table.append_column(SPLIT, pa.array([name] * len(table))))
     return pa.concat_tables(tables)
-
-
-def _class_names(rows: Any, label: str | list[str]) -> tuple[str, ...]:
-    """The names of the classes, where the dataset has them."""
-    if not isinstance(label, str):
-        return ()
-    return tuple(getattr(rows.features.get(label), "names", None) or ())
 
 
 # --- data of nodes --------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -156,7 +155,7 @@ def drift_stream(
     rng = Key(seed).of("drift_stream").generator()
     features = 3 if function == "sea" else 2
     x = rng.random((samples, features))
-    labels = CONCEPTS[function](x)
+    labels = concept_labels(function, x)
     columns = {f"concept_{c}": of_concept for c, of_concept in enumerate(labels)}
     return Samples(
         torch.from_numpy(x.astype(np.float32)),
@@ -169,24 +168,15 @@ def drift_stream(
     )
 
 
-def _sea(x: FloatArray) -> list[IntArray]:
-    total = 10 * (x[:, 0] + x[:, 1])
-    return [(total <= threshold).astype(np.int64) for threshold in SEA_THRESHOLDS]
-
-
-def _sine(x: FloatArray) -> list[IntArray]:
-    below = (x[:, 1] <= np.sin(x[:, 0])).astype(np.int64)
-    return [below, 1 - below]
-
-
-def _circle(x: FloatArray) -> list[IntArray]:
-    return [
-        (((x - centre) ** 2).sum(axis=1) > radius**2).astype(np.int64) for centre, radius in CIRCLES
-    ]
-
-
-CONCEPTS: Mapping[Function, Callable[[FloatArray], list[IntArray]]] = {
-    "sea": _sea,
-    "sine": _sine,
-    "circle": _circle,
-}
+def concept_labels(function: Function, x: FloatArray) -> list[IntArray]:
+    """The labels of some points in each concept."""
+    if function == "sea":
+        total = 10 * (x[:, 0] + x[:, 1])
+        found = [total <= threshold for threshold in SEA_THRESHOLDS]
+    elif function == "sine":
+        below = x[:, 1] <= np.sin(x[:, 0])
+        found = [below, ~below]
+    else:
+        squares = [((x - centre) ** 2).sum(axis=1) for centre, _ in CIRCLES]
+        found = [square > radius**2 for square, (_, radius) in zip(squares, CIRCLES, strict=True)]
+    return [labels.astype(np.int64) for labels in found]

@@ -289,7 +289,10 @@ def _describe_scale(dataset: ImageDataset, scale: PixelScale) -> str:
 
 def _load_from_root(dataset: ImageDataset, root: Path | None) -> list[ImageSplit]:
     stems = ("train", *dataset.test)
-    advice = _advice(dataset, stems)
+    files = f"{dataset.name}/{{{','.join(stems)}}}.parquet"
+    advice = f"--data-root (or COTERIE_DATA) set to a folder with {files}"
+    if dataset.hub is not None:
+        advice += " or hub = true to use the Hugging Face hub"
     folder = dataset_folder(root, dataset.name, advice)
     if not folder.is_dir():
         raise DataError("not-found", folder, allowed=advice)
@@ -299,14 +302,6 @@ def _load_from_root(dataset: ImageDataset, root: Path | None) -> list[ImageSplit
         if not path.is_file():
             raise DataError("not-found", path, allowed=advice)
     return [_read_split(path, dataset.columns) for path in paths]
-
-
-def _advice(dataset: ImageDataset, stems: tuple[str, ...]) -> str:
-    files = f"{dataset.name}/{{{','.join(stems)}}}.parquet"
-    advice = f"--data-root (or COTERIE_DATA) set to a folder with {files}"
-    if dataset.hub is not None:
-        advice += " or hub = true to use the Hugging Face hub"
-    return advice
 
 
 def _read_split(path: Path, columns: tuple[str, ...]) -> ImageSplit:

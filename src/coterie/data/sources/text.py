@@ -73,9 +73,13 @@ def sent140(
     if embeddings is None:
         words, vectors = learn(_other_texts(root), dim or DIMENSIONS, min_count)
     else:
+        path = find_file(embeddings, root)
+        if path is None:
+            expected = "a GloVe file, such as glove.6B.300d.txt"
+            raise DataError("not-found", "data.embeddings", found=embeddings, allowed=expected)
         # GloVe's files have 400,000 words and more; those of the tweets are a few thousand.
         wanted = {word for text in texts for word in text[:tokens]}
-        words, vectors = read_glove(_glove_file(embeddings, root), wanted, dim)
+        words, vectors = read_glove(path, wanted, dim)
     x = embed(texts, words, vectors, tokens, pad)
     return _sentiments(torch.from_numpy(x), y, names, "not at all, they are word vectors.")
 
@@ -193,14 +197,6 @@ def _tweets_file(root: Path | None, stem: str) -> Path:
     path = dataset_folder(root, "sent140", advice) / f"{stem}.parquet"
     if not path.is_file():
         raise DataError("not-found", path, allowed=advice)
-    return path
-
-
-def _glove_file(embeddings: str, root: Path | None) -> Path:
-    path = find_file(embeddings, root)
-    if path is None:
-        expected = "a GloVe file, such as glove.6B.300d.txt"
-        raise DataError("not-found", "data.embeddings", found=embeddings, allowed=expected)
     return path
 
 
