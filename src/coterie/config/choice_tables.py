@@ -92,7 +92,6 @@ class Absent:
 
     @property
     def name(self) -> str:
-        """The name of its type."""
         return str(self.table["type"]).rpartition(".")[2]
 
     @property

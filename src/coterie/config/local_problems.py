@@ -132,7 +132,6 @@ def _is_number(value: Any) -> bool:
 
 
 def _like(value: Any, default: Any) -> bool:
-    """Whether a value is of a default's type."""
     if isinstance(default, bool):
         return isinstance(value, bool)
     if isinstance(default, tuple):

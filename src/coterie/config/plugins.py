@@ -31,7 +31,6 @@ class Plugin:
         return f"{self.name!r} of package {self.package!r} (entry point {self.group})"
 
     def load(self) -> Factory:
-        """Import the factory."""
         expected = "an installed package whose entry point names a function"
         try:
             factory: Factory = self.entry_point.load()

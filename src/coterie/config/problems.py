@@ -75,7 +75,6 @@ def _unknown_key(where: str, path: list[Any], got: Any, model: type[BaseModel]) 
 
 
 def _code(kind: str) -> Code:
-    """The kind of an error of pydantic, as a code."""
     # Prefixes, because pydantic has many kinds (`greater_than_equal`, `int_parsing`, ...) and adds
     # to them; the order matters, since some contain the word "type".
     if kind.startswith(("greater_than", "less_than", "too_large", "multiple_of")):

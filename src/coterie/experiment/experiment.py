@@ -230,7 +230,6 @@ def _without_objects(
 
 
 def _made(validated: Table, objects: Mapping[str, Mapping[str, Any]], file: str) -> Experiment:
-    """The experiment of tables that are validated."""
     values: dict[str, Any] = {}
     given = set()
     for name in table_names():

@@ -42,7 +42,6 @@ class Choice:
     custom: bool = False
 
     def model(self) -> type[ChoiceTable]:
-        """The pydantic model of the table."""
         return registry.table_model(self.kind, self.factory, self.custom)
 
 

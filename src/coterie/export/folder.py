@@ -175,7 +175,6 @@ def _put_in_place(hidden: Path, target: Path) -> None:
 
 
 def _files_in(folder: Path) -> list[Path]:
-    """The files of a folder, and of those in it."""
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
@@ -255,7 +254,6 @@ def _figures(
 
 
 def _shared_models(source: ExportSource) -> ExportedModels:
-    """The models of the groups."""
     composed = source.composed
     if source.shares_nothing:
         raise ConfigError(

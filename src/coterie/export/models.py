@@ -88,7 +88,6 @@ class ServedClients:
 
     @classmethod
     def of(cls, source: ExportSource) -> ServedClients:
-        """The clients of a run."""
         return cls(source.population, source.checkpoint.groups)
 
 

@@ -38,7 +38,6 @@ class Predicted:
 
     @property
     def rows(self) -> int:
-        """How many there are."""
         return len(self.columns["row"])
 
     def frame(self) -> pd.DataFrame:

@@ -39,7 +39,6 @@ def losses(task: TaskRecord, outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def _error_losses(task: TaskRecord, error: Tensor) -> Tensor:
-    """The loss of each error of a regression."""
     if task["loss"] == "squared":
         return error.square()
     if task["loss"] == "absolute":

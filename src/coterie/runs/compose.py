@@ -113,7 +113,6 @@ class Composed:
 
     @property
     def algorithm(self) -> Algorithm:
-        """What runs."""
         return self.spec.algorithm
 
     @property
@@ -310,7 +309,6 @@ def _sampler(
 def _attackers(
     attack: Attack | None, population: Population, unseen: tuple[int, ...], key: Key
 ) -> tuple[int, ...]:
-    """The clients that attack, ascending."""
     if attack is None:
         return ()
     able = np.flatnonzero(population.sizes("train") > 0)

@@ -203,7 +203,6 @@ def read_newcomers(folder: Path) -> Newcomers | None:
 def with_joined_clients(
     population: Population, newcomers: Newcomers, parts: Partition
 ) -> Population:
-    """A population with the clients that joined."""
     table = population.table
     if table is not None:
         # They had no part in the description of the columns, which stays as it was.

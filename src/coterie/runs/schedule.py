@@ -82,7 +82,6 @@ class Schedule:
 
     @property
     def rounds(self) -> int:
-        """How many there are."""
         return self.train.rounds
 
     def honest(self, population: int) -> NDArray[np.bool_]:

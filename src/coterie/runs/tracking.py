@@ -84,7 +84,6 @@ def check_installed(names: Sequence[str]) -> None:
 
 
 def _find_tracker(name: str) -> Callable[[LoggedRun], Tracker]:
-    """The factory of a tracker."""
     try:
         return registry.find("tracker", name)
     except ConfigError as error:
@@ -172,7 +171,6 @@ class TrackerThread:
         self._thread: threading.Thread | None = None
 
     def log(self, row: Mapping[str, Any]) -> None:
-        """A round is done."""
         if self._thread is None:
             # A daemon, since a server that never answers must not keep the process alive.
             self._thread = threading.Thread(

@@ -153,7 +153,6 @@ class _Form:
 
 
 def _widest(images: Sequence[Encoded], source: Source) -> _Form:
-    """By the headers of all images."""
     form = _Form(1, deep=False)
     for row, image in enumerate(images):
         with _opened(image, _where(image, row, source)) as opened:

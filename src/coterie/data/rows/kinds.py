@@ -114,7 +114,6 @@ def _words(column: pd.Series) -> pd.Series:
 
 
 def _kind_of_objects(values: Sequence[Any]) -> str:
-    """The kind of values of Python."""
     found = pd.api.types.infer_dtype(values)
     kinds = {
         "boolean": BOOLEAN,

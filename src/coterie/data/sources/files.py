@@ -108,7 +108,6 @@ class FileRows:
     targets: Targets
 
     def samples(self, shape: list[int] | None = None) -> Samples:
-        """Its samples."""
         if self.encode is not None or self.window is not None:
             encode = self.encode or Encode()
             return table_samples(

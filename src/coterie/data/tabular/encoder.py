@@ -52,7 +52,6 @@ class NumberRule:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The names of its features."""
         if self.flag:
             return (self.name, f"{self.name} {MISSING}")
         return (self.name,)
@@ -73,7 +72,6 @@ class CategoryRule:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The names of its features."""
         names = [f"{self.name} = {category}" for category in self.common]
         if self.rare:
             names.append(f"{self.name} = {OTHER}")

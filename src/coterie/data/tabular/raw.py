@@ -106,7 +106,6 @@ class Origin:
 
     @property
     def labels(self) -> list[str]:
-        """The columns of labels."""
         return [self.label] if isinstance(self.label, str) else self.label
 
 

@@ -50,7 +50,6 @@ class Roles:
 
     @property
     def labels(self) -> list[str]:
-        """The columns of labels."""
         return [self.label] if isinstance(self.label, str) else self.label
 
     def kinds(self, targets: Targets) -> dict[str, str]:

@@ -111,7 +111,6 @@ class Digests:
         return sorted((int(match[1]), name) for match, name in found if match)
 
     def with_files(self, files: Mapping[str, tuple[str, ...]]) -> Digests:
-        """The same with further files."""
         return replace(self, files={**self.files, **files})
 
     def without_results(self) -> Digests:
@@ -119,7 +118,6 @@ class Digests:
         return self.without({name for name in self.files if is_result(name)})
 
     def without(self, names: Collection[str]) -> Digests:
-        """The same without some files."""
         left = {name: digests for name, digests in self.files.items() if name not in names}
         return replace(self, files=left)
 

@@ -108,7 +108,6 @@ class RowFile:
 
     @property
     def path(self) -> Path:
-        """The file."""
         return self.folder / ROWS
 
     def append(self, row: Mapping[str, Any]) -> None:

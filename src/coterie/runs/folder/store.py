@@ -210,7 +210,6 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> CheckpointFiles:
-        """The checkpoints so far."""
         # Imported here: who only reads rows and results does not wait for torch.
         from coterie.runs.folder.checkpoints import CheckpointFiles
 
