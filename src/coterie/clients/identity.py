@@ -102,12 +102,7 @@ def mismatch(identity: Identity, expected: Identity) -> str | None:
             " in this order",
         ),
         ("inputs of a different shape", list(identity.shape), list(expected.shape), ""),
-        (
-            "another model",
-            identity.model,
-            expected.model,
-            ", the signature of the server's layers",
-        ),
+        ("another model", identity.model, expected.model, ", the signature of the server's layers"),
     )
     for what, found, wanted, more in pairs:
         if found != wanted:

@@ -81,18 +81,8 @@ KINDS: Mapping[str, Kind] = {
         entry_points="coterie.algorithms",
         article="an",
     ),
-    "server": Kind(
-        module="coterie.rules.server",
-        table="SERVERS",
-        place=("server",),
-        custom=True,
-    ),
-    "weigh": Kind(
-        module="coterie.rules.robust",
-        table="WEIGHS",
-        place=("weigh",),
-        custom=True,
-    ),
+    "server": Kind(module="coterie.rules.server", table="SERVERS", place=("server",), custom=True),
+    "weigh": Kind(module="coterie.rules.robust", table="WEIGHS", place=("weigh",), custom=True),
     "objective": Kind(
         module="coterie.objectives",
         table="OBJECTIVES",
@@ -108,18 +98,9 @@ KINDS: Mapping[str, Kind] = {
         custom=True,
     ),
     "task": Kind(
-        module="coterie.tasks",
-        table="TASKS",
-        selector="kind",
-        place=("task",),
-        custom=True,
+        module="coterie.tasks", table="TASKS", selector="kind", place=("task",), custom=True
     ),
-    "shift": Kind(
-        module="coterie.data.shifts",
-        table="SHIFTS",
-        selector="kind",
-        place=("shift",),
-    ),
+    "shift": Kind(module="coterie.data.shifts", table="SHIFTS", selector="kind", place=("shift",)),
     "attack": Kind(
         module="coterie.engines.attacks",
         table="ATTACKS",

@@ -3,12 +3,4 @@
 from coterie.experiment.experiment import Experiment, check, load_config
 from coterie.experiment.records import Checkpoints, Log, PersonalLayers, Training
 
-__all__ = [
-    "Checkpoints",
-    "Experiment",
-    "Log",
-    "PersonalLayers",
-    "Training",
-    "check",
-    "load_config",
-]
+__all__ = ["Checkpoints", "Experiment", "Log", "PersonalLayers", "Training", "check", "load_config"]

@@ -80,9 +80,7 @@ OBJECTS: Mapping[str, Substitute] = {
         "objectives",
     ),
     "own_model": Substitute(
-        _is_a(OwnModel),
-        f"{_RULE}, a record with plain_sgd, lengths, first and train",
-        "algorithms",
+        _is_a(OwnModel), f"{_RULE}, a record with plain_sgd, lengths, first and train", "algorithms"
     ),
     "attack": Substitute(_is_a(Attack), _RULE, "engines.attacks"),
     "task": Substitute(_is_a(Task), _RULE, "tasks"),

@@ -176,10 +176,6 @@ def _record(source: ExportSource) -> dict[str, Any]:
         "groups": source.checkpoint.groups.k,
         "calibration": calibration,
         "calibrators": rules,
-        "placed_by": {
-            "known": placing.KNOWN,
-            "no labels": WITHOUT_LABELS,
-            "one model": ONE_MODEL,
-        },
+        "placed_by": {"known": placing.KNOWN, "no labels": WITHOUT_LABELS, "one model": ONE_MODEL},
         "formula": list(FORMULA),
     }

@@ -59,15 +59,9 @@ PRIVACY = Feature(
         Excluded("algorithm.newcomer", _UPDATES, "'w0_frozen', or no [privacy]", None, "newcomers"),
         # Who begins depends on who trains already, and an update is used rounds after its client
         # was drawn: neither is what the budget counts.
+        Excluded("asynchronous", "updates change models after the round that drew their clients"),
         Excluded(
-            "asynchronous",
-            "updates change models after the round that drew their clients",
-        ),
-        Excluded(
-            "bounds.enabled",
-            "compares clients with each other",
-            "false, or no [bounds],",
-            (False,),
+            "bounds.enabled", "compares clients with each other", "false, or no [bounds],", (False,)
         ),
         # A client reports its drift to the server without noise, and may change its group by that.
         Excluded(
@@ -106,10 +100,7 @@ PRIVACY = Feature(
         # A temperature of the exported models comes from these sums.
         Excluded("train.hold_out", "calibration adds up clients' counts without noise", "no value"),
         Excluded(
-            "quorum.min_replies",
-            "a skipped round reveals how many clients replied",
-            "1",
-            (1,),
+            "quorum.min_replies", "a skipped round reveals how many clients replied", "1", (1,)
         ),
         Excluded(
             "train.over_selection",

@@ -75,10 +75,7 @@ def published_config(config: Values) -> Values:
         return config
     found = {name: _without_seeds(config[name]) for name in TABLES if name in config}
     data = config["data"]
-    found["data"] = {
-        "source": data["source"],
-        "partition": {"kind": data["partition"]["kind"]},
-    }
+    found["data"] = {"source": data["source"], "partition": {"kind": data["partition"]["kind"]}}
     return found
 
 

@@ -50,10 +50,7 @@ def cached_images(path: Path, column: str, rows: int, make: Callable[[], Pixels]
         return found
     pixels = make()
     # A full disk or a read-only home makes the next run slow, not this one fail.
-    with (
-        suppress(OSError),
-        _named_when_whole(cache_folder() / f"{name}{_suffix(pixels)}") as file,
-    ):
+    with suppress(OSError), _named_when_whole(cache_folder() / f"{name}{_suffix(pixels)}") as file:
         np.save(file, pixels, allow_pickle=False)
     return pixels
 
