@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+
 from coterie.core.keep import Keep
 from coterie.core.vectors import Layout
 from coterie.data import Population, load_partition
@@ -167,14 +169,15 @@ class ExportSource:
         return start
 
 
-@dataclass(frozen=True, slots=True)
-class Nodes:
-    """The file ``nodes.json`` of a run; there are no labels where targets are numbers."""
+class Nodes(BaseModel):
+    """The file ``nodes.json`` of a run; there are no classes where targets are numbers."""
 
-    names: tuple[str, ...]
-    shape: tuple[int, ...]
-    labels: tuple[str, ...]
-    target_shape: tuple[int, ...] = ()
+    model_config = ConfigDict(strict=True)
+
+    clients: list[str] = Field(min_length=1)
+    shape: list[PositiveInt] = Field(min_length=1)
+    classes: list[str]
+    target_shape: list[PositiveInt]
 
 
 def prepare_real_run(
@@ -184,12 +187,16 @@ def prepare_real_run(
     with them, so every client holds the same random inputs, on which the models are tried."""
     groups = checkpoint.groups
     try:
-        nodes = _read_nodes(file, most)
-    except (OSError, ValueError, LookupError, TypeError):
+        nodes = Nodes.model_validate(read_json(file))
+        if len(nodes.clients) > most:
+            raise ValueError(f"{len(nodes.clients)} clients")
+    except (OSError, ValueError):
         got = "clients, a shape or classes that do not fit the run"
         raise CheckpointError("damaged", file, found=got, allowed="those of the run") from None
-    shapes = (nodes.shape, nodes.labels, nodes.target_shape)
-    composed = compose_stand_in(config, nodes.names, *shapes, stored_scaling(file.parent))
+    scaling = stored_scaling(file.parent)
+    names = tuple(nodes.clients)
+    labels = tuple(nodes.classes)
+    composed = compose_stand_in(config, names, nodes.shape, labels, nodes.target_shape, scaling)
     d = Layout.of(composed.module).d
     expected = groups.models.shape[1]
     # The network is made from names and numbers; its size is what the models can vouch for.
@@ -197,27 +204,7 @@ def prepare_real_run(
         what = "belongs to another network"
         got = f"one of {d} parameters"
         raise CheckpointError("differs", file, what, found=got, allowed=expected)
-    clients = len(nodes.names)
+    clients = len(names)
     # A deployment reserves numbers for clients that may still come, and others came later.
     grown = with_places(checkpoint, clients, config.name("algorithm"))
     return composed, grown.with_clients(clients)
-
-
-def _read_nodes(file: Path, most: int) -> Nodes:
-    """What ``nodes.json`` says of at most ``most`` clients; OSError, ValueError, LookupError or
-    TypeError if it is damaged."""
-    record = read_json(file)
-    names = record["clients"]
-    shape = record["shape"]
-    labels = record["classes"]
-    target_shape = record["target_shape"]
-    if not all(isinstance(value, list) for value in (names, shape, labels, target_shape)):
-        raise ValueError("no lists")
-    if not 0 < len(names) <= most or not shape:
-        raise ValueError("too few or too many")
-    # `type`, since `true` of JSON is an int of Python.
-    if not all(type(size) is int and size > 0 for size in (*shape, *target_shape)):
-        raise ValueError("no shape")
-    if not all(isinstance(name, str) for name in (*names, *labels)):
-        raise ValueError("no names")
-    return Nodes(tuple(names), tuple(shape), tuple(labels), tuple(target_shape))

@@ -18,7 +18,7 @@ from pathlib import Path
 from string import ascii_lowercase, ascii_uppercase
 from string import digits as ascii_digits
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -234,9 +234,6 @@ def svhn(root: Path | None, *, pixels: PixelScale = "standardised", hub: bool = 
 
 def load_images(dataset: ImageDataset, root: Path | None, scale: PixelScale, hub: bool) -> Samples:
     """The samples of an image dataset, from the data folder or from the hub."""
-    if scale not in get_args(PixelScale):
-        expected = ", ".join(get_args(PixelScale))
-        raise DataError("unknown-choice", "data.pixels", got=scale, allowed=expected)
     if hub:
         splits = _load_from_hub(dataset.hub, dataset.columns)
     else:
