@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 from filelock import Timeout
 
+from coterie.errors import ConfigError
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import Stopped
+from coterie.sweep.comparison import tabulate
 from coterie.sweep.plan import make_plan
-from coterie.sweep.run_once import carry_out, is_done, is_taken, lock_of
+from coterie.sweep.run_once import carry_out, is_done, is_taken, lock_of, plan_of_runs
+from tests.refusals import refuses
 
 
 def test_a_run_is_done_stopped_resumed_and_left_alone(config: str, tmp_path: Path) -> None:
@@ -43,3 +46,24 @@ def test_a_run_that_another_process_has_is_taken(config: str, tmp_path: Path) ->
         with pytest.raises(Timeout):
             carry_out(run, tmp_path)
     assert not is_taken(run, tmp_path)
+
+
+def test_finished_runs_of_any_folders_are_compared(config: str, tmp_path: Path) -> None:
+    plan = make_plan(config, ["fedavg", "ifca"], [0, 1])
+    for run in plan.runs:
+        carry_out(run, tmp_path)
+    folders = [
+        (tmp_path / run.id).rename(tmp_path / f"{run.algorithm}-{run.seed}") for run in plan.runs
+    ]
+    found = tabulate(plan_of_runs(folders), tmp_path, "fedavg")
+    assert [(row.algorithm, row.done) for row in found.rows] == [("fedavg", 2), ("ifca", 2)]
+    difference = found.rows[1].difference
+    assert difference is not None
+    assert difference.pairs == 2
+    with refuses(ConfigError, "missing", "compare"):
+        plan_of_runs(folders[1:])
+    with refuses(ConfigError, "in-conflict", "compare"):
+        plan_of_runs([*folders, folders[0]])
+    (folders[0] / "summary.json").unlink()
+    with refuses(ConfigError, "does-not-fit", "compare"):
+        plan_of_runs(folders)

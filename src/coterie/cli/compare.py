@@ -12,7 +12,7 @@ import typer
 from coterie.cli.completion import complete_algorithms
 from coterie.cli.options import (
     Assignments,
-    ConfigFile,
+    ConfigOrRuns,
     Debug,
     MachineOptions,
     split_names,
@@ -115,7 +115,7 @@ class TableOptions:
 
 
 def compare_command(
-    config: ConfigFile,
+    config: ConfigOrRuns,
     sweep: SweepOptions,
     table: TableOptions,
     machine: MachineOptions,
@@ -127,7 +127,9 @@ def compare_command(
     ] = 1,
     out: Annotated[
         Path | None,
-        typer.Option(help="The folder of the sweep. Default: runs/compare-<config>."),
+        typer.Option(
+            help="The folder of the sweep. Default: runs/compare-<config>, or runs/compare-runs."
+        ),
     ] = None,
     debug: Debug = False,
 ) -> None:
@@ -138,16 +140,25 @@ def compare_command(
     with stop_after_round() as request:
         # Imports inside `with`: they load torch, for seconds in which a signal may come.
         from coterie.sweep.comparison import check_choices
+        from coterie.sweep.run_once import plan_of_runs
 
-        # Every configuration of the plan is checked here, before the first run starts.
-        plan = sweep.plan(config, machine.values())
+        name = config[0].stem
+        if len(config) > 1 or config[0].is_dir():
+            if sweep != SweepOptions():
+                what = "finished runs, with options that plan runs"
+                raise ConfigError("in-conflict", "compare", what, allowed="the folders alone")
+            plan = plan_of_runs(config)
+            name = "runs"
+        else:
+            # Every configuration of the plan is checked here, before the first run starts.
+            plan = sweep.plan(config[0], machine.values())
         # Runs side by side would otherwise each start a process per core.
         if machine.workers is None and jobs > 1:
             plan = plan.side_by_side(jobs)
         # Said before the first run, which may take hours.
         baseline = check_choices(plan, table.baseline, table.figure, table.target)
         table = replace(table, baseline=baseline)
-        run_sweep(plan, out or Path("runs") / f"compare-{config.stem}", jobs, request, table)
+        run_sweep(plan, out or Path("runs") / f"compare-{name}", jobs, request, table)
 
 
 def run_sweep(

@@ -11,6 +11,14 @@ import typer
 from coterie.cli.completion import complete_engine, complete_run, complete_set
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The configuration.")]
+ConfigOrRuns = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="CONFIG.toml",
+        help="The configuration; or the folders of finished runs, which are only compared.",
+        autocompletion=complete_run,
+    ),
+]
 RunPath = Annotated[
     Path,
     typer.Argument(metavar="RUN", help="The folder of a run.", autocompletion=complete_run),

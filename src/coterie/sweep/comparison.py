@@ -22,7 +22,7 @@ from coterie.runs.published import is_private
 from coterie.runs.scores import ClientScores, deviation_of_known, mean_of_known, mean_scores
 from coterie.sweep.measured import Figure, Measured, measure
 from coterie.sweep.plan import SweepPlan, SweepRun
-from coterie.sweep.run_once import is_done
+from coterie.sweep.run_once import different_headlines, is_done
 
 # Method, with its values of the grid -> its runs, by seed, and their clients.
 ScoredRuns = dict[str, list[tuple[SweepRun, ScoredClients]]]
@@ -117,16 +117,11 @@ def check_choices(
 
 def headline_for(plan: SweepPlan) -> Headline:
     """What the runs of a plan are measured by."""
+    if plan.headline is not None:
+        return plan.headline
     found = {task_headline(check(run.tables)) for run in plan.runs}
     if len(found) > 1:
-        names = ", ".join(sorted(one.name for one in found))
-        raise ConfigError(
-            "differs",
-            "task",
-            "the runs have different headline metrics",
-            found=names,
-            allowed="one",
-        )
+        raise different_headlines(found)
     return found.pop()
 
 

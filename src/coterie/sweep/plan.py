@@ -21,6 +21,7 @@ from coterie.errors import ConfigError, Problem
 from coterie.experiment import Experiment, check
 from coterie.experiment.experiment import fit_to_clients
 from coterie.experiment.traits import refuse_conflicts
+from coterie.headline import Headline
 from coterie.runs.columns import assume_task
 from coterie.runs.fitting import make_method
 from coterie.sweep.data_hash import availability_digest, data_key, hash_data
@@ -83,6 +84,7 @@ class SweepPlan:
             one run.
         refused: algorithm -> why it cannot be run with this configuration. Its cells have no runs to
             do, and the others run without it.
+        headline: what finished runs were measured by; ``None``: that of their task.
     """
 
     algorithms: tuple[str, ...]
@@ -91,6 +93,7 @@ class SweepPlan:
     points: tuple[tuple[str, ...], ...]
     cells: Mapping[Cell, SweepRun]
     refused: Mapping[str, str] = field(default_factory=dict)
+    headline: Headline | None = None
 
     @property
     def allowed(self) -> tuple[str, ...]:

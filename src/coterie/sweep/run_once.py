@@ -7,8 +7,9 @@ lock when the process ends, however it ends.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -17,11 +18,12 @@ from coterie.config.identity import config_hash
 from coterie.errors import CheckpointError, ConfigError
 from coterie.experiment import check
 from coterie.files import refuse_unwritable
+from coterie.headline import Headline
 from coterie.runs.compose import compose
 from coterie.runs.folder.lock import is_locked
 from coterie.runs.folder.store import RunFolder, check_folder
 from coterie.runs.run import execute, make_folder
-from coterie.sweep.plan import SweepRun
+from coterie.sweep.plan import SweepPlan, SweepRun
 
 
 def is_done(run: SweepRun, out: Path) -> bool:
@@ -104,3 +106,44 @@ def _resume(run: SweepRun, folder: RunFolder, stop: Callable[[], int] | None) ->
     # The saved partition, so that a library of another version deals no other samples.
     composed = compose(config, folder.partition)
     execute(composed, folder, checkpoint=checkpoint, resume=True, stop=stop)
+
+
+# --- runs of any folders -----------------------------------------------------------------------
+
+
+def plan_of_runs(folders: Sequence[Path]) -> SweepPlan:
+    """The plan of finished runs of any origin, which are compared as they are.
+
+    Raises:
+        ConfigError: for a run that is not finished, several runs of an algorithm with one seed, and
+            algorithms or metrics that cannot be compared.
+    """
+    cells: dict[tuple[str, int, int], SweepRun] = {}
+    headlines = []
+    for path in folders:
+        folder = RunFolder.open(path)
+        run = replace(SweepRun.of(check(folder.resolved)), id=str(path.absolute()))
+        if not is_done(run, Path()):
+            raise ConfigError("does-not-fit", "compare", "the run is not finished", got=str(path))
+        cell = (run.algorithm, 0, run.seed)
+        if cell in cells:
+            raise ConfigError(
+                "in-conflict", "compare", f"a second run of {run.name}", got=str(path)
+            )
+        cells[cell] = run
+        headlines.append(folder.headline)
+    names = tuple(dict.fromkeys(name for name, _, _ in cells))
+    seeds = tuple(dict.fromkeys(seed for _, _, seed in cells))
+    if len(cells) < len(names) * len(seeds):
+        what = "not every algorithm has a run with every seed"
+        raise ConfigError("missing", "compare", what, found=f"seeds {', '.join(map(str, seeds))}")
+    if len(set(headlines)) > 1:
+        raise different_headlines(headlines)
+    return SweepPlan(names, seeds, (), ((),), cells, headline=headlines[0])
+
+
+def different_headlines(found: Iterable[Headline]) -> ConfigError:
+    """The refusal of runs that were measured by different metrics."""
+    names = ", ".join(sorted({one.name for one in found}))
+    what = "the runs have different headline metrics"
+    return ConfigError("differs", "task", what, found=names, allowed="one")

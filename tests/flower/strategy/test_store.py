@@ -132,6 +132,18 @@ def test_report_and_compare_read_the_folder(
     assert invoke(["report", *folders, "--out", str(page)]) == 0, capsys.readouterr().err
     assert "fedgroup" in page.read_text(encoding="utf-8")
     assert invoke(["show", folders[0]]) == 0, capsys.readouterr().err
+    table = tmp_path / "compared"
+    assert invoke(["compare", *reversed(folders), "--out", str(table)]) == 0
+    with (table / "table.csv").open() as lines:
+        rows = {row["algorithm"]: row for row in csv.DictReader(lines)}
+    final = {
+        name: json.loads((tmp_path / folder / "summary.json").read_text())["accuracy"]["final"]
+        for name, folder in (("fedavg", "one"), ("fedgroup", "grouped"))
+    }
+    gap = final["fedgroup"] - final["fedavg"]
+    assert float(rows["fedgroup"]["difference"]) == pytest.approx(gap)
+    with (table / "clients.csv").open() as lines:
+        assert {int(row["client"]) for row in csv.DictReader(lines)} == set(NODES)
 
 
 def test_another_method_or_seed_is_refused(tmp_path: Path) -> None:
