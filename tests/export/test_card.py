@@ -11,7 +11,8 @@ from coterie.experiment import check
 from coterie.export import export_run
 from coterie.runs.compose import compose
 from coterie.runs.folder.store import RunFolder
-from tests.export.conftest import reference
+from coterie.runs.run import run_config
+from tests.export.conftest import reference, tables
 
 
 def test_the_card(run: Path, tmp_path: Path) -> None:
@@ -44,3 +45,19 @@ def test_the_card(run: Path, tmp_path: Path) -> None:
     for group in done.card.figures.groups:
         assert f"| {group.name} | {group.clients} | {group.train} | {group.test} |" in body
         assert sum(group.mix) == group.train
+
+
+def test_the_card_of_a_method_without_groups_speaks_of_none(table: Path, tmp_path: Path) -> None:
+    cards = {}
+    for name, client in (("fedavg", None), ("local", "ann")):
+        config = tables(table, algorithm={"name": name})
+        run_config(check(config), tmp_path / name)
+        folder = export_run(tmp_path / name, tmp_path / f"{name}-export", client=client).folder
+        cards[name] = (folder / "README.md").read_text(encoding="utf-8")
+        assert "clustered" not in cards[name].split("## Files")[0]
+        assert "other groups" not in cards[name]
+    assert "One model" in cards["fedavg"]
+    assert "share this model" in cards["fedavg"]
+    # Its clients train alone.
+    assert "federated learning" not in cards["local"].split("## Files")[0]
+    assert "own data only" in cards["local"]

@@ -54,6 +54,7 @@ class Card:
         needs: why torch cannot write the network, which is not there then, or nothing.
         difference: between ONNX and torch, or nothing.
         own_part: what clients have beside the shared models, in words; empty for nothing.
+        alone: whether clients share nothing, and each trains on its own samples only.
         client: whose model it is, where it is that of one client.
         verdict: whether grouping is worth it on these data, a sentence or two.
         private: whether noise was added to updates; then the card describes no single group.
@@ -75,6 +76,7 @@ class Card:
     needs: str | None = None
     difference: float | None = None
     own_part: str = ""
+    alone: bool = False
     client: str | None = None
     verdict: str = ""
     private: bool = False
@@ -112,6 +114,7 @@ def make_card(
         predicts=can_predict(source),
         needs=needs,
         difference=difference,
+        alone=source.shares_nothing,
         verdict="" if private else source.verdict,
         private=private,
     )
@@ -189,6 +192,7 @@ def _escape_letter(letter: str) -> str:
 
 def _front_matter(card: Card) -> dict[str, Any]:
     """The metadata of the card: YAML of which every value is JSON."""
+    clustered = ["clustered-federated-learning"] if card.summary["groups"] > 1 else []
     task = TASKS.get(len(card.shape), "other")
     if not card.labels:
         task = OTHER_TASKS.get(len(card.shape), "other")
@@ -198,7 +202,7 @@ def _front_matter(card: Card) -> dict[str, Any]:
         "pipeline_tag": task,
         "tags": [
             "federated-learning",
-            "clustered-federated-learning",
+            *clustered,
             "coterie",
             # Of a user's own `module:factory` the factory.
             card.algorithm.rpartition(":")[2],

@@ -85,3 +85,18 @@ def test_what_is_no_run_is_told_which_there_are(
     for wrong in ("nope", "runs"):
         with refuses(ConfigError, "not-found", "run"):
             RunFolder.open(wrong)
+
+
+def test_runs_of_a_comparison_are_named_by_method_and_seed(tmp_path: Path) -> None:
+    for at in range(24):
+        method = {"name": "local" if at < 12 else "fedavg"}
+        RunFolder.create(tmp_path / f"{at:x}", {"seed": at % 12, "algorithm": method})
+    (tmp_path / "0" / "config.toml").write_text("seed = ")
+    with refuses(ConfigError, "not-found", "run") as caught:
+        RunFolder.open(tmp_path)
+    said = str(caught.value)
+    # The method first, then the seed as a number.
+    assert said.index("(fedavg, seed 2)") < said.index("(fedavg, seed 11)") < said.index("(local")
+    assert f"{tmp_path / '16'} (fedavg, seed 10)" in said
+    assert "4 more" in said
+    assert "\n" not in said

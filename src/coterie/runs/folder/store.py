@@ -16,7 +16,7 @@ import tomli_w
 from coterie.config.identity import differing
 from coterie.config.trust import require_trust
 from coterie.core.arrays import EMPTY
-from coterie.errors import CheckpointError, ConfigError, DataError
+from coterie.errors import CheckpointError, ConfigError, CoterieError, DataError
 from coterie.files import (
     canonical_json,
     plain,
@@ -237,7 +237,7 @@ class RunFolder:
         return ResultFiles(self.path)
 
 
-def _runs_near(path: Path, most: int = 4) -> str:
+def _runs_near(path: Path, most: int = 20) -> str:
     """What runs there are, in a folder that is none itself or in ``runs``, or how to make one."""
     found: list[Path] = []
     for folder in (path, Path("runs")):
@@ -245,10 +245,22 @@ def _runs_near(path: Path, most: int = 4) -> str:
             found = sorted(file.parent for file in folder.glob("*/config.toml"))
     if not found:
         return "which `coterie run CONFIG.toml` makes"
-    names = [str(run) for run in found[:most]]
+    runs = sorted((*_method_and_seed(run), run) for run in found)
+    names = [
+        f"{run} ({name}, seed {seed})" if name else str(run) for name, seed, run in runs[:most]
+    ]
     if len(found) > most:
-        names.append("...")
-    return f"such as {', '.join(names)}"
+        names.append(f"{len(found) - most} more")
+    return f"such as in `coterie show {runs[0][2]}`; runs there: {', '.join(names)}"
+
+
+def _method_and_seed(run: Path) -> tuple[str, int]:
+    """The method and the seed of a run; an empty name where its configuration does not say them."""
+    try:
+        tables = record.read_config(run)
+        return str(tables["algorithm"]["name"]), int(tables["seed"])
+    except (CoterieError, LookupError, TypeError, ValueError):
+        return "", 0
 
 
 def check_folder(folder: RunFolder, *, resumed: bool = False) -> None:
