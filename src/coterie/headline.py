@@ -43,8 +43,8 @@ class Headline:
     label: str = ""
     decimals: int | None = None
 
-    def with_decimals_for(self, values: Iterable[float | None]) -> Headline:
-        """The same with one number of decimals for all values: four digits of the largest.
+    def with_decimals_for(self, values: Iterable[float | None], digits: int = 4) -> Headline:
+        """The same with one number of decimals for all values: so many digits of the largest.
 
         Example:
             >>> mae = Headline("mae", "lower", "").with_decimals_for([7.1416, 101.23])
@@ -55,7 +55,7 @@ class Headline:
         # Percentages have theirs.
         if self.unit == "%" or not largest:
             return self
-        return replace(self, decimals=decimals_for(largest))
+        return replace(self, decimals=decimals_for(largest, digits))
 
     @property
     def title(self) -> str:

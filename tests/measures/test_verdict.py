@@ -20,6 +20,7 @@ from coterie.measures.seeds import SeedOverlap
 from coterie.measures.verdict import Candidate, ScoredRun, verdict
 from coterie.report.comparison import final_difference
 from coterie.report.load import views_of
+from coterie.report.sections import sections
 from coterie.report.series import series_of
 from coterie.report.titles import headline
 from tests.sweep.cases import TABLES
@@ -70,6 +71,42 @@ def test_seeds_that_reuse_samples_make_a_gain_less_certain() -> None:
     assert reused is not None
     # With n = 3: Nadeau and Bengio's factor is the root of 1 + 3 r.
     assert reused.half == pytest.approx(plain.half * 2**0.5)
+
+
+def test_the_figures_compared_are_the_means_of_clients_by_their_samples() -> None:
+    ours = np.array([[0.75, 0.5, np.nan], [0.25, 1.0, 0.5]])
+    theirs = np.array([[0.5, 0.5, 0.9], [0.5, 0.25, np.nan]])
+    samples = np.array([[40.0, 20.0, 20.0], [40.0, 20.0, 10.0]])
+    found = gain_of(ours, theirs, samples, Headline("auroc", "higher", "", "AUROC"))
+    assert found is not None
+    # Of the clients that both know, over both seeds.
+    assert found.ours == pytest.approx((40 * 0.75 + 20 * 0.5 + 40 * 0.25 + 20 * 1.0) / 120)
+    assert found.theirs == pytest.approx((40 * 0.5 + 20 * 0.5 + 40 * 0.5 + 20 * 0.25) / 120)
+    assert found.mean == pytest.approx(found.ours - found.theirs)
+    # One number of decimals, whatever the interval is.
+    assert found.figures == ("0.583", "0.458")
+    assert [len(text.split(".")[1]) for text in found.texts] == [3, 3]
+
+
+def test_clients_are_counted_by_the_mean_of_their_gains() -> None:
+    """Not by pairs of a client and a seed, and not by their samples."""
+    ours = np.array([[0.9, 0.4, 0.5], [0.2, 0.8, 0.5]])
+    found = gain_of(ours, np.full((2, 3), 0.5), np.array([[90.0, 9, 9], [10, 9, 9]]), ACCURACY)
+    assert found is not None
+    assert (found.won, found.lost, found.same) == (2, 0, 1)
+    errors = gain_of(-ours, np.full((2, 3), -0.5), np.ones((2, 3)), MAE)
+    assert errors is not None
+    assert errors.ours == pytest.approx(-ours.mean())
+
+
+def test_a_verdict_that_favours_training_alone_says_that_new_clients_have_no_model() -> None:
+    between = verdict([FEDAVG, LOCAL, BETWEEN], ACCURACY)
+    assert between.alone
+    assert "new clients cannot be predicted" in between.detail
+    # Nothing is said where a method with groups is better, or FedAvg is.
+    assert "new clients" not in verdict([FEDAVG, LOCAL, GOOD], ACCURACY).detail
+    worse = method("local", [[0.1, 0.2, 0.3, 0.2]] * 3)
+    assert "new clients" not in verdict([FEDAVG, worse, BETWEEN], ACCURACY).detail
 
 
 def test_one_client_under_one_seed_proves_nothing() -> None:
@@ -136,6 +173,17 @@ def test_compare_report_and_card_give_one_answer(
     record = json.loads(Path("s/verdict.json").read_text())
     assert record["answer"] != "unknown"
     assert (record["clients"], record["seeds"]) == (12, 2)
+    # The figures that the verdict compares are in the tables of clients, of the report and of compare.
+    means = record["clients_mean"]
+    assert record["gain"] == pytest.approx(means[record["method"]] - means[record["bar"]])
+    lines = Path("s/clients.md").read_text().splitlines()
+    [shown] = [line for line in lines[: lines.index("")] + lines if "clients' mean |" in line][:1]
+    section = next(one for one in sections(views_of(["s"])) if one["title"] == "Each client")
+    for name, mean in means.items():
+        assert f"{100 * mean:.1f} %" in record["text"]
+        assert f" {100 * mean:.1f} |" in shown
+        at = section["columns"].index(name)
+        assert section["rows"][-1][at] == f"{100 * mean:.1f}"
     # Seeds draw their test samples anew, in compare as in the report.
     assert "Nadeau and Bengio" in record["text"]
     with open("s/table.csv", newline="") as file:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from coterie.core.arrays import FloatArray, IntArray
-from coterie.headline import Headline, decimals_for
-from coterie.measures.client_table import FEW, ScoredClients, mean_over_seeds
+from coterie.headline import Headline
+from coterie.measures.client_table import DIGITS, FEW, ScoredClients, mean_over_seeds, weighted_mean
 
-DIGITS = 3
+CLIENTS_MEAN = "clients' mean"
 MARK = "*"  # behind a value that rests on few samples
 FEW_NOTE = f" {MARK}: fewer than {FEW} samples of a class; such a figure may be chance."
 # Method -> the clients of its runs, one for each seed.
@@ -86,6 +86,35 @@ def client_rows(methods: Tables, headline: Headline) -> list[ClientRow]:
         )
         rows.append(replace(row, best=_best(row, headline)))
     return rows
+
+
+def mean_rows(methods: Tables, rows: Sequence[ClientRow], headline: Headline) -> list[ClientRow]:
+    """A row with the clients' mean of each method, on which the verdict rests; none of a single client."""
+    if len(rows) < 2:
+        return []
+    nothing = float("nan")
+    figures = {}
+    for name in rows[0].figures:
+        values = np.stack([table.value(headline) for table in methods[name]])
+        samples = np.stack([table.samples for table in methods[name]])
+        figures[name] = (weighted_mean(values, samples), nothing, nothing)
+    positives = [row.positives for row in rows if row.positives is not None]
+    row = ClientRow(
+        CLIENTS_MEAN,
+        _sum([row.samples for row in rows]),
+        _sum(positives) if positives else None,
+        False,
+        dict.fromkeys(rows[0].references, nothing),
+        figures,
+        dict.fromkeys(rows[0].groups, ""),
+        "",
+    )
+    return [replace(row, best=_best(row, headline))]
+
+
+def _sum(ranges: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    low, high = zip(*ranges, strict=True)
+    return sum(low), sum(high)
 
 
 def _figures(tables: Sequence[ScoredClients], headline: Headline) -> FloatArray:
@@ -179,11 +208,8 @@ def _without_intervals(figures: Mapping[str, Figure]) -> dict[str, Figure]:
 
 def with_few_digits(rows: Sequence[ClientRow], headline: Headline) -> Headline:
     """The headline with three digits of the largest figure."""
-    values = [abs(value) for row in rows for value, _, _ in row.figures.values()]
-    known = [value for value in values if np.isfinite(value)]
-    if headline.unit == "%" or not known:
-        return headline
-    return replace(headline, decimals=decimals_for(max(known), DIGITS))
+    values = [value for row in rows for value, _, _ in row.figures.values()]
+    return headline.with_decimals_for(values, DIGITS)
 
 
 def _texts(row: ClientRow, headline: Headline) -> list[str]:
@@ -224,6 +250,8 @@ def row_note(
     note += ", with its 95 % interval." if intervals else "."
     if seeds > 1:
         note += f" All figures are means over {seeds} seeds. Groups have a letter for each seed."
+    if len(rows) > 1:
+        note += f" The {CLIENTS_MEAN} is weighted by test samples."
     if any(row.few for row in rows):
         note += FEW_NOTE
     return note

@@ -11,6 +11,7 @@ from coterie.core.arrays import BoolArray, FloatArray, IntArray
 from coterie.headline import ACCURACY, Headline
 from coterie.measures.seeds import Split
 
+DIGITS = 3  # of the figures of clients, and of what they gain
 FEW = 10  # a figure that rests on fewer samples of a class is marked
 
 
@@ -81,6 +82,16 @@ class ScoredClients:
             for name, values in self.columns.items()
             if name.startswith(begin) and not name.removeprefix(begin).startswith(others)
         }
+
+
+def weighted_mean(values: FloatArray, samples: FloatArray | IntArray) -> float:
+    """The clients' mean: of their values, ``[seeds, N]``, weighted by their test samples; NaN where no
+    client has a value."""
+    known = np.isfinite(values) & (samples > 0)
+    weights = np.where(known, samples, 0.0)
+    if not known.any():
+        return float("nan")
+    return float((weights * np.where(known, values, 0.0)).sum() / weights.sum())
 
 
 def mean_over_seeds(values: Sequence[FloatArray] | FloatArray) -> FloatArray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -12,7 +11,7 @@ import numpy as np
 from coterie.core.arrays import BoolArray, FloatArray
 from coterie.headline import Headline
 from coterie.math.intervals import half_width
-from coterie.measures.client_table import ScoredClients, mean_over_seeds
+from coterie.measures.client_table import DIGITS, ScoredClients, mean_over_seeds, weighted_mean
 from coterie.measures.seeds import SeedOverlap, overlap_of
 
 MIN_GAIN = 0.005  # a gain below half a point is not worth groups
@@ -32,6 +31,7 @@ class Gain:
         overlap: what the seeds share.
         won: clients that it serves better, by their means over the seeds.
         least: a smaller gain is not worth groups.
+        ours, theirs: the clients' means that are compared, of the method and of the other one.
     """
 
     mean: float
@@ -43,6 +43,8 @@ class Gain:
     headline: Headline
     least: float = MIN_GAIN
     overlap: SeedOverlap = SeedOverlap()
+    ours: float = 0.0
+    theirs: float = 0.0
 
     @property
     def answer(self) -> Answer:
@@ -61,14 +63,20 @@ class Gain:
     @property
     def text(self) -> str:
         """The gain and its interval in the unit of the headline."""
-        headline = self.headline
-        if headline.unit == "%" or not np.isfinite(self.half) or self.half <= 0:
-            mean, half = headline.short(self.mean, "+"), headline.short(self.half)
-        else:
-            # As many decimals as the interval has two digits.
-            decimals = max(0, 1 - math.floor(math.log10(self.half)))
-            mean, half = f"{self.mean:+.{decimals}f}", f"{self.half:.{decimals}f}"
-        return f"{mean} ± {half} {headline.step}".rstrip()
+        mean, half = self.texts
+        return f"{mean} ± {half} {self.headline.step}".rstrip()
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """The gain and its interval without the unit, with the decimals of the figures compared."""
+        headline = self.headline.with_decimals_for([self.ours, self.theirs], DIGITS)
+        return headline.short(self.mean, "+"), headline.short(self.half)
+
+    @property
+    def figures(self) -> tuple[str, str]:
+        """The clients' means of the method and of the other one."""
+        headline = self.headline.with_decimals_for([self.ours, self.theirs], DIGITS)
+        return headline.text(self.ours), headline.text(self.theirs)
 
 
 def gain_of(
@@ -113,10 +121,10 @@ def gain_of(
     if len(by_seed) > 1:
         half = max(half, half_width(by_seed, overlap.reuse))
     by_client = gains.sum(axis=0)[scored]
+    level = weighted_mean(np.where(known, theirs, np.nan), samples)
     least = MIN_GAIN
     if headline.better == "lower":
         # An error has no scale of its own: half a percent of what it is.
-        level = float((weights * np.where(known, theirs, 0.0)).sum() / weights.sum())
         least = MIN_GAIN * abs(level)
     return Gain(
         mean=mean,
@@ -128,6 +136,8 @@ def gain_of(
         headline=headline,
         least=least,
         overlap=overlap,
+        ours=level + sign * mean,
+        theirs=level,
     )
 
 

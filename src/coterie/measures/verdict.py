@@ -23,6 +23,9 @@ from coterie.terminal import counted
 FEDAVG = "fedavg"
 ALONE = "local"
 VERDICT = "verdict.json"  # of a sweep
+ALONE_NOTE = (
+    "With training alone, each client has a model of its own: new clients cannot be predicted."
+)
 
 
 # --- candidates and the bar -----------------------------------------------------------------------
@@ -108,6 +111,7 @@ class Verdict:
         bar: the better of FedAvg and training alone.
         gain: what the method gains over the bar.
         missing: what is missing for an answer, the end of a sentence.
+        alone: whether the bar is training alone.
     """
 
     answer: Answer
@@ -115,6 +119,7 @@ class Verdict:
     bar: str = ""
     gain: Gain | None = None
     missing: str = ""
+    alone: bool = False
 
     @property
     def title(self) -> str:
@@ -132,17 +137,20 @@ class Verdict:
     @property
     def detail(self) -> str:
         """What the answer rests on; empty where there is none."""
+        parts = [ALONE_NOTE] if self.alone and self.answer != "helps" else []
         found = self.gain
-        if found is None:
-            return ""
-        seeds = counted(found.seeds, "seed")
-        text = (
-            f"{self.bar} is the better of FedAvg and training alone. The gain is the mean over "
-            f"{counted(found.clients, 'client')} and {seeds}, each client on its own test samples and "
-            f"weighted by their number; ± is its 95 % interval."
-        )
-        text += f" {counted(found.won, 'client')} gained and {found.lost} lost."
-        return f"{text} {found.overlap.note}".rstrip()
+        if found is not None:
+            ours, theirs = found.figures
+            over = f"{counted(found.clients, 'client')} and {counted(found.seeds, 'seed')}"
+            parts.insert(0, f"{self.bar} is the better of FedAvg and training alone.")
+            parts += [
+                f"What is compared is the clients' mean: the {found.headline.title} of each client on "
+                f"its own test samples, weighted by their number. Over {over} it is {ours} with "
+                f"{self.method} and {theirs} with {self.bar}. ± is the 95 % interval of the gain.",
+                found.overlap.note,
+                f"{counted(found.won, 'client')} gained and {found.lost} lost.",
+            ]
+        return " ".join(part for part in parts if part)
 
     @property
     def text(self) -> str:
@@ -158,6 +166,7 @@ class Verdict:
             # An infinite interval is no JSON: with one client and one seed there is none.
             found["half"] = gain.half if np.isfinite(gain.half) else None
             found |= {"clients": gain.clients, "seeds": gain.seeds}
+            found["clients_mean"] = {self.method: gain.ours, self.bar: gain.theirs}
         return found
 
 
@@ -183,19 +192,21 @@ def verdict(candidates: Sequence[Candidate], headline: Headline) -> Verdict:
     if not known:
         missing = f"no client has {headline.title} of its own under the same seed of {bar.name} and"
         return Verdict("unknown", missing=f"{missing} of a method with groups")
-    return _of_gains([(one.name, found) for one, found in known], bar.name)
+    gained = [(one.name, found) for one, found in known]
+    return _of_gains(gained, bar.name, alone=bar.algorithm == ALONE)
 
 
 def verdict_of(gains: Mapping[str, Gain], bar: str) -> Verdict:
     """Whether grouping is worth it, by the gains of methods with groups over the bar."""
     if not gains:
-        return Verdict("unknown", bar=bar, missing="no method ended with several groups")
-    return _of_gains([*gains.items()], bar)
+        missing = "no method ended with several groups"
+        return Verdict("unknown", bar=bar, missing=missing, alone=bar == ALONE)
+    return _of_gains([*gains.items()], bar, alone=bar == ALONE)
 
 
-def _of_gains(gains: Sequence[tuple[str, Gain]], bar: str) -> Verdict:
+def _of_gains(gains: Sequence[tuple[str, Gain]], bar: str, alone: bool) -> Verdict:
     name, found = max(gains, key=lambda each: each[1].mean)
-    return Verdict(found.answer, name, bar, found)
+    return Verdict(found.answer, name, bar, found, alone=alone)
 
 
 def best_of(candidates: Sequence[Candidate], headline: Headline) -> Candidate:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from coterie.measures.client_comparison import client_rows, client_texts, row_columns, row_note
+from coterie.measures.client_comparison import (
+    client_rows,
+    client_texts,
+    mean_rows,
+    row_columns,
+    row_note,
+)
 from coterie.report.render import Section
 from coterie.report.series import Series
 
@@ -25,7 +31,7 @@ def clients_section(series: Sequence[Series]) -> list[Section]:
     note = row_note(rows, headline, max(len(one.runs) for one in series))
     if len(rows) > MOST_CLIENTS:
         note += f" The first {MOST_CLIENTS} of {len(rows):,} clients; clients.csv of a run has all."
-    cells = client_texts(rows, headline)[:MOST_CLIENTS]
+    cells = client_texts([*rows[:MOST_CLIENTS], *mean_rows(tables, rows, headline)], headline)
     return [
         {
             "title": "Each client",

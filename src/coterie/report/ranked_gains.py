@@ -9,6 +9,7 @@ import numpy as np
 
 from coterie.headline import Headline, with_unit
 from coterie.measures.client_comparison import MARK, group_letters
+from coterie.measures.client_table import DIGITS
 from coterie.measures.gains import client_gains
 from coterie.report.comparison import paired_clients
 from coterie.report.figures.style import group_name
@@ -53,9 +54,9 @@ class RankedGains:
 def ranked_gains(series: Series, base: Series) -> RankedGains:
     """What each client gained, means over the seeds."""
     pairs = paired_clients(series, base)
-    headline = series.headline
     ours = [one for one, _ in pairs]
-    found = client_gains(pairs, headline)
+    found = client_gains(pairs, series.headline)
+    headline = series.headline.with_decimals_for([*found.ours, *found.theirs], DIGITS)
     better = 1.0 if headline.better == "higher" else -1.0
     gains = better * (found.ours - found.theirs)
     known = np.flatnonzero(np.isfinite(gains))

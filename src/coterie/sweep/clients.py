@@ -15,6 +15,7 @@ from coterie.measures.client_comparison import (
     client_texts,
     group_letters,
     mean_columns,
+    mean_rows,
     row_columns,
     row_note,
     with_few_digits,
@@ -49,7 +50,8 @@ def clients_text(
     rows = client_rows(table.clients, headline)
     if not rows:
         return None
-    cells = client_texts(rows[:MOST_CLIENTS], headline, intervals)
+    shown = [*rows[:MOST_CLIENTS], *mean_rows(table.clients, rows, headline)]
+    cells = client_texts(shown, headline, intervals)
     texts = [[printable(cell) for cell in row] for row in cells]
     note = row_note(rows, headline, len(table.seeds), intervals)
     return ClientsText(row_columns(rows), texts, note, with_few_digits(rows, headline))

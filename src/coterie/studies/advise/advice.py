@@ -81,16 +81,18 @@ def advise(
     bar = _better(_better(*plain), alone)
     options = {name: trial_options(name, found.groups, population.clients) for name in methods}
     trials, gains = _run_candidates(setup, options, bar, report)
-    recommended = recommend(trials, gains, bool(config.shifts()))
+    # With one group a method gained by something else than groups.
+    grouped = {name: found for name, found in gains.items() if trials[name].groups > 1}
+    recommended = recommend(trials, grouped, bool(config.shifts()))
     best = alone if bar is alone else plain[0]
     best = best if recommended is None else trials[recommended]
     return Advice(
-        verdict=_verdict(gains, recommended, bar.name),
+        verdict=_verdict(grouped, recommended, bar.name),
         best=best,
         bar=bar,
         plain=plain,
         trials=trials,
-        gains=gains,
+        gains=gains | {one.name: gain(one, bar) for one in (*plain, alone) if one is not bar},
         found=found,
         differing=differing,
         member=_members(best, found),
@@ -181,7 +183,7 @@ def _run_plain(setup: TrialSetup, groups: int, report: Report) -> tuple[Trial, T
     plain = setup.run(FEDAVG, {})
     warm = warm_start(setup, groups)
     title = setup.headline.title
-    reached = ", ".join(f"{one.name}: {one.headline.text(one.score)}" for one in (plain, warm))
+    reached = ", ".join(f"{one.name}: {one.text}" for one in (plain, warm))
     rounds = counted(setup.budget.rounds, "round")
     report(f"{reached}: {title} on the held-out samples after {rounds}")
     return plain, warm
@@ -204,7 +206,7 @@ def _verdict(gains: Mapping[str, Gain], recommended: str | None, bar: str) -> Ve
 def _run_alone(setup: TrialSetup, report: Report) -> Trial:
     """The trial in which every client trains for itself."""
     alone = setup.run(ALONE, {})
-    report(f"{ALONE}: {alone.headline.text(alone.score)}, every client for itself")
+    report(f"{ALONE}: {alone.text}, every client for itself")
     return alone
 
 
@@ -214,16 +216,13 @@ def _run_candidates(
     bar: Trial,
     report: Report,
 ) -> tuple[dict[str, Trial], dict[str, Gain]]:
-    """The trial of each candidate with its options, and what it gains over the bar, where it ended with
-    several groups: with one it gained by something else than groups."""
+    """The trial of each candidate with its options, and what it gains over the bar."""
     trials = {}
     gains = {}
     for name in options:
         trials[name] = setup.run(name, options[name])
-        found = gain(trials[name], bar)
-        if trials[name].groups > 1:
-            gains[name] = found
-        report(trial_text(trials[name], found))
+        gains[name] = gain(trials[name], bar)
+        report(trial_text(trials[name], gains[name]))
     return trials, gains
 
 

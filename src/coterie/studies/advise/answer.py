@@ -37,7 +37,7 @@ def groups_text(groups: int) -> str:
 def trial_text(trial: Trial, found: Gain) -> str:
     """What a candidate reached, and what it gained over the bar."""
     groups = counted(trial.groups, "group")
-    return f"{trial.name}: {trial.headline.text(trial.score)}, {groups}, {found.text}"
+    return f"{trial.name}: {trial.text}, {groups}, {found.text}"
 
 
 def probe_text(found: ProbeResult) -> str:
@@ -77,7 +77,7 @@ class Advice:
         bar: FedAvg, FedAvg after the cold start of FedGroup (`warm_start`), or training alone:
             whichever serves clients best.
         plain: FedAvg without and with that cold start.
-        gains: what each candidate with several groups gains over the bar.
+        gains: what each other trial gains over the bar.
         member: int64 ``[N]``, the group of each client as recommended.
         config: the configuration suggested.
         rates: learning rate -> what FedAvg reached with it; empty if none was searched.
@@ -118,7 +118,10 @@ class Advice:
 
 def evidence(advice: Advice) -> list[str]:
     """What the advice rests on, a sentence each."""
-    lines = [advice.verdict.detail] if advice.verdict.detail else []
+    lines = [
+        f"Recommended: {advice.best.name}. {advice.verdict.detail}".rstrip(),
+        _trials_text(advice),
+    ]
     lines.append(probe_text(advice.found))
     if advice.found.groups > 1:
         lines += [_differences(advice), margin_text(advice.found)]
@@ -139,6 +142,15 @@ def evidence(advice: Advice) -> list[str]:
         kinds = kinds_of(advice.found.groups, advice.differing)
         lines += [method_scores(kind).text for kind in kinds]
     return lines
+
+
+def _trials_text(advice: Advice) -> str:
+    """How these trials differ from the runs of a comparison."""
+    rounds = counted(advice.budget.rounds, "round")
+    return (
+        f"These are short runs of {rounds}, scored on training samples that are held out; in whole "
+        "runs, which coterie compare makes, another bar may be the better one."
+    )
 
 
 def _differences(advice: Advice) -> str:

@@ -19,6 +19,10 @@ from coterie.terminal import amount, counted, printable
 
 CLIENTS_SHOWN = 12  # of a group
 LABELS_SHOWN = 6
+CLIENTS_MEAN = (
+    "Clients' mean: of each client on its own held-out samples, weighted by their number."
+)
+ONE_GROUP = "The verdict leaves out a method that ended with one group: it cannot gain by groups."
 WON_AND_LOST = (
     "Clients won / lost: how many clients are served better, and how many worse, than by that method, "
     "each on its own held-out samples."
@@ -33,7 +37,7 @@ def trial_columns(advice: Advice) -> list[str]:
     headline = advice.best.headline
     return [
         "method",
-        headline.title,
+        f"{headline.title}, clients' mean",
         with_unit("gain", headline.step),
         "± 95 %",
         "clients won / lost",
@@ -60,11 +64,10 @@ def _trial_row(trial: Trial, advice: Advice) -> list[str]:
     found = advice.gains.get(trial.name)
     if found is not None:
         won = f"{found.won} / {found.lost}"
-        headline = found.headline
-        gained = [headline.short(found.mean, sign="+"), headline.short(found.half), won]
+        gained = [*found.texts, won]
     cost = advice.cost(trial)
     costs = [amount(cost["bytes"]), f"{cost['seconds']:.0f}"]
-    return [name, trial.headline.text(trial.score), *gained, str(trial.groups), *costs]
+    return [name, trial.text, *gained, str(trial.groups), *costs]
 
 
 def recommended_groups(advice: Advice) -> list[dict[str, Any]]:
@@ -94,7 +97,9 @@ def table_notes(advice: Advice) -> list[str]:
     """What the columns of the table mean, for a terminal: a line each."""
     rounds = counted(advice.config.train.rounds, "round")
     return [
-        f"Gain: over {advice.bar.name}; ± is its 95 % interval. * is what is recommended.",
+        CLIENTS_MEAN,
+        f"Gain: over {advice.bar.name}, the bar; ± is its 95 % interval. * is what is recommended.",
+        ONE_GROUP,
         WON_AND_LOST,
         f"Bytes and seconds: of {rounds}, as in suggested.toml.",
     ]
@@ -131,15 +136,18 @@ def _explanation(advice: Advice) -> list[str]:
     return [
         f"{advice.best.headline.capital}: of the models after {counted(advice.budget.rounds, 'round')}, on a fifth of each",
         f"client's training samples, held out; mean over {counted(advice.budget.seeds, 'seed')}.",
+        CLIENTS_MEAN,
         "",
         f"Gain: over {advice.bar.name}, the best of FedAvg, FedAvg with a warm start, and training",
-        "alone: the mean over clients, weighted by their held-out samples. A warm start is the cold",
+        "alone: the difference of their clients' means. A warm start is the cold",
         "start of FedGroup with one group. It is there so that FedGroup's head start does not count",
         "as a gain of groups. The gain says nothing about longer runs, in which FedAvg may catch up.",
         "",
         "±: the larger of the uncertainty over clients and over seeds (Student's t).",
         "",
         WON_AND_LOST,
+        "",
+        ONE_GROUP,
         "",
         f"Bytes and seconds: of {counted(advice.config.train.rounds, 'round')}, as in "
         "`suggested.toml`, projected from",

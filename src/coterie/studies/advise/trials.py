@@ -18,6 +18,7 @@ from coterie.data import Population
 from coterie.experiment import Experiment, Training, check
 from coterie.experiment.objects import make_choice
 from coterie.headline import Headline
+from coterie.measures.client_table import DIGITS, weighted_mean
 from coterie.measures.scoring import Evaluate
 from coterie.models import Network
 from coterie.runs.compose import compose
@@ -66,12 +67,13 @@ class Trial:
 
     @property
     def score(self) -> float:
-        """The headline over all clients, the mean over the seeds."""
-        return float(self.by_seed().mean())
+        """The clients' mean of the headline, on which the verdict rests."""
+        return weighted_mean(self.by_client, self.sums["size"])
 
-    def by_seed(self) -> FloatArray:
-        """The headline over all clients, float64 ``[seeds]``."""
-        return self.metric.value({name: values.sum(axis=1) for name, values in self.sums.items()})
+    @property
+    def text(self) -> str:
+        """The score as people read it."""
+        return self.headline.with_decimals_for([self.score], DIGITS).text(self.score)
 
     @property
     def by_client(self) -> FloatArray:
