@@ -74,6 +74,7 @@ def test_commands_and_options_are_frozen() -> None:
                 "--jobs",
                 "--attack",
                 "--attackers",
+                "--tune",
             ),
             *("--out", "--engine", "--workers", "--data-root", "--debug"),
         },

@@ -71,7 +71,7 @@ def test_fedavg_by_hand_has_the_bits_of_fedavg(monkeypatch):
 
 
 # Pages whose snippets run, in order, in one folder.
-RUN = ("tutorial", "tutorial-hospitals", "tutorial-stations", "write-a-method", "choose")
+RUN = ("tutorial", "tutorial-hospitals", "tutorial-stations", "write-a-method", "choose", "compare")
 BLOCK = re.compile(r"^```(python|toml|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,14 +18,15 @@ from coterie.cli.options import (
     split_names,
 )
 from coterie.cli.signals import StopRequest, stop_after_round
+from coterie.cli.sweep_output import SweepProgress, show_table
 from coterie.errors import ConfigError, SweepError
 
 if TYPE_CHECKING:
-    from coterie.sweep.comparison import SweepTable
     from coterie.sweep.measured import Figure
-    from coterie.sweep.plan import SweepPlan, SweepRun
+    from coterie.sweep.plan import SweepPlan
+    from coterie.sweep.runner import RunFailure
+    from coterie.sweep.tuning import Tuned
 
-MOST_SHOWN = 30  # clients that are printed; more are in the files
 ATTACKER_SHARES = "0,0.1,0.2,0.3"  # of `coterie compare --attack`
 
 
@@ -53,6 +54,14 @@ class SweepOptions:
         typer.Option(
             metavar="KEY=V1,V2",
             help="Values of a key, for example local.lr=0.01,0.1. Several keys are crossed.",
+        ),
+    ] = None
+    tune: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=V1,V2",
+            help="Like --grid, but each algorithm is compared only with its best values. They are "
+            "chosen on training samples that are held out.",
         ),
     ] = None
     attack: Annotated[
@@ -89,7 +98,14 @@ class SweepOptions:
         if self.attack:
             shares = self.attackers or ATTACKER_SHARES
             grid += [f"attack.kind={self.attack}", f"attack.share={shares}"]
-        return make_plan(config, algorithms, seeds, grid, self.assignments or (), values)
+        option = "--grid"
+        if self.tune:
+            option = "--tune"
+            if grid:
+                found = "--attack" if self.attack else "--grid"
+                raise ConfigError("in-conflict", option, found=found, allowed="only one of them")
+            grid = list(self.tune)
+        return make_plan(config, algorithms, seeds, grid, self.assignments or (), values, option)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +157,7 @@ def compare_command(
         # Imports inside `with`: they load torch, for seconds in which a signal may come.
         from coterie.sweep.comparison import check_choices
         from coterie.sweep.run_once import plan_of_runs
+        from coterie.sweep.tuning import plan_trials
 
         name = config[0].stem
         if len(config) > 1 or config[0].is_dir():
@@ -158,121 +175,75 @@ def compare_command(
         # Said before the first run, which may take hours.
         baseline = check_choices(plan, table.baseline, table.figure, table.target)
         table = replace(table, baseline=baseline)
-        run_sweep(plan, out or Path("runs") / f"compare-{name}", jobs, request, table)
+        trials = plan_trials(plan) if sweep.tune else None
+        folder = out or Path("runs") / f"compare-{name}"
+        run_sweep(plan, folder, jobs, request, table, trials)
 
 
 def run_sweep(
-    plan: SweepPlan, out: Path, jobs: int, request: StopRequest, options: TableOptions
+    plan: SweepPlan,
+    out: Path,
+    jobs: int,
+    request: StopRequest,
+    options: TableOptions,
+    trials: SweepPlan | None = None,
 ) -> None:
-    """Execute the runs of a plan that are not done yet, and show and write their table."""
+    """Execute the runs of a plan that are not done yet, and show and write their table. With trials
+    first, each algorithm has only its best settings."""
     from coterie.sweep.comparison import tabulate
-    from coterie.sweep.grid import ATTACKERS
-    from coterie.sweep.runner import sweep
-    from coterie.sweep.table import (
-        column_names,
-        notes,
-        row_texts,
-        score_columns,
-        score_notes,
-        score_rows,
-    )
-    from coterie.sweep.table_files import write_tables
-    from coterie.terminal import columns_table, console, say
+    from coterie.sweep.tuning import TRIALS, with_best
 
     figure: Any = options.figure
-    progress = SweepProgress.start(plan, out, jobs, figure)
-    with request.while_running() as stop:
-        failures = sweep(plan.runs, out, jobs, progress, stop)
+    tuning: dict[str, Tuned] = {}
+    if trials is not None:
+        tuning = _tune(trials, out / TRIALS, jobs, request, figure)
+        plan = with_best(plan, tuning)
+    failures = _execute(plan, out, jobs, request, figure)
     # `compare_command` has replaced a missing baseline by the first algorithm.
     assert options.baseline is not None
     table = tabulate(plan, out, options.baseline, options.target, figure)
-    say("")
-    console().print(columns_table(column_names(table), row_texts(table)))
-    if score_rows(table):
-        say("")
-        console().print(columns_table(score_columns(table), score_rows(table)))
-    _show_clients(table)
-    written = write_tables(table, plan, out)
-    if ATTACKERS in table.keys:
-        # Imported here: drawing loads pandas and altair, which other sweeps do not need.
-        from coterie.report.attack_chart import write_attack_chart
-
-        written.append(write_attack_chart(table, out))
-    files = " ".join(map(str, written))
-    # The table is of the runs that are done, so it is written before failures end the command.
-    say("\n".join(["", *notes(table), *score_notes(table), "", f"tables: {files}"]))
+    # The table is of the runs that are done, so it is shown before failures end the command.
+    show_table(replace(table, tuning=tuning), plan, out)
+    _raise_left_out(tuning)
     if failures:
         lines = [f"{f.run.name} ({out / f.run.id}): {f.line}" for f in failures]
         count = f"got {len(failures)} of {len(plan.runs)}; expected none"
         raise SweepError("\n".join([*lines, f"compare: runs failed, {count}"]))
 
 
-def _show_clients(table: SweepTable) -> None:
-    """Print the headline of each client, where they are few."""
-    from coterie.sweep.clients import clients_text
-    from coterie.terminal import columns_table, console, say
+def _execute(
+    plan: SweepPlan, out: Path, jobs: int, request: StopRequest, figure: Figure, what: str = "run"
+) -> list[RunFailure]:
+    """Execute the runs of a plan that are not done yet."""
+    from coterie.sweep.runner import sweep
 
-    clients = clients_text(table, table.headline)
-    if clients is not None and clients.width > console().width:
-        clients = clients_text(table, table.headline, intervals=False)
-    if clients is None or len(clients.rows) > MOST_SHOWN:
-        return
-    say("")
-    console().print(columns_table(clients.columns, clients.rows))
-    say(f"\n{clients.note} clients.md has all metrics, with intervals.")
+    progress = SweepProgress.start(plan, out, jobs, figure, what)
+    with request.while_running() as stop:
+        return sweep(plan.runs, out, jobs, progress, stop)
 
 
-@dataclass(slots=True)
-class SweepProgress:
-    """Prints a line for each run of a sweep that ends."""
+def _tune(
+    trials: SweepPlan, out: Path, jobs: int, request: StopRequest, figure: Figure
+) -> dict[str, Tuned]:
+    """Execute the trials that are not done yet, and choose each algorithm's settings by them."""
+    from coterie.sweep.comparison import tabulate
+    from coterie.sweep.table_files import runs_csv, write_files
+    from coterie.sweep.tuning import choose
 
-    out: Path
-    count: int
-    figure: Figure
-    ended: int = field(default=0)
+    failures = _execute(trials, out, jobs, request, figure, "trial")
+    table = tabulate(trials, out, trials.allowed[0], figure=figure)
+    write_files({"runs.csv": runs_csv(table, trials)}, out)
+    reasons = {failure.run.id: failure.line for failure in failures}
+    found = choose(trials, table.measured, reasons, table.headline)
+    if all(one.best is None for one in found.values()):
+        _raise_left_out(found)
+    return found
 
-    @classmethod
-    def start(cls, plan: SweepPlan, out: Path, jobs: int, figure: Figure) -> SweepProgress:
-        """Print how many runs there are, and how many an earlier command left done or begun."""
-        from coterie.sweep.run_once import is_done
-        from coterie.terminal import counted, say
 
-        # Asked of the folders, which an earlier or another sweep may have filled.
-        # Before the first run, which may take hours.
-        for line in plan.refused.values():
-            say(f"refused: {line}")
-        done = sum(is_done(run, out) for run in plan.runs)
-        begun = sum((out / run.id / "config.toml").exists() for run in plan.runs) - done
-        line = f"{counted(len(plan.runs), 'run')} in {out}: {done} done, {begun} begun"
-        if jobs > 1:
-            line += f", {jobs} at a time"
-        say(line)
-        return cls(out, len(plan.runs), figure)
-
-    def __call__(self, run: SweepRun, state: str, reason: str) -> None:
-        """A run has ended: ``done``, ``failed``, ``shared`` or ``skipped``."""
-        from coterie.runs.folder.store import RunFolder
-        from coterie.sweep.measured import key_of
-        from coterie.sweep.table import FIGURES
-        from coterie.terminal import duration, say
-
-        self.ended += 1
-        # It was done before this command began, which the first line said.
-        if state == "skipped":
-            return
-        folder = RunFolder(self.out / run.id)
-        summary = None
-        if state != "failed":
-            summary = folder.results.summary()
-        width = len(str(self.count))
-        line = f"[{self.ended:>{width}}/{self.count}] {run.name}: "
-        if summary is None:
-            say(f"{line}failed: {reason}")
-            return
-        headline = folder.headline
-        value = headline.text(summary[headline.name][key_of(self.figure, headline)])
-        seconds = duration(summary["seconds"]["total"])
-        line += f"{headline.title} {value} ({FIGURES[self.figure][0]}), {seconds}"
-        if state == "shared":
-            line += ", by another sweep"
-        say(line)
+def _raise_left_out(tuning: Mapping[str, Tuned]) -> None:
+    """End with the algorithms that have no settings, because all of their trials were skipped."""
+    names = [name for name, one in tuning.items() if one.best is None]
+    if names:
+        lines = [line for name in names for line in tuning[name].skipped]
+        words = f"compare: every trial failed or diverged, got {', '.join(names)}; expected none"
+        raise SweepError("\n".join([*lines, words]))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from coterie.files import refuse_unwritable_output
 from coterie.headline import ACCURACY
-from coterie.report.render import render_page
+from coterie.report.render import Section, render_page
 from coterie.report.sections import sections
 from coterie.report.series import best_series, series_of
 from coterie.report.titles import headline, verdict_sentence
@@ -19,7 +19,11 @@ WHICH_FIGURES = "Figures are those after the last evaluated round."
 
 
 def write_page(
-    path: Path | str, runs: Sequence[RunView], title: str = "Coterie", intro: str = ""
+    path: Path | str,
+    runs: Sequence[RunView],
+    title: str = "Coterie",
+    intro: str = "",
+    tuning: Sequence[Section] = (),
 ) -> Path:
     """Write the page of some runs over the same clients. Names of runs, clients and labels are
     escaped.
@@ -29,7 +33,7 @@ def write_page(
     """
     target = Path(path)
     # Before the file is opened: an error in a chart leaves an earlier page as it was.
-    text = page_of(runs, title, intro)
+    text = page_of(runs, title, intro, tuning)
     with refuse_unwritable_output("--out", target):
         target.parent.mkdir(parents=True, exist_ok=True)
         # Names may hold what UTF-8 cannot: half of a surrogate pair from a file's name.
@@ -37,7 +41,12 @@ def write_page(
     return target
 
 
-def page_of(runs: Sequence[RunView], title: str = "Coterie", intro: str = "") -> str:
+def page_of(
+    runs: Sequence[RunView],
+    title: str = "Coterie",
+    intro: str = "",
+    tuning: Sequence[Section] = (),
+) -> str:
     """The page of some runs as text; see `write_page`."""
     runs = _with_equal_digits(runs)
     sentences = [verdict_sentence(runs), intro]
@@ -45,7 +54,7 @@ def page_of(runs: Sequence[RunView], title: str = "Coterie", intro: str = "") ->
         words = WHICH_ACCURACY if runs[0].headline == ACCURACY else WHICH_FIGURES
         sentences.append(words)
     under_headline = " ".join(sentence for sentence in sentences if sentence)
-    return render_page(title, headline(runs), under_headline, facts(runs), sections(runs))
+    return render_page(title, headline(runs), under_headline, facts(runs), sections(runs, tuning))
 
 
 def _with_equal_digits(runs: Sequence[RunView]) -> list[RunView]:

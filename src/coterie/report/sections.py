@@ -39,14 +39,15 @@ MOST_KEYS = 12  # in which configurations differ, by name
 MOST_CONFIGURATIONS = 20
 
 
-def sections(runs: Sequence[RunView]) -> list[Section]:
+def sections(runs: Sequence[RunView], tuning: Sequence[Section] = ()) -> list[Section]:
     """The sections of the page of some runs; runs that differ only in their seeds are shown as
-    one."""
+    one. ``tuning``: how their settings were chosen."""
     series = series_of(runs)
     base = baseline_of(series)
     found = [
         *accuracy_section(series),
         runs_section(series, base),
+        *tuning,
         *scores_section(series),
         *clients_section(series),
         *gain_sections(series, base, MOST_DETAILED),

@@ -23,6 +23,7 @@ from coterie.runs.scores import ClientScores, deviation_of_known, mean_of_known,
 from coterie.sweep.measured import Figure, Measured, measure
 from coterie.sweep.plan import SweepPlan, SweepRun
 from coterie.sweep.run_once import different_headlines, is_done
+from coterie.sweep.tuning import Tuned
 
 # Method, with its values of the grid -> its runs, by seed, and their clients.
 ScoredRuns = dict[str, list[tuple[SweepRun, ScoredClients]]]
@@ -68,6 +69,7 @@ class Row:
     scores: tuple[ClientScores, ...] = ()
     refused: str = ""
     start_up: float | None = None
+    steps: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class SweepTable:
     Args:
         metrics: the metrics of the task after its headline.
         clients: method, with its values of the grid -> the clients of its runs, by seed.
+        tuning: algorithm -> the trials that its settings were chosen by; empty without ``--tune``.
     """
 
     keys: tuple[str, ...]
@@ -93,6 +96,7 @@ class SweepTable:
     verdict: Verdict | None = None
     metrics: tuple[Headline, ...] = ()
     clients: Mapping[str, Sequence[ScoredClients]] = field(default_factory=dict, repr=False)
+    tuning: Mapping[str, Tuned] = field(default_factory=dict)
 
 
 def check_choices(
@@ -192,7 +196,9 @@ def _scored(plan: SweepPlan, measured: Mapping[str, Measured]) -> ScoredRuns:
     for name in plan.allowed:
         for index in range(len(plan.points)):
             runs = [plan.cells[name, index, seed] for seed in plan.seeds]
-            values = [f"{key} = {value}" for key, value in runs[0].point if value is not None]
+            # A single point needs no name.
+            point = runs[0].point if len(plan.points) > 1 else ()
+            values = [f"{key} = {value}" for key, value in point if value is not None]
             scored = []
             for run in runs:
                 clients = measured[run.id].clients if run.id in measured else None
@@ -263,6 +269,7 @@ def _row(
         bytes=mean_of_known(one.bytes for one in counted),
         seconds=mean_of_known(one.seconds for one in done),
         start_up=mean_of_known(one.start_up for one in done),
+        steps=mean_of_known(one.steps for one in done),
         scored=mean_of_known(one.scored for one in done),
         scores=tuple(mean_scores([one.scores for one in done])),
     )

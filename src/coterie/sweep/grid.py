@@ -50,7 +50,9 @@ def _read_range(part: str, text: str) -> range:
     return range(low, high + 1)
 
 
-def read_grid(grid: Sequence[str], algorithms: Sequence[str]) -> dict[str, list[str]]:
+def read_grid(
+    grid: Sequence[str], algorithms: Sequence[str], option: str = "--grid"
+) -> dict[str, list[str]]:
     """The keys of ``key=v1,v2`` assignments, and the values of each as text."""
     found: dict[str, list[str]] = {}
     for assignment in grid:
@@ -61,14 +63,14 @@ def read_grid(grid: Sequence[str], algorithms: Sequence[str]) -> dict[str, list[
         if not equals or not all(key.split(".")) or not all(values):
             example = "key=v1,v2, such as algorithm.groups=2,3"
             raise ConfigError(
-                "wrong-type", "--grid", "not a key and its values", got=assignment, allowed=example
+                "wrong-type", option, "not a key and its values", got=assignment, allowed=example
             )
         if key in found:
-            raise ConfigError("in-conflict", "--grid", f"{key} twice", allowed="each key once")
+            raise ConfigError("in-conflict", option, f"{key} twice", allowed="each key once")
         if key in ("seed", "algorithm.name"):
             others = "another key; for these, use --seeds and --algorithms"
-            raise ConfigError("in-conflict", "--grid", got=key, allowed=others)
-        check_option("--grid", key, algorithms)
+            raise ConfigError("in-conflict", option, got=key, allowed=others)
+        check_option(option, key, algorithms)
         found[key] = values
     return found
 

@@ -30,10 +30,12 @@ class Measured:
         rounds: rounds to the target; ``None`` without a target, or if it was not reached.
         bytes: bytes down and up to the target, or of the whole run without a target.
         seconds: of all rounds, without ``start_up``.
+        steps: batches that clients trained on, in all rounds.
         scored: clients that the headline counts, those with a group at the end.
         clients: the figures of single clients; ``None`` for a private run, and where only a sample
             of the clients was scored.
         split: the samples that it trains on and tests on; ``None`` where they are not known.
+        diverged: whether the last round was skipped because replies were refused.
     """
 
     value: float | None
@@ -44,8 +46,10 @@ class Measured:
     without_model: Mapping[str, float] = field(default_factory=dict)
     scores: Sequence[ClientScores] = ()
     start_up: float = 0.0
+    steps: int = 0
     clients: ScoredClients | None = None
     split: Split | None = None
+    diverged: bool = False
 
 
 def key_of(figure: Figure, headline: Headline) -> str:
@@ -74,6 +78,8 @@ def measure(path: Path, target: float | None, figure: Figure) -> Measured:
         seconds = float(summary["seconds"]["total"])
         start_up = float(summary["seconds"].get("start_up", 0.0))
         naive = without_model(summary)
+        # Of real clients the batches are not known.
+        steps = sum(int(row.get("local_steps") or 0) for row in rows)
         scores = last_scores(rows, state.config, headline)
         rounds = None
         moved_bytes: int | None = None
@@ -98,7 +104,18 @@ def measure(path: Path, target: float | None, figure: Figure) -> Measured:
     if not is_private(state.config):
         clients = folder.results.clients(split)
     return Measured(
-        value, rounds, moved_bytes, seconds, scored, naive, scores, start_up, clients, split
+        value=value,
+        rounds=rounds,
+        bytes=moved_bytes,
+        seconds=seconds,
+        scored=scored,
+        without_model=naive,
+        scores=scores,
+        start_up=start_up,
+        steps=steps,
+        clients=clients,
+        split=split,
+        diverged=bool(rows and rows[-1].get("skipped") and rows[-1].get("refused")),
     )
 
 

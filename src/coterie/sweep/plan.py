@@ -137,6 +137,7 @@ def make_plan(
     grid: Sequence[str] = (),
     overrides: Sequence[str] = (),
     values: Mapping[str, Any] = {},
+    option: str = "--grid",
 ) -> SweepPlan:
     """Plan a sweep. All configurations are validated and all data are read before any run starts.
 
@@ -149,6 +150,7 @@ def make_plan(
         grid: ``key=v1,v2``, each.
         overrides: ``key=value``, each.
         values: key path -> value, set last; ``None`` sets nothing.
+        option: where the grid comes from, for messages.
     """
     base = read(path)
     # An algorithm's option must wait until it is known which algorithms have it.
@@ -165,7 +167,7 @@ def make_plan(
         check_option("--set", override.partition("=")[0].strip(), names)
     # Seeds and algorithms of the configuration are those of a sweep of one run.
     all_seeds = tuple(seeds) or (base_seed,)
-    choices = read_grid(grid, names)
+    choices = read_grid(grid, names, option)
     points = tuple(itertools.product(*choices.values()))
     _check_size(len(names) * len(points) * len(all_seeds))
     # The plan without its runs says which cells there are.

@@ -1,5 +1,5 @@
-"""The tables of a sweep as text, with notes on what their columns mean: one of the algorithms, and one
-of how they serve single clients."""
+"""The tables of a sweep as text, with notes on what their columns mean: one of the algorithms, one of
+how their settings were chosen, and one of how they serve single clients."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from coterie.headline import Headline, with_unit
 from coterie.runs.scores import NOTE, OF_CLIENTS, protocol_notes
 from coterie.sweep.comparison import Row, SweepTable
 from coterie.sweep.measured import Figure
+from coterie.sweep.tuning import VALIDATION, Tuned
 from coterie.terminal import amount, number_text, printable
 
 # An interval of fewer pairs is hardly known itself.
@@ -166,6 +167,72 @@ def _scored_notes(table: SweepTable) -> list[str]:
         "Not all rows score the same clients, since a client counts once it has a group; more "
         f"rounds give every client one. Clients scored at the end: {', '.join(each)}."
     ]
+
+
+# --- how settings were chosen ---------------------------------------------------------------------
+
+
+def tuning_columns(table: SweepTable) -> list[str]:
+    """The names of the columns of the table of trials."""
+    value = with_unit("validation", table.headline.unit)
+    costs = ["trial seconds", "run seconds", "trial steps", "run steps"]
+    return ["algorithm", *table.keys, "trials", value, *costs]
+
+
+def tuning_rows(table: SweepTable) -> list[list[str]]:
+    """The rows as text: one for each algorithm that was tried."""
+    return [
+        _tuning_texts(row, table.tuning[row.algorithm], table.headline)
+        for row in table.rows
+        if row.algorithm in table.tuning
+    ]
+
+
+def _tuning_texts(row: Row, tuned: Tuned, headline: Headline) -> list[str]:
+    trials = str(tuned.trials)
+    if tuned.skipped:
+        trials = f"{tuned.trials - len(tuned.skipped)} of {tuned.trials}"
+    return [
+        printable(row.algorithm),
+        *(printable(value) for value in row.values),
+        trials,
+        headline.digits(tuned.value),
+        f"{tuned.seconds:.1f}",
+        f"{row.done * (row.seconds or 0.0):.1f}",
+        f"{tuned.steps:,}",
+        f"{row.done * (row.steps or 0.0):,.0f}",
+    ]
+
+
+COSTS = (
+    "Trial and run seconds and steps: sums over all trials, and over the runs of all seeds. A step is "
+    "a batch that a client trained on."
+)
+
+
+def tuning_notes(table: SweepTable) -> list[str]:
+    """What the settings were chosen by, what is unequal, and what may be better."""
+    if not table.tuning:
+        return []
+    lines = [
+        f"Settings: those of the trial with the best {table.headline.title} on "
+        f"{100 * VALIDATION:g} % of each client's training samples, which no trial trains on (seed "
+        f"{table.seeds[0]}). Test samples are not used for this choice."
+    ]
+    counts = {name: tuned.trials for name, tuned in table.tuning.items()}
+    if len(set(counts.values())) > 1:
+        each = ", ".join(f"{printable(name)} {count}" for name, count in counts.items())
+        lines.append(f"More trials are an advantage, and the numbers differ: {each}.")
+    edges = [f"{edge} of {name}" for name, one in table.tuning.items() for edge in one.edges]
+    if edges:
+        lines.append(
+            f"At the edge of the values tried: {printable(', '.join(edges))}. Values beyond it may be "
+            "better."
+        )
+    skipped = [line for one in table.tuning.values() for line in one.skipped]
+    if skipped:
+        lines.append(f"Trials that do not count: {printable('; '.join(skipped))}.")
+    return lines
 
 
 # --- how single clients are served ----------------------------------------------------------------

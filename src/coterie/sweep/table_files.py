@@ -16,13 +16,18 @@ from coterie.sweep.clients import clients_csv, clients_markdown
 from coterie.sweep.comparison import Row, SweepTable
 from coterie.sweep.plan import SweepPlan
 from coterie.sweep.table import (
+    COSTS,
     column_names,
     notes,
     row_texts,
     score_columns,
     score_notes,
     score_rows,
+    tuning_columns,
+    tuning_notes,
+    tuning_rows,
 )
+from coterie.sweep.tuning import TUNING, Tuned
 
 TEX = {
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
@@ -40,12 +45,12 @@ TEX = {
 
 
 def write_tables(table: SweepTable, plan: SweepPlan, out: Path) -> list[Path]:
-    """Write the tables of a sweep; returns their paths. Each file is replaced atomically: two
-    sweeps that end at the same time write the same files."""
+    """Write the tables of a sweep; returns their paths. Two sweeps that end at the same time
+    write the same files."""
     texts = {
-        "table.md": comparison_markdown(table) + scores_markdown(table),
+        "table.md": comparison_markdown(table) + tuning_markdown(table) + scores_markdown(table),
         "table.csv": comparison_csv(table),
-        "table.tex": latex(table),
+        "table.tex": latex(table) + tuning_latex(table),
         "scores.csv": scores_csv(table),
         "runs.csv": runs_csv(table, plan),
     }
@@ -53,6 +58,13 @@ def write_tables(table: SweepTable, plan: SweepPlan, out: Path) -> list[Path]:
         texts |= {"clients.md": clients_markdown(table), "clients.csv": clients_csv(table)}
     if table.verdict is not None:
         texts[VERDICT] = verdict_json(table.verdict, plan)
+    if table.tuning:
+        texts[TUNING] = tuning_json(table)
+    return write_files(texts, out)
+
+
+def write_files(texts: Mapping[str, str], out: Path) -> list[Path]:
+    """Write files of a sweep's folder, each atomically; returns their paths."""
     with refuse_unwritable(out):
         for name, text in texts.items():
             # The process's number keeps the unfinished files of two sweeps apart.
@@ -68,6 +80,15 @@ def write_tables(table: SweepTable, plan: SweepPlan, out: Path) -> list[Path]:
 def comparison_markdown(table: SweepTable) -> str:
     """The first table as Markdown."""
     return _markdown(column_names(table), row_texts(table), 1 + len(table.keys), notes(table))
+
+
+def tuning_markdown(table: SweepTable) -> str:
+    """The table of trials as Markdown, below an empty line; nothing without ``--tune``."""
+    if not table.tuning:
+        return ""
+    columns = tuning_columns(table)
+    said = [*tuning_notes(table), COSTS]
+    return "\n" + _markdown(columns, tuning_rows(table), 1 + len(table.keys), said)
 
 
 def scores_markdown(table: SweepTable) -> str:
@@ -107,9 +128,22 @@ def latex(table: SweepTable) -> str:
             escaped[value] = rf"\textbf{{{escaped[value]}}}"
         rows.append(" & ".join(escaped) + r" \\")
     said = ["needs \\usepackage{booktabs}", "bold: the best mean", *notes(table)]
+    return _tabular(names, rows, 1 + len(table.keys), said)
+
+
+def tuning_latex(table: SweepTable) -> str:
+    """The table of trials as LaTeX, below an empty line; nothing without ``--tune``."""
+    if not table.tuning:
+        return ""
+    rows = [" & ".join(map(escape_latex, row)) + r" \\" for row in tuning_rows(table)]
+    columns = tuning_columns(table)
+    return "\n" + _tabular(columns, rows, 1 + len(table.keys), [*tuning_notes(table), COSTS])
+
+
+def _tabular(names: Sequence[str], rows: Sequence[str], texts: int, said: Sequence[str]) -> str:
     lines = [
         *(f"% {note}" for note in said),
-        rf"\begin{{tabular}}{{{_alignment(names, 1 + len(table.keys))}}}",
+        rf"\begin{{tabular}}{{{_alignment(names, texts)}}}",
         r"\toprule",
         " & ".join(escape_latex(name) for name in names) + r" \\",
         r"\midrule",
@@ -138,6 +172,17 @@ def escape_latex(text: str) -> str:
     # Letter by letter, so that what one replacement puts in is not replaced again.
     safe = "".join(TEX.get(letter, letter) for letter in text)
     return re.sub(r"(?<![^ ])([+-])(?=\d)", r"$\1$", safe)
+
+
+def tuning_json(table: SweepTable) -> str:
+    """The table of trials, for the report of the sweep."""
+    record = {
+        "columns": tuning_columns(table),
+        "rows": tuning_rows(table),
+        "note": " ".join(tuning_notes(table)),
+        "definitions": COSTS,
+    }
+    return json.dumps(record, indent=1, ensure_ascii=False) + "\n"
 
 
 def verdict_json(found: Verdict, plan: SweepPlan) -> str:
@@ -171,11 +216,23 @@ def _record(row: Row, table: SweepTable) -> dict[str, Any]:
     if paired is not None and paired.half is not None:
         # Both ends, not half the width: a plot needs no arithmetic.
         found |= {"low": paired.mean - paired.half, "high": paired.mean + paired.half}
+    if table.tuning:
+        found |= _tuning_record(row, table.tuning.get(row.algorithm))
     seconds = {"seconds": row.seconds, "start_up": row.start_up}
     if table.target is None:
         return {**found, "bytes": row.bytes, **seconds}
     reached = {"target": table.target, "reached": row.reached, "rounds_to_target": row.rounds}
     return {**found, **reached, "bytes_to_target": row.bytes, **seconds}
+
+
+def _tuning_record(row: Row, tuned: Tuned | None) -> dict[str, Any]:
+    return {
+        "trials": tuned and tuned.trials,
+        "validation": tuned and tuned.value,
+        "trials_seconds": tuned and tuned.seconds,
+        "trials_steps": tuned and tuned.steps,
+        "steps": row.steps,
+    }
 
 
 def runs_csv(table: SweepTable, plan: SweepPlan) -> str:
