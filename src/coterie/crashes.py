@@ -31,7 +31,7 @@ def crash_line(error: Exception, where: str) -> str:
     what = f"{type(error).__name__} ({first_line(error)})"
     frame = users_frame(error)
     if frame is None:
-        return f"coterie: a bug, got {what}; the traceback is {where}, please report it"
+        return f"coterie: a bug, got {what}; please report it; the traceback is {where}"
     place = f"{frame.filename}, line {frame.lineno}, in {frame.name}"
     return f"{place}: your code failed, got {what}; the traceback is {where}"
 

@@ -155,7 +155,7 @@ def run(
     experiment = _experiment(method, given)
     if out is None:
         if experiment.log.to:
-            what = "trackers follow a run that has a folder"
+            what = "trackers need a run with a folder"
             raise ConfigError("in-conflict", "log.to", what, got=experiment.log.to, do="set out")
         return _in_memory(compose(experiment), on_round)
     # Before anything is computed: digests of large data take a while, too.

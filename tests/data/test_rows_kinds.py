@@ -417,7 +417,7 @@ def test_inspect_says_each_columns_kind_and_why(
     printed = capsys.readouterr()
     for line in (
         "column site: identifier (the client; 2 different values; 1 of 120 missing)",
-        "column code: category (said to be one; 3 different values, which look like number)",
+        "column code: category (set in the configuration; 3 different values, which look like number)",
         "column dose: number (",
         "column town: category (4 different values; 'None' look like missing values)",
         "column when: time (28 different times)",

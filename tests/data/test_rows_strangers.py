@@ -302,7 +302,7 @@ def test_a_frame_whose_index_became_a_column_is_one_line(
     for index in (frame.reset_index(), frame.rename_axis("row").reset_index(), shuffled):
         ct.load(index, features="*", partition={"kind": "natural"})
         (line,) = capsys.readouterr().err.splitlines()
-        assert f"column {index.columns[0]}: numbers the rows" in line
+        assert f"column {index.columns[0]}: contains row numbers" in line
     ct.load(frame, features="*", partition={"kind": "natural"})
     assert not capsys.readouterr().err
 

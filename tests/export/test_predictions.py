@@ -102,10 +102,13 @@ def test_known_and_new_clients(
     assert "like odd: group" in printed
     assert "unknown: no group" in printed
     line = next(line for line in printed.splitlines() if line.startswith("probabilities: "))
-    assert line.startswith("probabilities: calibrated by platt on")
+    assert line.startswith("probabilities: calibrated by Platt scaling on")
     # Which rows each of the two groups was calibrated on.
-    assert "group 0: " in line or "all groups: all of them" in line
-    own = [int(part) for part in re.findall(r"group \d: (\d+) of its samples by platt", line)]
+    assert "group 0: " in line or "all groups: on all samples" in line
+    own = [
+        int(part)
+        for part in re.findall(r"group \d: by Platt scaling on (\d+) of its own samples", line)
+    ]
     (together,) = re.findall(r"on (\d+) held-out", line)
     assert not own or sum(own) <= int(together)
     for row in rows:

@@ -38,7 +38,7 @@ class SweepOptions:
         str,
         typer.Option(
             metavar="A,B,...",
-            help="Names, separated by commas. Default: the one in the configuration.",
+            help="Algorithms, separated by commas. Default: the one in the configuration.",
             autocompletion=complete_algorithms,
         ),
     ] = ""
@@ -46,14 +46,15 @@ class SweepOptions:
         str,
         typer.Option(
             metavar="SEEDS",
-            help="For example 0-4, or 0,2,5-7. Default: the one in the configuration.",
+            help="Seeds, for example 0-4 or 0,2,5-7. Default: the one in the configuration.",
         ),
     ] = ""
     grid: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KEY=V1,V2",
-            help="Values of a key, for example local.lr=0.01,0.1. Several keys are crossed.",
+            help="Values of a key, for example local.lr=0.01,0.1. Several keys run in all "
+            "combinations.",
         ),
     ] = None
     tune: Annotated[
@@ -115,7 +116,8 @@ class TableOptions:
     baseline: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="The algorithm to compare the others with. Default: the first."
+            metavar="NAME",
+            help="The algorithm with which the others are compared. Default: the first.",
         ),
     ] = None
     target: Annotated[
@@ -138,7 +140,9 @@ def compare_command(
     jobs: Annotated[
         int,
         typer.Option(
-            min=1, max=1024, help="How many runs to execute in parallel. They share the cores."
+            min=1,
+            max=1024,
+            help="The number of runs to execute in parallel, which share the cores.",
         ),
     ] = 1,
     out: Annotated[
@@ -149,7 +153,7 @@ def compare_command(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Compare algorithms over seeds and values.
+    """Compare algorithms over several seeds and options.
 
     Each run is executed once. After an interruption the same command continues.
     """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SHOWN_CLIENTS = 24
 NAME_WIDTH = 16
 WORDS = list(LISTED)
-KINDS_HELP = f"What to list: {', '.join(WORDS[:-1])} or {WORDS[-1]}."
+KINDS_HELP = f"The kind to list: {', '.join(WORDS[:-1])} or {WORDS[-1]}."
 
 
 def list_command(

@@ -34,9 +34,10 @@ ARRIVAL = 15  # the round, counted from 0, in which the newcomers join
 LINE_EVERY = 5  # rounds, in the terminal
 TITLE = f"Coterie demonstration: images of digits on {CLIENTS} clients"
 SETTING = (
-    f"{CLIENTS} clients hold real images of hand-written digits. They were planted as "
-    f"{POPULATIONS} populations: one has the original images, one has them rotated by 90 degrees, "
-    "and one by 180. The algorithms do not know which client belongs to which. "
+    f"{CLIENTS} clients hold real images of hand-written digits. They form {POPULATIONS} "
+    "populations: one has the original images, one has images rotated by 90 degrees, and one "
+    "has images rotated by 180 degrees. The algorithms do not know which client belongs to "
+    "which population. "
     f"{NEWCOMERS} of the clients join late, in round {displayed_round(ARRIVAL)}."
 )
 PARTITION = {"kind": "planted", "clients": CLIENTS, "groups": POPULATIONS, "how": "rotate"}

@@ -13,7 +13,7 @@ from coterie.cli.signals import stop_once
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the deployment.")]
 Resume = Annotated[
-    bool, typer.Option("--resume", help="Continue the last run from its newest checkpoint.")
+    bool, typer.Option("--resume", help="Continue the last run from its latest checkpoint.")
 ]
 Assignments = Annotated[
     list[str] | None,
@@ -30,7 +30,7 @@ def deploy_init(
         int | None,
         typer.Option(
             min=1,
-            help="The number of clients that are expected. Default: the number in its partition.",
+            help="The expected number of clients. Default: the number in the partition.",
         ),
     ] = None,
     host: Annotated[
@@ -41,7 +41,7 @@ def deploy_init(
 ) -> None:
     """Write the folder of a deployment.
 
-    It has the app, its configuration, client.py to fill in, and keys for a trial.
+    It contains the app, its configuration, a client.py to fill in, and keys for a trial.
     """
     from coterie.flower.operate.folder import init, next_step
     from coterie.terminal import say
@@ -54,7 +54,7 @@ def deploy_init(
 def deploy_run(
     folder: Folder, resume: Resume = False, assignments: Assignments = None, debug: Debug = False
 ) -> None:
-    """Run on the SuperLink that deploy.toml names."""
+    """Start a run on the SuperLink that deploy.toml names."""
     # Rounds run on the server. Here is none to finish, only processes to take down.
     with stop_once():
         from coterie.flower.operate.submit import run_remote
@@ -72,13 +72,13 @@ def deploy_local(
     folder: Folder,
     clients: Annotated[
         int | None,
-        typer.Option(min=1, help="The number of SuperNodes. Default: the clients of deploy.toml."),
+        typer.Option(min=1, help="The number of SuperNodes. Default: clients in deploy.toml."),
     ] = None,
     unlabelled: Annotated[
         int,
         typer.Option(
             min=0,
-            help="How many of the SuperNodes, the last ones, have no labels and do not train.",
+            help="The number of SuperNodes without labels, which do not train.",
         ),
     ] = 0,
     resume: Resume = False,
@@ -87,8 +87,8 @@ def deploy_local(
 ) -> None:
     """Try a whole federation on this machine.
 
-    Starts a SuperLink and SuperNodes with TLS and keys, runs, and stops them. If any of them ends,
-    the run stops; `--resume` continues it.
+    Starts a SuperLink and SuperNodes with TLS and keys, executes the run, and stops the processes.
+    If any of them ends, the run stops; `--resume` continues it.
     """
     with stop_once():
         from coterie.errors import ConfigError
@@ -149,7 +149,8 @@ def deploy_check(
 ) -> None:
     """Test what an outsider can do at the address of a federation.
 
-    The outsider has the public certificate but no registered key. Run it on another machine.
+    The outsider has the public certificate but no registered key. Run this command on another
+    machine.
     """
     from coterie.flower.operate.exposure import refuse_exposed, try_as_stranger
     from coterie.flower.processes.flower_commands import require_flower

@@ -68,7 +68,8 @@ class DataOptions:
         ),
     ] = None
     shape: Annotated[
-        str | None, typer.Option(help="The shape of an input in flat rows, such as 8,8.")
+        str | None,
+        typer.Option(help="The shape of an input that is stored as a flat list, such as 8,8."),
     ] = None
     classes: Annotated[
         str | None, typer.Option(help="This site's class list, such as healthy,ill.")
@@ -79,7 +80,9 @@ class DataOptions:
     ] = False
     loader: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A Python file with load_client, instead of --data."),
+        typer.Option(
+            metavar="FILE", help="A Python file with load_client, used instead of --data."
+        ),
     ] = None
 
     def values(self) -> dict[str, Any]:
@@ -199,14 +202,14 @@ def _say_with_time(as_json: bool) -> Any:
 
 def node_export(
     name: Client,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write, safetensors.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The safetensors file to write.")],
     cache: Cache = None,
     debug: Debug = False,
 ) -> None:
     """Write the values that a client keeps to a file.
 
     These are its personal layers, or the values stored for its own model, from the run in which it
-    last trained. For a client without labels it is the model that it received.
+    last trained. For a client without labels, this is the model that it received.
     """
     from coterie.flower.node.cache import export_kept
     from coterie.terminal import say
@@ -219,7 +222,7 @@ def node_forget(name: Client, cache: Cache = None, debug: Debug = False) -> None
     """Remove everything that a client's node keeps here.
 
     This includes its own layers and models, the models that it received, and its label histograms,
-    from all runs. If it takes part again, it starts from the beginning.
+    from all runs. If the client takes part again, it starts from the beginning.
     """
     from coterie.flower.node.cache import forget
     from coterie.terminal import say
@@ -228,4 +231,7 @@ def node_forget(name: Client, cache: Cache = None, debug: Debug = False) -> None
     for folder in removed:
         say(f"removed {folder}")
     if secret is not None:
-        say(f"kept {secret}: a new secret would draw the noise on the client's statistics again")
+        say(
+            f"kept {secret}: with a new secret, the noise on the client's statistics would be "
+            "drawn again"
+        )

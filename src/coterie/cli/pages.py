@@ -14,21 +14,23 @@ def report_command(
     runs: RunPaths,
     out: Annotated[
         Path | None,
-        typer.Option(help="The page. Default: report.html in the first run's folder."),
+        typer.Option(help="The file of the page. Default: report.html in the first run's folder."),
     ] = None,
     figures: Annotated[
         Path | None, typer.Option(help="A folder for the page's charts as PNG files.")
     ] = None,
     pdf: Annotated[
         bool,
-        typer.Option("--pdf", help="Also as PDF, next to the page, by an installed Chrome."),
+        typer.Option(
+            "--pdf", help="Also write a PDF file next to the page (needs Chromium, Chrome or Edge)."
+        ),
     ] = False,
     data_root: DataRoot = None,
     trust: Trust = False,
     open_: OpenPage = False,
     debug: Debug = False,
 ) -> None:
-    """Write the HTML page of one run or several.
+    """Write an HTML report on one or more runs.
 
     The runs may still be in progress.
     """
@@ -55,7 +57,7 @@ def plot_command(
     trust: Trust = False,
     debug: Debug = False,
 ) -> None:
-    """Write one chart of the page as PNG, SVG or PDF."""
+    """Write one chart of the report as PNG, SVG or PDF."""
     from coterie.report.files import write_chart
     from coterie.report.load import views_of
     from coterie.terminal import say
@@ -72,7 +74,7 @@ def demo_command(
 ) -> None:
     """Compare FedAvg with FedGroup on real digits.
 
-    It takes less than a minute and ends in an HTML page.
+    Takes less than a minute, and writes an HTML page.
     """
     from coterie.cli.demo import run_demo
 

@@ -25,7 +25,7 @@ def predict_command(
     trust: Trust = False,
     debug: Debug = False,
 ) -> None:
-    """Predict the rows of a table with the models of a run.
+    """Make predictions for the rows of a table with a run's models.
 
     Clients of the run use their own model. New clients are placed by their labels, if there are any.
     """

@@ -73,9 +73,10 @@ def resume_command(
     trust: Trust = False,
     debug: Debug = False,
 ) -> None:
-    """Continue a run from its newest checkpoint.
+    """Continue a run from its latest checkpoint.
 
-    The run may have been stopped or killed. A complete run is shown, or continued to more rounds.
+    The run may have been stopped or killed. If the run is complete, its results are shown, or
+    --rounds extends it.
     """
     from coterie.runs.folder.store import RunFolder
 
@@ -197,15 +198,14 @@ def export_command(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="A new folder, or the one of an earlier export. "
-            "Default: export in the run's folder."
+            help="A new folder, or that of an earlier export. Default: export in the run's folder."
         ),
     ] = None,
     client: Annotated[
         str | None,
         typer.Option(
-            help="Only the model of this client of a simulation, including its own layers or its own "
-            "model."
+            help="Export only the model of this client of a simulation, with the client's own "
+            "layers or model."
         ),
     ] = None,
     onnx: Annotated[
@@ -214,14 +214,12 @@ def export_command(
     ] = False,
     data_root: Annotated[
         Path | None,
-        typer.Option(
-            "--data-root", help="The folder of the datasets. Default: the one of the run."
-        ),
+        typer.Option("--data-root", help="The folder of the datasets. Default: that of the run."),
     ] = None,
     older: Annotated[
         bool,
         typer.Option(
-            "--older-checkpoint", help="Export an older state if the newest one is damaged."
+            "--older-checkpoint", help="Export an older state if the latest one is damaged."
         ),
     ] = False,
     trust: Trust = False,
@@ -229,8 +227,8 @@ def export_command(
 ) -> None:
     """Write a run's models for use without Coterie.
 
-    The folder has the weights, a loader in plain PyTorch, the group of each client, and a model
-    card.
+    The folder contains the weights, a loader in plain PyTorch, the group of each client, and a
+    model card.
     """
     from coterie.export import export_run
 

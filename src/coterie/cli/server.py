@@ -30,7 +30,7 @@ def server_status(
     folder: Folder,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="Only check whether nodes can connect. Takes a second."),
+        typer.Option("--quick", help="Only check whether nodes can connect, which takes a second."),
     ] = False,
     debug: Debug = False,
 ) -> None:

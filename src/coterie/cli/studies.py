@@ -62,7 +62,8 @@ class TrialOptions:
         str,
         typer.Option(
             metavar="A,B,...",
-            help="Methods to try: fedgroup, flexcfl, ifca, fedclust (all by default), clove, cornflqs.",
+            help="Methods to try: fedgroup, flexcfl, ifca, fedclust (the default), clove, "
+            "cornflqs.",
         ),
     ] = ""
 
@@ -71,7 +72,7 @@ def advise_command(
     data: Annotated[
         Path,
         typer.Argument(
-            metavar="DATA", help="A configuration, or a .parquet or .npz file with samples."
+            metavar="DATA", help="A configuration, or a .parquet, .csv or .npz file with samples."
         ),
     ],
     columns: ColumnOptions,
@@ -183,13 +184,13 @@ def scoreboard_command(
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="Also show the results of another scoreboard.json, or `published` for those that come "
-            "with Coterie.",
+            help="Also show the results of another scoreboard.json, or `published` for the "
+            "results that come with Coterie.",
         ),
     ] = None,
     jobs: Annotated[
         int,
-        typer.Option(min=1, max=1024, help="How many runs to execute in parallel."),
+        typer.Option(min=1, max=1024, help="The number of runs to execute in parallel."),
     ] = 2,
     out: Annotated[
         Path | None,

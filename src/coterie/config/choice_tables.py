@@ -101,8 +101,8 @@ class Absent:
 
     def problem(self) -> Problem:
         """That it has to be handed over."""
-        what = "the run was given a Python object, which no file can hold"
-        do = f"hand it over again, as in coterie.resume(folder, {self.argument}=...)"
+        what = "the run used a Python object, which cannot be stored in a file"
+        do = f"pass it again, as in coterie.resume(folder, {self.argument}=...)"
         return Problem("missing", self.argument, what, str(self.table["type"]), do=do)
 
 

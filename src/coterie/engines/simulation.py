@@ -35,7 +35,7 @@ _ONE_SAMPLE = "Expected more than 1 value per channel"
 _NO_BATCH_OF_ONE = (
     "batch normalisation cannot train on a single sample, and the last batch of a client may "
     "have only one; "
-    "expected another local.batch_size, or GroupNorm, which takes any batch"
+    "expected another local.batch_size, or GroupNorm, which supports any batch size"
 )
 
 
@@ -64,7 +64,7 @@ def ending(code: int) -> str:
 
     Example:
         >>> ending(-9)
-        'was ended by SIGKILL, as the system does when memory is short'
+        'was ended by SIGKILL, as the system does when memory runs out'
         >>> ending(1)
         'ended with code 1'
     """
@@ -75,7 +75,7 @@ def ending(code: int) -> str:
     name = names.get(-code, f"signal {-code}")
     found = f"was ended by {name}"
     if name == "SIGKILL":
-        found += ", as the system does when memory is short"
+        found += ", as the system does when memory runs out"
     return found
 
 

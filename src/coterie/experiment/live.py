@@ -83,8 +83,10 @@ def with_objects(experiment: E, given: Mapping[str, Any], weights: bytes | None)
     absent = {one.argument: one for one in values if isinstance(one, Absent)}
     unknown = [name for name in given if name not in absent]
     if unknown:
-        allowed = f"only {', '.join(absent)}" if absent else "none, since all of the run has names"
-        what = "the run was given no such object"
+        allowed = "none, because every object of the run has a name"
+        if absent:
+            allowed = f"only {', '.join(absent)}"
+        what = "the run did not use such an object"
         raise ConfigError("unknown-key", unknown[0], what, allowed=allowed)
     taken = {
         absent[name].place: taken_again(absent[name], value, weights)
@@ -119,7 +121,7 @@ def taken_again(absent: Absent, value: Any, weights: bytes | None) -> Any:
     if own != before:
         differs = sorted(name for name in {*own, *before} if own.get(name) != before.get(name))
         got = f"{differs[0]} of shape {own.get(differs[0], 'none')}"
-        raise _other(absent, got, f"the tensors that the run began with, {len(before)} of them")
+        raise _other(absent, got, f"the {len(before)} tensors that the run began with")
     begun.load_state_dict(saved, strict=False)
     return Network(begun, value.decay) if isinstance(value, Network) else begun
 
@@ -139,7 +141,7 @@ def refuse_absent(experiment: Tables) -> None:
 
 
 def _other(absent: Absent, got: str, allowed: str) -> ConfigError:
-    what = "not the object that the run was given"
+    what = "not the object that the run used"
     return ConfigError("differs", absent.argument, what, found=got, allowed=allowed)
 
 

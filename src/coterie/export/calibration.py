@@ -55,6 +55,11 @@ class Calibrator:
         return cls("platt", platt.fit(logits[:, None], labels), len(labels))
 
     @property
+    def title(self) -> str:
+        """The method in words."""
+        return {"platt": "Platt scaling", "isotonic": "isotonic regression"}[self.method]
+
+    @property
     def rule(self) -> dict[str, Any]:
         """The same as plain numbers, for `coterie.export.table_outputs.calibrated`."""
         if self.method == "isotonic":
@@ -71,12 +76,12 @@ def calibration_of(
     a line about it."""
     share = source.composed.experiment.train.hold_out
     if share is None:
-        return {}, "not calibrated: no training rows were held out (train.hold_out = 0.2)"
+        return {}, "not calibrated: no training rows were held out (set train.hold_out = 0.2)"
     calibrators = _fit_calibrators(source, task, share)
     if not calibrators:
         return {}, f"not calibrated: too few held-out rows (train.hold_out = {share:g})"
     together = calibrators[None]
-    line = f"calibrated by {together.method} on {together.samples} held-out training rows"
+    line = f"calibrated by {together.title} on {together.samples} held-out training rows"
     line += _rows_of_groups(calibrators, source.checkpoint.groups.k)
     return {group: one.rule for group, one in calibrators.items()}, line
 
@@ -87,14 +92,14 @@ def _rows_of_groups(calibrators: Mapping[int | None, Calibrator], groups: int) -
         return ""
     own = {group: one for group, one in calibrators.items() if group is not None and group >= 0}
     parts = [
-        f"group {group}: {own[group].samples} of its samples by {own[group].method}"
+        f"group {group}: by {own[group].title} on {own[group].samples} of its own samples"
         for group in sorted(own)[:SHOWN_GROUPS]
     ]
     if len(own) > SHOWN_GROUPS:
-        parts.append(f"{len(own) - SHOWN_GROUPS} more groups: their own")
+        parts.append(f"{len(own) - SHOWN_GROUPS} more groups: on their own samples")
     if len(own) < groups:
         rest = "other groups" if own else "all groups"
-        parts.append(f"{rest}: all of them, as fewer than {LEAST} of one class are their own")
+        parts.append(f"{rest}: on all samples, because they have fewer than {LEAST} of one class")
     return f" ({'; '.join(parts)})"
 
 

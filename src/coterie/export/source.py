@@ -34,7 +34,8 @@ from coterie.runs.target_scaling import stored_scaling
 from coterie.terminal import warn
 
 ONE_RUN = (
-    "it takes runs of fedavg, of local and of a method with groups, as `coterie compare` makes them"
+    "this needs runs of fedavg, of local and of a method with groups, such as those of `coterie "
+    "compare`"
 )
 
 
@@ -42,7 +43,7 @@ def _newest_checkpoint(folder: RunFolder, older: bool) -> Checkpoint:
     # Not `models/`, which is written at the end: a run that is not done is exported, too.
     checkpoint = folder.checkpoints.saved()
     if checkpoint.warnings and not older:
-        what = "the newest checkpoint is damaged"
+        what = "the latest checkpoint is damaged"
         got = f"one of round {checkpoint.round}"
         expected = "an undamaged one, or --older-checkpoint to export the older one"
         raise CheckpointError("damaged", folder.path, what, found=got, allowed=expected)

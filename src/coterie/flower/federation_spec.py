@@ -57,7 +57,7 @@ DEPLOYMENT = Feature(
             "can only be simulated, because Flower's secure aggregation does not hide updates",
             "no [secure]",
         ),
-        Excluded("attack", "clients attack only in a simulation", "no [attack]"),
+        Excluded("attack", "attacks are supported only in a simulation", "no [attack]"),
         Excluded(
             "evaluate.local",
             "nodes do not store the networks that they trained",

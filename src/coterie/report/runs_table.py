@@ -136,7 +136,7 @@ def _unfinished(series: Sequence[Series]) -> str:
     names = ", ".join(found[:MOST_UNFINISHED])
     if len(found) > MOST_UNFINISHED:
         names += " and more"
-    return f" These runs are not complete: {names}."
+    return f" The following runs are not complete: {names}."
 
 
 def _row(one: Series, many_seeds: bool, base: Series | None) -> list[Any]:

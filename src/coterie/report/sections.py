@@ -25,8 +25,9 @@ from coterie.report.view import RunView
 
 TEXT_TITLE = "Columns that are read as text"
 TEXT_NOTE = (
-    "Each common value of such a column is an input of its own, 1 or 0. A column with 0 inputs is "
-    "left out. If you meant one as numbers, correct its values and run again."
+    "Each common value of such a column becomes a separate input, 1 or 0. A column with 0 inputs "
+    "is "
+    "left out. If a column should contain numbers, correct its values and run again."
 )
 MOST_DETAILED = 6  # series with groups that are shown in detail, the best ones
 CONFIGURATION_NOTE = "Each configuration has every default filled in. The command coterie {command} accepts it unchanged."

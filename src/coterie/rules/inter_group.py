@@ -19,7 +19,7 @@ InterGroup = Callable[[Groups], Groups]
 _TINY = 1e-12
 _UNSTABLE = (
     "inter_group_rule: with normalized_model and this eta_g, models grow by more than a tenth of "
-    "their norm in each round; with a smaller eta_g they grow less"
+    "their norm in each round; use a smaller eta_g"
 )
 
 

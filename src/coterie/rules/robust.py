@@ -272,7 +272,7 @@ def geometric_median(
     if not remember:
         return Aggregate(RobustAverage(average, bucket, evenly))
     if bucket > 1:
-        what = "with buckets it is unknown who sent which reply"
+        what = "with buckets the sender of a reply is unknown"
         got = f"{bucket} with remember = true"
         raise ConfigError("in-conflict", "weigh.bucket", what, found=got, allowed="1")
     return Aggregate(RememberingMedian(average, one_vote=evenly))

@@ -202,7 +202,7 @@ MAPS_NOTE = (
 TABLE_NOTE = (
     "Within and between: mean distance of two clients of one planted group, and of different ones. "
     "ARI: adjusted Rand index of average linkage, cut at the planted number of groups. Groups by "
-    "gap: how many groups a cut in the widest gap between two merges gives, and their ARI."
+    "gap: the number of groups after a cut in the widest gap between two merges, and their ARI."
 )
 # field of a layer -> name of its column
 COLUMNS = {

@@ -97,7 +97,7 @@ class Worker:
         how = f"exit code {code}"
         if code < 0:
             how = signal.Signals(-code).name
-        died = f"engine: the process of the run died ({how}): the same command tries it again"
+        died = f"engine: the process of the run died ({how}): run the same command to try it again"
         return {"state": "failed", "line": died}
 
     def take_run(self) -> SweepRun:

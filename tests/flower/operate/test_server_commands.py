@@ -291,7 +291,7 @@ def test_a_node_waits_until_it_is_added_and_ends_with_its_process(
     with pytest.raises(RemoteError):
         run_node(made, said.append)
     assert said[0].startswith(
-        "not let in: the server may still consider the previous process connected"
+        "not admitted: the server may still consider the previous process connected"
     )
 
 
@@ -345,10 +345,10 @@ def test_a_node_says_when_something_changes(tmp_path: Path) -> None:
     watch("INFO:      coterie: round 3: trained on 212 samples")
     watch("ERROR:     coterie: DataError: label: \x1b[2Jgone")
     assert said[3:] == ["round 3: trained on 212 samples", "DataError: label: \\x1b[2Jgone"]
-    # A node that was killed is not let in for a minute; its site has nothing to send.
+    # A node that was killed is not admitted for a minute; its site has nothing to send.
     watch.begin()
     watch("ERROR: Exit Code: 305 ... Failed to activate SuperNode.")
-    assert watch.state == "not let in"
+    assert watch.state == "not admitted"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere its processes may go on")
@@ -366,8 +366,8 @@ def test_a_node_that_was_killed_is_known_by_its_number(tmp_path: Path) -> None:
 
     gone = found["born"] + 9
     assert number(born=gone) == "475"
-    # It was not let in; or it ran on another machine, where it may run still.
-    assert number(born=gone, state="not let in") == ""
+    # It was not admitted; or it ran on another machine, where it may run still.
+    assert number(born=gone, state="not admitted") == ""
     assert number(born=gone, host="elsewhere") == ""
     (tmp_path / "joined").write_text("")
     assert number(born=gone) == ""
@@ -380,7 +380,7 @@ def test_a_node_says_whether_it_is_connected(
     assert invoke(asked) == 7
     assert "its node is down: start it with" in capsys.readouterr().err
     watch = NodeWatch(lambda line: None, "hospital-3", tmp_path)
-    for state in ("starting", "not added", "not let in", "no connection"):
+    for state in ("starting", "not added", "not admitted", "no connection"):
         watch.note(state)
         assert invoke(asked) == 7
         assert f"hospital-3: {state} for" in capsys.readouterr().err

@@ -59,7 +59,7 @@ def natural(
         left_out = [str(names[i]) for i, rows in enumerate(every) if len(rows) < min_size]
         few = f"fewer than {min_size} samples (partition.min_size)"
         who = f"{counted(len(left_out), 'client')} ({first_few(left_out)})"
-        warn(f"left out, because of {few}: {who}")
+        warn(f"left out {who} with {few}")
     held = [every[i] for i in kept]
     client_names = tuple(str(names[i]) for i in kept)
     if split == "source":

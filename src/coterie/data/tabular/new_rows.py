@@ -366,5 +366,6 @@ def _gaps(rows: Rows, moments: Any, clients: Any, record: Record) -> list[str]:
     names = ", ".join(dict.fromkeys(clients[broken].tolist()))
     return [
         f"{rows.name}: {int(broken.sum())} of {len(broken)} inputs of client {names} have a gap "
-        "in time, or a different time step than in training: their predictions may be meaningless"
+        "in time, or a different time step from that in training: their predictions may be "
+        "meaningless"
     ]

@@ -48,7 +48,7 @@ OTHER_FORMS = {
         r"[0-9]{1,3}([,.' \u00a0\u202f_]?[0-9]{3})*([.,][0-9]+)?"
         r"\s*[%$\u20ac\u00a3\u00a5]?"
     ),
-    "dates in a different format than 2013-03-01": (
+    "dates in a different format from 2013-03-01": (
         r"[0-9]{1,4}[./-][0-9]{1,2}[./-][0-9]{1,4}([ T][0-9:.]+)?( ?(?i:[ap]m))?"
     ),
 }
@@ -110,7 +110,9 @@ def row_numbers(rows: Rows, features: Collection[str]) -> list[str]:
     if not found:
         return []
     shown = ", ".join(found)
-    return [f"column {shown}: numbers the rows, and is an input; if it is an index, leave it out"]
+    return [
+        f"column {shown}: contains row numbers, and is an input; if it is an index, leave it out"
+    ]
 
 
 def numbers_of_rows(rows: Rows, features: Collection[str]) -> list[str]:
@@ -118,7 +120,7 @@ def numbers_of_rows(rows: Rows, features: Collection[str]) -> list[str]:
     if len(rows) < TEXT_ROWS:
         return []
     return [
-        f"column {name}: a different whole number in each row, and is an input; if it is an "
+        f"column {name}: has a different whole number in each row, and is an input; if it is an "
         f"identifier: [data.columns] {name} = 'identifier'"
         for name in features
         if pd.api.types.is_integer_dtype(rows.frame[name].dtype) and rows.frame[name].is_unique
@@ -160,7 +162,7 @@ def _why(rows: Rows, name: str, kind: str, role: str) -> str:
     values = counted(different, "different value")
     natural = rows.kind(name)
     if not role and natural != kind:
-        parts.append(f"said to be one; {values}, which look like {natural}")
+        parts.append(f"set in the configuration; {values}, which look like {natural}")
     elif kind in AS_TEXT:
         parts.append(values)
     else:

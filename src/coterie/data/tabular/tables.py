@@ -128,7 +128,7 @@ def read_columns(rows: Rows, kinds: Mapping[str, str], encode: Encode) -> RawTab
             codes, names = rows.factor(name)
             reserved = {NO_VALUE, OTHER} & set(names)
             if reserved:
-                expected = f"other text: features are called {NO_VALUE} and {OTHER}"
+                expected = f"text other than the names of features, {NO_VALUE} and {OTHER}"
                 raise rows.refused("in-conflict", name, repr(min(reserved)), expected)
             values[:, place] = np.where(codes < 0, np.nan, codes)
             columns.append(Column(name, "category", names))

@@ -50,7 +50,7 @@ class RecordLayout:
         """
         shapes = {name: tuple(array.shape) for name, array in first.items() if _moves(name, array)}
         if not shapes:
-            what = "no array holds fractions, so there is nothing to train"
+            what = "no array contains floating-point numbers, so there is nothing to train"
             raise ConfigError("missing", "initial_arrays", what)
         statistics = [name for name in shapes if name.rpartition(".")[2] in _STATISTICS]
         trained = [name for name in shapes if name not in statistics]
@@ -99,7 +99,7 @@ class RecordLayout:
         try:
             values = self.values(record)
         except ValueError:
-            what = "differ from the arrays that the run begins with"
+            what = "the arrays differ from the initial arrays of the run"
             allowed = "the same names and shapes"
             raise ConfigError("does-not-fit", "first_models", what, allowed=allowed) from None
         if not np.isfinite(values).all():

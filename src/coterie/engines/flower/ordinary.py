@@ -346,7 +346,7 @@ def _details(arrival: Arrival) -> str:
 
 def _cannot_answer(work: Work) -> ConfigError:
     """The refusal of work that an ordinary app does not do."""
-    what = "asks clients for something that train and evaluate messages do not give"
+    what = "needs something from clients that train and evaluate messages do not provide"
     match work:
         case Describe():
             found = f"the statistic {work.statistic!r} of a client's data"
@@ -356,5 +356,5 @@ def _cannot_answer(work: Work) -> ConfigError:
             found = "which of several models suits each sample best"
         case _:
             found = type(work).__name__
-    allowed = "a method that needs arrays and losses alone"
+    allowed = "a method that needs only arrays and losses"
     return ConfigError("does-not-fit", "method", what, found=found, allowed=allowed)

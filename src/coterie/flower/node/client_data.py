@@ -45,7 +45,7 @@ class ClientData:
         train_split = _validated_split("train", train, form)
         data = cls(train_split, _validated_split("test", test, form), labelled)
         if not len(data.train[1]) + len(data.test[1]):
-            raise _refused("missing", "no samples", "none to train and none to test", "some")
+            raise _refused("missing", "no samples", "neither training nor test samples", "some")
         return data
 
     @property

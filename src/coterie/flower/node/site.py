@@ -119,13 +119,13 @@ JOINED = "joined"  # has Flower's number of the node, once the server has let it
 STARTING = "starting"
 CONNECTED = "connected"
 NOT_ADDED = "not added"
-NOT_LET_IN = "not let in"
+NOT_ADMITTED = "not admitted"
 NO_CONNECTION = "no connection"
 # State -> what a site has to do.
 _REMEDIES = {
     STARTING: "check again in a minute",
     NOT_ADDED: "ask the server's operator to run `coterie server add`",
-    NOT_LET_IN: "wait a minute, or have the operator add it again if it was removed",
+    NOT_ADMITTED: "wait a minute, or have the operator add it again if it was removed",
     NO_CONNECTION: "check that the server is up, and that the firewall lets this machine reach it",
 }
 # What Flower's SuperNode prints.
@@ -199,7 +199,7 @@ class NodeWatch:
     """Reads the lines of a SuperNode, and notes and says what changes.
 
     Args:
-        reported: whether its site knows that it is not let in.
+        reported: whether its site knows that it is not admitted.
         last: the line that says why the process ended, or else the last one.
     """
 
@@ -214,7 +214,7 @@ class NodeWatch:
     @property
     def refused(self) -> bool:
         """Whether the server did not let the node in."""
-        return self.state in (NOT_ADDED, NOT_LET_IN)
+        return self.state in (NOT_ADDED, NOT_ADMITTED)
 
     def begin(self) -> None:
         """A process of the node begins."""
@@ -242,7 +242,7 @@ class NodeWatch:
             self.reported = False
             self._change(CONNECTED, f"joined as {self.name}; waiting for work")
         elif _UNKNOWN_KEY in line:
-            self.note(NOT_LET_IN if self.joined else NOT_ADDED)
+            self.note(NOT_ADMITTED if self.joined else NOT_ADDED)
         # Before it is in, and after it ended, the node's own processes print the same of each other.
         elif _LOST in line and self.state == CONNECTED:
             self._change(NO_CONNECTION, "no connection to the server; trying again")
@@ -253,7 +253,7 @@ class NodeWatch:
             self.say(visible(line.partition(OWN_LINE)[2].strip()))
 
     def say_once(self, line: str) -> None:
-        """Say why the node is not let in, once: a site may wait for days."""
+        """Say why the node is not admitted, once: a site may wait for days."""
         if not self.reported:
             self.say(line)
         self.reported = True
@@ -267,7 +267,7 @@ class NodeWatch:
 
 # A node that was not added yet waits for that; one that was killed on another machine counts as
 # connected for about a minute, and so long no other process of it is let in.
-AGAIN = 10.0  # seconds before a node that was not let in tries again
+AGAIN = 10.0  # seconds before a node that was not admitted tries again
 LARGEST = 10_000_000  # bytes of a log, of which the three before it are kept
 KEPT_LOGS = 3
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -359,9 +359,10 @@ def _ended(code: int, watch: NodeWatch) -> RemoteError:
 
 
 def _not_let_in(site: Site, state: str) -> str:
-    if state == NOT_LET_IN:
+    if state == NOT_ADMITTED:
         return (
-            "not let in: the server may still consider the previous process connected (for about a minute), or "
+            "not admitted: the server may still consider the previous process connected (for about a "
+            "minute), or "
             f"{site.name} was removed there; trying again"
         )
     file = site.public_key

@@ -58,7 +58,7 @@ def next_step(folder: Path) -> str:
     """What to do with a folder that was just written, in a line."""
     config = check(read(folder / "run.toml"), str(folder / "run.toml"))
     if config.name("source") == NODES_SOURCE:
-        sites = f"sites with {folder / 'keys' / 'ca.crt'} join it by coterie node join"
+        sites = f"sites with {folder / 'keys' / 'ca.crt'} join it with `coterie node join`"
         return f"next: coterie server up {folder}; {sites}"
     files = f"{folder / 'client.py'} and {folder / 'deploy.toml'}"
     return f"next: coterie deploy local {folder}, then fill in {files}"

@@ -170,7 +170,7 @@ class Events:
                 raise RemoteError.of(problems) from None
             if self.unanswered == 1:
                 left = duration(max(0.0, UNREACHABLE - silence))
-                say(f"the SuperLink does not answer; asking again for {left}, at least twice")
+                say(f"the SuperLink does not answer; retrying for {left}, at least twice")
 
     def _wait_for_status(self) -> None:
         """Give the run a little time to end after its last event."""
@@ -197,7 +197,7 @@ class Events:
         for line in reversed(self.other_lines):
             if "rror" in line or "ERROR" in line:
                 return repr(line.strip()[-200:])
-        return "no error message, as if it was killed"
+        return "no error message (it may have been killed)"
 
 
 def ignore_round(row: Mapping[str, Any]) -> None:
@@ -247,7 +247,7 @@ def follow(
         advice = "to continue, run the same command with --resume"
         # On a busy machine Flower drops what it could not send within three seconds.
         if status == COMPLETE:
-            why = "complete, but the end of its log did not arrive"
+            why = "complete, but the end of its log is missing"
             advice = "to see its results, run the same command with --resume"
         raise RemoteError("failed", f"run {run}", why, do=advice)
     return summary

@@ -51,8 +51,8 @@ class ServerInput:
 # --- private sums ---------------------------------------------------------------------------------
 
 NODES_KNOW_THE_SEED = (
-    "privacy.randomness: the noise follows from the seed, which nodes receive; without this key it "
-    "follows from a secret of the server"
+    "privacy.randomness: the noise is generated from the seed, which nodes receive; without this "
+    "key it is generated from a secret of the server"
 )
 
 

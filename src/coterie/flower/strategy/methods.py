@@ -18,16 +18,16 @@ from coterie.methods.traits import traits_of
 # What an ordinary ClientApp does not do, and what it would have to offer.
 _ORDINARY_CLIENTS = of_traits(
     "method",
-    "a method whose clients train and evaluate models, and do nothing else",
+    "a method whose clients only train and evaluate models",
     {
         "data": "brings all training data to one place",
         "mixture": "clients would have to train several models on weighted samples",
-        "own_model": "clients would have to keep and train a model of their own",
-        "keeps_layers": "clients would have to keep layers and not send them",
-        "phases": "clients would have to train some layers after others",
+        "own_model": "clients would have to keep and train their own model",
+        "keeps_layers": "clients would have to keep layers instead of sending them",
+        "phases": "clients would have to train layers one after another",
         "full_gradient": "clients would have to send one gradient of their whole loss",
         "class_labels": "clients would have to send counts of their labels",
-        "migrates": "clients would have to notice that their data drifted",
+        "migrates": "clients would have to detect drift in their data",
     },
 )
 
@@ -50,7 +50,7 @@ def checked_method(method: Method | Algorithm | InitAndStep) -> Algorithm:
         algorithm = as_algorithm(with_method(algorithm, slots))
     refuse_traits(_ORDINARY_CLIENTS, traits_of(algorithm), name)
     if slots is not None and getattr(slots.local.objective, "form", "") != "cross_entropy":
-        what = "clients would have to minimise a loss of the method, and minimise their own"
+        what = "clients would have to minimise the method's loss, but they minimise their own"
         raise ConfigError("does-not-fit", "method", what, found=name)
     return algorithm
 

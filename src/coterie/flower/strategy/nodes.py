@@ -59,7 +59,7 @@ class NodePlaces:
         pause = Pause(time.monotonic() + self.longest, _LEAST_POLL)
         there = self._look()
         if there < self.least:
-            log.info("coterie: waiting for nodes: %d there, %d needed", there, self.least)
+            log.info("coterie: waiting for nodes: %d connected, %d needed", there, self.least)
         while there < self.least:
             if pause.over:
                 what = f"too few nodes after {self.longest:g} s"
@@ -81,7 +81,7 @@ class NodePlaces:
             if self.places is not None and len(self.ids) >= self.places:
                 self._left_out.add(node)
                 log.warning(
-                    "coterie: node %d takes no part: all %d places are taken (max_nodes)",
+                    "coterie: node %d does not take part: all %d places are taken (max_nodes)",
                     node,
                     self.places,
                 )

@@ -179,7 +179,9 @@ class Rounds:
         rng = self.key.of("model").client(number).generator()
         other = shuffled(first, arrays.layout, rng)
         if torch.equal(first, other):
-            what = "models have to begin differently, and the initial arrays are constant"
+            what = (
+                "the models must begin with different values, but the initial arrays are constant"
+            )
             allowed = "a function of the number of a model"
             raise ConfigError("missing", "first_models", what, allowed=allowed)
         return other

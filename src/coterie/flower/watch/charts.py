@@ -14,11 +14,11 @@ from coterie.report.figures.style import GROUPS
 SAME = "#6b7682"  # of the curve of the same clients, which is no group's
 MOST_CLIENTS = 12  # with a curve each
 GROUP_NOTE = (
-    "Over the clients that were scored in each round. Where some were away, another curve has those "
-    "that all rounds scored."
+    "Over the clients that were scored in each round. If some were missing, another curve is "
+    "over those that were scored in all rounds."
 )
 CLIENT_NOTE = (
-    "Each client on its own test samples. A client that was away has no point in that round."
+    "Each client on its own test samples. A client that was missing has no point in that round."
 )
 
 

@@ -36,7 +36,7 @@ UNITS = {"GB": 1e9, "MB": 1e6, "kB": 1e3, "B": 1.0}
 NOTE = (
     "How the result changes with the bytes that all clients have received and sent, and how the "
     "time of a round was spent on the machine of the run. Start-up (importing libraries, compiling "
-    "code, starting processes) happens once and is not part of it: the table has its seconds."
+    "code, starting processes) happens once and is not included; the table shows its seconds."
 )
 
 

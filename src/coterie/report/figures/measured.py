@@ -30,15 +30,15 @@ from coterie.terminal import number_text
 AGREEMENT_NAMES = {"ari": "adjusted Rand index", "nmi": "mutual information"}
 AGREEMENT_NOTE = (
     "How well the groups agree with the planted ones after each round, as adjusted Rand index. 1 is "
-    "the same grouping, and a random one has about 0. The table has the mutual information, too."
+    "the same grouping, and a random one has about 0. The table also shows the mutual information."
 )
 # Widths of lines, in pixels.
 NARROWEST = 2.2
 WIDEST = 10.0
 DIVERGENCE_NAMES = {"divergence": "with these groups", "divergence_one": "as one group"}
 DIVERGENCE_NOTE = (
-    "The mean distance of a client's gradient from that of its group (FedGroup, definition 2). The "
-    "smaller it is, the better the group's model suits its clients."
+    "The mean distance of a client's gradient from that of its group (FedGroup, definition 2). A "
+    "smaller distance means that the group's model suits its clients better."
 )
 
 

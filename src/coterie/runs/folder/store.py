@@ -244,7 +244,7 @@ def _runs_near(path: Path, most: int = 20) -> str:
         if not found and folder.is_dir():
             found = sorted(file.parent for file in folder.glob("*/config.toml"))
     if not found:
-        return "which `coterie run CONFIG.toml` makes"
+        return "which `coterie run CONFIG.toml` creates"
     runs = sorted((*_method_and_seed(run), run) for run in found)
     names = [
         f"{run} ({name}, seed {seed})" if name else str(run) for name, seed, run in runs[:most]

@@ -24,8 +24,8 @@ CLIENTS_MEAN = (
 )
 ONE_GROUP = "The verdict leaves out a method that ended with one group: it cannot gain by groups."
 WON_AND_LOST = (
-    "Clients won / lost: how many clients are served better, and how many worse, than by that method, "
-    "each on its own held-out samples."
+    "Clients won / lost: the number of clients that are served better, and worse, than by that "
+    "method, each on its own held-out samples."
 )
 
 
@@ -98,7 +98,7 @@ def table_notes(advice: Advice) -> list[str]:
     rounds = counted(advice.config.train.rounds, "round")
     return [
         CLIENTS_MEAN,
-        f"Gain: over {advice.bar.name}, the bar; ± is its 95 % interval. * is what is recommended.",
+        f"Gain: over {advice.bar.name}, the bar; ± is its 95 % interval. * marks the recommendation.",
         ONE_GROUP,
         WON_AND_LOST,
         f"Bytes and seconds: of {rounds}, as in suggested.toml.",
@@ -120,12 +120,12 @@ def advice_markdown(advice: Advice) -> str:
         tried = ", ".join(
             f"{rate:g}: {advice.best.headline.text(value)}" for rate, value in advice.rates.items()
         )
-        text = f"Learning rates tried, with what three rounds of FedAvg reached: {tried}."
+        text = f"Learning rates tried, with the results of three rounds of FedAvg: {tried}."
         lines += ["", text]
     lines += [
         "",
-        "`clients.csv` has the group of every client. `coterie run suggested.toml` does the whole "
-        "run.",
+        "`clients.csv` lists the group of every client. `coterie run suggested.toml` starts the "
+        "full run.",
         "",
     ]
     return "\n".join(lines)
@@ -140,7 +140,7 @@ def _explanation(advice: Advice) -> list[str]:
         "",
         f"Gain: over {advice.bar.name}, the best of FedAvg, FedAvg with a warm start, and training",
         "alone: the difference of their clients' means. A warm start is the cold",
-        "start of FedGroup with one group. It is there so that FedGroup's head start does not count",
+        "start of FedGroup with one group. It is included so that FedGroup's head start does not count",
         "as a gain of groups. The gain says nothing about longer runs, in which FedAvg may catch up.",
         "",
         "±: the larger of the uncertainty over clients and over seeds (Student's t).",
@@ -151,7 +151,7 @@ def _explanation(advice: Advice) -> list[str]:
         "",
         f"Bytes and seconds: of {counted(advice.config.train.rounds, 'round')}, as in "
         "`suggested.toml`, projected from",
-        "those of the probe on this machine, without evaluation. * is what is recommended.",
+        "those of the probe on this machine, without evaluation. * marks the recommendation.",
     ]
 
 

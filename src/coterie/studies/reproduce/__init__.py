@@ -24,8 +24,9 @@ class LineOptions:
         typer.Option(help="A row, for example mnist-mclr, or row/column. Repeatable."),
     ] = None
     profile: Annotated[
-        str, typer.Option(help="quick: some of the lines, fewer rounds, one seed. Or: full.")
+        str, typer.Option(help="full, or quick with fewer lines, fewer rounds and one seed.")
     ] = "quick"
     seeds: Annotated[
-        str | None, typer.Option(help="For example 0-2 or 0,3. Default: the seeds of the profile.")
+        str | None,
+        typer.Option(help="Seeds, for example 0-2 or 0,3. Default: the seeds of the profile."),
     ] = None

@@ -153,10 +153,10 @@ def _html(outcomes: Sequence[Outcome], papers: Sequence[_PaperPart], intro: str)
         for part in one.parts:
             sections += _table_sections(one.of, part)
         sections += [
-            *_listing(f"{one.of.title}: notes", "What differs from the paper.", "note", one.notes),
+            *_listing(f"{one.of.title}: notes", "Differences from the paper.", "note", one.notes),
             *_listing(
                 f"{one.of.title}: left out",
-                "What has no line, and why.",
+                "Values without a line, with the reason.",
                 "what",
                 list(one.of.left_out.items()),
             ),

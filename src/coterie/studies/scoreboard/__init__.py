@@ -24,7 +24,8 @@ class SuiteOptions:
         str, typer.Option(metavar="A,B,...", help="Names, separated by commas. Default: all.")
     ] = ""
     seeds: Annotated[
-        str | None, typer.Option(metavar="SEEDS", help="For example 0-4. Default: the suite's.")
+        str | None,
+        typer.Option(metavar="SEEDS", help="Seeds, for example 0-4. Default: those of the suite."),
     ] = None
     tune: Annotated[
         bool, typer.Option("--tune/--no-tune", help="Also choose settings on validation samples.")

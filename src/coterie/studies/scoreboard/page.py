@@ -130,7 +130,7 @@ def _html(figures: SuiteFigures, versions: Mapping[str, str]) -> str:
     if refused:
         rows = [[name, (why, "text")] for name, why in refused]
         columns = ["what", ("why", "text")]
-        note = "What has no score, and why."
+        note = "Methods without a score, with the reason."
         sections.append({"title": "Not run", "note": note, "columns": columns, "rows": rows})
     facts = [
         ("federations", str(len(figures.suite.federations))),

@@ -173,7 +173,10 @@ def published(suite: str) -> Path:
     file = Path(__file__).parent / "published" / f"{suite}.json"
     if not file.is_file():
         raise ConfigError(
-            "not-found", "--merge", "Coterie includes no such results", found=f"suite {suite!r}"
+            "not-found",
+            "--merge",
+            "Coterie does not include such results",
+            found=f"suite {suite!r}",
         )
     return file
 
