@@ -14,7 +14,7 @@ from coterie.measures.client_table import DIGITS, FEW, ScoredClients, mean_over_
 
 CLIENTS_MEAN = "clients' mean"
 MARK = "*"  # behind a value that rests on few samples
-FEW_NOTE = f" {MARK}: fewer than {FEW} samples of a class; such a figure may be chance."
+FEW_NOTE = f" {MARK}: fewer than {FEW} samples of a class; such a figure may be due to chance."
 # Method -> the clients of its runs, one for each seed.
 Figure = tuple[float, float, float]  # a value, and the ends of its interval
 Tables = Mapping[str, Sequence[ScoredClients]]
