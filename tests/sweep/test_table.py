@@ -21,6 +21,7 @@ from coterie.sweep.measured import Measured, measure
 from coterie.sweep.plan import make_plan
 from coterie.sweep.table import column_names, notes, row_texts
 from coterie.sweep.table_files import comparison_csv, comparison_markdown, latex
+from coterie.sweep.tuning import Tuned
 
 HOSTILE = "a|b_c & <i> 5% \\x [y] ~^"
 
@@ -115,6 +116,21 @@ def test_samples_and_clients_that_disagree_are_named(
     ]
     said = " ".join(notes(replace(table, rows=rows)))
     assert (line in said) if line else ("look at both" not in said)
+
+
+def test_samples_and_clients_that_disagree_are_named_where_settings_were_tuned(
+    tabled: Callable[..., SweepTable],
+) -> None:
+    grid = ("local.lr=0.1,0.2",)
+    table = tabled({("fedavg", 0): 0.5, ("ifca", 0): 0.7}, grid)
+    way = SimpleNamespace(name="accuracy")
+    rows = [
+        replace(table.rows[at], scores=(ClientScores(way, 0.5, mean, None, None, None),))
+        for at, mean in ((0, 0.4), (3, 0.3))  # the first rate of FedAvg, the second of IFCA
+    ]
+    tuning = {name: Tuned(2, (), best=at) for at, name in enumerate(("fedavg", "ifca"))}
+    said = " ".join(notes(replace(table, rows=tuple(rows), tuning=tuning)))
+    assert "ifca is better than fedavg in accuracy over all samples, and worse" in said
 
 
 def test_rows_that_score_different_clients_say_so(tabled: Callable[..., SweepTable]) -> None:

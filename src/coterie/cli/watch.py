@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import signal
 import statistics
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from coterie.cli.signals import stop_once
 from coterie.files import refuse_malformed
 from coterie.headline import ACCURACY, Headline, other_scores
 from coterie.runs.folder.digests import ROWS
@@ -50,8 +49,9 @@ def watch(run: Path | str, *, once: bool = False, interval: float = 0.5) -> None
     state = read_state(folder)
     headline = state.headline
     out = console()
-    # Rows are JSON but may have other keys or types than a run writes, where a file was edited.
-    with _ended_by_sigterm(), refuse_malformed(folder.path / ROWS):
+    # A signal must leave the live screen, or the terminal stays without a cursor. Rows are JSON but
+    # may have other keys or types than a run writes, where a file was edited.
+    with stop_once(), refuse_malformed(folder.path / ROWS):
         if once:
             out.print(screen(published_state(state)), soft_wrap=True)
             return
@@ -62,20 +62,6 @@ def watch(run: Path | str, *, once: bool = False, interval: float = 0.5) -> None
             _print_lines(states, len(state.rows))
         summary = published_summary(summary_so_far(read_state(folder)), headline)
         out.print(summary_table(summary, str(folder.path)), soft_wrap=True)
-
-
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM must leave the live screen as Ctrl-C does, or the terminal stays without a cursor."""
-
-    def leave(number: int, frame: object) -> NoReturn:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _states(folder: RunFolder, state: RunState, interval: float) -> Iterator[RunState]:

@@ -131,11 +131,13 @@ def _opposed_notes(table: SweepTable) -> list[str]:
     """A line for each row whose difference has one sign, and that of the mean over clients another.
     AUROC over all samples also rewards a model that knows which client has more positive samples.
     """
-    means = {row.values: _mean_over_clients(row) for row in table.rows if row.difference is None}
+    base = [row for row in table.rows if row.algorithm == table.baseline]
+    means = {row.values: _mean_over_clients(row) for row in base}
     metric = table.headline
     lines = []
     for row in table.rows:
-        theirs = means.get(row.values)
+        # Where settings were tuned, the baseline has one row, with settings of its own.
+        theirs = means.get(base[0].values if table.tuning else row.values)
         ours = _mean_over_clients(row)
         if row.difference is None or ours is None or theirs is None:
             continue

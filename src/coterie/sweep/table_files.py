@@ -48,7 +48,7 @@ def write_tables(table: SweepTable, plan: SweepPlan, out: Path) -> list[Path]:
     """Write the tables of a sweep; returns their paths. Two sweeps that end at the same time
     write the same files."""
     texts = {
-        "table.md": comparison_markdown(table) + tuning_markdown(table) + scores_markdown(table),
+        "table.md": comparison_markdown(table),
         "table.csv": comparison_csv(table),
         "table.tex": latex(table) + tuning_latex(table),
         "scores.csv": scores_csv(table),
@@ -78,31 +78,22 @@ def write_files(texts: Mapping[str, str], out: Path) -> list[Path]:
 
 
 def comparison_markdown(table: SweepTable) -> str:
-    """The first table as Markdown."""
-    return _markdown(column_names(table), row_texts(table), 1 + len(table.keys), notes(table))
-
-
-def tuning_markdown(table: SweepTable) -> str:
-    """The table of trials as Markdown, below an empty line; nothing without ``--tune``."""
-    if not table.tuning:
-        return ""
-    columns = tuning_columns(table)
+    """The tables as Markdown, without those that have no rows."""
+    texts = 1 + len(table.keys)
     said = [*tuning_notes(table), COSTS]
-    return "\n" + _markdown(columns, tuning_rows(table), 1 + len(table.keys), said)
-
-
-def scores_markdown(table: SweepTable) -> str:
-    """The second table as Markdown, below an empty line; nothing before a run is done."""
-    rows = score_rows(table)
-    if not rows:
-        return ""
-    texts = 2 + len(table.keys)
-    return "\n" + _markdown(score_columns(table), rows, texts, score_notes(table))
+    found = [
+        _markdown(column_names(table), row_texts(table), texts, notes(table)),
+        _markdown(tuning_columns(table), tuning_rows(table), texts, said),
+        _markdown(score_columns(table), score_rows(table), texts + 1, score_notes(table)),
+    ]
+    return "\n".join(text for text in found if text)
 
 
 def _markdown(
     names: Sequence[str], rows: Sequence[Sequence[str]], texts: int, below: Sequence[str]
 ) -> str:
+    if not rows:
+        return ""
     lines = markdown_lines(names, rows, _alignment(names, texts))
     return "\n".join([*lines, "", *map(escape_cell, below)]) + "\n"
 
