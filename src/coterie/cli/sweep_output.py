@@ -68,7 +68,7 @@ def _show_clients(table: SweepTable) -> None:
         return
     say("")
     console().print(columns_table(clients.columns, clients.rows))
-    say(f"\n{clients.note} clients.md has all metrics, with intervals.")
+    say(f"\n{clients.note} clients.md lists all metrics, with intervals.")
 
 
 @dataclass(slots=True)

@@ -24,9 +24,9 @@ FEDAVG = "fedavg"
 ALONE = "local"
 VERDICT = "verdict.json"  # of a sweep
 ALONE_NOTE = (
-    "With training alone, each client has a model of its own: new clients cannot be predicted."
+    "Training alone cannot make predictions for new clients, because each model belongs to one "
+    "client."
 )
-
 
 # --- candidates and the bar -----------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ class Verdict:
             over = f"{counted(found.clients, 'client')} and {counted(found.seeds, 'seed')}"
             parts.insert(0, f"{self.bar} is the better of FedAvg and training alone.")
             parts += [
-                f"What is compared is the clients' mean: the {found.headline.title} of each client on "
+                f"The clients' mean is compared: the {found.headline.title} of each client on "
                 f"its own test samples, weighted by their number. Over {over} it is {ours} with "
                 f"{self.method} and {theirs} with {self.bar}. ± is the 95 % interval of the gain.",
                 found.overlap.note,

@@ -46,7 +46,7 @@ NOTE = (
     "A client's gain is the difference of its two figures, on its own test samples after the last "
     "round. A client with few test samples moves in large steps."
 )
-SCATTER_TITLE = "Each client under both: {} the dashed line it gained"
+SCATTER_TITLE = "Each client with both methods: {} the dashed line, it gained"
 SHIFTED = " (marks are shifted by up to a point so that all are visible)"
 
 
