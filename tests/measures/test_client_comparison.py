@@ -11,7 +11,14 @@ import tomli_w
 
 from coterie.cli.main import invoke
 from coterie.headline import ACCURACY, Headline
-from coterie.measures.client_comparison import client_rows, client_texts, group_letters, row_columns
+from coterie.measures.client_comparison import (
+    client_rows,
+    client_texts,
+    group_letters,
+    mean_rows,
+    row_columns,
+    row_note,
+)
 from coterie.measures.client_table import ScoredClients
 from coterie.report.load import views_of
 from coterie.report.sections import sections
@@ -64,6 +71,26 @@ def test_a_client_has_a_row_with_all_that_its_figures_rest_on() -> None:
     assert texts[1][4] == "-"
     assert texts[1][5].startswith("0.750* (")
     assert client_texts([va], AUROC, intervals=False)[0][5] == "0.688"
+
+
+def test_the_last_row_is_the_mean_of_clients_by_their_samples() -> None:
+    rows = client_rows(METHODS, AUROC)
+    [mean] = mean_rows(METHODS, rows, AUROC)
+    assert mean.figures["fedavg"][0] == pytest.approx(
+        (40 * 0.75 + 31 * 1.0 + 40 * 0.625 + 31 * 0.5) / 142
+    )
+    assert mean.figures["ifca"][0] == pytest.approx((40 * 0.75 + 31 * 0.5 + 40 * 0.875) / 111)
+    assert (mean.samples, mean.positives, mean.best) == ((71, 71), (49, 52), "ifca")
+    assert len(client_texts([*rows, mean], AUROC)[-1]) == len(row_columns(rows))
+    assert mean_rows(METHODS, rows[:1], AUROC) == []
+
+
+def test_a_metric_without_an_interval_claims_none() -> None:
+    rmse = Headline("rmse", "lower", "", "RMSE")
+    columns = {"rmse": np.array([2.0, 3.0])}
+    clients = ScoredClients(NAMES, np.zeros(2, int), np.array([40, 31]), columns)
+    assert "95 %" not in row_note(client_rows({"x": [clients]}, rmse), rmse, 1)
+    assert "95 %" in row_note(client_rows(METHODS, AUROC), AUROC, 2)
 
 
 def test_a_run_over_other_clients_is_left_out() -> None:

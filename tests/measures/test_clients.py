@@ -121,6 +121,10 @@ def test_the_best_constant_is_that_of_the_client_itself() -> None:
     data = population(y, [([0, 1, 2], [3, 3, 3]), ([4, 5], [6, 7]), ([0], [])])
     found = reference_columns(classification().fitted(y, 2), data)
     assert np.allclose(found["accuracy_majority"], [1.0, 0.5, np.nan], equal_nan=True)
+    # A baseline of outputs is no predicted class, and one of calibration would say nothing.
+    outputs = reference_columns(binary().fitted(y, 2), data)
+    assert {"accuracy_majority", "log_loss_constant", "auroc_constant"} <= set(outputs)
+    assert not any(name.startswith(("log_loss_majority", "ece")) for name in outputs)
     numbers = torch.tensor([1.0, 3.0, 5.0, 9.0])
     last = replace(
         population(numbers, [([0, 1], [2]), ([2], [3])]),

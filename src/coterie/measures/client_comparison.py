@@ -247,7 +247,11 @@ def row_note(
     if headline.unit:
         note += f" in {headline.unit}"
     note += " of each client on its own test samples after the last round"
-    note += ", with its 95 % interval." if intervals else "."
+    ends = [end for row in rows for figure in row.figures.values() for end in figure[1:]]
+    if not np.isfinite(ends).any():
+        note += ". This metric has no interval."
+    else:
+        note += ", with its 95 % interval." if intervals else "."
     if seeds > 1:
         note += f" All figures are means over {seeds} seeds. Groups have a letter for each seed."
     if len(rows) > 1:
@@ -270,3 +274,11 @@ def mean_columns(tables: Sequence[ScoredClients]) -> dict[str, Any]:
             values = [table.columns["correct"] / np.maximum(table.samples, 1) for table in tables]
         found[name] = mean_over_seeds(values)
     return found
+
+
+def mean_table(tables: Sequence[ScoredClients]) -> ScoredClients:
+    """The clients of several seeds as one table of means, with the groups of the first seed."""
+    first = tables[0]
+    columns = mean_columns([one for one in tables if list(one.names) == list(first.names)])
+    samples = np.rint(columns.pop("test_samples")).astype(np.int64)
+    return replace(first, samples=samples, columns=columns)

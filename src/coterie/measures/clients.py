@@ -11,6 +11,9 @@ from coterie.data import Population
 from coterie.headline import ACCURACY
 from coterie.tasks import Binary, Regression, pooled_sums
 
+OF_CLASSES = ("accuracy", "balanced_accuracy", "macro_f1")  # of predicted classes, not of outputs
+# The shares of the classes are nearly calibrated, whatever they are worth: nothing to be better than.
+NO_REFERENCES = ("ece_constant",)
 MOST_REFERENCES = 1000  # clients for which predictions without a model are scored
 
 Columns = dict[str, FloatArray | IntArray]
@@ -86,30 +89,28 @@ def reference_columns(task: Task, population: Population) -> Columns:
     """
     if population.lazy or population.clients > MOST_REFERENCES:
         return {}
-    best_constant = _best_constant(task)
-    names = (best_constant, *population.naive)
-    found = {
-        f"{metric.name}_{name}": np.full(population.clients, np.nan)
-        for metric in _shown(task)
-        for name in names
-    }
+    found: Columns = {}
     for client, (train, test) in enumerate(zip(population.train, population.test, strict=True)):
         if len(train) and len(test):
             rows = torch.from_numpy(test)
-            outputs = {name: values[rows] for name, values in population.naive.items()}
             constant = task.naive(population.y[torch.from_numpy(train)])
-            outputs[best_constant] = constant.expand(len(rows), *constant.shape)
-            for name in names:
-                sums = pooled_sums(task, outputs[name], population.y[rows])
+            outputs = {"": constant.expand(len(rows), *constant.shape)}
+            outputs |= {name: values[rows] for name, values in population.naive.items()}
+            for name, output in outputs.items():
+                sums = pooled_sums(task, output, population.y[rows])
                 for metric in _shown(task):
-                    found[f"{metric.name}_{name}"][client] = metric.value(sums)
-    return {name: values for name, values in found.items() if np.isfinite(values).any()}
+                    column = f"{metric.name}_{name or _best_constant(task, metric)}"
+                    values = found.setdefault(column, np.full(population.clients, np.nan))
+                    values[client] = metric.value(sums)
+    return {
+        name: values
+        for name, values in found.items()
+        if np.isfinite(values).any() and name not in NO_REFERENCES
+    }
 
 
-def _best_constant(task: Task) -> str:
-    """What the best prediction without inputs is called."""
-    if task.class_labels:
-        return "majority"
+def _best_constant(task: Task, metric: Metric) -> str:
+    """What the best prediction without inputs is called, which is measured as the model is."""
     if isinstance(task, Regression):
         return "mean"
-    return "constant"
+    return "majority" if metric.name in OF_CLASSES else "constant"
