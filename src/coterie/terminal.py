@@ -181,18 +181,25 @@ def sizes(counts: Sequence[int]) -> str:
     return shown or "-"
 
 
-def found_groups(counts: Sequence[int], clients: int) -> str:
-    """How many groups there are, and how many clients in each.
+ALONE = "local"  # the algorithm in which every client trains for itself
+
+
+def found_groups(counts: Sequence[int], clients: int, algorithm: str = "") -> str:
+    """How many groups an algorithm ended with, and how many clients in each.
 
     Example:
         >>> found_groups([20, 0, 38], 60)
         '2 found, of 58 clients: 20 + 38; 1 without clients; 2 of 60 clients in none'
         >>> found_groups([60], 60)
         'one model for 60 clients'
+        >>> found_groups([60], 60, "local")
+        'none: each of 60 clients has a model of its own'
     """
     filled = [count for count in counts if count]
     grouped = sum(counts)
-    if len(counts) == 1:
+    if len(counts) == 1 and algorithm == ALONE:
+        text = f"none: each of {counted(grouped, 'client')} has a model of its own"
+    elif len(counts) == 1:
         text = f"one model for {counted(grouped, 'client')}"
     else:
         text = f"{len(filled)} found, of {counted(grouped, 'client')}: {sizes(filled)}"
@@ -236,7 +243,7 @@ def _summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
         "run": f"{run}{seed_text(summary)}",
         "rounds": _rounds_done(summary),
         **_scores(summary, headline),
-        "groups": found_groups(summary["sizes"], summary["clients"]),
+        "groups": found_groups(summary["sizes"], summary["clients"], summary["algorithm"]),
     }
     if summary.get("baseline") is not None:
         rows["baseline"] = f"{headline.text(summary['baseline'])} without looking at the inputs"

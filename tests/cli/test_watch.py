@@ -101,6 +101,7 @@ def test_one_model_has_no_table_of_groups(going: RunFolder, finished: Path, caps
     watch(going.path, once=True)
     printed = capsys.readouterr().out
     assert "one model for 1,000 clients" in printed
+    assert "none" not in printed
     assert "group  " not in printed
 
 

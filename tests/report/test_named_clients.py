@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from coterie.cli.watch import watch
 from coterie.experiment import check
+from coterie.headline import Headline
+from coterie.measures.client_table import ScoredClients
+from coterie.report.runs_table import runs_section, scores_section
+from coterie.report.series import series_of
+from coterie.report.view import RunView
 from coterie.report.write import write_report
 from coterie.runs.run import run_config
 from coterie.terminal import summary_table
@@ -76,3 +83,45 @@ def test_the_clients_of_each_group_are_named(tmp_path: Path) -> None:
     alone = [name for name in group if list(group.values()).count(group[name]) == 1]
     assert alone == ["dan"]
     assert "ann, bob, cat" in page.split("At the end: ")[1][:60]
+
+
+def view(seed: int, auroc: list[float], half: list[float], moved: int) -> RunView:
+    columns = {
+        "auroc": np.array(auroc),
+        "auroc_low": np.array(auroc) - half,
+        "auroc_high": np.array(auroc) + half,
+    }
+    clients = ScoredClients(["va", "swiss"], np.zeros(2, int), np.array([50, 31]), columns)
+    transfers = {"down_bytes": moved, "up_bytes": moved}
+    row = {"round": 0, "auroc": 0.8, "transfers": transfers, "seconds": {"total": 1.0 + seed}}
+    tables = {"seed": seed, "algorithm": {"name": "local"}}
+    headline = Headline("auroc", "higher", "", "AUROC")
+    known = {"tables": tables, "client_table": clients, "headline": headline}
+    return RunView("local", [row], np.zeros(2, int), ["va", "swiss"], **known)
+
+
+def test_the_client_that_is_served_worst_is_that_of_the_means_over_seeds() -> None:
+    """In the first seed it is another one, and one with a lower figure is named as well."""
+    half = [0.1, 0.5]
+    runs = [view(0, [0.9, 0.8], [0.1, 0.1], 1000), view(1, [0.5, 0.5], half, 3000)]
+    [series] = series_of(runs)
+    assert [row[-3:] for row in runs_section([series], None)["rows"]] == [
+        ["-", ("4.0 kB", "figure"), ("1.5 s", "figure")]
+    ]
+    assert runs_section([series], None)["rows"][0][-4] == "a model each"
+    fairness = {"auroc_fairness": {"worst_tenth": 0.5, "spread": 0.1, "jain": 0.9}}
+    rows = [{**runs[0].rounds[0], **fairness}]
+    [section] = scores_section(series_of([replace(run, rounds=rows) for run in runs]))
+    assert "local (2 seeds) serves va worst: 0.7" in section["note"]
+    assert "swiss has a lower figure, which is less certain: 0.65" in section["note"]
+
+
+def test_training_alone_has_a_model_for_each_client(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = run_config(check(tables(tmp_path, {"name": "local"})), tmp_path / "run")
+    text = summary_table(summary, "run").plain
+    watch(tmp_path / "run", once=True)
+    for shown in (text, capsys.readouterr().out):
+        assert "each of 4 clients has a model of its own" in shown
+        assert "one model" not in shown

@@ -280,7 +280,8 @@ def _say_groups(exported: Exported) -> None:
     files = counted(len(card.figures.groups), "file")
     rounds = counted(card.summary["rounds"], "round")
     headline = card.figures.headline
-    found = found_groups(card.summary["sizes"], card.summary["clients"])
+    summary = card.summary
+    found = found_groups(summary["sizes"], summary["clients"], summary["algorithm"])
     say(f"models: {files}, after {rounds}: {found}")
     whose = ""
     if card.own_part:

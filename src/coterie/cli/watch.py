@@ -28,6 +28,7 @@ from coterie.terminal import (
     counted,
     duration,
     fairness_text,
+    found_groups,
     printable,
     seed_text,
     summary_table,
@@ -114,7 +115,7 @@ def screen(state: RunState) -> RenderableType:
     others = _other_scores(state)
     if others:
         parts += [Text(), *map(Text, others)]
-    parts += _groups(state.rows[-1], state.headline)
+    parts += _groups(state)
     parts += [Text(), Text(_totals(state))]
     parts += map(Text, happened(state.rows)[-MOST_EVENTS:])
     if state.silence:
@@ -215,14 +216,17 @@ def _other_scores(state: RunState) -> list[str]:
     return lines
 
 
-def _groups(row: Mapping[str, Any], headline: Headline) -> list[RenderableType]:
+def _groups(state: RunState) -> list[RenderableType]:
     """The groups of a round, below an empty line; nothing before there are any."""
+    row = state.rows[-1]
     sizes = row.get("sizes") or []
     if not sizes:
         return []
     if len(sizes) == 1:
-        return [Text(), Text(f"one model for {counted(sizes[0], 'client')}")]
-    return [Text(), _group_table(sizes, row.get(headline.keys.groups) or [], headline)]
+        algorithm = state.config["algorithm"]["name"]
+        return [Text(), Text(found_groups(sizes, sizes[0], algorithm).removeprefix("none: "))]
+    values = row.get(state.headline.keys.groups) or []
+    return [Text(), _group_table(sizes, values, state.headline)]
 
 
 def _group_table(sizes: Sequence[int], values: Sequence[float | None], headline: Headline) -> Table:

@@ -18,10 +18,9 @@ import numpy as np
 from coterie.headline import Headline
 from coterie.measures.client_table import ScoredClients
 from coterie.measures.gains import Answer, Gain, gain_of_runs
-from coterie.terminal import counted
+from coterie.terminal import ALONE, counted
 
 FEDAVG = "fedavg"
-ALONE = "local"
 VERDICT = "verdict.json"  # of a sweep
 ALONE_NOTE = (
     "Training alone cannot make predictions for new clients, because each model belongs to one "

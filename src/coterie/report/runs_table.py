@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from coterie.headline import ACCURACY
+from coterie.headline import ACCURACY, Headline
+from coterie.measures.client_comparison import mean_table
+from coterie.measures.client_table import ScoredClients
 from coterie.measures.seeds import overlap_of
 from coterie.report.comparison import compared_over_all, final_difference, paired_runs
 from coterie.report.figures.costs import bytes_moved
@@ -25,7 +27,7 @@ from coterie.runs.scores import (
     protocol_notes,
 )
 from coterie.runs.summary import covered
-from coterie.terminal import amount, client_name, duration, number_text, samples_text, sizes
+from coterie.terminal import ALONE, amount, client_name, duration, number_text, samples_text, sizes
 
 TABLE_NOTE = (
     "Final is the accuracy after the last evaluated round, and best is the highest accuracy of a run. "
@@ -40,7 +42,7 @@ OTHER_DIFFERENCE_NOTE = (
 )
 SEEDS_NOTE = (
     " Accuracies are means over the seeds. The ± after the final one is the standard deviation. "
-    "Groups, bytes and time are those of the first seed."
+    "Bytes and time are means, too. Groups and agreement are those of the first seed."
 )
 DIFFERENCE_NOTE = (
     " The difference from {} is in percentage points of final accuracy over the same clients, "
@@ -152,10 +154,10 @@ def _row(one: Series, many_seeds: bool, base: Series | None) -> list[Any]:
         *row,
         (_best(one), "figure"),
         str(len(run.rounds)),
-        _sizes([int(count) for count in counts if count]),
+        "a model each" if run.algorithm == ALONE else _sizes([int(n) for n in counts if n]),
         _agreement(run),
-        (_bytes(run), "figure"),
-        (_seconds(run), "figure"),
+        (_bytes(one), "figure"),
+        (_seconds(one), "figure"),
     ]
 
 
@@ -208,18 +210,18 @@ def _agreement(run: RunView) -> str:
     return number_text(group_agreement(run), ".2f")
 
 
-def _bytes(run: RunView) -> str:
-    moved = bytes_moved(run)
-    if moved is None:
-        return "-"
-    return amount(moved[-1])
+def _bytes(one: Series) -> str:
+    moved = [bytes_moved(run) for run in one.runs]
+    known = [of_run[-1] for of_run in moved if of_run is not None]
+    return amount(statistics.fmean(known)) if known else "-"
 
 
-def _seconds(run: RunView) -> str:
-    seconds = [row["seconds"]["total"] for row in run.rounds if "seconds" in row]
-    if not seconds:
-        return "-"
-    return duration(sum(seconds))
+def _seconds(one: Series) -> str:
+    by_run = [
+        [row["seconds"]["total"] for row in run.rounds if "seconds" in row] for run in one.runs
+    ]
+    known = [sum(seconds) for seconds in by_run if seconds]
+    return duration(statistics.fmean(known)) if known else "-"
 
 
 # --- how clients are served ------------------------------------------------------------------------
@@ -257,16 +259,32 @@ def scores_section(series: Sequence[Series]) -> list[Section]:
 
 
 def _worst_client(series: Series) -> list[str]:
-    """Who is served worst in the first run of a series, and what that rests on; nothing before its
+    """Who is served worst, by the means over the seeds, and what that rests on; nothing before the
     end."""
-    run = series.first
-    table = run.client_table
-    worst = None if table is None else table.worst(run.headline)
-    if table is None or worst is None or np.isfinite(table.value(run.headline)).sum() < 2:
+    if not series.client_tables:
         return []
-    low, high = (float(end[worst]) for end in table.interval(run.headline))
-    value = run.headline.with_interval(float(table.value(run.headline)[worst]), low, high)
-    positives = None if table.positives is None else int(table.positives[worst])
-    rests_on = samples_text(int(table.samples[worst]), positives)
-    client = client_name(run.names[worst])
-    return [f"{series.name} ({run.seed_name}) serves {client} worst: {value}, {rests_on}."]
+    table = mean_table(series.client_tables)
+    values = table.value(series.headline)
+    worst = table.worst(series.headline)
+    if worst is None or np.isfinite(values).sum() < 2:
+        return []
+    seeds = f" ({len(series.client_tables)} seeds)" if series.many_seeds else ""
+    name = client_name(table.names[worst])
+    text = f"{series.name}{seeds} serves {name} worst: {_figure(table, worst, series.headline)}"
+    gains = [series.headline.gain(value, over=0.0) for value in values]
+    lowest = int(np.nanargmin(gains))
+    if lowest != worst:
+        lower = "lower" if series.headline.better == "higher" else "higher"
+        other = client_name(table.names[lowest])
+        figure = _figure(table, lowest, series.headline)
+        text += f". {other} has a {lower} figure, which is less certain: {figure}"
+    return [f"{text}."]
+
+
+def _figure(table: ScoredClients, client: int, headline: Headline) -> str:
+    """The figure of a client, and what that rests on."""
+    low, high = (float(end[client]) for end in table.interval(headline))
+    value = headline.with_interval(float(table.value(headline)[client]), low, high)
+    positives = None if table.positives is None else round(table.positives[client])
+    rests_on = samples_text(int(table.samples[client]), positives)
+    return f"{value}, {rests_on}"

@@ -53,8 +53,8 @@ class Series:
 
     @property
     def grouped(self) -> bool:
-        """Whether it ended with several groups."""
-        return self.first.group_count > 1
+        """Whether any of its runs ended with several groups."""
+        return any(run.group_count > 1 for run in self.runs)
 
     @property
     def evaluated(self) -> bool:

@@ -143,18 +143,13 @@ def bytes_table(series: Sequence[Series]) -> Table:
     """Bytes and accuracy at a quarter, at half and at the end of each series."""
     rows = []
     for one in series:
-        moved = bytes_moved(one.first)
-        accuracy = {point.round: point.mean for point in one.curve()}
-        if moved is None or not accuracy:
-            continue
-        rounds = [int(row["round"]) for row in one.first.rounds]
-        for part in (0.25, 0.5, 1.0):
-            wanted = part * max(rounds)
+        points = _accuracy_by_bytes(one)
+        for part in (0.25, 0.5, 1.0) if points else ():
+            wanted = part * len(one.first.rounds)
             # Not every round is evaluated: the one that is nearest is shown.
-            nearest = min(accuracy, key=lambda round: abs(round - wanted))
-            until_then = amount(moved[rounds.index(nearest)])
-            value = one.headline.text(accuracy[nearest])
-            rows.append([one.name, str(displayed_round(nearest)), until_then, value])
+            nearest = min(points, key=lambda point: abs(point["round"] - wanted))
+            value = one.headline.text(nearest["accuracy"] / one.headline.scale)
+            rows.append([one.name, str(nearest["round"]), amount(nearest["bytes"]), value])
     return ["run", "round", "bytes moved", series[0].headline.title], rows
 
 

@@ -17,7 +17,7 @@ from coterie.errors import ConfigError
 from coterie.experiment import Experiment, check
 from coterie.experiment.objects import make_choice
 from coterie.measures.gains import Gain
-from coterie.measures.verdict import ALONE, FEDAVG, Verdict, verdict_of
+from coterie.measures.verdict import FEDAVG, Verdict, verdict_of
 from coterie.studies.advise.answer import Advice, groups_text, trial_text
 from coterie.studies.advise.decision import (
     FORCED_GROUPS,
@@ -34,7 +34,7 @@ from coterie.studies.advise.trials import (
     best_learning_rate,
     with_algorithm,
 )
-from coterie.terminal import counted
+from coterie.terminal import ALONE, counted
 
 WARM_START = "fedavg, warm start"
 CANDIDATES = ("fedgroup", "flexcfl", "ifca", "fedclust")

@@ -15,7 +15,7 @@ from coterie.headline import with_unit
 from coterie.studies.advise.answer import Advice, evidence
 from coterie.studies.advise.configuration import short_toml
 from coterie.studies.advise.trials import HELD_OUT, Trial
-from coterie.terminal import amount, counted, printable
+from coterie.terminal import ALONE, amount, counted, printable
 
 CLIENTS_SHOWN = 12  # of a group
 LABELS_SHOWN = 6
@@ -65,9 +65,10 @@ def _trial_row(trial: Trial, advice: Advice) -> list[str]:
     if found is not None:
         won = f"{found.won} / {found.lost}"
         gained = [*found.texts, won]
+    groups = "none" if trial.name == ALONE else str(trial.groups)
     cost = advice.cost(trial)
     costs = [amount(cost["bytes"]), f"{cost['seconds']:.0f}"]
-    return [name, trial.text, *gained, str(trial.groups), *costs]
+    return [name, trial.text, *gained, groups, *costs]
 
 
 def recommended_groups(advice: Advice) -> list[dict[str, Any]]:
@@ -156,6 +157,9 @@ def _explanation(advice: Advice) -> list[str]:
 
 
 def _group_lines(advice: Advice) -> Iterator[str]:
+    if advice.best.name == ALONE:
+        yield "None: each client has a model of its own."
+        return
     for group in recommended_groups(advice):
         clients = [escape_cell(printable(str(name))) for name in group["clients"]]
         names = ", ".join(clients[:CLIENTS_SHOWN])

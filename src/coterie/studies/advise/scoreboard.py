@@ -13,11 +13,10 @@ from coterie.studies.scoreboard.results_file import published, read_results
 from coterie.studies.scoreboard.running import DEFAULTS
 from coterie.studies.scoreboard.suite import BASELINE, ORACLE, Federation
 from coterie.sweep.comparison import Difference, paired
-from coterie.terminal import counted
+from coterie.terminal import ALONE, counted
 
 SUITE = "small"
 SHOWN = 3  # of the best methods
-ALONE = "local"
 PLAIN = (BASELINE, ALONE)
 # In what groups may differ, and how a sentence says it.
 WORDS = {
