@@ -69,17 +69,25 @@ def rotated_digits(nodes: int, turns: int, seed: int = 0) -> list[tuple[Samples,
 
 
 def torch_app(
-    held: list[tuple[Samples, Samples]], make: Callable[[], nn.Module] = Net, epochs: int = 2
+    held: list[tuple[Samples, Samples]],
+    make: Callable[[], nn.Module] = Net,
+    epochs: int = 2,
+    mods: Callable[[ClientApp], tuple[list[Any], list[Any]]] = lambda app: ([], []),
 ) -> ClientApp:
-    """A PyTorch client, as Flower's quickstart has it: node ``partition-id`` holds one part."""
+    """A PyTorch client, as Flower's quickstart has it: node ``partition-id`` holds one part.
+
+    Args:
+        mods: the app -> the mods of its training and of its evaluation.
+    """
     app = ClientApp()
+    of_train, of_evaluate = mods(app)
 
     def received(message: Message) -> nn.Module:
         model = make()
         model.load_state_dict(message.content["arrays"].to_torch_state_dict())
         return model
 
-    @app.train()
+    @app.train(mods=of_train)
     def train(message: Message, context: Context) -> Message:
         model = received(message)
         (x, y), _ = held[int(context.node_config["partition-id"])]
@@ -98,7 +106,7 @@ def torch_app(
         content = {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord(metrics)}
         return Message(RecordDict(content), reply_to=message)
 
-    @app.evaluate()
+    @app.evaluate(mods=of_evaluate)
     def evaluate(message: Message, context: Context) -> Message:
         model = received(message).eval()
         _, (x, y) = held[int(context.node_config["partition-id"])]

@@ -1,5 +1,5 @@
-"""Real clients through Flower. Only this package, ``coterie.flower.app``, ``coterie.flower.strategy``
-and ``coterie.flower.processes.supernode`` know of Flower.
+"""Real clients through Flower. Only this package, ``coterie.flower.app``, ``coterie.flower.strategy``,
+``coterie.flower.client_mods`` and ``coterie.flower.processes.supernode`` know of Flower.
 
 What a message holds is listed in ``docs/privacy.md``.
 """

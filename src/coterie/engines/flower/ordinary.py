@@ -34,6 +34,8 @@ _WORDS = 1 << 20  # bytes of a reply's metrics
 _SHOWN = 300  # letters of what a node says of its failure
 # The purpose of the evaluation of a round, whose replies may have any metrics.
 EVALUATION = "evaluate"
+# The metric of a training with the number of the model that the client chose.
+CHOICE = "coterie-choice"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,10 @@ class RecordKeys:
     config: str = "config"
     weight: str = "num-examples"
     loss: str | None = None
+
+    def numbered(self, number: int) -> str:
+        """The record with a model of several."""
+        return f"{self.arrays}-{number}" if number else self.arrays
 
     def loss_of(self, metrics: MetricRecord) -> float | None:
         """The mean loss in the metrics of a reply; ``None`` where there is none."""
@@ -103,10 +109,17 @@ class OrdinaryEngine:
     Args:
         nodes: node ids by the numbers of their clients.
         timeout: seconds that an exchange takes at most.
+        several: whether clients take several models in one message (``coterie.flower.client_mods``).
     """
 
     def __init__(
-        self, grid: Grid, arrays: RecordLayout, keys: RecordKeys, configs: Configs, timeout: float
+        self,
+        grid: Grid,
+        arrays: RecordLayout,
+        keys: RecordKeys,
+        configs: Configs,
+        timeout: float,
+        several: bool = False,
     ) -> None:
         self.grid = grid
         self.inbox = open_inbox(grid)
@@ -114,6 +127,7 @@ class OrdinaryEngine:
         self.keys = keys
         self.configs = configs
         self.timeout = timeout
+        self.several = several
         self.nodes: list[int] = []
         # By the purpose of the request and the client.
         self._metrics: dict[str, dict[int, RecordDict]] = {}
@@ -129,7 +143,7 @@ class OrdinaryEngine:
             case Train(choose="least_loss"):
                 return self._choose(work, ids, models, rows, key)
             case Train():
-                return self._train(work, ids, models, rows[:, 0], key)
+                return self._train(work, ids, models, rows, key)
             case Score(per="client", loss=True, sums=(), shares=None):
                 return self._score(ids, models, rows, key)
         raise _cannot_answer(work)
@@ -160,16 +174,17 @@ class OrdinaryEngine:
     # --- the kinds of work ------------------------------------------------------------------------
 
     def _train(
-        self, work: Train, ids: IntArray, models: Tensor, row: IntArray, key: Key
+        self, work: Train, ids: IntArray, models: Tensor, rows: IntArray, key: Key
     ) -> list[Reply]:
-        """One train message for each client."""
+        """One train message for each client, which trains the first of its models or chooses one."""
         mu = work.objective.mu
-        answers = self._exchange(MessageType.TRAIN, ids, models, row[:, None], key, mu)
-        rows = dict(zip(ids.tolist(), row.tolist(), strict=True))
+        answers = self._exchange(MessageType.TRAIN, ids, models, rows, key, mu)
+        sent = dict(zip(ids.tolist(), rows.tolist(), strict=True))
         replies = []
         for answer in answers:
-            start = models[rows[answer.client]].numpy()
             try:
+                choice = _choice(answer.metrics, rows.shape[1])
+                start = models[sent[answer.client][choice]].numpy()
                 (record,) = answer.content.array_records.values()
                 moved = self.arrays.values(record) - start
             except Exception:  # noqa: BLE001 - the sender is not trusted
@@ -185,6 +200,8 @@ class OrdinaryEngine:
                 "size": np.array([answer.size]),
                 "loss": np.array([loss if loss is not None else 0.0]),
             }
+            if work.choose is not None:
+                fields["choice"] = np.array([float(choice)])
             self._keep(key, answer)
             replies.append(Reply(key.round, np.array([answer.client]), fields, key.purpose))
         return replies
@@ -192,8 +209,10 @@ class OrdinaryEngine:
     def _choose(
         self, work: Train, ids: IntArray, models: Tensor, rows: IntArray, key: Key
     ) -> list[Reply]:
-        """The server chooses for clients: they evaluate each model, and train the one with the lowest
-        loss."""
+        """Clients choose, or the server for them: they evaluate each model, and train the one with the
+        lowest loss."""
+        if self.several:
+            return self._train(work, ids, models, rows, key)
         scored = self._score(ids, models, rows, key.of("choose"))
         # Compared here and not by rules, so what is not finite counts as no answer.
         chosen = {
@@ -203,7 +222,7 @@ class OrdinaryEngine:
         }
         known = np.array([client in chosen for client in ids.tolist()], bool)
         column = np.array([chosen[client] for client in ids[known].tolist()], np.int64)
-        row = rows[known][np.arange(len(column)), column]
+        row = rows[known][np.arange(len(column)), column][:, None]
         replies = self._train(work, ids[known], models, row, key)
         return [
             reply.with_fields(choice=np.array([float(chosen[int(reply.ids[0])])]))
@@ -274,11 +293,13 @@ class OrdinaryEngine:
         messages = []
         owners = []
         for client, mine in zip(ids.tolist(), rows.tolist(), strict=True):
-            for column, row in enumerate(mine):
+            parts = [mine] if self.several else [[row] for row in mine]
+            for column, part in enumerate(parts):
                 # Each message has a dictionary and a config of its own: nothing that an app writes
                 # into one reaches another. Flower uploads equal arrays once.
                 config = self.configs.of(kind, key.round, mu)
-                content = RecordDict({self.keys.arrays: records[row], self.keys.config: config})
+                named = {self.keys.numbered(j): records[row] for j, row in enumerate(part)}
+                content = RecordDict({**named, self.keys.config: config})
                 node = self.nodes[client]
                 group = str(key.round + 1)
                 messages.append(Message(content, node, kind, ttl=self.timeout, group_id=group))
@@ -297,9 +318,7 @@ class OrdinaryEngine:
         while True:
             for arrival in self.inbox.pull(sorted(left), limit):
                 left.discard(arrival.request)
-                answer = self._read(*owner[arrival.request], arrival)
-                if answer is not None:
-                    answers.append(answer)
+                answers += self._read(*owner[arrival.request], arrival)
             if not left or pause.over:
                 break
             pause.wait()
@@ -308,23 +327,40 @@ class OrdinaryEngine:
             self._lose(client, "no answer")
         return answers
 
-    def _read(self, client: int, column: int, arrival: Arrival) -> RecordReply | None:
-        """The answer of a client, with its metrics; ``None``, counted, where it is none."""
+    def _read(self, client: int, column: int, arrival: Arrival) -> list[RecordReply]:
+        """The answer of a client for each model that it evaluated; none, counted, where it is
+        malformed."""
         if arrival.failure is not None:
             self._lose(client, arrival.failure, _details(arrival))
-            return None
+            return []
         assert arrival.message is not None, "an answer without a failure is a message"
         try:
             content = arrival.message.content
             (metrics,) = content.metric_records.values()
-            size = float_value(metrics.get(self.keys.weight))
+            records = self._by_model(metrics)
+            sizes = [float_value(one.get(self.keys.weight)) for one in records]
         except Exception:  # noqa: BLE001 - the sender is not trusted
             self._lose(client, "malformed")
-            return None
-        if size is None:
+            return []
+        answers = [
+            RecordReply(client, column + at, content, one, size)
+            for at, (one, size) in enumerate(zip(records, sizes, strict=True))
+            if size is not None
+        ]
+        if len(answers) < len(records):
             self._lose(client, "keys")
-            return None
-        return RecordReply(client, column, content, metrics, size)
+            return []
+        return answers
+
+    def _by_model(self, metrics: MetricRecord) -> list[MetricRecord]:
+        """The metrics of each model that a client evaluated."""
+        count = metrics.get(self.keys.weight)
+        if not self.several or not isinstance(count, list):
+            return [metrics]
+        return [
+            MetricRecord({name: values[at] for name, values in metrics.items()})
+            for at in range(len(count))
+        ]
 
     def _limit(self, kind: str) -> ReplyLimit:
         """The most that an honest reply takes."""
@@ -333,6 +369,21 @@ class OrdinaryEngine:
         size = self.arrays.most_bytes
         pieces = 2 * len(self.arrays.first) + size // (1 << 20)
         return ReplyLimit(_OBJECTS + pieces, _WORDS, size + 4 * _WORDS)
+
+
+def _choice(metrics: MetricRecord, models: int) -> int:
+    """The number of the model that a client trained.
+
+    Raises:
+        ValueError: for no number of a model.
+    """
+    if models == 1:
+        return 0
+    # Taken out, since it is no figure of the app that is averaged.
+    choice = metrics.pop(CHOICE, None)
+    if not isinstance(choice, int) or not 0 <= choice < models:
+        raise ValueError("no number of a model")
+    return choice
 
 
 def _details(arrival: Arrival) -> str:

@@ -23,7 +23,8 @@ _ORDINARY_CLIENTS = of_traits(
         "data": "brings all training data to one place",
         "mixture": "clients would have to train several models on weighted samples",
         "own_model": "clients would have to keep and train their own model",
-        "keeps_layers": "clients would have to keep layers instead of sending them",
+        "keeps_layers": "clients would have to keep layers: with ct.fedavg(), the mod "
+        "keep_layers of coterie.flower.client_mods does this",
         "phases": "clients would have to train layers one after another",
         "full_gradient": "clients would have to send one gradient of their whole loss",
         "class_labels": "clients would have to send counts of their labels",

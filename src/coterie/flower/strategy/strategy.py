@@ -58,6 +58,8 @@ class ClusteredStrategy(FedAvg):
             ten.
         min_replies: replies without which a round does not count.
         bounds: limits on what one node can do to the models.
+        several_models: whether clients take several models in one message, by the mods
+            ``choose_model`` and ``score_models`` of ``coterie.flower.client_mods``.
         seed: of all random draws of the server.
         out: a folder for the run, new or to go on with: it is written after each round, and a run
             that was ended goes on from its last round. Reports and comparisons read it.
@@ -92,6 +94,7 @@ class ClusteredStrategy(FedAvg):
         max_nodes: int | None = None,
         min_replies: int = 1,
         bounds: Bounds | None = None,
+        several_models: bool = False,
         seed: int = 0,
         out: str | PathLike[str] | None = None,
     ) -> None:
@@ -111,6 +114,7 @@ class ClusteredStrategy(FedAvg):
         self.keys = RecordKeys(arrayrecord_key, configrecord_key, weighted_by_key, loss_key)
         self.final_layer = final_layer
         self.out = out
+        self.several_models = several_models
         self.options = Options(
             checked_method(method),
             first_models,
@@ -144,7 +148,7 @@ class ClusteredStrategy(FedAvg):
         """
         configs = Configs(dict(train_config or {}), dict(evaluate_config or {}))
         arrays = RecordLayout.of(initial_arrays, self.final_layer)
-        engine = OrdinaryEngine(grid, arrays, self.keys, configs, timeout)
+        engine = OrdinaryEngine(grid, arrays, self.keys, configs, timeout, self.several_models)
         log.info("Starting ClusteredStrategy with %d rounds", num_rounds)
         self.summary()
         store = None
