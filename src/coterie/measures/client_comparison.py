@@ -98,11 +98,12 @@ def mean_rows(methods: Tables, rows: Sequence[ClientRow], headline: Headline) ->
         values = np.stack([table.value(headline) for table in methods[name]])
         samples = np.stack([table.samples for table in methods[name]])
         figures[name] = (weighted_mean(values, samples), nothing, nothing)
-    positives = [row.positives for row in rows if row.positives is not None]
+    every = [table for name in figures for table in methods[name]]
+    positives = [int(table.positives.sum()) for table in every if table.positives is not None]
     row = ClientRow(
         CLIENTS_MEAN,
-        _sum([row.samples for row in rows]),
-        _sum(positives) if positives else None,
+        _range(np.array([table.samples.sum() for table in every])),
+        _range(np.array(positives)) if positives else None,
         False,
         dict.fromkeys(rows[0].references, nothing),
         figures,
@@ -110,11 +111,6 @@ def mean_rows(methods: Tables, rows: Sequence[ClientRow], headline: Headline) ->
         "",
     )
     return [replace(row, best=_best(row, headline))]
-
-
-def _sum(ranges: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    low, high = zip(*ranges, strict=True)
-    return sum(low), sum(high)
 
 
 def _figures(tables: Sequence[ScoredClients], headline: Headline) -> FloatArray:
