@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from contextlib import nullcontext
 from os import PathLike
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
@@ -165,32 +164,11 @@ class ClusteredStrategy(FedAvg):
             rounds.finish()
         return rounds.result
 
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Not used: a round has as many exchanges as its method needs, see `start`."""
-        _refuse_steps()
+    def _refuse_steps(self, *arguments: Any, **options: Any) -> NoReturn:
+        """Refuse a wrapper that would do one exchange a round, with one model."""
+        what = "has several models, and rounds of several exchanges"
+        raise ConfigError("does-not-fit", "strategy", what, do="call its start")
 
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Not used, see `start`."""
-        _refuse_steps()
-
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Not used, see `start`."""
-        _refuse_steps()
-
-    def aggregate_evaluate(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> MetricRecord | None:
-        """Not used, see `start`."""
-        _refuse_steps()
-
-
-def _refuse_steps() -> NoReturn:
-    """Refuse a wrapper that would do one exchange a round, with one model."""
-    what = "has several models, and rounds of several exchanges"
-    raise ConfigError("does-not-fit", "strategy", what, do="call its start")
+    # Not used: a round has as many exchanges as its method needs.
+    configure_train = aggregate_train = _refuse_steps
+    configure_evaluate = aggregate_evaluate = _refuse_steps
