@@ -408,3 +408,33 @@ def test_paper_hides_what_folds_and_cuts_no_table(opened):
         assert opened.page.locator("details.about[open]").count() == 0
     finally:
         opened.page.emulate_media(media="screen")
+
+
+LINES = """cells => cells.map((cell) => {
+  const text = document.createRange();
+  text.selectNodeContents(cell);
+  return text.getClientRects().length;
+})"""
+
+
+def test_clients_names_are_whole_and_their_figures_are_in_sight(browser, tmp_path):
+    names = ["cleveland", "hungarian", "switzerland_west", "va"]
+    samples = np.linspace(0.5, 0.9, 4)
+    of_methods = [
+        replace(run, client_table=client_table(names, [0] * 4, samples), tables=tables(run.name, 0))
+        for run in (
+            RunView(name, plain().rounds, np.zeros(4, np.int64), names)
+            for name in ("fedavg", "local", "ifca", "fedgroup", "cfl", "pacfl", "flux", "fedsoft")
+        )
+    ]
+    path = tmp_path / "page.html"
+    write_page(path, of_methods)
+    for width in (1280, 500):
+        with Opened(browser, path, width) as found:
+            heading = found.page.get_by_role("heading", name="Each client", exact=True)
+            table = found.page.locator("section", has=heading).locator("table")
+            lines = table.locator("tbody tr th").evaluate_all(LINES)
+            assert lines == [1] * len(names)
+            row = table.locator("tbody tr").first.locator("td")
+            box = row.nth(2).bounding_box()
+            assert box["x"] + box["width"] <= width

@@ -6,14 +6,16 @@ import re
 
 import numpy as np
 import pytest
+import vl_convert
 
 from coterie.headline import Headline
 from coterie.measures.client_table import ScoredClients
 from coterie.report import RunView
-from coterie.report.figures.accuracy import accuracy_chart
+from coterie.report.figures.accuracy import accuracy_chart, accuracy_section
 from coterie.report.figures.clients import map_chart, mix_chart, rotated_to_axes
 from coterie.report.figures.costs import cost_section
 from coterie.report.figures.measured import agreement_chart, divergence_chart
+from coterie.report.figures.members import member_chart
 from coterie.report.figures.shifts import shift_chart
 from coterie.report.ranked_gains import gain_table, ranked_gains
 from coterie.report.series import Series, series_of
@@ -111,9 +113,32 @@ def test_gains_are_means_over_seeds_with_intervals_and_marks():
     assert gain_table(alone)[0][-1] != "± 95 %"
 
 
-def test_charts_draw():
-    import vl_convert
+def test_lines_of_up_to_thirty_clients_have_their_names():
+    for clients, named in ((30, True), (31, False)):
+        moves = [[client, client % 2] for client in range(clients)]
+        row = {"round": 0, "accuracy": 0.5, "moves": moves, "sizes": [clients // 2] * 2}
+        names = [f"hospital {client}'\"" for client in range(clients)]
+        groups = np.arange(clients) % 2
+        spec = member_chart(RunView("x", [row], groups, names))
+        assert spec is not None
+        drawn = vl_convert.vegalite_to_svg({**spec, "width": 600})
+        assert len(re.findall(r">hospital [0-9]+[^<]*</text>", drawn)) == clients * named
 
+
+def test_the_mean_over_clients_comes_before_all_samples_on_the_same_axis():
+    course = [{**row, "accuracy_mean": row["accuracy"] - 0.1} for row in rows(0.6, 0.8)]
+    run = RunView("x", course, np.zeros(2, int), ["a", "b"])
+    (section,) = accuracy_section(series_of([run]))
+    assert [chart["id"] for chart in section["charts"]] == ["client-mean", "accuracy"]
+    drawn = [data_of(chart["spec"], "round", "mean") for chart in section["charts"]]
+    assert drawn == [[(1, 50.0), (2, pytest.approx(70.0))], [(1, 60.0), (2, 80.0)]]
+    axes = re.findall(r"'domain': \[[^]]*\]", str(section["charts"]))
+    assert len(set(axes)) == 1
+    (section,) = accuracy_section(series_of([plain()]))
+    assert [chart["id"] for chart in section["charts"]] == ["accuracy"]
+
+
+def test_charts_draw():
     for spec in (
         accuracy_chart(series_of([plain(), grouped()])),
         map_chart(grouped()),
@@ -150,8 +175,6 @@ def test_agreement_chart_shows_rounds_in_which_it_is_known():
 
 
 def test_lines_of_equal_agreement_do_not_hide_each_other():
-    import vl_convert
-
     course = [{"round": t, "agreement": {"ari": 1.0, "nmi": 1.0}} for t in range(2)]
     runs = [grouped(name, rounds=course) for name in "abc"]
     svg = vl_convert.vegalite_to_svg({**agreement_chart(runs), "width": 300})

@@ -28,7 +28,7 @@ def test_plot(
     for arguments, words in (
         (
             ["--chart", "acuracy"],
-            "--chart: .*one of accuracy, bytes, .*mix-0; did you mean 'accuracy'",
+            "--chart: .*one of client-mean, accuracy, bytes, .*mix-0; did you mean 'accuracy'",
         ),
         (
             ["--chart", "accuracy", "--out", "x.gif"],

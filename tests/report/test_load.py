@@ -29,7 +29,17 @@ def test_a_run_folder_becomes_a_page(tmp_path, monkeypatch, capsys):
     assert invoke(["report", "r", "--figures", "png"]) == 0
     assert "page: " in capsys.readouterr().out
     page = parse(Path("r/report.html"))
-    every = {"accuracy", "bytes", "time", "agreement", "members-0", "map-0", "mix-0", "shift-0"}
+    every = {
+        "client-mean",
+        "accuracy",
+        "bytes",
+        "time",
+        "agreement",
+        "members-0",
+        "map-0",
+        "mix-0",
+        "shift-0",
+    }
     assert set(json.loads(page.scripts[0][1])) == every
     assert "fedgroup on digits (planted), mclr, seed 0." in page.text
     assert {p.stem for p in Path("png").iterdir()} == every

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import vl_convert
 
 from coterie.errors import ConfigError
 from coterie.headline import Headline
 from coterie.report import pdf, write_figures, write_page
 from coterie.report.page import page_of
+from coterie.report.render import render_page
 from coterie.report.tree import Tree
 from coterie.report.write import write_report
 from tests.refusals import refuses
@@ -206,3 +208,27 @@ def test_a_hint_belongs_to_the_table_that_gives_it():
     methods = {"title": "b", "columns": ["client", "best"], "rows": []}
     page = render_page("title", "headline", "", [], [rounds, methods])
     assert page.count('title="of rounds"') == 1
+
+
+def test_the_script_of_a_page_is_made_once_and_again_where_its_copy_is_damaged(
+    tmp_path, monkeypatch
+):
+    made = []
+
+    def bundle(code: str, vl_version: str) -> str:
+        made.append(vl_version)
+        return f"// {vl_version}\n{code}"
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(vl_convert, "javascript_bundle", bundle)
+    scripts = []
+    for damage in (False, False, True):
+        for file in (tmp_path / "cache").rglob("*.json"):
+            if damage:
+                file.write_bytes(file.read_bytes().replace(b"vegaEmbed", b"somewhere", 1))
+        scripts.append(render_page("t", "h", "i", [], []))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "page.html"))
+    (tmp_path / "page.html").write_text("no folder")
+    scripts.append(render_page("t", "h", "i", [], []))
+    assert len(set(scripts)) == 1
+    assert len(made) == 3

@@ -31,15 +31,25 @@ def clients_section(series: Sequence[Series]) -> list[Section]:
     note = row_note(rows, headline, max(len(one.runs) for one in series))
     if len(rows) > MOST_CLIENTS:
         note += f" The first {MOST_CLIENTS} of {len(rows):,} clients; clients.csv of a run has all."
-    cells = client_texts([*rows[:MOST_CLIENTS], *mean_rows(tables, rows, headline)], headline)
+    heads = row_columns(rows)
+    shown = [*rows[:MOST_CLIENTS], *mean_rows(tables, rows, headline)]
+    cells = [_cells(texts) for texts in client_texts(shown, headline)]
+    order = _figures_first(len(heads), len(rows[0].figures), len(rows[0].groups))
     return [
         {
             "title": "Each client",
             "note": note,
-            "columns": row_columns(rows),
-            "rows": [_cells(texts) for texts in cells],
+            "columns": [heads[at] for at in order],
+            "rows": [[row[at] for at in order] for row in cells],
         }
     ]
+
+
+def _figures_first(columns: int, figures: int, groups: int) -> list[int]:
+    """The order of the columns on a page: figures after the name, where a narrow screen shows them."""
+    first = columns - groups - figures
+    after = first + figures
+    return [0, *range(first, after), *range(1, first), *range(after, columns)]
 
 
 def _cells(texts: Sequence[str]) -> list[Any]:

@@ -6,9 +6,14 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
-from importlib import resources
+from importlib import metadata, resources
+from pathlib import Path
 from typing import Any, Required, TypedDict
+
+from coterie.data.images.cache import cache_folder
+from coterie.files import read_sealed, replace_file, sealed
 
 Table = tuple[list[str], list[list[Any]]]  # the heads of its columns, and its rows
 
@@ -111,17 +116,34 @@ def render_page(
     )
 
 
-@cache
 def _library() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script that sets ``vegaEmbed``, made without network or
-    browser."""
+    browser.
+
+    Making it takes longer than all else of a page, so it is kept in the user's cache folder."""
     import altair
     import vl_convert
 
     # Vega-Lite of the version for which Altair has written the specifications.
     version = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-    bundle = vl_convert.javascript_bundle(_template("bundle.js"), vl_version=version)
-    return _inline(str(bundle))
+    code = _template("bundle.js")
+    made_by = metadata.version("vl-convert-python")
+    name = hashlib.sha256(f"{made_by} {version} {code}".encode()).hexdigest()
+    # Without a folder to write to, it is made each time.
+    with suppress(OSError):
+        found = read_sealed(_kept_script(name).read_bytes())
+        if found is not None:
+            return str(found["script"])
+    script = _inline(str(vl_convert.javascript_bundle(code, vl_version=version)))
+    with suppress(OSError):
+        kept = _kept_script(name)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(kept, sealed({"script": script}))
+    return script
+
+
+def _kept_script(name: str) -> Path:
+    return cache_folder().parent / "pages" / f"{name}.json"
 
 
 def _inline(script: str) -> str:

@@ -56,6 +56,7 @@ UNGROUPED_NOTE = (
 FEW_GROUPS = 4
 RUN_HINTS = {
     "final": "after the last evaluated round",
+    "final ± sd": "after the last evaluated round: mean and standard deviation over the seeds",
     "best": "in the best round of a run",
     "agreement": "adjusted Rand index with the planted groups; 1 is the same grouping",
     "bytes": "sent to and by all clients",
@@ -80,9 +81,10 @@ def runs_section(series: Sequence[Series], base: Series | None) -> Section:
     columns = ["run"]
     if many_seeds:
         columns.append("seeds")
-    columns.append("final")
+    columns.append("final ± sd" if many_seeds else "final")
     if base is not None:
-        columns.append(f"final against {base.name}")
+        interval = ", ± 95 %" if many_seeds else ""
+        columns.append(f"final against {base.name}{interval}")
     columns += ["best", "rounds", "clients per group", "agreement", "bytes", "time"]
     rows = [_row(one, many_seeds, base) for one in series]
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from coterie.report.figures.style import (
     to_spec,
     tooltip,
 )
-from coterie.report.render import Section, Table, chart_section
+from coterie.report.render import Chart, Section, Table, chart_section
 from coterie.report.series import CurvePoint, Series, thinned
 from coterie.report.view import RunView, displayed_round
 
@@ -50,18 +51,48 @@ def accuracy_section(series: Sequence[Series]) -> list[Section]:
     if any(one.many_seeds for one in series):
         note += SEEDS_NOTE
     title = f"{headline.capital} by round"
-    spec = accuracy_chart(series)
-    return [chart_section(title, "", "accuracy", spec, accuracy_table(series), note)]
+    pooled = accuracy_chart(series)
+    if not any(one.curve(_means(one)) for one in series):
+        return [chart_section(title, "", "accuracy", pooled, accuracy_table(series), note)]
+    # The verdict is about clients, so their mean comes first.
+    charts: list[Chart] = [
+        {
+            "id": "client-mean",
+            "title": "mean over the clients, each on its own test samples",
+            "spec": accuracy_chart(series, of_clients=True),
+            "table": accuracy_table(series, of_clients=True),
+        },
+        {
+            "id": "accuracy",
+            "title": "over the test samples of all clients",
+            "spec": pooled,
+            "table": accuracy_table(series),
+        },
+    ]
+    return [
+        {"title": title, "note": "", "definitions": note, "charts": charts, "wide": True},
+    ]
 
 
-def accuracy_chart(series: Sequence[Series]) -> Spec:
+def _means(series: Series) -> list[list[float | None]]:
+    """The mean over clients in each round of each run."""
+    return [[row.get(series.headline.keys.mean) for row in run.rounds] for run in series.runs]
+
+
+def _curve(series: Series, of_clients: bool) -> list[CurvePoint]:
+    return series.curve(_means(series) if of_clients else None)
+
+
+def accuracy_chart(series: Sequence[Series], of_clients: bool = False) -> Spec:
     """A line per series, a band from its lowest to its highest seed, and a rule in the round in which
-    the first newcomers joined."""
+    the first newcomers joined; over all test samples, or the mean over clients."""
     many_seeds = any(one.many_seeds for one in series)
-    rows = [row for one in series for row in _rows(one)]
+    rows = [row for one in series for row in _rows(one, of_clients)]
     base = alt.Chart(pd.DataFrame(rows)).encode(round_axis("round:Q"), color=series_colour(series))
     headline = series[0].headline
-    scale = value_scale([row[end] for row in rows for end in ("low", "high")], headline)
+    # The same axis over clients and over samples, so that one can be compared with the other.
+    both = [row for one in series for way in (False, True) for row in _rows(one, way)]
+    scale = value_scale([row[end] for row in both for end in ("low", "high")], headline)
     lines = base.mark_line(strokeWidth=2.5, point=TOOLTIP_POINTS).encode(
         y=alt.Y("mean:Q", title=headline.axis, scale=scale), tooltip=_tooltip(many_seeds, headline)
     )
@@ -76,7 +107,7 @@ def accuracy_chart(series: Sequence[Series]) -> Spec:
     return to_spec(alt.layer(*layers, lines), HEIGHT)
 
 
-def _rows(series: Series) -> list[dict[str, Any]]:
+def _rows(series: Series, of_clients: bool) -> list[dict[str, Any]]:
     factor = series.headline.scale
     return [
         {
@@ -86,7 +117,7 @@ def _rows(series: Series) -> list[dict[str, Any]]:
             "low": factor * point.low,
             "high": factor * point.high,
         }
-        for point in series.curve()
+        for point in _curve(series, of_clients)
     ]
 
 
@@ -113,7 +144,10 @@ def value_scale(values: Sequence[float], headline: Headline) -> alt.Scale:
     """The axis of some values of a headline in its unit. That of accuracies begins at zero, unless
     half of the chart would be empty; that of other figures holds their values and no more."""
     if headline.unit != "%":
-        return alt.Scale(zero=False)
+        finite = [value for value in values if math.isfinite(value)]
+        if not finite:
+            return alt.Scale(zero=False)
+        return alt.Scale(zero=False, nice=True, domain=[min(finite), max(finite)])
     low = min(values, default=0)
     begin = 0.0
     if low >= HIGH:
@@ -136,9 +170,9 @@ def _first_newcomers(round: int) -> alt.LayerChart:
     return alt.layer(rule, text.encode(text=alt.Text("text:N"), y=alt.value(HEIGHT - 4)))
 
 
-def accuracy_table(series: Sequence[Series]) -> Table:
+def accuracy_table(series: Sequence[Series], of_clients: bool = False) -> Table:
     """A dozen rounds; with several seeds, the lowest and highest next to the mean."""
-    curves = [{point.round: point for point in one.curve()} for one in series]
+    curves = [{point.round: point for point in _curve(one, of_clients)} for one in series]
     rounds = thinned(sorted({round for curve in curves for round in curve}), MOST_ROWS)
     rows = []
     for round in rounds:

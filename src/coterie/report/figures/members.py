@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from coterie.report.figures.clients import client_table
 from coterie.report.figures.events import all_events, lanes
 from coterie.report.figures.style import (
     MOST_COLUMNS,
+    MOST_NAMED,
     MOST_ROWS,
     Spec,
     colour_by_group,
@@ -35,7 +37,7 @@ MOST_AREAS = 250  # rounds of a chart of sizes
 LANE = 16  # pixels between two lanes of ticks
 LANE_START = 12  # pixels above the chart
 LAST = 10**6  # the place of the clients without a group: after all groups
-MOST_NAMED = 30  # clients whose names stand above the chart
+NAMED = 17  # pixels of a line with a name
 NOTE = (
     "The group of each client after each round. Ticks above mark rounds in which clients joined, "
     "moved to another group, or had their data changed."
@@ -72,7 +74,7 @@ def member_chart(run: RunView) -> Spec | None:
     # Of many clients a line would be thinner than a pixel, and a page of their stays large.
     ticks = lanes(all_events(rows), LANE, LANE_START)
     if stays is not None and run.clients <= MOST_LINES and len(stays) <= MOST_STAYS:
-        height = max(120, min(520, 5 * run.clients))
+        height = max(120, min(520, (NAMED if _are_named(run) else 5) * run.clients))
         return to_spec(alt.layer(_lines(run, stays), *ticks), height)
     return to_spec(alt.layer(_sizes(run, rows), *ticks), 260)
 
@@ -95,13 +97,15 @@ def _lines(run: RunView, stays: Sequence[Stay]) -> alt.Chart:
         for stay in stays
     ]
     scale = alt.Scale(domain=[0, run.clients], nice=False, reverse=True)
-    bare = alt.Axis(labels=False, ticks=False)
+    axis = alt.Axis(labels=False, ticks=False)
+    if _are_named(run):
+        axis = _names_of_lines([str(run.names[client]) for client in np.argsort(place)])
     return (
         alt.Chart(pd.DataFrame(rows))
         .mark_rect()
         .encode(
             _all_rounds(run, "left:Q"),
-            alt.Y("low:Q", title=counted(run.clients, "client"), scale=scale, axis=bare),
+            alt.Y("low:Q", title=counted(run.clients, "client"), scale=scale, axis=axis),
             colour_by_group(stay.group for stay in stays),
             x2=alt.X2("right:Q"),
             y2=alt.Y2("high:Q"),
@@ -112,6 +116,20 @@ def _lines(run: RunView, stays: Sequence[Stay]) -> alt.Chart:
                 alt.Tooltip("to:Q", title="to round"),
             ),
         )
+    )
+
+
+def _are_named(run: RunView) -> bool:
+    return run.clients <= MOST_NAMED
+
+
+def _names_of_lines(names: Sequence[str]) -> alt.Axis:
+    """An axis with the name of each client beside the middle of its line."""
+    # ASCII alone: a name is data, whatever it has in it.
+    text = f"{json.dumps(list(names))}[floor(datum.value)]"
+    middles = [at + 0.45 for at in range(len(names))]
+    return alt.Axis(
+        values=middles, labelExpr=text, labelLimit=120, labelOverlap=False, ticks=False, grid=False
     )
 
 
