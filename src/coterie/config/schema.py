@@ -103,25 +103,45 @@ def _made(value: Any) -> Any:
 
 
 def strict(kind: Any) -> Any:
-    """The same type with `Int`, `Float`, `Bool` and `Text` in the place of Python's."""
+    """The part of a type that a file can hold, with `Int`, `Float`, `Bool` and `Text` in the place of
+    Python's, and tables in that of records; ``None``: nothing of it."""
     if kind in STRICT:
         return STRICT[kind]
-    origin = get_origin(kind)
-    args = get_args(kind)
     if kind == Seed:
         return kind
+    if isinstance(kind, type) and is_dataclass(kind):
+        return table_of(kind)
+    origin = get_origin(kind)
+    args = get_args(kind)
     if origin is PathLike:
         return PathText
     if origin is Annotated:
-        return Annotated[(strict(args[0]), *args[1:])]
+        return _annotated(args[0], args[1:])
     if origin in (typing.Union, types.UnionType):
         if any(get_origin(a) is PathLike for a in args):
             args = tuple(a for a in args if a is not str)
-        return typing.Union[tuple(strict(a) for a in args)]  # noqa: UP007 (built at run time)
+        parts = [part for part in map(strict, args) if part is not None]
+        # Of `Callable | None` only the None would be left.
+        if not set(parts) - {type(None)}:
+            return None
+        return typing.Union[tuple(parts)]  # noqa: UP007 (built at run time)
     # The items, too: without it `hidden = [true, 2.0]` would pass as a list of integers.
     if origin in CONTAINERS:
-        return _container(origin, [a if a is Ellipsis else strict(a) for a in args])
-    return kind
+        parts = [part if part is Ellipsis else strict(part) for part in args]
+        if None in parts:
+            return None
+        return _container(origin, parts)
+    return kind if tomlable(kind) else None
+
+
+def _annotated(kind: Any, metadata: Sequence[Any]) -> Any:
+    for mark in metadata:
+        if isinstance(mark, OneOf):
+            return mark.kind()
+    part = strict(kind)
+    if part is None:
+        return None
+    return Annotated[(part, *metadata)]
 
 
 def _container(origin: Any, parts: Sequence[Any]) -> Any:
@@ -226,7 +246,9 @@ def fields(
     """The same as fields of a pydantic model. Every validation of an option, of a table as of a
     Python call, uses these."""
     found = factory_options(factory, context, is_option)
-    return {name: (strict(kind), default) for name, (kind, default) in found.items()}
+    # Functions stay as they are: they are options of Python's calls alone.
+    kinds = {name: strict(kind) if tomlable(kind) else kind for name, (kind, _) in found.items()}
+    return {name: (kinds[name], default) for name, (_, default) in found.items()}
 
 
 # --- tables of records ----------------------------------------------------------------------------
@@ -262,7 +284,7 @@ def _table_of(record: Any) -> type[RecordTable]:
     kinds = get_type_hints(record, include_extras=True)
     found: dict[str, Any] = {}
     for field in record_fields(record):
-        kind = _table_type(kinds[field.name])
+        kind = strict(kinds[field.name])
         if kind is None or not field.metadata.get("in_tables", True):
             continue
         default = field.default
@@ -274,38 +296,6 @@ def _table_of(record: Any) -> type[RecordTable]:
     model = create_model(record.__name__, __base__=RecordTable, **found)
     model.record = record
     return model
-
-
-def _table_type(kind: Any) -> Any:
-    """The part of a type that a file can hold, strictly; ``None``: nothing of it."""
-    origin = get_origin(kind)
-    args = get_args(kind)
-    if isinstance(kind, type) and is_dataclass(kind):
-        return table_of(kind)
-    if origin is Annotated:
-        return _annotated(args[0], args[1:])
-    if origin in (typing.Union, types.UnionType):
-        parts = [part for part in map(_table_type, args) if part is not None]
-        # Of `Callable | None` only the None would be left.
-        if not set(parts) - {type(None)}:
-            return None
-        return typing.Union[tuple(parts)]  # noqa: UP007 (built at run time)
-    if origin in CONTAINERS:
-        parts = [part if part is Ellipsis else _table_type(part) for part in args]
-        if None in parts:
-            return None
-        return _container(origin, parts)
-    return strict(kind) if tomlable(kind) else None
-
-
-def _annotated(kind: Any, metadata: Sequence[Any]) -> Any:
-    for mark in metadata:
-        if isinstance(mark, OneOf):
-            return mark.kind()
-    part = _table_type(kind)
-    if part is None:
-        return None
-    return Annotated[(part, *metadata)]
 
 
 def to_plain(value: Any) -> Any:
