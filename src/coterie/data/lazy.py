@@ -58,9 +58,6 @@ class Ranges(Sequence[IntArray]):
         first = int(self.start[at])
         return np.arange(first, first + int(self.size[at]))
 
-    def __iter__(self) -> Iterator[IntArray]:
-        return (self[i] for i in range(len(self)))
-
 
 def ranges(start: IntArray, size: IntArray) -> tuple[IntArray, ...]:
     """Index arrays that are ranges, in the place of a tuple of them (see `Ranges`)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,21 +27,17 @@ def dataset_folder(root: Path | None, name: str, advice: str) -> Path:
 
 def find_folder(path: str, root: Path | None) -> Path | None:
     """A folder that a user named: from the current folder, else in the data folder, else ``None``."""
-    place = Path(path).expanduser()
-    for folder in (place, Path(root or ".") / place):
-        if folder.is_dir():
-            return folder
-    return None
+    return _found(path, root, Path.is_dir)
 
 
 def find_file(path: str, root: Path | None) -> Path | None:
     """A file that a user named: in the current folder, else in the data folder, else ``None``."""
+    return _found(path, root, Path.is_file)
+
+
+def _found(path: str, root: Path | None, fits: Callable[[Path], bool]) -> Path | None:
     place = Path(path).expanduser()
-    if place.is_file():
-        return place
-    if root is not None and (Path(root) / place).is_file():
-        return Path(root) / place
-    return None
+    return next(filter(fits, (place, Path(root or ".") / place)), None)
 
 
 def hub_splits(place: str, subset: str | None, option: str) -> Mapping[str, Any]:

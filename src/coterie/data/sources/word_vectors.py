@@ -24,6 +24,7 @@ Vectors = NDArray[np.float32]
 
 # Exponent of the context counts: rare contexts would otherwise weigh too much (Levy et al., 2015).
 SMOOTH = 0.75
+WINDOW = 5  # how far apart words are neighbours
 
 # Root mean square of the entries of a word vector. It is that of GloVe's, so that learning rates
 # found with GloVe fit.
@@ -34,17 +35,16 @@ SPREAD = 0.4
 
 
 def learn(
-    texts: Sequence[Sequence[str]], dim: int, min_count: int = 3, window: int = 5
+    texts: Sequence[Sequence[str]], dim: int, min_count: int = 3
 ) -> tuple[list[str], Vectors]:
     """Word vectors from texts alone: ``U sqrt(s)`` of words' mutual information.
 
     ``M[w, c] = max(0, log(P(w, c) / (P(w) P'(c))))`` with ``P'(c)`` in proportion to
-    ``count(c)^0.75``, over pairs at most ``window`` words apart. Vectors are scaled to one length,
-    of the size of GloVe's.
+    ``count(c)^0.75``, over pairs at most 5 words apart. Vectors are scaled to one length, of the
+    size of GloVe's.
 
     Args:
         dim: dimensions; fewer words than that leave the rest zero.
-        window: how far apart words are neighbours.
 
     Returns:
         The words, the most frequent first, and their vectors float32 ``[words, dim]``.
@@ -60,7 +60,7 @@ def learn(
     if rank < 1:
         expected = f"a smaller number, because only {len(words)} words occur often enough"
         raise DataError("out-of-range", "data.min_count", found=min_count, allowed=expected)
-    information = _mutual_information(_neighbour_counts(texts, words, window))
+    information = _mutual_information(_neighbour_counts(texts, words))
     # One thread: sums in one order, so that the vectors are the same again.
     with one_library_thread():
         model = TruncatedSVD(rank, n_iter=4, random_state=0)
@@ -73,8 +73,8 @@ def learn(
     return words, vectors * (SPREAD * np.sqrt(dim) / np.maximum(length, 1e-9)).astype(np.float32)
 
 
-def _neighbour_counts(texts: Sequence[Sequence[str]], words: Sequence[str], window: int) -> Any:
-    """How often two words stand at most ``window`` apart, sparse ``[w, w]``.
+def _neighbour_counts(texts: Sequence[Sequence[str]], words: Sequence[str]) -> Any:
+    """How often two words stand at most `WINDOW` apart, sparse ``[w, w]``.
 
     Rare words are left out first and leave no gap.
     """
@@ -86,7 +86,7 @@ def _neighbour_counts(texts: Sequence[Sequence[str]], words: Sequence[str], wind
     owner = np.repeat(np.arange(len(kept)), [len(text) for text in kept])
     # One sum of sparse matrices per distance, in place of a loop over pairs in Python.
     pairs = sparse.csr_array((len(words), len(words)), dtype=np.float64)
-    for distance in range(1, window + 1):
+    for distance in range(1, WINDOW + 1):
         # All texts lie end to end; words of two texts are no neighbours.
         same_text = owner[distance:] == owner[: len(owner) - distance]
         one = flat[: len(flat) - distance][same_text]
