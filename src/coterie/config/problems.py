@@ -113,20 +113,15 @@ def _within(kind: Any, part: Any) -> Any:
         field = kind.model_fields.get(part)
         if field is None:
             return None
-        return _table_of(field.annotation)
+        # The table of `Table | None`, but not of `Table | tuple[Table, ...]`, where the place in the
+        # list says which table is meant.
+        kinds = get_args(field.annotation)
+        tables = [one for one in kinds if _is_table(one)]
+        return tables[0] if len(tables) == 1 and type(None) in kinds else field.annotation
     places = get_args(kind) if get_origin(kind) is tuple else ()
     if isinstance(part, int) and part < len(places):
         return places[part]
     return None
-
-
-def _table_of(kind: Any) -> Any:
-    """The table of ``Table | None``; any other type as it is."""
-    tables = [arg for arg in get_args(kind) if _is_table(arg)]
-    # Not `Table | tuple[Table, ...]`, where the place in the list says which table is meant.
-    if len(tables) == 1 and type(None) in get_args(kind):
-        return tables[0]
-    return kind
 
 
 def _field(model: Any, path: Sequence[Any]) -> FieldInfo | None:

@@ -122,7 +122,7 @@ def make_card(
 
 def class_names(composed: Composed, population: Population) -> tuple[str, ...]:
     """Names of the classes, in the order of the labels; their numbers where they have no names."""
-    names = tuple(composed.label_names)
+    names = composed.data.label_names
     if names:
         return names
     return tuple(str(label) for label in range(population.classes))

@@ -94,7 +94,7 @@ def task_record(source: ExportSource) -> dict[str, Any]:
     """The task of a run as `coterie.export.table_outputs` has it."""
     labels = [] if source.record is None else source.record["labels"]
     task = source.composed.spec.task
-    names = list(source.composed.label_names)
+    names = list(source.composed.data.label_names)
     if isinstance(task, Binary | Classification):
         return {"kind": task.name, "labels": names}
     if isinstance(task, Regression):

@@ -101,14 +101,10 @@ def cnn_rfedavg() -> ModelSpec:
         21840
     """
 
-    def side_after(side: int) -> int:
-        # A convolution of 5 takes 4 pixels off, a pooling layer halves.
-        return ((side - 4) // 2 - 4) // 2
-
     def build(shape: Shape, classes: int) -> nn.Module:
         channels, height, width = image(shape, "cnn_rfedavg")
-        height = side_after(height)
-        width = side_after(width)
+        height = _after_two_pools(height)
+        width = _after_two_pools(width)
         large_enough(height, width, shape, "cnn_rfedavg")
         return nn.Sequential(
             *(nn.Conv2d(channels, 10, 5), nn.MaxPool2d(2), nn.ReLU()),
@@ -190,6 +186,11 @@ def cnn_femnist() -> ModelSpec:
     return ModelSpec(build, decay, "six convolutions, 128 hidden units, dropout")
 
 
+def _after_two_pools(side: int) -> int:
+    # A convolution of 5 takes 4 pixels off, a pooling layer halves.
+    return ((side - 4) // 2 - 4) // 2
+
+
 def _halved_up(side: int) -> int:
     return -(-side // 2)
 
@@ -223,14 +224,10 @@ def lenet5(padding: Annotated[int, Field(ge=0, le=4)] = 0) -> ModelSpec:
         61706
     """
 
-    def side_after(side: int) -> int:
-        # A convolution of 5 takes 4 pixels off, a pooling layer halves.
-        return ((side + 2 * padding - 4) // 2 - 4) // 2
-
     def build(shape: Shape, classes: int) -> nn.Module:
         channels, height, width = image(shape, "lenet5")
-        height = side_after(height)
-        width = side_after(width)
+        height = _after_two_pools(height + 2 * padding)
+        width = _after_two_pools(width + 2 * padding)
         large_enough(height, width, shape, "lenet5")
         return nn.Sequential(
             *(nn.Conv2d(channels, 6, 5, padding=padding), nn.ReLU(), nn.MaxPool2d(2)),

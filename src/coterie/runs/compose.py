@@ -97,11 +97,6 @@ class Composed:
         return self.data.partition
 
     @property
-    def label_names(self) -> tuple[str, ...]:
-        """The names of the classes, or none."""
-        return self.data.label_names
-
-    @property
     def module(self) -> nn.Module:
         """The network with its first weights ``w_0``."""
         return self.spec.network.module
