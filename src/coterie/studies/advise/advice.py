@@ -18,7 +18,7 @@ from coterie.experiment import Experiment, check
 from coterie.experiment.objects import make_choice
 from coterie.measures.gains import Gain
 from coterie.measures.verdict import FEDAVG, Verdict, verdict_of
-from coterie.studies.advise.answer import Advice, groups_text, trial_text
+from coterie.studies.advise.answer import Advice, trial_text
 from coterie.studies.advise.decision import (
     FORCED_GROUPS,
     gain,
@@ -174,7 +174,7 @@ def _probe(setup: TrialSetup, key: Key, report: Report) -> tuple[ProbeResult, Gr
     with setup.open_clients(spec) as clients:
         found = probe(clients, setup.population, start, key)
     count = counted(len(found.ids), "client")
-    report(f"first updates of {count}: {groups_text(found.groups)}")
+    report(f"first updates of {count}: {counted(found.groups, 'group')}")
     return found, differences(setup.population, found.member, key.of("differences"))
 
 

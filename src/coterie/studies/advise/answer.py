@@ -22,18 +22,6 @@ from coterie.terminal import counted
 MIN_MARGIN = 0.05  # a client with less is said to lie between two groups
 
 
-def groups_text(groups: int) -> str:
-    """How many groups there are.
-
-    Example:
-        >>> groups_text(1), groups_text(3)
-        ('one group', '3 groups')
-    """
-    if groups == 1:
-        return "one group"
-    return f"{groups} groups"
-
-
 def trial_text(trial: Trial, found: Gain) -> str:
     """What a candidate reached, and what it gained over the bar."""
     groups = counted(trial.groups, "group")
@@ -43,7 +31,7 @@ def trial_text(trial: Trial, found: Gain) -> str:
 def probe_text(found: ProbeResult) -> str:
     """How many groups first updates show, and whether parts of the clients show as many."""
     clients = counted(len(found.ids), "client")
-    groups = groups_text(found.groups)
+    groups = counted(found.groups, "group")
     text = f"{clients} took {STEPS} steps from the same model; their updates form {groups}"
     in_parts = found.groups_in_parts
     # Few clients cannot be counted in parts.

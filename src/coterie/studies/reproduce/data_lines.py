@@ -105,29 +105,18 @@ def cpd_cut(line: Line, root: str | None) -> float:
     """
     wanted = line.arguments
     held = _histograms_of(line, root)
-    ours = _of_icg(held, wanted["groups"], wanted["reading"], wanted["normalize"])
+    groups = wanted["groups"]
+    reading = wanted["reading"]
+    keys = [Key(seed) for seed in range(DRAWS)]
+    # NaiveGSP+ICG makes its groups once, so it appends the clients that are left over.
+    by_icg = [inter_cluster(held, groups, key, "append", wanted["normalize"]) for key in keys]
+    ours = np.mean([_median(totals(held, group), held, reading) for group in by_icg])
     if wanted["against"] == "clients":
-        theirs = _median(held, held, wanted["reading"])
+        theirs = _median(held, held, reading)
     else:
-        theirs = _of_random_groups(held, wanted["groups"], wanted["reading"])
-    return 100 * (1 - ours / theirs)
-
-
-def _of_icg(held: Matrix, groups: int, reading: str, normalize: bool) -> float:
-    medians = []
-    for seed in range(DRAWS):
-        # NaiveGSP+ICG makes its groups once, so it appends the clients that are left over.
-        group = inter_cluster(held, groups, Key(seed), "append", normalize)
-        medians.append(_median(totals(held, group), held, reading))
-    return float(np.mean(medians))
-
-
-def _of_random_groups(held: Matrix, groups: int, reading: str) -> float:
-    medians = []
-    for seed in range(DRAWS):
-        group = random_equal_groups(len(held), groups, Key(seed))
-        medians.append(_median(totals(held, group), held, reading))
-    return float(np.mean(medians))
+        by_chance = [random_equal_groups(len(held), groups, key) for key in keys]
+        theirs = float(np.mean([_median(totals(held, one), held, reading) for one in by_chance]))
+    return float(100 * (1 - ours / theirs))
 
 
 def _median(rows: Matrix, clients: Matrix, reading: str) -> float:
