@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from coterie.core.arrays import BoolArray, FloatArray, IntArray
 from coterie.headline import ACCURACY, Headline
-from coterie.measures.seeds import Split
+
+if TYPE_CHECKING:
+    # Commands that read runs do not wait for torch, which the data need.
+    from coterie.measures.seeds import Split
 
 DIGITS = 3  # of the figures of clients, and of what they gain
 FEW = 10  # a figure that rests on fewer samples of a class is marked
