@@ -106,6 +106,12 @@ def test_forged_updates_are_those_of_the_formulas() -> None:
     assert 1 < np.linalg.norm(added) / np.linalg.norm(own) < 3
 
 
+def test_noise_on_updates_without_a_value() -> None:
+    """As of clients that share no part of the model."""
+    nothing = np.zeros((1, 0))
+    assert noise().forge(nothing, nothing, [Key(0)]).shape == (1, 0)  # type: ignore[misc]
+
+
 def test_the_z_of_alie_is_that_of_the_paper() -> None:
     # n = 50, m = 24: s = 2, so Phi(z) < 24 / 26, Baruch et al. sec. 4.2.
     honest = np.random.default_rng(0).normal(size=(26, 3))

@@ -81,6 +81,11 @@ def test_centred_clipping_comes_to_the_honest_points() -> None:
     assert np.linalg.norm(found - honest.mean(axis=0)) < 3
 
 
+@pytest.mark.parametrize("tau", [1e-300, 1.0, 1e300, None])
+def test_a_point_in_the_centre_overflows_nothing(tau: float | None) -> None:
+    assert clipped_mean(np.zeros((3, 2)), even(3), tau=tau).tolist() == [0.0, 0.0]
+
+
 @pytest.mark.parametrize("name", AVERAGES)
 @pytest.mark.parametrize("n", [1, 2])
 def test_few_points_have_their_mean(name: str, n: int) -> None:

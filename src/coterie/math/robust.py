@@ -152,7 +152,9 @@ def clipped_mean(
         apart = points - centre
         distance = np.linalg.norm(apart, axis=1)
         radius = float(np.median(distance)) if tau is None else tau
-        share = weights * np.minimum(1.0, radius / np.maximum(distance, np.finfo(float).tiny))
+        # A large radius divided by a distance near 0 would overflow.
+        furthest = np.maximum(np.maximum(distance, radius), np.finfo(float).tiny)
+        share = weights * (radius / furthest)
         centre = centre + (share[:, None] * apart).sum(axis=0)
     return centre
 

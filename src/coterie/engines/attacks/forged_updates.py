@@ -79,7 +79,8 @@ def noise(share: Share = 0.2, clients: Ids = None, factor: Factor = 1.0) -> Atta
 
     def forge(own: FloatArray, honest: FloatArray, keys: Sequence[Key]) -> FloatArray:
         drawn = np.stack([key.generator().standard_normal(own.shape[1]) for key in keys])
-        length = np.linalg.norm(own, axis=1, keepdims=True) / np.sqrt(own.shape[1])
+        # Clients that share no part of the model send updates of no values.
+        length = np.linalg.norm(own, axis=1, keepdims=True) / np.sqrt(max(1, own.shape[1]))
         return own + factor * length * drawn
 
     return Attack(share, clients, forge)
