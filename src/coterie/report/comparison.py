@@ -67,6 +67,7 @@ def compared_over_all(ours: RunView, theirs: RunView) -> bool:
     without a group.
 
     Example:
+        >>> import numpy as np
         >>> row = {"round": 0, "accuracy": 0.9, "accuracy_all": 0.6, "clients_assigned": 1}
         >>> one = RunView("a", [row], np.array([0, -1]), "xy")
         >>> both = RunView("b", [{**row, "clients_assigned": 2}], np.zeros(2, int), "xy")
