@@ -10,7 +10,7 @@ import numpy as np
 
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.headline import Headline
-from coterie.measures.client_table import DIGITS, FEW, ScoredClients, mean_over_seeds, weighted_mean
+from coterie.measures.client_table import DIGITS, FEW, ScoredClients, clients_mean, mean_over_seeds
 
 CLIENTS_MEAN = "clients' mean"
 MARK = "*"  # behind a value that rests on few samples
@@ -97,7 +97,7 @@ def mean_rows(methods: Tables, rows: Sequence[ClientRow], headline: Headline) ->
     for name in rows[0].figures:
         values = np.stack([table.value(headline) for table in methods[name]])
         samples = np.stack([table.samples for table in methods[name]])
-        figures[name] = (weighted_mean(values, samples), nothing, nothing)
+        figures[name] = (clients_mean(values, samples), nothing, nothing)
     every = [table for name in figures for table in methods[name]]
     positives = [int(table.positives.sum()) for table in every if table.positives is not None]
     row = ClientRow(

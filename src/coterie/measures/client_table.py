@@ -88,7 +88,7 @@ class ScoredClients:
         }
 
 
-def weighted_mean(values: FloatArray, samples: FloatArray | IntArray) -> float:
+def clients_mean(values: FloatArray, samples: FloatArray | IntArray) -> float:
     """The clients' mean: of their values, ``[seeds, N]``, weighted by their test samples; NaN where no
     client has a value."""
     known = np.isfinite(values) & (samples > 0)

@@ -11,7 +11,7 @@ import numpy as np
 from coterie.core.arrays import BoolArray, FloatArray
 from coterie.headline import Headline
 from coterie.math.intervals import half_width
-from coterie.measures.client_table import DIGITS, ScoredClients, mean_over_seeds, weighted_mean
+from coterie.measures.client_table import DIGITS, ScoredClients, clients_mean, mean_over_seeds
 from coterie.measures.seeds import SeedOverlap, overlap_of
 
 MIN_GAIN = 0.005  # a gain below half a point is not worth groups
@@ -121,7 +121,7 @@ def gain_of(
     if len(by_seed) > 1:
         half = max(half, half_width(by_seed, overlap.reuse))
     by_client = gains.sum(axis=0)[scored]
-    level = weighted_mean(np.where(known, theirs, np.nan), samples)
+    level = clients_mean(np.where(known, theirs, np.nan), samples)
     least = MIN_GAIN
     if headline.better == "lower":
         # An error has no scale of its own: half a percent of what it is.

@@ -18,7 +18,7 @@ from coterie.data import Population
 from coterie.experiment import Experiment, Training, check
 from coterie.experiment.objects import make_choice
 from coterie.headline import Headline
-from coterie.measures.client_table import DIGITS, weighted_mean
+from coterie.measures.client_table import DIGITS, clients_mean
 from coterie.measures.scoring import Evaluate
 from coterie.models import Network
 from coterie.runs.compose import compose
@@ -68,7 +68,7 @@ class Trial:
     @property
     def score(self) -> float:
         """The clients' mean of the headline, on which the verdict rests."""
-        return weighted_mean(self.by_client, self.sums["size"])
+        return clients_mean(self.by_client, self.sums["size"])
 
     @property
     def text(self) -> str:
