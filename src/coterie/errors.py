@@ -293,6 +293,6 @@ def install_command(extra: str) -> str:
 
     Example:
         >>> install_command("ray")
-        "pip install '.[ray]' in a clone of Coterie"
+        "`pip install '.[ray]'` in a clone of Coterie"
     """
-    return f"pip install '.[{extra}]' in a clone of Coterie"
+    return f"`pip install '.[{extra}]'` in a clone of Coterie"

@@ -394,7 +394,7 @@ def _population(table: Mapping[str, Any], seed: int, targets: Targets) -> Popula
         frame = None
     else:
         if "path" in table:
-            what = "a path next to a DataFrame"
+            what = "both a path and a DataFrame"
             raise ConfigError(
                 "in-conflict", "data.path", what, got=table["path"], allowed="one source"
             )

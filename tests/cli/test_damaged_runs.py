@@ -133,7 +133,7 @@ def test_settings_that_change_no_result_may_be_edited_and_are_said(
     file = run / "config.toml"
     file.write_text(file.read_text().replace("keep = 2", "keep = 3"))
     assert invoke(["show", "r"]) == 0
-    assert "config.toml: changed since the run was started" in capsys.readouterr().err
+    assert "config.toml has changed since the run began" in capsys.readouterr().err
     file.write_text(file.read_text().replace("lr = 0.03", "lr = 0.3"))
     assert invoke(["show", "r"]) == 4
     assert "r/config.toml: the configuration was changed, got other values of local.lr" in (

@@ -198,7 +198,7 @@ def test_a_restored_deployment_with_its_old_path_does_not_begin_anew(
     (deployment / "runs" / "fedavg-1").mkdir(parents=True)
     (deployment / "last-run.json").write_text(json.dumps({"out": "/old/runs/fedavg-1"}))
     assert invoke(["deploy", "run", str(deployment), "--resume"]) == 2
-    assert "deploy.toml: folder: the last run is elsewhere" in capsys.readouterr().err
+    assert "deploy.toml: folder: the last run is not in" in capsys.readouterr().err
 
 
 def test_a_server_that_is_not_there_is_a_remote_failure(

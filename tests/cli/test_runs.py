@@ -43,7 +43,7 @@ def test_run_show_resume(config: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert invoke(["show", "r"]) == 4
     (line,) = errors(capsys)
     assert line.startswith("r/summary.json: missing")
-    assert line.endswith("which `coterie resume r` writes again")
+    assert line.endswith("run `coterie resume r` to write it again")
 
 
 def test_a_default_that_six_clients_do_not_allow_is_lowered_and_said(

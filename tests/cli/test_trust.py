@@ -78,7 +78,7 @@ def test_code_of_a_strangers_folder_is_named_and_not_run(
         )
         assert f"'{name}' (" in line
         assert "s/evil_code.py)" in line
-        assert "expected --trust" in line
+        assert "add --trust" in line
         assert not Path("mark").exists()
     # These two run no code at all.
     for words in (["show", "s"], ["watch", "s", "--once"]):
@@ -126,7 +126,7 @@ def test_a_helper_that_changes_after_it_was_trusted_is_refused(
     assert invoke(COMMANDS[1]) == 2
     (line,) = errors(capsys)
     assert "s/evil_helper.py" in line
-    assert "expected --trust" in line
+    assert "add --trust" in line
 
 
 @pytest.mark.usefixtures("fresh_user")

@@ -69,8 +69,8 @@ def test_run_inspect_and_report_say_the_same_of_numbers_that_are_text(
     assert invoke(["data", "inspect", str(config)]) == 0
     inspected = capsys.readouterr()
     assert f"column {name}: " in inspected.err
-    (line,) = [one for one in inspected.out.splitlines() if " read as text, " in one]
-    assert line.startswith("2 of 3 columns are read as text, ")
+    (line,) = [one for one in inspected.out.splitlines() if " read as text: " in one]
+    assert line.startswith("2 of 3 columns, which make up ")
     assert reason in line
     assert "sex (2 different values)" in line
     assert line.endswith("left out: patient (text with 240 different values in 240 rows)")

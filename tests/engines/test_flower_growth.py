@@ -179,7 +179,7 @@ def test_a_site_takes_the_place_of_another(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "why"),
     [
-        (tables("fedgwc"), "stores values of its clients that cannot be extended"),
+        (tables("fedgwc"), "stores per-client values that cannot be extended"),
         (
             tables("fedavg")
             | {"privacy": {"noise": 0.1, "clip": 1.0, "randomness": "seed_not_private"}},

@@ -195,7 +195,7 @@ def test_an_export_lacks_what_stays_on_nodes_and_says_so(
     capsys.readouterr()
     assert invoke(["export", str(tmp_path / "run")]) == 0
     said = capsys.readouterr().out
-    assert "only the shared models: clients also have their own layers" in said
+    assert "only the shared models: clients keep their own layers" in said
     assert "`coterie node export NAME` on the client's own machine" in said
     card = (tmp_path / "run" / "export" / "README.md").read_text()
     assert "**These are the shared models.**" in card

@@ -275,7 +275,7 @@ def test_a_wait_for_workers_that_may_hang_is_said_once(
         LocalRunner(population, net, ct.Solver(epochs=1, batch_size=10)), 1, round_timeout=1.0
     )
     ask(engine, population, net)
-    assert capsys.readouterr().err.count("`round_timeout` of [engine] limits such a wait") == 1
+    assert capsys.readouterr().err.count("set `round_timeout` in [engine] to limit the wait") == 1
 
 
 def test_labels_are_right_after_a_spawned_process_took_them() -> None:

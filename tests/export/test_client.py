@@ -111,7 +111,7 @@ def test_without_a_client_the_shared_models_are_written_and_called_so(
     capsys.readouterr()
     assert invoke(["export", str(tmp_path / "run")]) == 0
     said = capsys.readouterr().out
-    assert "only the shared models: clients also have their own layers" in said
+    assert "only the shared models: clients keep their own layers" in said
     assert "coterie export RUN --client NAME" in said
     card = (tmp_path / "run" / "export" / "README.md").read_text()
     assert "**These are the shared models.**" in card

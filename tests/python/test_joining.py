@@ -160,7 +160,7 @@ def test_who_cannot_join_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
         ("run", table(OLD - 1, 2), "5", "already in the run, got the client 'h7'"),
         ("run", bare, "5", "--data: rows without a client"),
         ("run", unlabelled, "5", "--data: a row without a label, got row 0"),
-        ("fedgwc", new, "5", "algorithm.name: fedgwc stores values of its clients"),
+        ("fedgwc", new, "5", "algorithm.name: fedgwc stores per-client values"),
     ):
         before = (tmp_path / run / "partition.npz").read_bytes()
         path = write(tmp_path, rows, "new.parquet")

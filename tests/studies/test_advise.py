@@ -361,7 +361,10 @@ def test_a_table_of_numbers_and_one_of_yes_and_no(
     printed = capsys.readouterr().out
     two_values = "the labels have two values, so this is a binary task, measured by AUROC"
     assert (two_values in printed) == (label == "ill")
-    assert "client: the column Hospital, chosen by its name; --client sets another one" in printed
+    assert (
+        "client: the column Hospital, chosen by its name; use --client to select a different one"
+        in printed
+    )
     assert "features: value, ward\n" in printed
     assert "left out: patient name (text with 480 different values)" in printed
     assert (advice["measured_by"]["name"], advice["measured_by"]["better"]) == (headline, better)

@@ -535,7 +535,7 @@ def test_missing_data_are_named_and_stop_nothing(
     reproduce_tables(["fedclust", "fedgsp"], LineOptions(row=["fedclust/svhn", "saving/*"]), out)
     text = capsys.readouterr().out
     assert "left out: needs the data svhn (svhn/{train,test}.parquet under --data-root" in text
-    assert "left out because data are missing: 2 of 2 runs" in text
+    assert "2 of 2 runs are left out because their data are missing" in text
     text = (out / "reproduce.md").read_text(encoding="utf-8")
     row = next(line for line in text.splitlines() if line.startswith("| fedclust/svhn"))
     assert "ufldl-stanford/svhn" in row

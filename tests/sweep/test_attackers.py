@@ -44,7 +44,7 @@ def test_shares_without_an_attack_are_refused(
     config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert invoke(["compare", config, "--attackers", "0.2", "--out", "s"]) == 2
-    assert errors(capsys) == ["--attackers: in conflict, got 0.2; expected --attack as well"]
+    assert errors(capsys) == ["--attackers: requires --attack"]
     assert not Path("s").exists()
 
 

@@ -93,9 +93,7 @@ class SweepOptions:
             seeds = read_seeds(self.seeds)
         grid = list(self.grid or ())
         if self.attackers and not self.attack:
-            raise ConfigError(
-                "in-conflict", "--attackers", found=self.attackers, allowed="--attack as well"
-            )
+            raise ConfigError("in-conflict", "--attackers", "requires --attack")
         if self.attack:
             shares = self.attackers or ATTACKER_SHARES
             grid += [f"attack.kind={self.attack}", f"attack.share={shares}"]

@@ -285,9 +285,7 @@ def _say_groups(exported: Exported) -> None:
     say(f"models: {files}, after {rounds}: {found}")
     whose = ""
     if card.own_part:
-        say(
-            f"only the shared models: clients also have {card.own_part}, which these files do not contain"
-        )
+        say(f"these files contain only the shared models: clients keep {card.own_part}")
         # Real clients have scored with all that they keep, and have it on their own machines.
         if card.figures.groups[0].train is None:
             say(

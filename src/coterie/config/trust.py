@@ -58,8 +58,8 @@ def require_trust(folder: Path, tables: Mapping[str, Any], *, trusted: bool) -> 
         return
     named = ", ".join(_described(code) for code in found)
     what = "its configuration runs code that is not part of Coterie"
-    expected = "--trust, after you have read that code"
-    raise ConfigError("not-trusted", folder, what, found=named, allowed=expected)
+    do = "read that code, and then add --trust"
+    raise ConfigError("not-trusted", folder, what, found=named, do=do)
 
 
 def remember(folder: Path, tables: Mapping[str, Any]) -> None:

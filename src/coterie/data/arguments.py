@@ -79,9 +79,8 @@ def check_targets(y: Tensor, classes: int, name: str) -> None:
     if y.is_floating_point():
         if classes:
             got = f"{y.dtype} with {classes} classes"
-            raise DataError(
-                "does-not-fit", name, found=got, allowed="int64 labels, or no argument classes"
-            )
+            expected = "int64 labels; otherwise omit `classes`"
+            raise DataError("does-not-fit", name, found=got, allowed=expected)
         return
     # Tokens and several labels a sample are checked by their task, which knows what they mean.
     if y.ndim > 1 or not len(y):

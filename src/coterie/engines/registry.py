@@ -140,8 +140,7 @@ def ray(
             "not-installed",
             "engine.name",
             "Ray is not installed",
-            found="'ray'",
-            allowed=install_command("ray"),
+            do=f"run {install_command('ray')}",
         ) from None
     load = None
     if samples == "path":

@@ -11,7 +11,7 @@ from coterie.core import IntArray, Key, Reply
 from coterie.terminal import counted, duration, warn
 
 SILENT = 600.0  # seconds without an answer until a line says so
-_LIMIT = "`round_timeout` of [engine] limits such a wait"
+_LIMIT = "set `round_timeout` in [engine] to limit the wait"
 
 
 @dataclass(slots=True)
@@ -40,6 +40,7 @@ def say_who_was_late(
     """Say how many clients were left out because the time was over."""
     late = len(ids) - sum(len(reply.ids) for reply in replies)
     if limit is not None and late:
-        who = f"{late} of {counted(len(ids), 'client')}"
+        verb = "were" if len(ids) > 1 else "was"
+        who = f"{late} of {counted(len(ids), 'client')} {verb}"
         over = f"`round_timeout` of {duration(limit)} had passed"
         warn(f"round {key.round + 1}: {who} left out, because the {over}")

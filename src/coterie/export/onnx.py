@@ -28,7 +28,7 @@ def require_onnx() -> None:
         if len(missing) > 1:
             verb = "are"
         what = f"{', '.join(missing)} {verb} not installed"
-        raise ConfigError("not-installed", "--onnx", what, allowed=install_command("onnx"))
+        raise ConfigError("not-installed", "--onnx", what, do=f"run {install_command('onnx')}")
 
 
 def write_onnx(module: nn.Module, inputs: Tensor, path: Path, output: str = "logits") -> float:

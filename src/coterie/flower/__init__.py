@@ -24,6 +24,6 @@ def __getattr__(name: str) -> Any:
             from coterie.errors import ConfigError, install_command
 
             what = "Flower is not installed"
-            do = f"install it with `{install_command('flower')}`"
+            do = f"install it with {install_command('flower')}"
             raise ConfigError("not-installed", name, what, do=do) from None
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

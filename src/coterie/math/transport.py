@@ -175,8 +175,7 @@ def flow(cost: IntArray, size: int) -> IntArray:
             "not-installed",
             "algorithm.solver",
             "OR-Tools is not installed",
-            found="'flow'",
-            allowed=f"'transport' or 'matching', or {install_command('flow')}",
+            do=f"install it with {install_command('flow')}, or use 'transport' or 'matching'",
         ) from None
     n, clusters = cost.shape
     solver = SimpleMinCostFlow()

@@ -165,7 +165,7 @@ def with_places(checkpoint: Checkpoint, clients: int, method: str) -> Checkpoint
         raise ConfigError(
             "does-not-fit",
             "algorithm.name",
-            f"{method} stores values of its clients that cannot be extended",
+            f"{method} stores per-client values that cannot be extended",
             found=f"{count} new clients",
             allowed="a method such as fedavg, fedgroup, flexcfl, ifca or fedclust",
         ) from None

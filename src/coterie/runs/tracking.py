@@ -79,8 +79,8 @@ def check_installed(names: Sequence[str]) -> None:
             _find_tracker(name)
         elif find_spec(NEEDS[name]) is None:
             what = f"the package {NEEDS[name]!r} is not installed"
-            expected = f"{install_command(name)}, or no {name!r}"
-            raise ConfigError("not-installed", "log.to", what, got=name, allowed=expected)
+            do = f"install it with {install_command(name)}, or remove {name!r} from log.to"
+            raise ConfigError("not-installed", "log.to", what, do=do)
 
 
 def _find_tracker(name: str) -> Callable[[LoggedRun], Tracker]:

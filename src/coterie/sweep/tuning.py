@@ -56,7 +56,7 @@ def plan_trials(plan: SweepPlan) -> SweepPlan:
     where the seed decides which samples are for tests.
     """
     if any(is_private(run.tables) for run in plan.runs):
-        why = "every trial would spend privacy that the budget of the runs does not count"
+        why = "every trial would consume privacy that is not charged to the runs' budget"
         raise ConfigError("does-not-fit", "--tune", why, found="[privacy]", allowed="no [privacy]")
     if any("validation" in run.tables.get("evaluate", {}) for run in plan.runs):
         key = "evaluate.validation"

@@ -119,5 +119,5 @@ def test_what_a_check_says_of_a_table(tmp_path: Path, capsys: pytest.CaptureFixt
         said = capsys.readouterr().err.splitlines()
         assert len(said) == 3
         assert "3 rows without y, left out" in said[0]
-        assert said[1].startswith("warning: column site: the same value in all rows")
+        assert said[1].startswith("warning: column site has the same value in every row")
         assert said[2].startswith("warning: column seen: determines the label")

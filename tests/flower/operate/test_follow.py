@@ -130,7 +130,7 @@ def test_a_server_that_falls_silent_is_given_up(
     with refuses(RemoteError, "unreachable", "flwr list"):
         followed(["Using SuperLink: coterie", START], silent, tmp_path, monkeypatch)
     # Said once, and not at every look.
-    assert capsys.readouterr().out.count("the SuperLink does not answer; retrying") == 1
+    assert capsys.readouterr().out.count("the SuperLink is not responding; retrying") == 1
 
 
 def test_a_server_that_is_slow_to_answer_is_not_given_up(tmp_path: Path) -> None:

@@ -179,7 +179,8 @@ def _places(path: str | list[str], root: Path | None) -> list[Path]:
             inside = [each for each in every if each.suffix.lower() in SUFFIXES]
             others = [each.name for each in every if each.suffix.lower() not in SUFFIXES]
             if others and inside:
-                warn(f"{folder.name}: left out, neither .parquet nor .csv: {first_few(others)}")
+                shown = first_few(others)
+                warn(f"{folder.name}: skipped files that are neither .parquet nor .csv: {shown}")
             if not inside and is_saved(folder):
                 what = "a folder of the package datasets"
                 do = "read it with source = 'hub' and id = its path"

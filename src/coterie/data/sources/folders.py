@@ -54,7 +54,7 @@ def hub_splits(place: str, subset: str | None, option: str) -> Mapping[str, Any]
         import datasets
     except ImportError:
         what = "the package 'datasets' is not installed"
-        raise DataError("not-installed", option, what, do=install_command("hf")) from None
+        raise DataError("not-installed", option, what, do=f"run {install_command('hf')}") from None
     try:
         found: Mapping[str, Any] = datasets.load_dataset(place, subset)
     except Exception as error:  # noqa: BLE001  the hub's client raises dozens of unrelated kinds

@@ -96,7 +96,7 @@ def _warn_of_names_and_files(
     )
     if others:
         shown = first_few([f"{count} {suffix}" for suffix, count in others.most_common()])
-        warn(f"{folder.name}: files that are no images are left out: {shown}")
+        warn(f"{folder.name}: files that are not images are skipped: {shown}")
 
 
 def _names(

@@ -119,9 +119,9 @@ class Encoder:
                 rules.append(made)
         if not rules:
             reasons = "; ".join(notes) or "no column"
-            raise DataError(
-                "does-not-fit", "data.features", "no features remain", found=reasons, allowed="one"
-            )
+            what = "no features remain"
+            expected = "at least one"
+            raise DataError("does-not-fit", "data.features", what, found=reasons, allowed=expected)
         return cls(tuple(rules), tuple(notes))
 
     @property

@@ -121,7 +121,7 @@ def numbers_of_rows(rows: Rows, features: Collection[str]) -> list[str]:
         return []
     return [
         f"column {name}: has a different whole number in each row, and is an input; if it is an "
-        f"identifier: [data.columns] {name} = 'identifier'"
+        f"identifier, set [data.columns] {name} = 'identifier'"
         for name in features
         if pd.api.types.is_integer_dtype(rows.frame[name].dtype) and rows.frame[name].is_unique
     ]
@@ -208,9 +208,9 @@ def _taken_for_text(name: str, meant: str, why: str) -> str:
     its = f"its {meant} are " if meant else ""
     line = f"column {name}: {its}treated as categories, because {why}"
     if meant == TIMES:
-        return f"{line}; to read them as times: [data.columns] {name} = 'time'"
+        return f"{line}; to read them as times, set [data.columns] {name} = 'time'"
     if DECIMAL_COMMA in why:
-        return f"{line}; write decimal points, or separate the fields of the file by semicolons"
+        return f"{line}; write decimal points, or separate the fields with semicolons"
     codes = "if they are codes, name it in data.encode.categories"
     if meant and why != AS_STORED:
         missing = "list words for missing values in data.missing, or leave these fields empty"

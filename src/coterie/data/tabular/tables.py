@@ -242,7 +242,7 @@ def series_samples(
     if not len(train):
         what = f"no series is long enough (at most {max(np.bincount(owner))} rows)"
         got = f"past {window.past} and horizon {window.horizon}"
-        raise DataError("out-of-range", "data.window", what, found=got, allowed="less")
+        raise DataError("out-of-range", "data.window", what, found=got, allowed="smaller values")
     reach = window.past + window.horizon - 1
     clients = names[owner[starts]]
     steps = np.diff(moments)[np.diff(owner) == 0]

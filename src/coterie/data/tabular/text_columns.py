@@ -50,11 +50,11 @@ def text_line(encoder: Encoder, why: Mapping[str, str]) -> str:
     if used:
         inputs = sum(one.inputs for one in used)
         columns = counted(len(encoder.rules), "column")
-        verb = "is" if len(used) == 1 else "are"
-        parts.append(
-            f"{len(used)} of {columns} {verb} read as text, {inputs} of "
-            f"{counted(len(encoder.features), 'input')}: {_with_reasons(used)}"
-        )
+        every = counted(len(encoder.features), "input")
+        share = f"which make up {inputs} of {every}, are"
+        if len(used) == 1:
+            share = f"which makes up {inputs} of {every}, is"
+        parts.append(f"{len(used)} of {columns}, {share} read as text: {_with_reasons(used)}")
     if left_out:
         parts.append(f"left out: {_with_reasons(left_out)}")
     return "; ".join(parts)

@@ -192,7 +192,7 @@ class WorkerPool:
         raise ConfigError(
             "failed",
             "engine.name",
-            "all processes of the pool ended at startup, see above: put the calls of a script "
+            "all processes of the pool ended at startup (see above). Put the calls of a script "
             "under `if __name__ == '__main__':`, define the network in a module that other "
             "processes can import, or choose the engine 'serial'",
         )

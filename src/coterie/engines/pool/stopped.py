@@ -43,9 +43,9 @@ def wait_for(pipes: Sequence[Any], processes: Sequence[Any], end: float | None) 
             seen[number] = seen[number] + 1 if _is_stopped(process) else 0
             if seen[number] == SAID:
                 warn(
-                    f"worker process {process.pid} is stopped and the run waits for it: "
-                    f"`kill -CONT {process.pid}` continues it; it is replaced in "
-                    f"{(KILLED - SAID) * LOOK:g} s"
+                    f"worker process {process.pid} is stopped, and the run is waiting for it. "
+                    f"Run `kill -CONT {process.pid}` to continue it; otherwise it will be "
+                    f"replaced in {(KILLED - SAID) * LOOK:g} s"
                 )
             if seen[number] == KILLED:
                 process.kill()

@@ -179,7 +179,7 @@ def _warn_of_columns(found: ClientTable, form: DataForm) -> None:
     names = list(form.columns)
     for name, values in zip(names, table.values.T, strict=True):
         if len(values) > 1 and len(np.unique(values)) == 1:
-            warn(f"column {name}: the same value in all rows of this site")
+            warn(f"column {name} has the same value in every row at this site")
     if len(targets) < ENOUGH_ROWS or targets.ndim > 1:
         return
     for name in columns_that_tell(names, table.values, targets, numbers=not form.classes):

@@ -56,7 +56,7 @@ def check_server(folder: Path) -> tuple[DeploymentSettings, str]:
     # What earlier versions wrote.
     if "$request_uri" not in (folder / NGINX).read_text(encoding="utf-8"):
         advice = "replace it with the one that `coterie deploy init` writes into a new folder"
-        warn(f"{NGINX}: also passes on paths with dots and escapes: {advice}")
+        warn(f"{NGINX}: passes on paths that contain dots or escapes as well; {advice}")
     return settings, nginx
 
 
@@ -87,7 +87,7 @@ def serve_until_end(folder: Path) -> None:
         say(f"up: nodes connect to port {outer}; runs are started at {settings.superlink}")
         # A server that comes up again has its nodes already.
         if not added_nodes(folder):
-            say(f"next: coterie server add {folder} NAME.pub, for the file from each site")
+            say(f"next: coterie server add {folder} NAME.pub, once for each site's key file")
         while True:
             for name, process in started.items():
                 refuse_end(name, process, None)

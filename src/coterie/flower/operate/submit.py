@@ -170,7 +170,7 @@ class Events:
                 raise RemoteError.of(problems) from None
             if self.unanswered == 1:
                 left = duration(max(0.0, UNREACHABLE - silence))
-                say(f"the SuperLink does not answer; retrying for {left}, at least twice")
+                say(f"the SuperLink is not responding; retrying for {left}, at least twice")
 
     def _wait_for_status(self) -> None:
         """Give the run a little time to end after its last event."""
@@ -294,7 +294,9 @@ def run_remote(
             with suppress(RemoteError):
                 run_flwr(home, ["stop", str(run), FEDERATION], timeout=30.0)
         if isinstance(error, SystemExit):
-            say(f"stopped, in {out}; to continue, run the same command with --resume")
+            say(
+                f"stopped; the run folder is {out}. To continue, run the same command with --resume"
+            )
         raise
     console().print(summary_table(summary, out), soft_wrap=True)
 
@@ -382,9 +384,9 @@ def _refuse_moved(folder: Path, runs: str, name: str) -> None:
     begin anew there."""
     here = folder / "runs"
     if (here / name).exists() and here.resolve() != Path(runs).resolve():
-        advice = f"if the deployment was moved, write {str(here.resolve())!r}"
-        error = ConfigError("differs", "folder", "the last run is elsewhere", got=runs, do=advice)
-        raise error.located("deploy.toml")
+        advice = f"if the deployment was moved, set folder to {str(here.resolve())!r}"
+        what = f"the last run is not in {str(runs)!r}; {advice}"
+        raise ConfigError("differs", "folder", what).located("deploy.toml")
 
 
 def _portable(resolved: dict[str, Any]) -> dict[str, Any]:

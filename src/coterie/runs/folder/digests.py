@@ -376,7 +376,8 @@ def read_checked(folder: Path, name: str, digests: Digests) -> bytes | None:
 
 
 def _refused(folder: Path, name: str, code: Code, got: str | None) -> CheckpointError:
-    expected = "the file as the run wrote it"
     if is_result(name):
-        expected += f", which `coterie resume {folder}` writes again"
+        do = f"run `coterie resume {folder}` to write it again"
+        return CheckpointError(code, folder / name, found=got, do=do)
+    expected = "the file as the run wrote it"
     return CheckpointError(code, folder / name, found=got, allowed=expected)

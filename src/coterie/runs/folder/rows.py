@@ -180,7 +180,7 @@ class RowFile:
         data = self._data()
         if found.problem:
             was = data.count(b"\n")
-            warn(f"{self.path}: {found.problem}; {was - round} of {was} lines were cut")
+            warn(f"{self.path}: {found.problem}; {was - round} of {was} lines were removed")
         # The record first: it says how many rows there are at least, also after a kill.
         record_rows(self.folder, round, [self._start(), *found.links][round])
         # Rewritten and not cut: so `coterie watch` sees by the file's number that rows went

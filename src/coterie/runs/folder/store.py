@@ -302,5 +302,5 @@ def _check_settings(folder: RunFolder, digests: Digests) -> None:
         raise changed_settings(file, keys)
     if now != digests.config:
         warn(
-            f"{file}: changed since the run was started, but only in settings that do not affect results"
+            f"{file} has changed since the run began, but only in settings that do not affect results"
         )

@@ -193,7 +193,9 @@ def _column(
             found=present,
             allowed=f"--{option} COLUMN",
         )
-    say(f"{option}: the column {found}, chosen by its name; --{option} sets another one")
+    say(
+        f"{option}: the column {found}, chosen by its name; use --{option} to select a different one"
+    )
     return found
 
 
@@ -224,7 +226,9 @@ def _named_features(path: Path, names: Sequence[str], named: str | None) -> str 
     # A column of arrays (an image, a vector) has one of these names, as a rule.
     found = next((name for name in FEATURE_COLUMNS if name in names), None)
     if found is not None:
-        say(f"features: the column {found}, chosen by its name; --features sets others")
+        say(
+            f"features: the column {found}, chosen by its name; use --features to select different ones"
+        )
     return found
 
 

@@ -122,9 +122,9 @@ def _say_result(made: Reproduction, seconds: float) -> None:
     say(f"{outcomes_headline(made.outcomes())}; {duration(seconds)}")
     left_out = sum(bool(missing_data(one.config)) for one in made.all_runs)
     if left_out:
-        say(
-            f"left out because data are missing: {left_out} of {counted(len(made.all_runs), 'run')}"
-        )
+        verb = "are" if len(made.all_runs) > 1 else "is"
+        of = counted(len(made.all_runs), "run")
+        say(f"{left_out} of {of} {verb} left out because their data are missing")
 
 
 def _raise_without_data(made: Reproduction, runs: Sequence[PaperRun], root: str | None) -> None:

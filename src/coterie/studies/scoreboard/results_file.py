@@ -92,9 +92,9 @@ def _check(path: Path, found: Mapping[str, Any]) -> None:
     for entry in checked.entries:
         for run in entry.runs:
             if len(run.course) != len(run.seconds.course):
-                got = f"{len(run.seconds.course)} times for {len(run.course)} points"
+                got = f"{len(run.seconds.course)} timings for {len(run.course)} points"
                 what = f"the course of {entry.method} on {entry.federation}"
-                raise ConfigError("wrong-shape", path, what, found=got, allowed="a time a point")
+                raise ConfigError("wrong-shape", path, what, found=got, allowed="one per point")
 
 
 # --- a file ---------------------------------------------------------------------------------------
@@ -148,12 +148,12 @@ def read_results(path: Path) -> Results:
         raise ConfigError(
             "cannot-be-read",
             path,
-            "not results of a scoreboard",
+            "not a scoreboard results file",
             found=first_line(error),
             allowed="a file that `coterie scoreboard` wrote",
         ) from None
     if form != FORMAT:
-        raise ConfigError("differs", path, "another format", got=form, allowed=repr(FORMAT))
+        raise ConfigError("differs", path, "a different format", got=form, allowed=repr(FORMAT))
     _check(path, found)
     stated = found["digest"]
     computed = results_digest(found)
