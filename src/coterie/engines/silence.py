@@ -40,7 +40,7 @@ def say_who_was_late(
     """Say how many clients were left out because the time was over."""
     late = len(ids) - sum(len(reply.ids) for reply in replies)
     if limit is not None and late:
-        verb = "were" if len(ids) > 1 else "was"
+        verb = "was" if late == 1 else "were"
         who = f"{late} of {counted(len(ids), 'client')} {verb}"
         over = f"`round_timeout` of {duration(limit)} had passed"
-        warn(f"round {key.round + 1}: {who} left out, because the {over}")
+        warn(f"round {key.round + 1}: {who} left out because the {over}")
