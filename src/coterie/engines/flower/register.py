@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -18,7 +18,7 @@ from coterie.core.work import Train
 from coterie.engines.flower.inbox import Arrival, Inbox, identity_limit
 from coterie.engines.flower.messages import ASK_IDENTITY, NOTE
 
-_SLOWER = 1.2  # by which the pause between two polls grows
+_SHARE_OF_WAIT = 0.1  # a pause, of the time waited so far
 _LONGEST_PAUSE = 2.0  # seconds
 
 
@@ -55,11 +55,12 @@ class Terms:
 
 @dataclass(slots=True)
 class Pause:
-    """Waits between two polls: a little longer each time, so that a long wait costs little and a
-    short one ends soon."""
+    """Waits between two polls: each is a share of the time waited so far, so that a long wait costs
+    few polls, and a reply is read soon after it came, beside the time that it took."""
 
     end: float
-    seconds: float
+    least: float
+    begin: float = field(default_factory=time.monotonic)
 
     @property
     def over(self) -> bool:
@@ -67,8 +68,9 @@ class Pause:
 
     def wait(self) -> None:
         """Sleep, but not beyond the end."""
-        time.sleep(min(self.seconds, max(0.0, self.end - time.monotonic())))
-        self.seconds = min(_LONGEST_PAUSE, _SLOWER * self.seconds)
+        now = time.monotonic()
+        seconds = min(max(self.least, _SHARE_OF_WAIT * (now - self.begin)), _LONGEST_PAUSE)
+        time.sleep(min(seconds, max(0.0, self.end - now)))
 
 
 class ClientRegister:
