@@ -17,7 +17,7 @@ from coterie.clients import wire
 from coterie.clients.clients import Clients
 from coterie.core.arrays import IntArray
 from coterie.core.engine import Reply
-from coterie.core.keep import ClientStore, Keep, keep_layers
+from coterie.core.keep import ClientStore, Keep, layers_to_keep
 from coterie.core.keys import Key
 from coterie.core.served import Served
 from coterie.core.training import Phase, Phases, Steps
@@ -33,7 +33,7 @@ from tests.refusals import refuses
 SOLVER = ct.Solver(epochs=2, batch_size=5, lr=0.1)
 NET = small_net()
 LAYOUT = Layout.of(NET)
-HEAD = keep_layers(NET, ["2"])
+HEAD = layers_to_keep(NET, ["2"])
 LOCAL = Train(keep=HEAD)
 START = flatten(NET)[None]
 KEY = Key(3).of("train")
@@ -261,7 +261,7 @@ class Net(nn.Module):
     ],
 )
 def test_layers_by_name(names: list[str], spans: list[tuple[int, int]]) -> None:
-    assert keep_layers(Net(), names) == Keep(tuple(spans))
+    assert layers_to_keep(Net(), names) == Keep(tuple(spans))
 
 
 def test_names_that_are_no_layers() -> None:
@@ -272,9 +272,9 @@ def test_names_that_are_no_layers() -> None:
     ]
     for names, code in wrong:
         with refuses(ct.ConfigError, code, "a.layers"):
-            keep_layers(Net(), names, "a.layers")
+            layers_to_keep(Net(), names, "a.layers")
     with refuses(ct.ConfigError, "not-found", "algorithm.layers"):
-        keep_layers(NET, ["norm"])
+        layers_to_keep(NET, ["norm"])
 
 
 @pytest.mark.parametrize("spans", [(), ((2, 2),), ((0, 3), (2, 4)), ((4, 6), (0, 1)), ((-1, 2),)])

@@ -12,7 +12,7 @@ import torch
 
 import coterie as ct
 from coterie.core.arrays import IntArray
-from coterie.core.keep import ClientStore, keep_layers
+from coterie.core.keep import ClientStore, layers_to_keep
 from coterie.core.keys import Key
 from coterie.core.training import FullGradient
 from coterie.core.vectors import Layout, flatten
@@ -96,7 +96,7 @@ def test_a_client_that_chose_remembers_what_became_of_its_choice() -> None:
 
 def test_what_a_client_keeps_is_in_its_network() -> None:
     networks = ClientStore()
-    head = keep_layers(NET, ["2"])
+    head = layers_to_keep(NET, ["2"])
     engine = KeepingEngine(RememberingEngine(SerialEngine(runner()), networks))
     engine.run(Train(keep=head), IDS, START, zeros(4), key=KEY)
     np.testing.assert_array_equal(networks.get(IDS), START.numpy() + whole_updates())

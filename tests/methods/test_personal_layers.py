@@ -15,7 +15,7 @@ import coterie as ct
 from coterie.algorithms import OWN_MODELS
 from coterie.core.arrays import IntArray
 from coterie.core.engine import Engine, Reply
-from coterie.core.keep import Keep, keep_layers
+from coterie.core.keep import Keep, layers_to_keep
 from coterie.core.keys import Key
 from coterie.core.vectors import Layout, flatten
 from coterie.core.work import SelectGroup, Train, Work
@@ -32,7 +32,7 @@ from tests.contract.cases import Make, contract_cases
 SOLVER = ct.Solver(epochs=2, batch_size=8, lr=0.1)
 NET = small_net()
 D = Layout.of(NET).d
-HEAD = keep_layers(NET, ["head"])
+HEAD = layers_to_keep(NET, ["head"])
 STAYS = HEAD.kept()
 OPTIONS: dict[str, Any] = {
     "data": blobs(),
@@ -112,7 +112,7 @@ def test_no_message_of_any_method_has_what_stays(make: Make) -> None:
     method, net = fit_to_model(override(make(2), personal=["head"]), small_net(), Key(3))
     population = blobs()
     algorithm = as_algorithm(method)
-    keep = keep_layers(net, ["head"])
+    keep = layers_to_keep(net, ["head"])
     kept = torch.from_numpy(keep.kept())
     with make_clients(population, net, SOLVER, "serial") as made:
         wire = Wire(made.engine, keep, flatten(net)[kept])
@@ -244,7 +244,7 @@ def test_ifca_with_personal_normalisation() -> None:
     solver = ct.Solver(epochs=2, batch_size=99, lr=0.1)
     options = OPTIONS | {"model": net, "local": solver}
     result = ct.run(ct.ifca(groups=2), personal={"layers": ["norm"]}, **options)
-    keep = keep_layers(net, ["norm"])
+    keep = layers_to_keep(net, ["norm"])
     assert keep.size == 32
     assert result.kept.vectors.shape[1] == 32
     mean = Layout.of(net).span("1.running_mean")

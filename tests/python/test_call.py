@@ -11,7 +11,7 @@ from torch import nn
 
 import coterie as ct
 from coterie.clients.cohort import Quorum
-from coterie.core.keep import keep_layers
+from coterie.core.keep import layers_to_keep
 from coterie.core.vectors import flatten
 from coterie.data.shifts import swap_all
 from coterie.rules.assigning import by_group
@@ -185,7 +185,7 @@ def test_any_method_that_groups_clients_can_migrate() -> None:
 
 def test_what_a_client_keeps_is_part_of_its_model() -> None:
     net = small_net()
-    keep = keep_layers(net, ["2"])
+    keep = layers_to_keep(net, ["2"])
     method = replace(ct.fedavg(), local=ct.Train(keep=keep))
     data = blobs()
     result = ct.run(method, data=data, model=net, rounds=4, engine="serial", clients_per_round=8)

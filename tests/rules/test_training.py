@@ -15,7 +15,7 @@ import coterie as ct
 from coterie.clients.clients import Clients
 from coterie.core.engine import Engine
 from coterie.core.groups import Groups
-from coterie.core.keep import keep_layers
+from coterie.core.keep import layers_to_keep
 from coterie.core.keys import Key
 from coterie.core.plan import Plan
 from coterie.core.process import one_thread
@@ -191,7 +191,7 @@ def test_a_chain_may_start_from_a_mixture() -> None:
 
 def test_a_chain_passes_on_what_its_clients_do_not_keep() -> None:
     net = small_net()
-    keep = keep_layers(net, ["2"])
+    keep = layers_to_keep(net, ["2"])
     plan = Plan(np.array([4, 9]), np.array([0, 0]), chain=np.array([0, 0]))
     with make_clients(POPULATION, net, SOLVER, "serial") as clients:
         updates = train(Train(keep=keep), GROUPS, plan, round_of(clients, [], KEY))

@@ -18,7 +18,7 @@ from coterie.report.load import run_folders
 from coterie.runs import data
 from coterie.sweep.measured import Measured
 from coterie.sweep.plan import SweepPlan, make_plan
-from coterie.sweep.tuning import Tuned, choose, plan_trials, with_best
+from coterie.sweep.tuning import Tuned, best_trials, plan_trials, with_best
 from tests.runs.calls import sweeps_here
 from tests.sweep.cases import errors
 
@@ -40,7 +40,7 @@ def chosen(
     trials = plan_trials(plan)
     ids = {(run.algorithm, str(dict(run.point)["local.lr"])): run.id for run in trials.runs}
     measured = {ids[key]: Measured(value, None, 0, 2.0, steps=5) for key, value in figures.items()}
-    return choose(trials, measured, {ids[key]: why for key, why in failed.items()}, headline)
+    return best_trials(trials, measured, {ids[key]: why for key, why in failed.items()}, headline)
 
 
 # --- the trials ---------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ def fedbn(layers: tuple[str, ...] = ("norm",)) -> Method:
     ``w^(l) <- 1/K sum_k w_k^(l)`` (Alg. 1).
 
     Args:
-        layers: the layers that stay with the client, see ``coterie.core.keep.keep_layers``.
+        layers: the layers that stay with the client, see ``coterie.core.keep.layers_to_keep``.
 
     Models: one.
 

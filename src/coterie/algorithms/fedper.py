@@ -16,7 +16,7 @@ def fedper(layers: tuple[str, ...] = ("head",)) -> Method:
     (Alg. 1), and ``W_B <- sum n_i / n W_B,i`` (Alg. 2).
 
     Args:
-        layers: the layers that stay with the client, see ``coterie.core.keep.keep_layers``.
+        layers: the layers that stay with the client, see ``coterie.core.keep.layers_to_keep``.
 
     Models: one.
 

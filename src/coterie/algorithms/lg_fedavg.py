@@ -16,7 +16,7 @@ def lg_fedavg(layers: tuple[str, ...] = ("body",)) -> Method:
     together, and ``g <- sum n_i / n g_i`` (Alg. 1).
 
     Args:
-        layers: the layers that stay with the client, see ``coterie.core.keep.keep_layers``.
+        layers: the layers that stay with the client, see ``coterie.core.keep.layers_to_keep``.
 
     Models: one.
 

@@ -230,13 +230,13 @@ def _tune(
     """Execute the trials that are not done yet, and choose each algorithm's settings by them."""
     from coterie.sweep.comparison import tabulate
     from coterie.sweep.table_files import runs_csv, write_files
-    from coterie.sweep.tuning import choose
+    from coterie.sweep.tuning import best_trials
 
     failures = _execute(trials, out, jobs, request, figure, "trial")
     table = tabulate(trials, out, trials.allowed[0], figure=figure)
     write_files({"runs.csv": runs_csv(table, trials)}, out)
     reasons = {failure.run.id: failure.line for failure in failures}
-    found = choose(trials, table.measured, reasons, table.headline)
+    found = best_trials(trials, table.measured, reasons, table.headline)
     if all(one.best is None for one in found.values()):
         _raise_left_out(found)
     return found

@@ -17,30 +17,14 @@ MOST_SHOWN = 30  # clients that are printed; more are in the files
 def show_table(table: SweepTable, plan: SweepPlan, out: Path) -> None:
     """Print the table of a sweep, and write it to the folder."""
     from coterie.sweep.grid import ATTACKERS
-    from coterie.sweep.table import (
-        COSTS,
-        column_names,
-        notes,
-        row_texts,
-        score_columns,
-        score_notes,
-        score_rows,
-        tuning_columns,
-        tuning_notes,
-        tuning_rows,
-    )
+    from coterie.sweep.table import text_tables
     from coterie.sweep.table_files import write_tables
     from coterie.terminal import columns_table, console, say
 
-    tables = [
-        (column_names(table), row_texts(table)),
-        (tuning_columns(table), tuning_rows(table)),
-        (score_columns(table), score_rows(table)),
-    ]
-    for columns, rows in tables:
-        if rows:
-            say("")
-            console().print(columns_table(columns, rows))
+    tables = text_tables(table)
+    for one in tables:
+        say("")
+        console().print(columns_table(one.columns, one.rows))
     _show_clients(table)
     written = write_tables(table, plan, out)
     if ATTACKERS in table.keys:
@@ -49,10 +33,7 @@ def show_table(table: SweepTable, plan: SweepPlan, out: Path) -> None:
 
         written.append(write_attack_chart(table, out))
     files = " ".join(map(str, written))
-    below = [*notes(table), *tuning_notes(table)]
-    if table.tuning:
-        below.append(COSTS)
-    below += score_notes(table)
+    below = [note for one in tables for note in one.notes]
     say("\n".join(["", *below, "", f"tables: {files}"]))
 
 

@@ -106,7 +106,7 @@ class KeepLayers:
     """The layers that stay with the client, as a method names them before it knows the network.
 
     Args:
-        names: names of layers or tensors, as in `keep_layers`; ``None``: the whole model.
+        names: names of layers or tensors, as in `layers_to_keep`; ``None``: the whole model.
         option: the option that contains the names, for error messages.
     """
 
@@ -125,10 +125,12 @@ class KeepLayers:
         """
         if self.names is None:
             return Keep(((0, Layout.of(module).d),))
-        return keep_layers(module, self.names, self.option)
+        return layers_to_keep(module, self.names, self.option)
 
 
-def keep_layers(module: nn.Module, names: Sequence[str], option: str = "algorithm.layers") -> Keep:
+def layers_to_keep(
+    module: nn.Module, names: Sequence[str], option: str = "algorithm.layers"
+) -> Keep:
     """The coordinates of some layers or tensors, as what stays with the client.
 
     Args:
@@ -146,9 +148,9 @@ def keep_layers(module: nn.Module, names: Sequence[str], option: str = "algorith
 
     Example:
         >>> net = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Linear(2, 2))
-        >>> keep_layers(net, ["head"]), keep_layers(net, ["1.weight", "2"])
+        >>> layers_to_keep(net, ["head"]), layers_to_keep(net, ["1.weight", "2"])
         (Keep(spans=((12, 18),)), Keep(spans=((8, 10), (12, 18))))
-        >>> keep_layers(net, ["norm"])  # the scale, the shift, the running mean and variance
+        >>> layers_to_keep(net, ["norm"])  # the scale, the shift, the running mean and variance
         Keep(spans=((8, 12), (18, 22)))
     """
     layout = Layout.of(module)

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from coterie.config.toml_text import value_at
 from coterie.errors import ConfigError, Problem, shown
 
 # What a method needs of single clients, apart from the sums of their updates: updates of a training
@@ -114,7 +115,7 @@ class Feature:
         found = []
         named = False
         for one in self.excludes:
-            value = value_at(tables, one.path)
+            value = value_at(tables, one.path.split("."))
             if one.refuses(value):
                 instead = f"{one.instead} {self.where}"
                 found.append(Problem("in-conflict", one.path, one.why, shown(value), instead))
@@ -127,7 +128,7 @@ class Feature:
                 found.append(_by_trait(one, got, self.where))
         if self.needs is not None and not _any_set(tables, self.needs):
             path = next(iter(self.keys))
-            got = shown(value_at(tables, path))
+            got = shown(value_at(tables, path.split(".")))
             found.append(Problem("in-conflict", path, self.why, got, self.instead))
         return found
 
@@ -139,7 +140,7 @@ class Feature:
     def is_on(self, tables: Mapping[str, Any], traits: Collection[Trait]) -> bool:
         """Whether a run has the feature."""
         for path, values in self.keys.items():
-            if not _counts(value_at(tables, path), values):
+            if not _counts(value_at(tables, path.split(".")), values):
                 return False
         return all(trait in traits for trait in self.traits)
 
@@ -177,16 +178,6 @@ def refuse_traits(excludes: Iterable[Excluded], traits: Collection[Trait], name:
             raise ConfigError.of([_by_trait(one, name, "")])
 
 
-def value_at(tables: Mapping[str, Any], path: str) -> Any:
-    """The value at a dotted path; ``None`` where nothing is set."""
-    value: Any = tables
-    for part in path.split("."):
-        if not isinstance(value, Mapping):
-            return None
-        value = value.get(part)
-    return value
-
-
 def _counts(value: Any, values: tuple[Any, ...]) -> bool:
     """Whether a value of a key is one of those that count."""
     if not values:
@@ -210,5 +201,5 @@ def _by_trait(one: Excluded, name: Any, where: str) -> Problem:
 
 
 def _any_set(tables: Mapping[str, Any], keys: Mapping[str, tuple[Any, ...]]) -> bool:
-    values = ((value_at(tables, path), off) for path, off in keys.items())
+    values = ((value_at(tables, path.split(".")), off) for path, off in keys.items())
     return any(value is not None and not _is_in(value, off) for value, off in values)

@@ -111,7 +111,7 @@ class PersonalLayers:
     """``[personal]``: layers that stay with their client; see ``docs/personal-layers.md``.
 
     Args:
-        layers: names of layers, as in `coterie.core.keep.keep_layers`, such as ``head`` or
+        layers: names of layers, as in `coterie.core.keep.layers_to_keep`, such as ``head`` or
             ``norm``.
     """
 

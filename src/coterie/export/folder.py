@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from safetensors.torch import save
-from torch import nn
+from torch import Tensor, nn
 
 from coterie.core.target_scaling import without_units
 from coterie.core.task import headline_of
@@ -219,12 +219,7 @@ def _fill(
     modules = try_loader(loader, composed.predictor, models, inputs)
     difference = None
     if onnx:
-        # Of classes they are logits; of other tasks what they mean is in the card.
-        name = "logits" if composed.spec.task.class_labels else "outputs"
-        difference = max(
-            write_onnx(module, inputs, folder / f"{model}.onnx", name)
-            for model, module in modules.items()
-        )
+        difference = _write_all_onnx(folder, source, modules, inputs)
     # The run may have gone on after the checkpoint.
     rows = [row for row in source.folder.rows() if row["round"] < source.checkpoint.round]
     figures = _figures(source, models, modules, rows)
@@ -237,6 +232,18 @@ def _fill(
     # Last: it has the digests of all others.
     _write_manifest(folder, source.checkpoint.round)
     return card, difference
+
+
+def _write_all_onnx(
+    folder: Path, source: ExportSource, modules: Mapping[str, nn.Module], inputs: Tensor
+) -> float:
+    """Write all models as ONNX; returns the largest difference from torch."""
+    # Of classes they are logits; of other tasks what they mean is in the card.
+    name = "logits" if source.composed.spec.task.class_labels else "outputs"
+    return max(
+        write_onnx(module, inputs, folder / f"{model}.onnx", name)
+        for model, module in modules.items()
+    )
 
 
 def _figures(

@@ -71,7 +71,7 @@ class Adaptation:
 
     Args:
         epochs: passes over the client's training samples.
-        layers: names of the layers that are trained, as in `coterie.core.keep.keep_layers`; ``()``:
+        layers: names of the layers that are trained, as in `coterie.core.keep.layers_to_keep`; ``()``:
             all layers.
 
     Example:

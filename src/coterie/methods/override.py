@@ -50,7 +50,7 @@ def override(
             ``coterie.rules.migration``.
         weigh: how much replies count, or how they are combined, from ``coterie.rules.robust``. A
             robust average is that of the replies that the method's own rule weighs.
-        personal: layers that stay with clients, as `coterie.core.keep.keep_layers` reads them.
+        personal: layers that stay with clients, as `coterie.core.keep.layers_to_keep` reads them.
         own_model: what clients have of their own beside the method's models, as
             ``coterie.algorithms.ditto.Ditto``.
 
@@ -171,7 +171,7 @@ def with_personal_layers(method: Method, names: tuple[str, ...], name: str = "me
     """The method, called ``name`` in an error, with layers that stay with its clients.
 
     Args:
-        names: the names of the layers, as in `coterie.core.keep.keep_layers`.
+        names: the names of the layers, as in `coterie.core.keep.layers_to_keep`.
 
     Raises:
         ConfigError: for a method that cannot leave any with its clients.

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from coterie.config.identity import config_hash, differing
+from coterie.config.toml_text import value_at
 from coterie.errors import shown
 from coterie.headline import Headline
 from coterie.measures.client_table import ScoredClients
@@ -188,9 +189,7 @@ def _name(run: RunView, others: Sequence[RunView]) -> str:
 
 def _setting(tables: Mapping[str, Any], key: str) -> str:
     """The value of a dotted key of a configuration as text, ``-`` where it has none."""
-    value: Any = tables
-    for part in key.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
+    value = value_at(tables, key.split("."))
     if value is None:
         return "-"
     if isinstance(value, str):

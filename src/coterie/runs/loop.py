@@ -159,17 +159,27 @@ class _RoundSteps:
             groups = groups.with_members(np.array(unseen), NO_GROUP)
         return groups, notes
 
-    def scores(
+    def evaluate(
         self,
         groups: Groups,
+        notes: Mapping[str, Any],
         snapshot: FederationSnapshot,
         round: Round,
         scores_before: Callable[[], dict[str, Any]] | None,
     ) -> dict[str, Any]:
-        """The scores of the round, or those of the models that it began with; none in a round that is
-        not evaluated."""
+        """The scores of the round, or those of the models that it began with, and what is measured."""
         if scores_before is not None:
-            return scores_before()
+            found = scores_before()
+        else:
+            found = self._scores_after(groups, snapshot, round)
+        if self.schedule.evaluation.evaluate.order == "before":
+            found["scored"] = "after" if scores_before is None else "before"
+        return found | self.evaluation.measured(round, snapshot, groups, notes)
+
+    def _scores_after(
+        self, groups: Groups, snapshot: FederationSnapshot, round: Round
+    ) -> dict[str, Any]:
+        """The scores after the round; none in a round that is not evaluated."""
         number = round.number
         if not self.schedule.evaluates(number):
             return {}
@@ -195,8 +205,7 @@ def simulate(
     ``initial_models``: ``j -> [d]``, or one vector ``w_0`` for all."""
     start = start or StartingPoint()
     evaluation = RoundEvaluation.of(schedule, population.clients)
-    groups = start.state or algorithm.init(_by_number(initial_models), population.clients)
-    groups = _without_unlabelled(groups, schedule)
+    groups = _first_groups(algorithm, initial_models, start, schedule, population.clients)
     snapshot = start.snapshot or schedule.first_snapshot(population)
     # A resumed run, whose data have moved before.
     if snapshot.population is not population:
@@ -224,20 +233,14 @@ def simulate(
 
         # Step 3: the models are scored.
         evaluation_began = work_clock()
-        row |= steps.scores(groups, snapshot, round, scores_before)
-        row |= evaluation.measured(round, snapshot, groups, notes)
+        row |= steps.evaluate(groups, notes, snapshot, round, scores_before)
         of_scoring = clients.ledger.read()
         clipped = ledger.clipped + of_scoring.clipped
         row |= further_columns(schedule, round, notes, clipped)
-        if schedule.evaluation.evaluate.order == "before":
-            row["scored"] = "after"
-            if scores_before is not None:
-                row["scored"] = "before"
 
         # Step 4: what was refused and how long it took.
         row["refused"] = counts_by_name(ledger.refused + of_scoring.refused)
-        row["seconds"] = round_seconds(ledger, notes, began, evaluation_began)
-        row["seconds"]["start_up"] = start_up_seconds() - started_up
+        row["seconds"] = round_seconds(ledger, notes, began, evaluation_began, started_up)
         blocks = tuple(ledger.blocks)
         serve = algorithm.serve
         yield RoundResult(number, groups, row, snapshot, serve, blocks, of_scoring.scores)
@@ -246,19 +249,24 @@ def simulate(
         _check_quorum(schedule.quorum, skipped, number)
 
 
-def _without_unlabelled(groups: Groups, schedule: Schedule) -> Groups:
-    """The state in which clients without labels have no group: a resumed run had placed them
-    after the round that was its last one then."""
-    if not schedule.evaluation.unlabelled:
-        return groups
-    return groups.with_members(np.array(schedule.evaluation.unlabelled), NO_GROUP)
-
-
-def _by_number(initial_models: InitialModels | Tensor) -> InitialModels:
-    if callable(initial_models):
-        return initial_models
-    vector = initial_models
-    return lambda j: vector
+def _first_groups(
+    algorithm: Algorithm,
+    initial_models: InitialModels | Tensor,
+    start: StartingPoint,
+    schedule: Schedule,
+    clients: int,
+) -> Groups:
+    """The groups before the first of the rounds that are left."""
+    groups = start.state
+    if groups is None:
+        by_number = initial_models if callable(initial_models) else lambda j: initial_models
+        groups = algorithm.init(by_number, clients)
+    # Clients without labels have no group; a resumed run had placed them after the round that was
+    # its last one then.
+    unlabelled = schedule.evaluation.unlabelled
+    if unlabelled:
+        groups = groups.with_members(np.array(unlabelled), NO_GROUP)
+    return groups
 
 
 def _check_quorum(quorum: Quorum, skipped: int, number: int) -> None:

@@ -15,7 +15,7 @@ from coterie.config.functions import check_returned
 from coterie.core.arrays import BoolArray, IntArray
 from coterie.core.groups import Groups
 from coterie.core.served import Served
-from coterie.core.startup import work_clock
+from coterie.core.startup import start_up_seconds, work_clock
 from coterie.core.task import headline_of
 from coterie.data.shifts import FederationSnapshot
 from coterie.headline import Keys
@@ -131,9 +131,13 @@ def further_columns(
 
 
 def round_seconds(
-    ledger: Ledger, notes: Mapping[str, Any], began: float, evaluation_began: float
+    ledger: Ledger,
+    notes: Mapping[str, Any],
+    began: float,
+    evaluation_began: float,
+    started_up: float,
 ) -> dict[str, float]:
-    """Where the time of a round went; none of it is start-up."""
+    """Where the time of a round went. The other times do not contain ``start_up``."""
     now = work_clock()
     of_method = notes.get("seconds", {})
     return {
@@ -142,6 +146,7 @@ def round_seconds(
         "aggregation": of_method.get("aggregation", 0.0),
         "evaluation": now - evaluation_began,
         "total": now - began,
+        "start_up": start_up_seconds() - started_up,
     }
 
 

@@ -81,25 +81,12 @@ def measure(path: Path, target: float | None, figure: Figure) -> Measured:
         # Of real clients the batches are not known.
         steps = sum(int(row.get("local_steps") or 0) for row in rows)
         scores = last_scores(rows, state.config, headline)
-        rounds = None
-        moved_bytes: int | None = None
-        if target is None:
-            moved_bytes = _bytes_of(rows)
-        else:
-            # `covered` leaves out rounds in which some clients have no group yet.
-            rounds = rounds_to_target(covered(rows, headline), target, headline)
-            if rounds is not None:
-                moved_bytes = _bytes_of(rows[:rounds])
+        rounds, moved_bytes = _to_target(rows, target, headline)
     except MALFORMED as error:
         # The file was written by another version, or by hand.
         raise damaged(path / "summary.json or rounds.jsonl", error) from None
-    # A client counts in the headline once it has a group.
-    scored = None
-    if rows:
-        scored = rows[-1].get("clients_assigned")
-    split = None
-    if folder.partition.exists():
-        split = split_of(load_partition(folder.partition), state.config)
+    last = rows[-1] if rows else {}
+    split = _split(folder, state.config)
     clients = None
     if not is_private(state.config):
         clients = folder.results.clients(split)
@@ -108,15 +95,35 @@ def measure(path: Path, target: float | None, figure: Figure) -> Measured:
         rounds=rounds,
         bytes=moved_bytes,
         seconds=seconds,
-        scored=scored,
+        # A client counts in the headline once it has a group.
+        scored=last.get("clients_assigned"),
         without_model=naive,
         scores=scores,
         start_up=start_up,
         steps=steps,
         clients=clients,
         split=split,
-        diverged=bool(rows and rows[-1].get("skipped") and rows[-1].get("refused")),
+        diverged=bool(last.get("skipped") and last.get("refused")),
     )
+
+
+def _split(folder: RunFolder, tables: Mapping[str, Any]) -> Split | None:
+    if not folder.partition.exists():
+        return None
+    return split_of(load_partition(folder.partition), tables)
+
+
+def _to_target(
+    rows: Sequence[Mapping[str, Any]], target: float | None, headline: Headline
+) -> tuple[int | None, int | None]:
+    """Rounds and bytes to the target; without one, no rounds and the bytes of the whole run."""
+    if target is None:
+        return None, _bytes_of(rows)
+    # `covered` leaves out rounds in which some clients have no group yet.
+    rounds = rounds_to_target(covered(rows, headline), target, headline)
+    if rounds is None:
+        return None, None
+    return rounds, _bytes_of(rows[:rounds])
 
 
 def _bytes_of(rows: Sequence[Mapping[str, Any]]) -> int:

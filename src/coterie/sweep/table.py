@@ -3,6 +3,9 @@ how their settings were chosen, and one of how they serve single clients."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from coterie.headline import Headline, with_unit
 from coterie.runs.scores import NOTE, OF_CLIENTS, protocol_notes
 from coterie.sweep.comparison import Row, SweepTable
@@ -88,23 +91,11 @@ def notes(table: SweepTable) -> list[str]:
     # A standard deviation needs two.
     if one_seed:
         over = "of one seed" if table.private else f"of one seed ({table.seeds[0]})"
-    title = table.headline.title
     lines = [f"{table.headline.capital}: {FIGURES[table.figure][1]}, {over}."]
     if table.headline.better == "lower":
         lines[0] += " Lower is better."
-    points = ", in points" if table.headline.unit == "%" else ""
     if len({row.algorithm for row in table.rows}) > 1:
-        lines.append(
-            f"Difference: of this {title} to {printable(table.baseline)}, paired by seed{points}; "
-            "±: half its 95 % interval (Student's t)."
-        )
-        if one_seed:
-            lines[-1] += " With one seed there is no interval."
-        elif len(table.seeds) < ENOUGH_SEEDS:
-            lines[-1] += " With so few seeds it may be narrow by chance; use five or more."
-        if table.verdict is None or table.verdict.gain is None:
-            lines[-1] = f"{lines[-1]} {table.overlap.note}".rstrip()
-        lines += _opposed_notes(table)
+        lines += [_difference_note(table), *_opposed_notes(table)]
     if table.without_model:
         said = [f"{table.headline.text(v)} {name}" for name, v in table.without_model.items()]
         lines.append(f"Without a model: {', '.join(said)}.")
@@ -125,6 +116,22 @@ def notes(table: SweepTable) -> list[str]:
     if table.verdict is not None:
         lines.insert(0, table.verdict.text)
     return lines
+
+
+def _difference_note(table: SweepTable) -> str:
+    """What the difference and its interval are."""
+    points = ", in points" if table.headline.unit == "%" else ""
+    note = (
+        f"Difference: of this {table.headline.title} to {printable(table.baseline)}, paired by "
+        f"seed{points}; ±: half its 95 % interval (Student's t)."
+    )
+    if len(table.seeds) == 1:
+        note += " With one seed there is no interval."
+    elif len(table.seeds) < ENOUGH_SEEDS:
+        note += " With so few seeds it may be narrow by chance; use five or more."
+    if table.verdict is None or table.verdict.gain is None:
+        note = f"{note} {table.overlap.note}".rstrip()
+    return note
 
 
 def _opposed_notes(table: SweepTable) -> list[str]:
@@ -171,23 +178,46 @@ def _scored_notes(table: SweepTable) -> list[str]:
     ]
 
 
+# --- all tables -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """A table of a sweep as text.
+
+    Args:
+        texts: how many columns, the first ones, are no numbers.
+        notes: what stands below it, line by line.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    texts: int
+    notes: Sequence[str]
+
+
+def text_tables(table: SweepTable) -> list[TextTable]:
+    """The tables that have rows, in the order in which they are shown."""
+    texts = 1 + len(table.keys)
+    comparison = TextTable(column_names(table), row_texts(table), texts, notes(table))
+    found = (comparison, tuning_table(table), _score_table(table))
+    return [one for one in found if one.rows]
+
+
 # --- how settings were chosen ---------------------------------------------------------------------
 
 
-def tuning_columns(table: SweepTable) -> list[str]:
-    """The names of the columns of the table of trials."""
+def tuning_table(table: SweepTable) -> TextTable:
+    """The table of trials: a row for each algorithm that was tried."""
     value = with_unit("validation", table.headline.unit)
     costs = ["trial seconds", "run seconds", "trial steps", "run steps"]
-    return ["algorithm", *table.keys, "trials", value, *costs]
-
-
-def tuning_rows(table: SweepTable) -> list[list[str]]:
-    """The rows as text: one for each algorithm that was tried."""
-    return [
+    columns = ["algorithm", *table.keys, "trials", value, *costs]
+    rows = [
         _tuning_texts(row, table.tuning[row.algorithm], table.headline)
         for row in table.rows
         if row.algorithm in table.tuning
     ]
+    return TextTable(columns, rows, 1 + len(table.keys), [*tuning_notes(table), COSTS])
 
 
 def _tuning_texts(row: Row, tuned: Tuned, headline: Headline) -> list[str]:
@@ -240,23 +270,15 @@ def tuning_notes(table: SweepTable) -> list[str]:
 # --- how single clients are served ----------------------------------------------------------------
 
 
-def score_columns(table: SweepTable) -> list[str]:
-    """The names of the columns of the second table."""
-    return ["algorithm", *table.keys, "scored", table.headline.title, *OF_CLIENTS]
-
-
-def score_rows(table: SweepTable) -> list[list[str]]:
-    """The rows as text: one for each row of the sweep and way of scoring."""
-    return [
+def _score_table(table: SweepTable) -> TextTable:
+    """A row for each row of the sweep and way of scoring."""
+    title = table.headline.title
+    columns = ["algorithm", *table.keys, "scored", title, *OF_CLIENTS]
+    rows = [
         [printable(row.algorithm), *(printable(value) for value in row.values), *one.texts]
         for row in table.rows
         for one in row.scores
     ]
-
-
-def score_notes(table: SweepTable) -> list[str]:
-    """What the scores are of, and what the columns mean."""
     scores = [one for row in table.rows for one in row.scores]
-    if not scores:
-        return []
-    return [*protocol_notes(scores), NOTE.format(table.headline.capital)]
+    below = [*protocol_notes(scores), NOTE.format(table.headline.capital)]
+    return TextTable(columns, rows, 2 + len(table.keys), below)

@@ -15,18 +15,7 @@ from coterie.runs.published import is_private
 from coterie.sweep.clients import clients_csv, clients_markdown
 from coterie.sweep.comparison import Row, SweepTable
 from coterie.sweep.plan import SweepPlan
-from coterie.sweep.table import (
-    COSTS,
-    column_names,
-    notes,
-    row_texts,
-    score_columns,
-    score_notes,
-    score_rows,
-    tuning_columns,
-    tuning_notes,
-    tuning_rows,
-)
+from coterie.sweep.table import COSTS, TextTable, text_tables, tuning_notes, tuning_table
 from coterie.sweep.tuning import TUNING, Tuned
 
 TEX = {
@@ -79,23 +68,12 @@ def write_files(texts: Mapping[str, str], out: Path) -> list[Path]:
 
 def comparison_markdown(table: SweepTable) -> str:
     """The tables as Markdown, without those that have no rows."""
-    texts = 1 + len(table.keys)
-    said = [*tuning_notes(table), COSTS]
-    found = [
-        _markdown(column_names(table), row_texts(table), texts, notes(table)),
-        _markdown(tuning_columns(table), tuning_rows(table), texts, said),
-        _markdown(score_columns(table), score_rows(table), texts + 1, score_notes(table)),
-    ]
-    return "\n".join(text for text in found if text)
+    return "\n".join(_markdown(one) for one in text_tables(table))
 
 
-def _markdown(
-    names: Sequence[str], rows: Sequence[Sequence[str]], texts: int, below: Sequence[str]
-) -> str:
-    if not rows:
-        return ""
-    lines = markdown_lines(names, rows, _alignment(names, texts))
-    return "\n".join([*lines, "", *map(escape_cell, below)]) + "\n"
+def _markdown(one: TextTable) -> str:
+    lines = markdown_lines(one.columns, one.rows, _alignment(one.columns, one.texts))
+    return "\n".join([*lines, "", *map(escape_cell, one.notes)]) + "\n"
 
 
 def _alignment(names: Sequence[str], texts: int) -> str:
@@ -106,29 +84,30 @@ def _alignment(names: Sequence[str], texts: int) -> str:
 def latex(table: SweepTable) -> str:
     """The first table as LaTeX, for the package ``booktabs``: ``mean ± sd`` and the difference with
     its interval in a cell each, the best mean in bold."""
-    value = 2 + len(table.keys)  # the column of the mean, before sd, difference and interval
-    names = column_names(table)
+    first = text_tables(table)[0]
+    value = first.texts + 1  # the column of the mean, before sd, difference and interval
+    names = list(first.columns)
     names[value : value + 4] = [f"{names[value]} ± sd", f"{names[value + 2]} ± 95 %"]
     bold = _best_mean(table)
     rows = []
-    for row in row_texts(table):
+    for row in first.rows:
         mean, sd, difference, half = row[value : value + 4]
         cells = [_with_deviation(mean, sd), _with_deviation(difference, half)]
         escaped = [escape_latex(text) for text in (*row[:value], *cells, *row[value + 4 :])]
         if mean == bold:
             escaped[value] = rf"\textbf{{{escaped[value]}}}"
         rows.append(" & ".join(escaped) + r" \\")
-    said = ["needs \\usepackage{booktabs}", "bold: the best mean", *notes(table)]
-    return _tabular(names, rows, 1 + len(table.keys), said)
+    said = ["needs \\usepackage{booktabs}", "bold: the best mean", *first.notes]
+    return _tabular(names, rows, first.texts, said)
 
 
 def tuning_latex(table: SweepTable) -> str:
     """The table of trials as LaTeX, below an empty line; nothing without ``--tune``."""
     if not table.tuning:
         return ""
-    rows = [" & ".join(map(escape_latex, row)) + r" \\" for row in tuning_rows(table)]
-    columns = tuning_columns(table)
-    return "\n" + _tabular(columns, rows, 1 + len(table.keys), [*tuning_notes(table), COSTS])
+    found = tuning_table(table)
+    rows = [" & ".join(map(escape_latex, row)) + r" \\" for row in found.rows]
+    return "\n" + _tabular(found.columns, rows, found.texts, found.notes)
 
 
 def _tabular(names: Sequence[str], rows: Sequence[str], texts: int, said: Sequence[str]) -> str:
@@ -167,9 +146,10 @@ def escape_latex(text: str) -> str:
 
 def tuning_json(table: SweepTable) -> str:
     """The table of trials, for the report of the sweep."""
+    found = tuning_table(table)
     record = {
-        "columns": tuning_columns(table),
-        "rows": tuning_rows(table),
+        "columns": found.columns,
+        "rows": found.rows,
         "note": " ".join(tuning_notes(table)),
         "definitions": COSTS,
     }

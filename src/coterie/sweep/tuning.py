@@ -75,7 +75,7 @@ def _trial(run: SweepRun) -> SweepRun:
     return replace(run, id=trial_id, tables=resolved)
 
 
-def choose(
+def best_trials(
     trials: SweepPlan,
     measured: Mapping[str, Measured],
     failed: Mapping[str, str],

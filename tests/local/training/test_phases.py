@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import coterie as ct
-from coterie.core.keep import Keep, keep_layers
+from coterie.core.keep import Keep, layers_to_keep
 from coterie.core.keys import Key
 from coterie.core.training import Phase, Phases
 from coterie.core.vectors import Layout, flatten
@@ -26,8 +26,8 @@ from tests.conftest import assert_near, blobs, small_net
 SOLVER = ct.Solver(epochs=9, batch_size=5, lr=0.1)
 NET = small_net()
 D = Layout.of(NET).d
-HEAD = keep_layers(NET, ["head"])
-BODY = keep_layers(NET, ["body"])
+HEAD = layers_to_keep(NET, ["head"])
+BODY = layers_to_keep(NET, ["body"])
 ALL = Keep(((0, D),))
 START = flatten(NET)
 IDS = np.arange(3)
@@ -108,8 +108,8 @@ def test_running_statistics_of_fixed_layers_stay() -> None:
     net = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 4))
     # A batch of one sample has no variance.
     solver = ct.Solver(batch_size=99, lr=0.1)
-    head = keep_layers(net, ["head"])
-    body = keep_layers(net, ["body"])
+    head = layers_to_keep(net, ["head"])
+    body = layers_to_keep(net, ["body"])
     of_head = update(Train(how=Phases((Phase(head, 1),))), net=net, solver=solver)
     assert (of_head[:, body.kept()] == 0).all()
     of_body = update(Train(how=Phases((Phase(body, 1),))), net=net, solver=solver)

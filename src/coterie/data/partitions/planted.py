@@ -105,13 +105,13 @@ def planted(
     sizes = ClientSizes(test_fraction, size, skew)
     if copies:
         parts = copied_rows(samples, key, group, sizes)
+        parts = replace(parts, copies=groups)
     elif how == "labels":
         parts = sizes.split(rows_of_own_classes(samples, key, group, sizes), key)
     else:
         rows = sizes.cut(np.arange(len(samples)), key.of("order"), clients)
         parts = sizes.split(rows, key)
     # Labels and images are changed when the population is made; here they are only described.
-    parts = replace(parts, planted=group, copies=groups if copies else 1)
     turns = np.zeros(parts.copies * len(samples), np.int64)
     if columns:
         turns += labels_of_columns(samples, parts, columns)
@@ -127,13 +127,9 @@ def planted(
         relabel = swapped(swaps, samples.classes)
     elif how == "swap":
         relabel = permutations(key, samples.classes, groups)
-    return replace(
-        parts,
-        transform=transform,
-        relabel=relabel,
-        styles=styles,
-        turns=turns if turns.any() else None,
-    )
+    if turns.any():
+        parts = replace(parts, turns=turns)
+    return replace(parts, planted=group, transform=transform, relabel=relabel, styles=styles)
 
 
 def check_groups(groups: int, clients: int, how: How, classes: int) -> None:

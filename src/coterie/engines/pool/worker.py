@@ -104,43 +104,49 @@ def work_until_the_end(
             packed = pipe.recv_bytes()
         except (EOFError, OSError):  # the parent has ended
             return
-        unpacked = unpack_arguments(packed, tensors)
-        assert isinstance(unpacked, WorkerEquipment)
-        # What came through a pipe lies in memory that all workers share, and each writes the models
-        # that it scores into a network of its own. A fork has a copy of the network.
-        equipment = replace(unpacked, runner=unpacked.runner.copy())
+        equipment = _unpacked_equipment(packed, tensors)
+    # Before it says that it listens: the start of processes is no part of a round's time.
+    equipment.runner.load_kernels()
+    with one_library_thread(), suppress(EOFError, OSError):
+        _do_jobs(equipment, os.getppid(), tasks, pipe)
+
+
+def _unpacked_equipment(packed: bytes, tensors: list[Tensor]) -> WorkerEquipment:
+    unpacked = unpack_arguments(packed, tensors)
+    assert isinstance(unpacked, WorkerEquipment)
+    # What came through a pipe lies in memory that all workers share, and each writes the models
+    # that it scores into a network of its own. A fork has a copy of the network.
+    return replace(unpacked, runner=unpacked.runner.copy())
+
+
+def _do_jobs(equipment: WorkerEquipment, parent: int, tasks: Connection, pipe: Connection) -> None:
+    """Do jobs until the process ``parent`` ends.
+
+    Raises:
+        EOFError, OSError: the parent closed the pipe.
+    """
     runner = equipment.runner
     shared = equipment.shared
-    # Before it says that it listens: the start of processes is no part of a round's time.
-    runner.load_kernels()
-    parent = os.getppid()
     anywhere = allowed_cores()
-    with one_library_thread():
-        # The first word says that it listens.
-        try:
-            pipe.send(None)
-        except OSError:
-            return
-        while True:
-            # Looked up every second: a parent that was killed may leave no trace in the pipe, as
-            # long as any process that it started holds the pipe's other end.
-            while not pipe.poll(1.0):
-                if os.getppid() != parent:
-                    return
-            try:
-                # First, so that threads which a job brings are bound to no core.
-                go_anywhere(anywhere)
-                job: PoolJob | PartJob = pipe.recv()
-                if isinstance(job, PartJob):
-                    pipe.send(_score_part(runner, job, shared))
-                elif isinstance(job.work, Train):
-                    with threads(equipment.threads):
-                        found = _train(runner, job, job.work, tasks, shared)
-                    pipe.send(found)
-                else:
-                    pipe.send(_score(runner, job, job.work, shared))
-            except (EOFError, OSError):
+    # The first word says that it listens.
+    pipe.send(None)
+    while True:
+        # Looked up every second: a parent that was killed may leave no trace in the pipe, as long
+        # as any process that it started holds the pipe's other end.
+        while not pipe.poll(1.0):
+            if os.getppid() != parent:
                 return
+        # First, so that threads which a job brings are bound to no core.
+        go_anywhere(anywhere)
+        job: PoolJob | PartJob = pipe.recv()
+        if isinstance(job, PartJob):
+            pipe.send(_score_part(runner, job, shared))
+        elif isinstance(job.work, Train):
+            with threads(equipment.threads):
+                found = _train(runner, job, job.work, tasks, shared)
+            pipe.send(found)
+        else:
+            pipe.send(_score(runner, job, job.work, shared))
 
 
 def go_anywhere(allowed: set[int]) -> None:

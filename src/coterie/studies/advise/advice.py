@@ -65,9 +65,7 @@ def advise(
     begun = time.monotonic()
     methods = _candidates(config, methods)
     _check(population, methods)
-    # More clients a round than there are would be refused when the suggestion is run.
-    if bare or config.train.clients_per_round > population.clients:
-        config = _with_cohort(config, population)
+    config = _with_cohort(config, population, bare)
     setup = TrialSetup.of(config, population, budget)
     rates: dict[float, float] = {}
     if search:
@@ -146,8 +144,11 @@ def _check(population: Population, methods: Sequence[str]) -> None:
         )
 
 
-def _with_cohort(config: Experiment, population: Population) -> Experiment:
-    """The configuration with a cohort of a tenth of the clients, at least ten."""
+def _with_cohort(config: Experiment, population: Population, bare: bool) -> Experiment:
+    """The configuration, whose cohort is a tenth of the clients, at least ten, where it says none."""
+    # More clients a round than there are would be refused when the suggestion is run.
+    if not bare and config.train.clients_per_round <= population.clients:
+        return config
     # Rounded up; the same share as in the trials.
     tenth = -(-population.clients // 10)
     cohort = min(population.clients, max(10, tenth))
