@@ -259,8 +259,7 @@ def groups_of(values: Any, name: str, length: int) -> IntArray:
     """The number of a group for each of so many clients or samples, int64."""
     found = _array(values, name)
     if found.dtype.kind not in "iu":
-        expected = "whole numbers: the groups"
-        raise DataError("wrong-type", name, found=found.dtype, allowed=expected)
+        raise DataError("wrong-type", name, found=found.dtype, allowed="whole numbers: the groups")
     found = found.astype(np.int64, copy=False)
     if found.shape != (length,):
         raise DataError(

@@ -155,8 +155,7 @@ def load_partition(path: Path) -> Partition:
         return partition_of(read_npz(path))
     except (ValueError, KeyError) as error:
         what = f"not a partition ({error})"
-        expected = "a file written by coterie"
-        raise DataError("cannot-be-read", path, what, allowed=expected) from None
+        raise DataError("cannot-be-read", path, what, allowed="a file written by coterie") from None
 
 
 def partition_of(arrays: Arrays) -> Partition:

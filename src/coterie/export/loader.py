@@ -128,8 +128,7 @@ def try_loader(
             found_outputs = _outputs(load_model(name, into), inputs)
             difference = relative_gap(found_outputs, _outputs(reference, inputs)).item()
         except Exception as error:  # noqa: BLE001 - a network of the user's own may raise anything
-            what = f"fails ({type(error).__name__}: {first_line(error)})"
-            raise _does_not_fit(what) from None
+            raise _does_not_fit(f"fails ({type(error).__name__}: {first_line(error)})") from None
         # Also for NaN, which is close to nothing.
         if not math.isclose(difference, 0, abs_tol=TOLERANCE):
             raise _does_not_fit(f"differs by {difference:.1e}")

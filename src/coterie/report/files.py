@@ -32,14 +32,13 @@ def write_chart(path: Path, runs: Sequence[RunView], name: str) -> Path:
         name_of_first = f"{name}-0"
         if name_of_first not in specs:
             expected = f"one of {', '.join(specs) or 'none'}"
-            hint = nearest(name, list(specs))
             raise ConfigError(
                 "not-found",
                 "--chart",
                 "not a chart of this page",
                 got=name,
                 allowed=expected,
-                hint=hint,
+                hint=nearest(name, list(specs)),
             )
         name = name_of_first
     data = draw(specs[name], kind)

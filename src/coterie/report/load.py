@@ -72,12 +72,11 @@ def views_of(
         _number_repeats(views, resolved)
     headlines = {view.headline.name for view in views.values()}
     if len(headlines) > 1:
-        got = ", ".join(sorted(headlines))
         raise ConfigError(
             "differs",
             "report",
             "the runs have different headline metrics",
-            found=got,
+            found=", ".join(sorted(headlines)),
             allowed="runs of one task",
         )
     return [views[i] for i in range(len(folders))]

@@ -50,8 +50,8 @@ def float32_inputs(values: Any, where: str, names: str | Sequence[str]) -> Any:
         return values.astype(np.float32)
     at = np.argwhere(~(np.abs(values.astype(np.float64)) <= LARGEST_INPUT))[0].tolist()
     name = names if isinstance(names, str) else names[at[1]]
-    got = f"{values[tuple(at)]:g} in row {at[0]}"
     expected = f"finite numbers up to {LARGEST_INPUT:.1e}, which fit into float32"
+    got = f"{values[tuple(at)]:g} in row {at[0]}"
     raise column_error("not-finite", where, name, got, expected)
 
 

@@ -72,9 +72,8 @@ def _rows_of_source(
         rows = _of_frame(pd.DataFrame(list(source), dtype=object), typed=False)
         return _without_index(replace(rows, as_names=as_names))
     if not isinstance(source, (str, PathLike)):
-        got = type(source).__name__
         allowed = "a pandas or Polars DataFrame, or a pyarrow table (of a LazyFrame: .collect())"
-        raise DataError("wrong-type", FRAME, found=got, allowed=allowed)
+        raise DataError("wrong-type", FRAME, found=type(source).__name__, allowed=allowed)
     path = Path(source)
     suffix = path.suffix.lower()
     if not path.is_file():

@@ -180,8 +180,7 @@ def _refuse_shared_samples(initial: Population) -> None:
     shared = int((np.bincount(np.concatenate(held)) > 1).sum())
     if shared:
         what = f"rotate_labels needs samples that no two clients share, and {shared} are shared"
-        expected = "a partition without overlap"
-        raise DataError("does-not-fit", "shift.kind", what, allowed=expected)
+        raise DataError("does-not-fit", "shift.kind", what, allowed="a partition without overlap")
 
 
 def _rows_of(now: Population, initial: Population, clients: IntArray) -> IntArray:

@@ -23,8 +23,7 @@ def column_of(rows: Rows, name: str) -> NDArray[Any]:
     if is_text(column):
         return np.array(column.tolist(), dtype=np.str_)
     if not is_plain(column):
-        got = rows.type_of(name)
-        raise rows.refused("wrong-type", name, got, "numbers or text")
+        raise rows.refused("wrong-type", name, rows.type_of(name), "numbers or text")
     return plain_values(column)
 
 

@@ -73,13 +73,12 @@ class Attack:
         """
         if self.clients is not None:
             if self.clients and max(self.clients) >= population:
-                expected = f"numbers up to {population - 1}"
                 raise ConfigError(
                     "not-found",
                     "attack.clients",
                     "no such client",
                     got=max(self.clients),
-                    allowed=expected,
+                    allowed=f"numbers up to {population - 1}",
                 )
             return np.unique(np.array(self.clients, np.int64))
         order = key.of("attackers").generator().permutation(able)

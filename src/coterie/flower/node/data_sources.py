@@ -102,8 +102,7 @@ def read_files(
     if len(names) > 1 and names[0] != names[1]:
         what = f"columns that differ from those in {files[0].name}"
         got = ", ".join(names[1])
-        expected = ", ".join(names[0])
-        raise DataError("differs", files[1].where, what, found=got, allowed=expected)
+        raise DataError("differs", files[1].where, what, found=got, allowed=", ".join(names[0]))
     train = pairs[0]
     if not path.expanduser().is_dir():
         return divide(*train)

@@ -149,9 +149,8 @@ def _address(url: str, where: str) -> Any:
         address = make_url(url)
     except (SQLAlchemyError, ValueError):
         # Without what SQLAlchemy says: it may quote a part of the password.
-        expected = "kind+driver://user@host/name"
         raise DataError(
-            "wrong-type", where, "not the URL of a database", allowed=expected
+            "wrong-type", where, "not the URL of a database", allowed="kind+driver://user@host/name"
         ) from None
     if address.password is None and PASSWORD in os.environ:
         return address.set(password=os.environ[PASSWORD])

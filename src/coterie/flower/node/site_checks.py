@@ -149,10 +149,9 @@ def check_data(options: Mapping[str, Any], form: DataForm | None) -> str:
         return "data: read by the client.py of the federation, so not checked"
     own = own_classes(options)
     if own and form is not None and own != form.classes:
-        got = ", ".join(own)
         expected = ", ".join(form.classes)
         raise DataError(
-            "differs", "--classes", "a different class list", found=got, allowed=expected
+            "differs", "--classes", "a different class list", found=", ".join(own), allowed=expected
         )
     if form is None:
         return _unknown_form(options, own)
@@ -215,12 +214,11 @@ def _unknown_form(options: Mapping[str, Any], classes: tuple[str, ...]) -> str:
     if not np.isfinite(np.asarray(x, np.float64)).all():
         raise DataError("not-finite", "data", "inputs not finite", found="NaN or infinity")
     if classes and y is not None and len(y) and not 0 <= y.min() <= y.max() < len(classes):
-        got = f"{y.min()} to {y.max()}"
         raise DataError(
             "out-of-range",
             "data",
             "labels out of range",
-            found=got,
+            found=f"{y.min()} to {y.max()}",
             allowed=f"0 to {len(classes) - 1}",
         )
     return f"data: {rows}, inputs {list(x.shape[1:])}; the server does not say what it expects"

@@ -185,12 +185,11 @@ def _column(
         return named
     found = _usual(names, usual)
     if found is None:
-        present = ", ".join(sorted(names)) or "(none)"
         raise ConfigError(
             "not-found",
             f"--{option}",
             "no column has one of the usual names",
-            found=present,
+            found=", ".join(sorted(names)) or "(none)",
             allowed=f"--{option} COLUMN",
         )
     say(
@@ -250,12 +249,11 @@ def _taken(path: Path, others: Sequence[str]) -> tuple[list[str], bool]:
         # What is no plain number is encoded anyway, and scaled with it.
         wide = plain and _is_wide([plain_values(rows.frame[name]) for name in taken])
     if not taken:
-        present = ", ".join(sorted(others))
         raise ConfigError(
             "not-found",
             "--features",
             "no column of features found",
-            found=present,
+            found=", ".join(sorted(others)),
             allowed="--features COLUMN[,...]",
         )
     say(f"features: {first_few(taken, SHOWN)}")
