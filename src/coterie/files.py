@@ -104,12 +104,10 @@ def refuse_unwritable(folder: Path) -> Iterator[None]:
         # Of a lock that another process holds, which says nothing about the folder.
         raise
     except OSError as error:
+        what = f"cannot be written ({error.strerror})"
+        expected = f"enough space and write permission; then `coterie resume {folder}` continues"
         raise CheckpointError(
-            "cannot-be-written",
-            folder,
-            f"cannot be written ({error.strerror})",
-            found=error.filename or folder,
-            allowed=f"enough space and write permission; then `coterie resume {folder}` continues",
+            "cannot-be-written", folder, what, found=error.filename or folder, allowed=expected
         ) from None
 
 

@@ -131,10 +131,7 @@ def _ipython() -> tuple[Any, Any]:
     try:
         from IPython.display import HTML, display
     except ImportError:
-        raise ConfigError(
-            "not-installed",
-            "on_round",
-            "a live table needs IPython, which is not installed",
-            do="run in a notebook, or pip install ipython",
-        ) from None
+        what = "a live table needs IPython, which is not installed"
+        do = "run in a notebook, or pip install ipython"
+        raise ConfigError("not-installed", "on_round", what, do=do) from None
     return display, HTML

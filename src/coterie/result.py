@@ -217,13 +217,10 @@ class Result:
         """What the rule of a method with models of the clients' own makes of the one it is sent."""
         rule = personal.own_model
         if not isinstance(rule, ServesStored):
-            raise ConfigError(
-                "does-not-fit",
-                "client",
-                "the result has no model of this client, which is fitted only when the client is scored",
-                found="a method that stores no such models",
-                allowed="a method that stores the models of its clients",
-            )
+            what = "the result has no model of this client, which is fitted only when the client is scored"
+            got = "a method that stores no such models"
+            expected = "a method that stores the models of its clients"
+            raise ConfigError("does-not-fit", "client", what, found=got, allowed=expected)
         row = np.flatnonzero(self.own_models.ids == client)
         if not len(row):
             return sent
@@ -286,13 +283,9 @@ class Result:
             shutil.copytree(self.folder, target, ignore=shutil.ignore_patterns(".*"))
             return RunFolder(target, self.objects)
         if self.unsaved is None:
-            raise ConfigError(
-                "missing",
-                "save",
-                "no run to save",
-                found="a result that was created by hand",
-                allowed="the result of a run",
-            )
+            what = "no run to save"
+            got = "a result that was created by hand"
+            raise ConfigError("missing", "save", what, found=got, allowed="the result of a run")
         return _save(tuple(self.rows), self.unsaved, target)
 
     @validated

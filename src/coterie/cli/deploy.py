@@ -106,13 +106,9 @@ def deploy_local(
         count = clients or settings.clients
         training = count - unlabelled
         if training < 1:
-            raise ConfigError(
-                "out-of-range",
-                "--unlabelled",
-                "no client would remain for training",
-                found=f"{unlabelled} of {count}",
-                allowed="fewer",
-            )
+            what = "no client would remain for training"
+            got = f"{unlabelled} of {count}"
+            raise ConfigError("out-of-range", "--unlabelled", what, found=got, allowed="fewer")
         # All of them are here: a round without one would differ from that of a simulation.
         settings = replace(
             settings,

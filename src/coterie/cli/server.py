@@ -66,13 +66,9 @@ def server_add(
     from coterie.terminal import say
 
     if name is not None and len(keys) > 1:
-        raise ConfigError(
-            "in-conflict",
-            "--name",
-            "one name for several keys",
-            found=f"{len(keys)} keys",
-            allowed="one key",
-        )
+        what = "one name for several keys"
+        got = f"{len(keys)} keys"
+        raise ConfigError("in-conflict", "--name", what, found=got, allowed="one key")
     for key in keys:
         say(add_node(folder, key, name, replace))
 

@@ -35,12 +35,9 @@ class Plugin:
         try:
             factory: Factory = self.entry_point.load()
         except Exception as error:  # importing runs code of others, which may raise anything
+            what = f"cannot be loaded ({type(error).__name__}: {shown(str(error))})"
             raise ConfigError(
-                "cannot-be-read",
-                "plugin",
-                f"cannot be loaded ({type(error).__name__}: {shown(str(error))})",
-                found=self,
-                allowed=expected,
+                "cannot-be-read", "plugin", what, found=self, allowed=expected
             ) from error
         if not callable(factory):
             what = f"not a function but {shown(factory)}"

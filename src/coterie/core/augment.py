@@ -63,12 +63,10 @@ def _transform(augment: Augment) -> Transform:
     except ConfigError:
         raise
     except Exception as error:  # the factory may be a user's, which may raise anything
+        what = f"cannot be created ({type(error).__name__}: {first_line(error)})"
+        expected = f"a class of {LIBRARY}, or module:factory, with its options"
         raise ConfigError(
-            "failed",
-            "local.augment",
-            f"cannot be created ({type(error).__name__}: {first_line(error)})",
-            got=augment.name,
-            allowed=f"a class of {LIBRARY}, or module:factory, with its options",
+            "failed", "local.augment", what, got=augment.name, allowed=expected
         ) from error
     if not callable(made):
         what = f"{augment.name} returned a {type(made).__name__}"
@@ -83,12 +81,10 @@ def _factory(name: str) -> Callable[..., Any]:
     try:
         library = import_module(LIBRARY)
     except ImportError:
+        what = "the package torchvision is not installed"
+        expected = "pip install torchvision, or module:factory"
         raise ConfigError(
-            "not-installed",
-            "local.augment",
-            "the package torchvision is not installed",
-            got=name,
-            allowed="pip install torchvision, or module:factory",
+            "not-installed", "local.augment", what, got=name, allowed=expected
         ) from None
     return getattr(library, name)
 

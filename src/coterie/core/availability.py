@@ -127,11 +127,9 @@ def read_spans_text(file: Path) -> str:
     try:
         return file.read_text(encoding=encoding_of(file))
     except (OSError, UnicodeError) as error:
+        expected = f"a CSV file with the columns {', '.join(COLUMNS)}"
         raise DataError(
-            "cannot-be-read",
-            file,
-            found=type(error).__name__,
-            allowed=f"a CSV file with the columns {', '.join(COLUMNS)}",
+            "cannot-be-read", file, found=type(error).__name__, allowed=expected
         ) from None
 
 

@@ -55,13 +55,9 @@ class Blocks:
         self.decay = decay
         self.device = device or Device()
         if self.device.graphs and self.device.name == "cpu":
-            raise ConfigError(
-                "does-not-fit",
-                "engine.graphs",
-                "CUDA graphs need a GPU",
-                found="true on the CPU",
-                allowed="false",
-            )
+            what = "CUDA graphs need a GPU"
+            got = "true on the CPU"
+            raise ConfigError("does-not-fit", "engine.graphs", what, found=got, allowed="false")
         self.memory = memory
         self.trainers: dict[Objective, BatchedTrainer] = {}
 

@@ -136,12 +136,8 @@ def ray(
         # Where Ray is there and misses a module of its own, to install Ray is no help.
         if error.name != "ray":
             raise
-        raise ConfigError(
-            "not-installed",
-            "engine.name",
-            "Ray is not installed",
-            do=f"run {install_command('ray')}",
-        ) from None
+        do = f"run {install_command('ray')}"
+        raise ConfigError("not-installed", "engine.name", "Ray is not installed", do=do) from None
     load = None
     if samples == "path":
         load = simulation.load_samples

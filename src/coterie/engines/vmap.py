@@ -189,12 +189,9 @@ class StreamedClients:
                 lane.trainers, work, self.runner.solver, samples, start, out, key
             )
         except torch.OutOfMemoryError as error:
+            what = f"{len(self._lanes)} clients at a time do not fit {self.device.name} in round {key.round}"
             raise ClientError(
-                "does-not-fit",
-                "engine.streams",
-                f"{len(self._lanes)} clients at a time do not fit {self.device.name} in round {key.round}",
-                found=self.streams,
-                allowed="fewer",
+                "does-not-fit", "engine.streams", what, found=self.streams, allowed="fewer"
             ) from error
         except Exception as error:
             raise ClientError(failure_line(client, request.key, error)) from error

@@ -135,13 +135,9 @@ def number_of(source: ExportSource, name: str) -> int:
         expected = f"one of {', '.join(names[:_SHOWN])}"
         if len(names) > _SHOWN:
             expected += ", ..."
+        what = "no such client"
         raise ConfigError(
-            "not-found",
-            "--client",
-            "no such client",
-            got=name,
-            allowed=expected,
-            hint=nearest(name, names),
+            "not-found", "--client", what, got=name, allowed=expected, hint=nearest(name, names)
         )
     return names.index(name)
 

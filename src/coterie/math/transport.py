@@ -171,12 +171,9 @@ def flow(cost: IntArray, size: int) -> IntArray:
     try:
         from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
     except ImportError:
-        raise ConfigError(
-            "not-installed",
-            "algorithm.solver",
-            "OR-Tools is not installed",
-            do=f"install it with {install_command('flow')}, or use 'transport' or 'matching'",
-        ) from None
+        what = "OR-Tools is not installed"
+        do = f"install it with {install_command('flow')}, or use 'transport' or 'matching'"
+        raise ConfigError("not-installed", "algorithm.solver", what, do=do) from None
     n, clusters = cost.shape
     solver = SimpleMinCostFlow()
     tail = np.repeat(np.arange(n), clusters)

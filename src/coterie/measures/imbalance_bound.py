@@ -243,13 +243,10 @@ class LogisticLoss:
         largest = float(np.abs(self.gradient(found.x)).max())
         # Rounding ends the search a little above the tolerance.
         if largest > 1e3 * _TOLERANCE:
-            raise ConfigError(
-                "failed",
-                "l2",
-                "the minimum was not found",
-                found=f"a gradient of {largest:.2g}",
-                allowed="a larger l2 or smaller inputs",
-            )
+            what = "the minimum was not found"
+            got = f"a gradient of {largest:.2g}"
+            expected = "a larger l2 or smaller inputs"
+            raise ConfigError("failed", "l2", what, found=got, allowed=expected)
         point: Vector = found.x
         return point
 

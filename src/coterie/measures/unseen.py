@@ -53,13 +53,8 @@ def unseen_clients(wanted: Unseen | None, population: Population, key: Key) -> I
     ids = np.unique(ids)
     can_train[ids] = False
     if not can_train.any():
-        raise ConfigError(
-            "out-of-range",
-            "evaluate.unseen",
-            "no client would remain for training",
-            got=wanted,
-            allowed="fewer",
-        )
+        what = "no client would remain for training"
+        raise ConfigError("out-of-range", "evaluate.unseen", what, got=wanted, allowed="fewer")
     return ids
 
 
@@ -74,13 +69,9 @@ def _number_of(client: str | int, population: Population) -> int:
         return client
     if client not in population.names:
         some = ", ".join(population.names[:3])
-        raise ConfigError(
-            "not-found",
-            "evaluate.unseen",
-            "no such client",
-            got=client,
-            allowed=f"names such as {some}",
-        )
+        what = "no such client"
+        expected = f"names such as {some}"
+        raise ConfigError("not-found", "evaluate.unseen", what, got=client, allowed=expected)
     return population.names.index(client)
 
 

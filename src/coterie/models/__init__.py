@@ -81,12 +81,8 @@ def spec(name: str, **parameters: Any) -> ModelSpec:
     # A factory of the user's own takes what the data say, and no options.
     if ":" in name:
         if parameters:
-            raise ConfigError(
-                "unknown-key",
-                f"model.{next(iter(parameters))}",
-                f"unknown for {name}",
-                allowed="no parameters",
-            )
+            where = f"model.{next(iter(parameters))}"
+            raise ConfigError("unknown-key", where, f"unknown for {name}", allowed="no parameters")
         return custom_model(name)
     return registry.build("model", {"name": name, **parameters})
 

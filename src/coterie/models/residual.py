@@ -123,10 +123,8 @@ def _block(before: int, after: int, stride: int, norm_groups: int) -> Residual:
 
 def _check_groups(norm_groups: int, channels: int) -> None:
     if channels % norm_groups:
+        what = f"{channels} channels cannot be divided"
+        expected = f"a divisor of {channels}"
         raise ConfigError(
-            "wrong-shape",
-            "model.norm_groups",
-            f"{channels} channels cannot be divided",
-            found=norm_groups,
-            allowed=f"a divisor of {channels}",
+            "wrong-shape", "model.norm_groups", what, found=norm_groups, allowed=expected
         )

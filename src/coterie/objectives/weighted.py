@@ -56,12 +56,10 @@ def weighted(objective: Objective) -> Weighted:
     samples."""
     if isinstance(objective, CrossEntropy | TaskLoss):
         return Weighted(objective)
+    what = "the method weights samples"
+    expected = "'plain' or 'proximal'"
     raise ConfigError(
-        "does-not-fit",
-        "local.objective",
-        "the method weights samples",
-        found=type(objective).__name__,
-        allowed="'plain' or 'proximal'",
+        "does-not-fit", "local.objective", what, found=type(objective).__name__, allowed=expected
     )
 
 

@@ -314,13 +314,10 @@ def _check_cost(columns: Release, privacy: Privacy) -> None:
         return
     spent = epsilon_of((columns,), privacy.delta, privacy.accountant)
     if spent >= privacy.epsilon:
-        raise PrivacyError(
-            "over-budget",
-            "privacy.epsilon",
-            f"the description of columns with noise {columns.noise:g} alone costs {spent:.4g} at delta {privacy.delta:g}",
-            found=f"{privacy.epsilon:g}",
-            allowed="more, or more data.encode.noise",
-        )
+        what = f"the description of columns with noise {columns.noise:g} alone costs {spent:.4g} at delta {privacy.delta:g}"
+        got = f"{privacy.epsilon:g}"
+        expected = "more, or more data.encode.noise"
+        raise PrivacyError("over-budget", "privacy.epsilon", what, found=got, allowed=expected)
 
 
 def _check_budget(budget: Budget, privacy: Privacy, rounds: int, noise: float) -> None:
@@ -335,10 +332,8 @@ def _check_budget(budget: Budget, privacy: Privacy, rounds: int, noise: float) -
     if budget.repeated:
         again = f" and {budget.repeated} done again"
         expected = "a run that was not stopped while its models were sent"
-    raise PrivacyError(
-        "over-budget",
-        "privacy.epsilon",
-        f"{rounds} rounds{again} with noise {noise:g} cost {spent:.4g} at delta {privacy.delta:g}",
-        found=f"{privacy.epsilon:g}",
-        allowed=expected,
+    what = (
+        f"{rounds} rounds{again} with noise {noise:g} cost {spent:.4g} at delta {privacy.delta:g}"
     )
+    got = f"{privacy.epsilon:g}"
+    raise PrivacyError("over-budget", "privacy.epsilon", what, found=got, allowed=expected)

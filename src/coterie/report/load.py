@@ -72,13 +72,9 @@ def views_of(
         _number_repeats(views, resolved)
     headlines = {view.headline.name for view in views.values()}
     if len(headlines) > 1:
-        raise ConfigError(
-            "differs",
-            "report",
-            "the runs have different headline metrics",
-            found=", ".join(sorted(headlines)),
-            allowed="runs of one task",
-        )
+        what = "the runs have different headline metrics"
+        got = ", ".join(sorted(headlines))
+        raise ConfigError("differs", "report", what, found=got, allowed="runs of one task")
     return [views[i] for i in range(len(folders))]
 
 

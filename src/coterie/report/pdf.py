@@ -42,12 +42,8 @@ def find_browser() -> str:
         found = shutil.which(name)
         if found is not None:
             return found
-    raise ConfigError(
-        "not-installed",
-        "--pdf",
-        "no Chromium, Chrome or Edge is on PATH",
-        do="install one, or print the page from any browser",
-    )
+    do = "install one, or print the page from any browser"
+    raise ConfigError("not-installed", "--pdf", "no Chromium, Chrome or Edge is on PATH", do=do)
 
 
 def _print(browser: str, page: Path, target: Path, profile: Path) -> str:

@@ -84,13 +84,8 @@ class RunView:
         for name in PER_CLIENT:
             value = getattr(self, name)
             if value is not None and len(value) != self.clients:
-                raise ConfigError(
-                    "wrong-shape",
-                    name,
-                    "not one entry per client",
-                    found=len(value),
-                    allowed=self.clients,
-                )
+                what = "not one entry per client"
+                raise ConfigError("wrong-shape", name, what, found=len(value), allowed=self.clients)
 
     @property
     def clients(self) -> int:

@@ -115,12 +115,10 @@ class OneShot(PlacesClients):
 
     def _check_groups(self, clients: int) -> None:
         if self.groups is not None and self.groups > clients:
+            what = "more groups than clients to cluster"
+            expected = f"1 to {clients}"
             raise ConfigError(
-                "out-of-range",
-                "algorithm.groups",
-                "more groups than clients to cluster",
-                found=self.groups,
-                allowed=f"1 to {clients}",
+                "out-of-range", "algorithm.groups", what, found=self.groups, allowed=expected
             )
 
     def _cluster(self, groups: Groups, round: Round, notes: Counter[str]) -> Groups:

@@ -82,13 +82,10 @@ class TrainedUpdate:
 
     def _check_sent(self, local: Train, upload: tuple[int, int]) -> None:
         if local.stays is not None and local.stays.overlaps(*upload):
-            raise ConfigError(
-                "in-conflict",
-                "personal.layers",
-                "clients are grouped by a layer that stays on the clients",
-                found=f"algorithm.layer {self.layer!r}",
-                allowed="another algorithm.layer, or other layers",
-            )
+            what = "clients are grouped by a layer that stays on the clients"
+            got = f"algorithm.layer {self.layer!r}"
+            expected = "another algorithm.layer, or other layers"
+            raise ConfigError("in-conflict", "personal.layers", what, found=got, allowed=expected)
 
     def distance(self, a: Tensor, b: Tensor | None = None) -> Matrix:
         return _METRICS[self.metric](a, b)
@@ -140,25 +137,17 @@ def span(layout: Layout, layer: str, bias: bool) -> tuple[int, int]:
         held = [n for n in names if n == layer or n.rpartition(".")[0] == layer]
     if not held:
         layers = dict.fromkeys(n.rpartition(".")[0] or n for n in names)
-        raise ConfigError(
-            "unknown-choice",
-            "algorithm.layer",
-            "unknown layer",
-            got=layer,
-            allowed=f"'final' or one of {', '.join(map(repr, layers))}",
-        )
+        what = "unknown layer"
+        expected = f"'final' or one of {', '.join(map(repr, layers))}"
+        raise ConfigError("unknown-choice", "algorithm.layer", what, got=layer, allowed=expected)
     if not bias and layer not in names:
         # Biases have one dimension. A layer of nothing else, as a normalisation, stays whole.
         held = [n for n in held if len(layout.shapes[layout.names.index(n)]) > 1] or held
     spans = [layout.span(n) for n in held]
     if any(a.stop != b.start for a, b in pairwise(spans)):
-        raise ConfigError(
-            "does-not-fit",
-            "algorithm.layer",
-            "not contiguous",
-            got=layer,
-            allowed=f"one of {', '.join(held)}",
-        )
+        what = "not contiguous"
+        expected = f"one of {', '.join(held)}"
+        raise ConfigError("does-not-fit", "algorithm.layer", what, got=layer, allowed=expected)
     return spans[0].start, spans[-1].stop
 
 

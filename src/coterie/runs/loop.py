@@ -271,9 +271,5 @@ def _first_groups(
 
 def _check_quorum(quorum: Quorum, skipped: int, number: int) -> None:
     if skipped > quorum.max_skipped_rounds:
-        raise QuorumError(
-            "too-few",
-            "quorum",
-            f"{counted(skipped, 'round')} in a row had fewer than {quorum.min_replies} replies, the last of them round {number + 1}",
-            allowed=f"at most {quorum.max_skipped_rounds}",
-        )
+        what = f"{counted(skipped, 'round')} in a row had fewer than {quorum.min_replies} replies, the last of them round {number + 1}"
+        raise QuorumError("too-few", "quorum", what, allowed=f"at most {quorum.max_skipped_rounds}")

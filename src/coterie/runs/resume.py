@@ -162,11 +162,9 @@ def with_places(checkpoint: Checkpoint, clients: int, method: str) -> Checkpoint
     try:
         memory = grown.groups.memory.with_newcomers(count)
     except KeyError:
+        what = f"{method} stores per-client values that cannot be extended"
+        expected = "a method such as fedavg, fedgroup, flexcfl, ifca or fedclust"
         raise ConfigError(
-            "does-not-fit",
-            "algorithm.name",
-            f"{method} stores per-client values that cannot be extended",
-            found=f"{count} new clients",
-            allowed="a method such as fedavg, fedgroup, flexcfl, ifca or fedclust",
+            "does-not-fit", "algorithm.name", what, found=f"{count} new clients", allowed=expected
         ) from None
     return replace(grown, groups=replace(grown.groups, memory=memory))

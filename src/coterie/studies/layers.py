@@ -90,13 +90,9 @@ def study_layers(composed: Composed, epochs: int | None = None) -> LayerStudy:
     with composed.clients() as clients:
         reply = clients.run(work, ids, w0, key=key)
     if len(reply) < MIN_CLIENTS:
-        raise QuorumError(
-            "too-few",
-            "study",
-            "too few clients replied",
-            found=len(reply),
-            allowed=f"at least {MIN_CLIENTS}",
-        )
+        what = "too few clients replied"
+        expected = f"at least {MIN_CLIENTS}"
+        raise QuorumError("too-few", "study", what, found=len(reply), allowed=expected)
     # Only of the clients that answered, in the order of the reply.
     planted = None
     if population.planted is not None:

@@ -40,13 +40,8 @@ def _read_range(part: str, text: str) -> range:
     low = int(first)
     high = int(last)
     if high < low or high - low >= MAX_SEEDS:
-        raise ConfigError(
-            "out-of-range",
-            "--seeds",
-            "an empty range, or too many seeds",
-            got=part,
-            allowed=SEEDS,
-        )
+        what = "an empty range, or too many seeds"
+        raise ConfigError("out-of-range", "--seeds", what, got=part, allowed=SEEDS)
     return range(low, high + 1)
 
 

@@ -38,13 +38,9 @@ def check_algorithms(names: Sequence[str]) -> None:
         raise ConfigError("unknown-choice", "--algorithms", got=name, allowed=expected, hint=hint)
     if len(set(names)) < len(names):
         expected = "each once; --grid compares values of an option"
-        raise ConfigError(
-            "in-conflict",
-            "--algorithms",
-            "a name occurs twice",
-            got=",".join(names),
-            allowed=expected,
-        )
+        what = "a name occurs twice"
+        got = ",".join(names)
+        raise ConfigError("in-conflict", "--algorithms", what, got=got, allowed=expected)
 
 
 def check_base(base: Mapping[str, Any], file: str) -> tuple[str, int]:

@@ -179,13 +179,9 @@ def make_plan(
 
 def _check_size(count: int) -> None:
     if count > MAX_RUNS:
-        raise ConfigError(
-            "out-of-range",
-            "compare",
-            "too many runs for a sweep",
-            found=count,
-            allowed=f"at most {MAX_RUNS}",
-        )
+        what = "too many runs for a sweep"
+        expected = f"at most {MAX_RUNS}"
+        raise ConfigError("out-of-range", "compare", what, found=count, allowed=expected)
 
 
 def _tables_of_cells(

@@ -75,13 +75,10 @@ def _refuse_numbers(population: Population) -> None:
     labels = population.labels[np.concatenate(population.train)]
     found = len(np.unique(labels))
     if found > MANY_CLASSES and found * FEW_SAMPLES > len(labels):
-        raise DataError(
-            "does-not-fit",
-            "task.kind",
-            "labels look like numbers",
-            found=f"{found} different labels in {len(labels)} training samples",
-            allowed="[task] kind = 'regression' with numbers as targets, or kind = 'classification' if they are classes",
-        )
+        what = "labels look like numbers"
+        got = f"{found} different labels in {len(labels)} training samples"
+        expected = "[task] kind = 'regression' with numbers as targets, or kind = 'classification' if they are classes"
+        raise DataError("does-not-fit", "task.kind", what, found=got, allowed=expected)
 
 
 def check_network(task: Task, module: nn.Module, x: Tensor, y: Tensor) -> None:

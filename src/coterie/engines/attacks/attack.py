@@ -73,12 +73,10 @@ class Attack:
         """
         if self.clients is not None:
             if self.clients and max(self.clients) >= population:
+                what = "no such client"
+                expected = f"numbers up to {population - 1}"
                 raise ConfigError(
-                    "not-found",
-                    "attack.clients",
-                    "no such client",
-                    got=max(self.clients),
-                    allowed=f"numbers up to {population - 1}",
+                    "not-found", "attack.clients", what, got=max(self.clients), allowed=expected
                 )
             return np.unique(np.array(self.clients, np.int64))
         order = key.of("attackers").generator().permutation(able)

@@ -65,13 +65,9 @@ def backdoor(
 
     def poison(x: Tensor, y: Tensor, classes: int) -> tuple[Tensor, Tensor]:
         if target >= classes:
-            raise ConfigError(
-                "not-found",
-                "attack.target",
-                "no such class",
-                got=target,
-                allowed=f"at most {classes - 1}",
-            )
+            what = "no such class"
+            expected = f"at most {classes - 1}"
+            raise ConfigError("not-found", "attack.target", what, got=target, allowed=expected)
         count = round(poisoned * len(x))
         labels = torch.cat([torch.full_like(y[:count], target), y[count:]])
         return torch.cat([triggered(x[:count]), x[count:]]), labels

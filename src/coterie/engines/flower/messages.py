@@ -100,13 +100,10 @@ def run_name(content: RecordDict) -> str:
     protocol."""
     note = content.config_records[NOTE]
     if note["protocol"] != wire.PROTOCOL:
-        raise ConfigError(
-            "differs",
-            "node",
-            "the server has a different version",
-            found=f"protocol {note['protocol']}",
-            allowed=f"{wire.PROTOCOL}: install the server's version of Coterie",
-        )
+        what = "the server has a different version"
+        got = f"protocol {note['protocol']}"
+        expected = f"{wire.PROTOCOL}: install the server's version of Coterie"
+        raise ConfigError("differs", "node", what, found=got, allowed=expected)
     return str(note["run"])
 
 

@@ -75,13 +75,9 @@ class PoolEngine(SimulationEngine):
             raise ValueError(f"start: a fork trains on one thread, got {threads}; expected 'spawn'")
         if start != "fork" and runner.population.on_disk:
             where = f"with {threads} threads" if threads > 1 else "on this machine"
-            raise ConfigError(
-                "does-not-fit",
-                "engine.name",
-                f"{where} the pool does not fork its processes here, so they cannot share samples on disk",
-                found="'pool'",
-                allowed="'serial', 'vmap' or 'ray'",
-            )
+            what = f"{where} the pool does not fork its processes here, so they cannot share samples on disk"
+            expected = "'serial', 'vmap' or 'ray'"
+            raise ConfigError("does-not-fit", "engine.name", what, found="'pool'", allowed=expected)
         self.retries = retries
         self.helpers = self._scored_by_workers
         workers = workers or max(1, cores() // threads)
@@ -233,12 +229,11 @@ class PoolEngine(SimulationEngine):
             if not len(left) or (end is not None and time.monotonic() > end):
                 return arrived.reply(work, key)
             self._ensure(len(models), len(left), width)
-        raise CoterieError(
-            "failed",
-            "engine",
+        what = (
             f"worker processes died {counted(self.retries + 1, 'time')} in round {key.round} at client "
-            f"{ids[left[0]]}; the last one {self.pool.last_end}",
+            f"{ids[left[0]]}; the last one {self.pool.last_end}"
         )
+        raise CoterieError("failed", "engine", what)
 
     def _ensure(self, models: int, tasks: int, width: int) -> None:
         """Running workers with room for so many models of so many values, and for so many tasks."""

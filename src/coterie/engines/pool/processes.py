@@ -119,12 +119,10 @@ class WorkerPool:
             self._wait_until_they_listen()
         except _NOT_SENT as error:
             self.close()
+            what = "the pool cannot send the network or the data to its processes"
+            expected = "classes at the top level of a module, and space for the data in shared memory (/dev/shm), or the engine 'serial'"
             raise ConfigError(
-                "failed",
-                "engine.name",
-                "the pool cannot send the network or the data to its processes",
-                found=first_line(error),
-                allowed="classes at the top level of a module, and space for the data in shared memory (/dev/shm), or the engine 'serial'",
+                "failed", "engine.name", what, found=first_line(error), allowed=expected
             ) from error
         except BaseException:
             self.close()
@@ -189,13 +187,12 @@ class WorkerPool:
         if self._fork or not all(code and code > 0 for code in codes):
             return
         self.close()
-        raise ConfigError(
-            "failed",
-            "engine.name",
+        what = (
             "all processes of the pool ended at startup (see above). Put the calls of a script "
             "under `if __name__ == '__main__':`, define the network in a module that other "
-            "processes can import, or choose the engine 'serial'",
+            "processes can import, or choose the engine 'serial'"
         )
+        raise ConfigError("failed", "engine.name", what)
 
     def _share_memory(self, width: int) -> None:
         self._shared = share(self._models, self._tasks, width, fork=self._fork)
@@ -234,12 +231,10 @@ class WorkerPool:
             return None
         except _NOT_SENT as error:
             self.close()
+            what = "the pool cannot send a rule or an objective to its processes"
+            expected = "a class at the top level of a module, or the engine 'serial'"
             raise ConfigError(
-                "failed",
-                "engine.name",
-                "the pool cannot send a rule or an objective to its processes",
-                found=error,
-                allowed="a class at the top level of a module, or the engine 'serial'",
+                "failed", "engine.name", what, found=error, allowed=expected
             ) from error
         waiting = dict(zip(self._pipes, range(self.workers), strict=True))
         sentinels = [process.sentinel for process in self.processes]

@@ -59,12 +59,10 @@ def connect(address: str | None, cores: int | None = None) -> bool:
         with _own_signals():
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except (RayError, ConnectionError, ValueError, RuntimeError, AssertionError, OSError) as error:
+        what = f"cannot join ({first_line(error)})"
+        expected = "a running cluster (ray start --head), or no address, to start one here"
         raise ConfigError(
-            "unreachable",
-            "engine.address",
-            f"cannot join ({first_line(error)})",
-            got=address,
-            allowed="a running cluster (ray start --head), or no address, to start one here",
+            "unreachable", "engine.address", what, got=address, allowed=expected
         ) from error
     return True
 

@@ -281,12 +281,9 @@ class RayEngine(SimulationEngine):
             return
         place, times = lost.most_common(1)[0]
         if times > self.cluster.retries:
-            raise RemoteError(
-                "unreachable",
-                "engine",
-                f"actors were lost {counted(times, 'time')} in round {request.key.round} at client {request.ids[place]}",
-                allowed=f"at most {self.cluster.retries} times",
-            )
+            what = f"actors were lost {counted(times, 'time')} in round {request.key.round} at client {request.ids[place]}"
+            expected = f"at most {self.cluster.retries} times"
+            raise RemoteError("unreachable", "engine", what, allowed=expected)
 
     def release(self) -> list[Any]:
         """Let the actors go without ending them: another engine may take them up, which saves their

@@ -249,21 +249,15 @@ class Members:
         # A node takes all its actors with it, so as many as there are may be lost at once.
         self._lost += 1
         if self._lost > self.cluster.retries + len(self.all):
-            raise RemoteError(
-                "unreachable",
-                "engine",
-                f"{self._lost} actors were lost, and no reply arrived ({first_line(error)})",
-            ) from error
+            what = f"{self._lost} actors were lost, and no reply arrived ({first_line(error)})"
+            raise RemoteError("unreachable", "engine", what) from error
 
     def _check_samples(self, found: str) -> None:
         """Whether a node's own samples are those of the run."""
         if found != self._fingerprint:
+            what = "a node reads different samples"
             raise DataError(
-                "differs",
-                "engine.samples",
-                "a node reads different samples",
-                found=found,
-                allowed=self._fingerprint,
+                "differs", "engine.samples", what, found=found, allowed=self._fingerprint
             )
 
     def none_came(self) -> RemoteError:
@@ -271,12 +265,10 @@ class Members:
         resources = ray.cluster_resources()
         got = {name: value for name, value in resources.items() if name in ("CPU", "GPU")}
         option = "engine.workers" if self.options.threads == 1 else "engine.threads"
+        what = f"no node has started an actor for {self.cluster.patience:g} s"
+        expected = f"enough resources for an actor that needs {self._needs()}"
         return RemoteError(
-            "unreachable",
-            option,
-            f"no node has started an actor for {self.cluster.patience:g} s",
-            found=f"a cluster with {got}",
-            allowed=f"enough resources for an actor that needs {self._needs()}",
+            "unreachable", option, what, found=f"a cluster with {got}", allowed=expected
         )
 
 

@@ -214,13 +214,9 @@ def _unknown_form(options: Mapping[str, Any], classes: tuple[str, ...]) -> str:
     if not np.isfinite(np.asarray(x, np.float64)).all():
         raise DataError("not-finite", "data", "inputs not finite", found="NaN or infinity")
     if classes and y is not None and len(y) and not 0 <= y.min() <= y.max() < len(classes):
-        raise DataError(
-            "out-of-range",
-            "data",
-            "labels out of range",
-            found=f"{y.min()} to {y.max()}",
-            allowed=f"0 to {len(classes) - 1}",
-        )
+        what = "labels out of range"
+        got = f"{y.min()} to {y.max()}"
+        raise DataError("out-of-range", "data", what, found=got, allowed=f"0 to {len(classes) - 1}")
     return f"data: {rows}, inputs {list(x.shape[1:])}; the server does not say what it expects"
 
 

@@ -109,13 +109,8 @@ def add_node(folder: Path, public_key: Path, name: str | None, replace: bool) ->
         return f"{name}: already added"
     for other, node in nodes.items():
         if node.key == key and other != name:
-            raise ConfigError(
-                "in-conflict",
-                public_key,
-                "a key can have only one name",
-                got=name,
-                allowed=f"{other!r}",
-            )
+            what = "a key can have only one name"
+            raise ConfigError("in-conflict", public_key, what, got=name, allowed=f"{other!r}")
     if before is not None and not replace:
         got = f"{key} and {before.key}"
         expected = "--replace if the site lost its old key"

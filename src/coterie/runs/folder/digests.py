@@ -161,12 +161,9 @@ def read_digests(folder: Path) -> Digests:
         ) from None
     body = read_sealed(data)
     if body is None:
-        raise CheckpointError(
-            "damaged",
-            file,
-            found="bytes that do not match their own checksum",
-            allowed=f"the file as the run wrote it, or no file: then `coterie resume {folder}` creates it again",
-        )
+        got = "bytes that do not match their own checksum"
+        expected = f"the file as the run wrote it, or no file: then `coterie resume {folder}` creates it again"
+        raise CheckpointError("damaged", file, found=got, allowed=expected)
     found = body.get("format", body.get("schema"))
     if found != FORMAT:
         expected = f"{FORMAT}, the format of this version"

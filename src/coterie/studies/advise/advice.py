@@ -124,24 +124,14 @@ def _check(population: Population, methods: Sequence[str]) -> None:
             known = ", ".join((*CANDIDATES, *ON_REQUEST))
             raise ConfigError("unknown-choice", "--methods", got=name, allowed=f"one of {known}")
     if population.classes == 1:
-        raise ConfigError(
-            "does-not-fit",
-            "advise",
-            "all samples have the same label",
-            found="1 class",
-            allowed="at least 2",
-        )
+        what = "all samples have the same label"
+        raise ConfigError("does-not-fit", "advise", what, found="1 class", allowed="at least 2")
     # Of one sample nothing can be held out, so its client cannot be scored.
     able = int((population.sizes("train") > 1).sum())
     least = 2 * FORCED_GROUPS
     if able < least:
-        raise ConfigError(
-            "out-of-range",
-            "advise",
-            "too few clients with two training samples",
-            found=able,
-            allowed=f"at least {least}",
-        )
+        what = "too few clients with two training samples"
+        raise ConfigError("out-of-range", "advise", what, found=able, allowed=f"at least {least}")
 
 
 def _with_cohort(config: Experiment, population: Population, bare: bool) -> Experiment:

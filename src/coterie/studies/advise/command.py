@@ -56,13 +56,9 @@ def print_advice(
     # Columns that are left out, and scales that differ, decide what a short run can show.
     warn_of_columns(config, population)
     if population.lazy:
-        raise ConfigError(
-            "does-not-fit",
-            "advise",
-            "a lazy federation",
-            found=path,
-            allowed="data that are not lazy",
-        )
+        what = "a lazy federation"
+        expected = "data that are not lazy"
+        raise ConfigError("does-not-fit", "advise", what, found=path, allowed=expected)
     # Before any training, so that a folder that cannot be written costs no time.
     folder = _make_folder(out)
     say(f"{_data_text(population)}, {config.name('model')}")

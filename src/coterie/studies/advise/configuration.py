@@ -48,12 +48,8 @@ def configuration(
     if not is_bare(path):
         return load_config(path, assignments, values)
     if not path.is_file():
-        raise DataError(
-            "not-found",
-            path,
-            "no such file",
-            allowed="a configuration, or a .parquet, .csv or .npz file",
-        )
+        expected = "a configuration, or a .parquet, .csv or .npz file"
+        raise DataError("not-found", path, "no such file", allowed=expected)
     # Assignments come last: the user may choose another model or cohort.
     tables = _tables(path, columns)
     put_all(tables, assignments, values)
@@ -185,12 +181,11 @@ def _column(
         return named
     found = _usual(names, usual)
     if found is None:
+        where = f"--{option}"
+        what = "no column has one of the usual names"
+        expected = f"--{option} COLUMN"
         raise ConfigError(
-            "not-found",
-            f"--{option}",
-            "no column has one of the usual names",
-            found=", ".join(sorted(names)) or "(none)",
-            allowed=f"--{option} COLUMN",
+            "not-found", where, what, found=", ".join(sorted(names)) or "(none)", allowed=expected
         )
     say(
         f"{option}: the column {found}, chosen by its name; use --{option} to select a different one"
@@ -249,13 +244,10 @@ def _taken(path: Path, others: Sequence[str]) -> tuple[list[str], bool]:
         # What is no plain number is encoded anyway, and scaled with it.
         wide = plain and _is_wide([plain_values(rows.frame[name]) for name in taken])
     if not taken:
-        raise ConfigError(
-            "not-found",
-            "--features",
-            "no column of features found",
-            found=", ".join(sorted(others)),
-            allowed="--features COLUMN[,...]",
-        )
+        what = "no column of features found"
+        got = ", ".join(sorted(others))
+        expected = "--features COLUMN[,...]"
+        raise ConfigError("not-found", "--features", what, found=got, allowed=expected)
     say(f"features: {first_few(taken, SHOWN)}")
     if left:
         shown = first_few([f"{name} ({why})" for name, why in left.items()], SHOWN)

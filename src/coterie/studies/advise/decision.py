@@ -46,13 +46,10 @@ def gain(ours: Trial, theirs: Trial) -> Gain:
     size = ours.sums["size"]
     found = gain_of(ours.by_client, theirs.by_client, size, ours.headline, overlap)
     if found is None:
-        raise ConfigError(
-            "does-not-fit",
-            "advise",
-            f"no client has {ours.headline.title} of its own",
-            found="held-out samples of one class in each of them",
-            allowed="another task.headline",
-        )
+        what = f"no client has {ours.headline.title} of its own"
+        got = "held-out samples of one class in each of them"
+        expected = "another task.headline"
+        raise ConfigError("does-not-fit", "advise", what, found=got, allowed=expected)
     return found
 
 

@@ -32,12 +32,8 @@ def open_reproduction(
     """The lines that were selected, their runs, and the profile."""
     known = get_args(Profile)
     if options.profile not in known:
-        raise ConfigError(
-            "unknown-choice",
-            "--profile",
-            got=options.profile,
-            allowed=f"one of {', '.join(known)}",
-        )
+        expected = f"one of {', '.join(known)}"
+        raise ConfigError("unknown-choice", "--profile", got=options.profile, allowed=expected)
     profile = cast(Profile, options.profile)
     lines = choose(papers, profile, options.table, options.row or ())
     seeds = _default_seeds(lines, profile)

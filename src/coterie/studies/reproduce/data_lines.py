@@ -175,13 +175,9 @@ def sent_values(config: Experiment, shape: tuple[int, ...], classes: int) -> flo
         return 2 * trained * d + clients * math.prod(shape) * vectors * classes
     if name == "ifca":
         return trained * (int(options["groups"]) + 1) * d
-    raise ConfigError(
-        "does-not-fit",
-        "algorithm.name",
-        "no formula for this algorithm",
-        got=name,
-        allowed="fedavg, fedclust, pacfl or ifca",
-    )
+    what = "no formula for this algorithm"
+    expected = "fedavg, fedclust, pacfl or ifca"
+    raise ConfigError("does-not-fit", "algorithm.name", what, got=name, allowed=expected)
 
 
 def sent_ratio(line: Line, root: str | None) -> float:

@@ -48,13 +48,8 @@ def no_data(configs: Iterable[Experiment], root: str | None) -> DataError:
         got = f"{named!r} without them"
     sources = ", ".join(dict.fromkeys(one.name("source") for one in configs if missing_data(one)))
     expected = f"a folder with {sources}, by --data-root or COTERIE_DATA; {HOW_TO_GET}"
-    return DataError(
-        "does-not-fit",
-        "reproduce",
-        "the data of all lines are missing",
-        found=got,
-        allowed=expected,
-    )
+    what = "the data of all lines are missing"
+    return DataError("does-not-fit", "reproduce", what, found=got, allowed=expected)
 
 
 def _stems_of(source: str) -> tuple[str, ...]:

@@ -62,13 +62,10 @@ def _refuse_private(suite: Suite) -> None:
     options = [*suite.told.values(), *(one for tried in suite.tried.values() for one in tried)]
     for tables in (suite.common, *(one.tables for one in suite.federations), *options):
         if "privacy" in tables:
-            raise ConfigError(
-                "does-not-fit",
-                f"suite {suite.name}",
-                "a scoreboard publishes seeds and figures of small groups",
-                found="[privacy]",
-                allowed="no [privacy]",
-            )
+            where = f"suite {suite.name}"
+            what = "a scoreboard publishes seeds and figures of small groups"
+            got = "[privacy]"
+            raise ConfigError("does-not-fit", where, what, found=got, allowed="no [privacy]")
 
 
 def run_scoreboard(

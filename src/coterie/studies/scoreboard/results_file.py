@@ -145,12 +145,10 @@ def read_results(path: Path) -> Results:
         found: Results = read_json(path)
         form = found["format"]
     except (OSError, ValueError, KeyError, TypeError) as error:
+        what = "not a scoreboard results file"
+        expected = "a file that `coterie scoreboard` wrote"
         raise ConfigError(
-            "cannot-be-read",
-            path,
-            "not a scoreboard results file",
-            found=first_line(error),
-            allowed="a file that `coterie scoreboard` wrote",
+            "cannot-be-read", path, what, found=first_line(error), allowed=expected
         ) from None
     if form != FORMAT:
         raise ConfigError("differs", path, "a different format", got=form, allowed=repr(FORMAT))
@@ -158,13 +156,9 @@ def read_results(path: Path) -> Results:
     stated = found["digest"]
     computed = results_digest(found)
     if stated != computed:
-        raise ConfigError(
-            "differs",
-            path,
-            "has changed since it was written",
-            found=f"digest {computed[:12]}",
-            allowed=stated[:12],
-        )
+        what = "has changed since it was written"
+        got = f"digest {computed[:12]}"
+        raise ConfigError("differs", path, what, found=got, allowed=stated[:12])
     return found
 
 
@@ -172,12 +166,8 @@ def published(suite: str) -> Path:
     """The file of the results that come with Coterie."""
     file = Path(__file__).parent / "published" / f"{suite}.json"
     if not file.is_file():
-        raise ConfigError(
-            "not-found",
-            "--merge",
-            "Coterie does not include such results",
-            found=f"suite {suite!r}",
-        )
+        what = "Coterie does not include such results"
+        raise ConfigError("not-found", "--merge", what, found=f"suite {suite!r}")
     return file
 
 
@@ -193,24 +183,16 @@ def merge(ours: Results, others: Mapping[Path, Results]) -> list[dict[str, Any]]
             # Fewer are a run that failed: the method has its scores, and no rank.
             theirs = sorted(run["seed"] for run in entry["runs"])
             if not set(theirs) <= set(seeds) or len(set(theirs)) < len(theirs):
-                raise ConfigError(
-                    "differs",
-                    path,
-                    f"different seeds of {entry['method']} on {entry['federation']}",
-                    found=theirs,
-                    allowed=sorted(seeds),
-                )
+                what = f"different seeds of {entry['method']} on {entry['federation']}"
+                raise ConfigError("differs", path, what, found=theirs, allowed=sorted(seeds))
             same = known.setdefault(_key(entry), entry)
             # What could not be run here may have been run elsewhere.
             if not same["runs"]:
                 known[_key(entry)] = entry
             elif entry["runs"] and _digests(same) != _digests(entry):
+                what = f"different results of {entry['method']} ({entry['settings']}) on {entry['federation']}"
                 raise ConfigError(
-                    "differs",
-                    path,
-                    f"different results of {entry['method']} ({entry['settings']}) on {entry['federation']}",
-                    found=_digests(entry),
-                    allowed=_digests(same),
+                    "differs", path, what, found=_digests(entry), allowed=_digests(same)
                 )
     return list(known.values())
 
