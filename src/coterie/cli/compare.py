@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coterie.cli.completion import complete_algorithms
-from coterie.cli.options import (
-    Assignments,
-    ConfigOrRuns,
-    Debug,
-    MachineOptions,
-    split_names,
-)
+from coterie.cli.options import Assignments, ConfigOrRuns, Debug, MachineOptions, split_names
 from coterie.cli.signals import StopRequest, stop_after_round
 from coterie.cli.sweep_output import SweepProgress, show_table
 from coterie.errors import ConfigError, SweepError

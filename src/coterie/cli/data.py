@@ -26,8 +26,7 @@ KINDS_HELP = f"The kind to list: {', '.join(WORDS[:-1])} or {WORDS[-1]}."
 
 def list_command(
     what: Annotated[
-        str,
-        typer.Argument(metavar="KIND", help=KINDS_HELP, autocompletion=complete_kind),
+        str, typer.Argument(metavar="KIND", help=KINDS_HELP, autocompletion=complete_kind)
     ],
 ) -> None:
     """List algorithms, models, datasets, ... with their options.

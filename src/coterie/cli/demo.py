@@ -15,12 +15,7 @@ from coterie.experiment import Experiment
 from coterie.report.load import view_of
 from coterie.report.page import write_page
 from coterie.report.titles import headline
-from coterie.report.view import (
-    RunView,
-    displayed_round,
-    group_agreement,
-    newcomer_placements,
-)
+from coterie.report.view import RunView, displayed_round, group_agreement, newcomer_placements
 from coterie.runs.loop import RoundResult
 from coterie.runs.run import run_config
 from coterie.terminal import console as terminal

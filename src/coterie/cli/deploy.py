@@ -29,8 +29,7 @@ def deploy_init(
     clients: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            help="The expected number of clients. Default: the number in the partition.",
+            min=1, help="The expected number of clients. Default: the number in the partition."
         ),
     ] = None,
     host: Annotated[
@@ -76,10 +75,7 @@ def deploy_local(
     ] = None,
     unlabelled: Annotated[
         int,
-        typer.Option(
-            min=0,
-            help="The number of SuperNodes without labels, which do not train.",
-        ),
+        typer.Option(min=0, help="The number of SuperNodes without labels, which do not train."),
     ] = 0,
     resume: Resume = False,
     assignments: Assignments = None,

@@ -15,17 +15,7 @@ from typing import Annotated
 import click
 import typer
 
-from coterie.cli import (
-    compare,
-    data,
-    deploy,
-    node,
-    pages,
-    predict,
-    runs,
-    server,
-    studies,
-)
+from coterie.cli import compare, data, deploy, node, pages, predict, runs, server, studies
 from coterie.cli.errors import INTERRUPT, discard_output, failure_code, usage_code
 from coterie.cli.help import command_group
 from coterie.terminal import with_escapes

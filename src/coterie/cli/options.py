@@ -20,8 +20,7 @@ ConfigOrRuns = Annotated[
     ),
 ]
 RunPath = Annotated[
-    Path,
-    typer.Argument(metavar="RUN", help="The folder of a run.", autocompletion=complete_run),
+    Path, typer.Argument(metavar="RUN", help="The folder of a run.", autocompletion=complete_run)
 ]
 RunPaths = Annotated[
     list[Path],
@@ -49,8 +48,7 @@ DataRoot = Annotated[
 ]
 OpenPage = Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")]
 Trust = Annotated[
-    bool,
-    typer.Option("--trust", help="Run the code that the run's configuration names."),
+    bool, typer.Option("--trust", help="Run the code that the run's configuration names.")
 ]
 JsonLogs = Annotated[
     bool, typer.Option("--json-logs", help="Write each line of the logs as a JSON object.")
@@ -63,8 +61,7 @@ class MachineOptions:
     """What belongs to this machine and not to the run: it changes no result."""
 
     engine: Annotated[
-        str | None,
-        typer.Option(help="pool, serial, vmap or ray.", autocompletion=complete_engine),
+        str | None, typer.Option(help="pool, serial, vmap or ray.", autocompletion=complete_engine)
     ] = None
     workers: Annotated[
         int | None,
@@ -90,8 +87,7 @@ class DeviceOptions:
         typer.Option(metavar="ADDRESS", help="The address of a Ray cluster: host:port, or auto."),
     ] = None
     device: Annotated[
-        str | None,
-        typer.Option(help="The device of vmap: auto, cpu, cuda, cuda:1, ..."),
+        str | None, typer.Option(help="The device of vmap: auto, cpu, cuda, cuda:1, ...")
     ] = None
 
     def values(self) -> dict[str, Any]:

@@ -44,8 +44,7 @@ def report_command(
 def plot_command(
     runs: RunPaths,
     chart: Annotated[
-        str,
-        typer.Option(help="A chart of the report: accuracy, agreement, mix, map, tree, ..."),
+        str, typer.Option(help="A chart of the report: accuracy, agreement, mix, map, tree, ...")
     ],
     out: Annotated[
         Path | None,

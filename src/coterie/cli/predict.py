@@ -15,8 +15,7 @@ SHOWN_CLIENTS = 20
 def predict_command(
     run: RunPath,
     data: Annotated[
-        Path,
-        typer.Option("--data", metavar="FILE", help="New rows: a .parquet or .csv file."),
+        Path, typer.Option("--data", metavar="FILE", help="New rows: a .parquet or .csv file.")
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="The CSV file to write.")] = Path(
         "predictions.csv"

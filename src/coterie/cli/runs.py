@@ -67,8 +67,7 @@ def resume_command(
         int | None, typer.Option(min=1, help="The total number of rounds of the run.")
     ] = None,
     data: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Rows of new clients that join the run."),
+        Path | None, typer.Option(metavar="FILE", help="Rows of new clients that join the run.")
     ] = None,
     trust: Trust = False,
     debug: Debug = False,

@@ -189,8 +189,7 @@ def scoreboard_command(
         ),
     ] = None,
     jobs: Annotated[
-        int,
-        typer.Option(min=1, max=1024, help="The number of runs to execute in parallel."),
+        int, typer.Option(min=1, max=1024, help="The number of runs to execute in parallel.")
     ] = 2,
     out: Annotated[
         Path | None,

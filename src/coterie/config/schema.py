@@ -170,9 +170,7 @@ def tomlable(kind: Any) -> bool:
 
 
 def factory_options(
-    factory: Factory,
-    context: Iterable[str] = (),
-    is_option: Callable[[Any], bool] = tomlable,
+    factory: Factory, context: Iterable[str] = (), is_option: Callable[[Any], bool] = tomlable
 ) -> dict[str, tuple[Any, Any]]:
     """The options of a factory in order: name -> (type, default, ``...`` where there is none),
     without the parameters that the library fills in."""
@@ -239,9 +237,7 @@ def takes_fields_of(record: Any) -> Callable[[Factory], Factory]:
 
 
 def fields(
-    factory: Factory,
-    context: Iterable[str] = (),
-    is_option: Callable[[Any], bool] = tomlable,
+    factory: Factory, context: Iterable[str] = (), is_option: Callable[[Any], bool] = tomlable
 ) -> dict[str, Any]:
     """The same as fields of a pydantic model. Every validation of an option, of a table as of a
     Python call, uses these."""

@@ -72,9 +72,7 @@ class Memory:
     __slots__ = ("_records", "_saved")
 
     def __init__(
-        self,
-        records: Mapping[str, Record] | None = None,
-        saved: Mapping[str, Tensor] | None = None,
+        self, records: Mapping[str, Record] | None = None, saved: Mapping[str, Tensor] | None = None
     ) -> None:
         self._records = MappingProxyType(dict(records or {}))
         self._saved = empty_mapping() if saved is None else MappingProxyType(dict(saved))

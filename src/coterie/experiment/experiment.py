@@ -215,9 +215,7 @@ def _without_lowered(tables: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _without_objects(
-    tables: Mapping[str, Any],
-) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def _without_objects(tables: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """The tables without the functions in those of records, and these functions by table."""
     values = dict(tables)
     found = {}

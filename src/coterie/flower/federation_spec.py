@@ -48,9 +48,7 @@ DEPLOYMENT = Feature(
             "none (deploy.toml: reply_wait)",
         ),
         Excluded(
-            "asynchronous",
-            "rounds of real clients always wait for replies",
-            "no [asynchronous]",
+            "asynchronous", "rounds of real clients always wait for replies", "no [asynchronous]"
         ),
         Excluded(
             "secure",
@@ -59,10 +57,7 @@ DEPLOYMENT = Feature(
         ),
         Excluded("attack", "attacks are supported only in a simulation", "no [attack]"),
         Excluded(
-            "evaluate.local",
-            "nodes do not store the networks that they trained",
-            "false",
-            (False,),
+            "evaluate.local", "nodes do not store the networks that they trained", "false", (False,)
         ),
         Excluded("evaluate.training", "nodes score only their test samples", "false", (False,)),
         Excluded("evaluate.adapt", "nodes cannot yet adapt models before scoring"),

@@ -42,10 +42,7 @@ def write_page(
 
 
 def page_of(
-    runs: Sequence[RunView],
-    title: str = "Coterie",
-    intro: str = "",
-    tuning: Sequence[Section] = (),
+    runs: Sequence[RunView], title: str = "Coterie", intro: str = "", tuning: Sequence[Section] = ()
 ) -> str:
     """The page of some runs as text; see `write_page`."""
     runs = _with_equal_digits(runs)

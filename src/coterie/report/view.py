@@ -20,14 +20,7 @@ from coterie.report.tree import Tree
 from coterie.runs.published import is_private
 
 # The fields of a view that have one entry per client.
-PER_CLIENT = (
-    "names",
-    "embedding",
-    "histograms",
-    "planted",
-    "joined",
-    "newcomers",
-)
+PER_CLIENT = ("names", "embedding", "histograms", "planted", "joined", "newcomers")
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,10 +107,7 @@ def check_choices(
     if target is not None and headline.unit == "%" and not 0 <= target <= 1:
         expected = f"{headline.title} as a fraction, from 0 to 1"
         raise ConfigError("out-of-range", "--target", got=target, allowed=expected)
-    choices = (
-        ("--baseline", baseline, plan.allowed),
-        ("--figure", figure, get_args(Figure)),
-    )
+    choices = (("--baseline", baseline, plan.allowed), ("--figure", figure, get_args(Figure)))
     for option, value, known in choices:
         if value is not None and value not in known:
             expected = describe_type(Literal[known])

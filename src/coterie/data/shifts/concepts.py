@@ -37,9 +37,7 @@ WHOLE = (0, 1)
 
 @validated
 def concepts(
-    matrix: Annotated[tuple[Row, ...], Field(min_length=1)],
-    every: Count = 10,
-    fresh: bool = False,
+    matrix: Annotated[tuple[Row, ...], Field(min_length=1)], every: Count = 10, fresh: bool = False
 ) -> Shift:
     """In time step ``t``, client ``i`` has its samples as concept ``matrix[t][i]`` sees them.
 

@@ -16,12 +16,7 @@ from torch import Tensor
 
 from coterie.clients import wire
 from coterie.core import IntArray, Key, Reply, SelectGroup, Work
-from coterie.engines.flower.exchange import (
-    ExchangeObserver,
-    FirstReplies,
-    LongWait,
-    Unobserved,
-)
+from coterie.engines.flower.exchange import ExchangeObserver, FirstReplies, LongWait, Unobserved
 from coterie.engines.flower.inbox import Arrival, GridInbox, Inbox, ReplyLimit
 from coterie.engines.flower.register import ClientRegister, Pause, Terms
 from coterie.engines.flower.requests import (

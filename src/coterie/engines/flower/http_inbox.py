@@ -137,9 +137,7 @@ class HttpInbox:
         while download.missing:
             left = limit.size - download.size
             request = PullObjectRequest(
-                node=self.grid.node,
-                run_id=self.grid.run.run_id,
-                object_id=download.missing[-1],
+                node=self.grid.node, run_id=self.grid.run.run_id, object_id=download.missing[-1]
             )
             with self._guard.limit(left):
                 answer = self._client.PullObject(request)

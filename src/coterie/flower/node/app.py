@@ -43,12 +43,7 @@ from coterie.flower.node.client_data import ClientData
 from coterie.flower.node.client_table import ClientTable
 from coterie.flower.node.node import Node, UndescribedNode
 from coterie.flower.node.node_source import is_database
-from coterie.flower.node.own_data import (
-    node_context,
-    own_classes,
-    read_own_samples,
-    read_own_table,
-)
+from coterie.flower.node.own_data import node_context, own_classes, read_own_samples, read_own_table
 from coterie.flower.processes.supernode import OWN_LINE
 from coterie.flower.settings import DeploymentSettings, table_encoding
 from coterie.terminal import counted

@@ -23,12 +23,7 @@ import tomli_w
 from coterie.errors import ConfigError, CoterieError, RemoteError
 from coterie.files import read_json, write_private
 from coterie.flower.keys import key_fingerprint, make_node_key, replace_private
-from coterie.flower.node.site_checks import (
-    check_clock,
-    check_data,
-    check_versions,
-    meet_server,
-)
+from coterie.flower.node.site_checks import check_clock, check_data, check_versions, meet_server
 from coterie.flower.processes.flower_commands import environment, supernode_command
 from coterie.flower.processes.process import (
     ProcessId,

@@ -21,12 +21,7 @@ from coterie.flower.keys import certificate_end
 from coterie.flower.node.client_data import ClientData
 from coterie.flower.node.client_table import ClientTable
 from coterie.flower.node.data_sources import NotNumbersError
-from coterie.flower.node.own_data import (
-    node_context,
-    own_classes,
-    read_own_samples,
-    read_own_table,
-)
+from coterie.flower.node.own_data import node_context, own_classes, read_own_samples, read_own_table
 from coterie.flower.operate.proxy import CARD_PATH, FederationCard, installed_version
 from coterie.flower.processes.process import split_address
 from coterie.runs.columns import ENOUGH_ROWS, columns_that_tell

@@ -24,14 +24,7 @@ from coterie.flower.processes.flower_commands import (
     superlink_command,
     write_connection,
 )
-from coterie.flower.processes.process import (
-    Popen,
-    listens,
-    refuse_end,
-    start,
-    stop,
-    wait_for_port,
-)
+from coterie.flower.processes.process import Popen, listens, refuse_end, start, stop, wait_for_port
 from coterie.flower.settings import DeploymentSettings, load_deployment
 from coterie.terminal import columns_table, console, printable, say, warn
 

@@ -29,11 +29,7 @@ from coterie.flower.server.agreement import (
     make_flower_engine,
 )
 from coterie.flower.server.attendance import Attendance
-from coterie.flower.server.configured import (
-    NODES_KNOW_THE_SEED,
-    ServerInput,
-    private_deployment,
-)
+from coterie.flower.server.configured import NODES_KNOW_THE_SEED, ServerInput, private_deployment
 from coterie.flower.server.live import LiveState, WriteEvent
 from coterie.flower.server.scores import (
     COLUMN,

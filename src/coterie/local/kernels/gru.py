@@ -195,16 +195,7 @@ class GruGradient(NamedTuple):
 _GRADIENT = numba.types.NamedTuple((_F4[:, ::1], _F4[:, :, ::1], _F4[:, :, ::1]), GruGradient)
 
 
-@compiled(
-    numba.void(
-        _RESULTS,
-        _I8[:, :, ::1],
-        _F4[:, :, ::1],
-        _MEMORY,
-        _GRADIENT,
-        numba.boolean,
-    )
-)
+@compiled(numba.void(_RESULTS, _I8[:, :, ::1], _F4[:, :, ::1], _MEMORY, _GRADIENT, numba.boolean))
 def gru_backward(
     of_results: GruResults,
     rows: I64,

@@ -73,15 +73,7 @@ def regularise(descent: Descent, begin: int, end: int, decays: bool) -> None:
 
 
 @compiled(
-    numba.void(
-        _DESCENT,
-        numba.int64,
-        numba.boolean,
-        _F4[:, ::1],
-        _F4[:, ::1],
-        _F4[:, ::1],
-        _F4,
-    )
+    numba.void(_DESCENT, numba.int64, numba.boolean, _F4[:, ::1], _F4[:, ::1], _F4[:, ::1], _F4)
 )
 def dense_step(
     descent: Descent, end: int, decays: bool, h: F32, delta: F32, below: F32, share: Real

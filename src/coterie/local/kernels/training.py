@@ -218,11 +218,7 @@ def descend_by_rule(
     wanted = room_for_gradients(given, most)
     moments = len(vector) if rule.kind == ADAM_RULE else 0
     training = TrainingState(
-        vector,
-        pulls.start,
-        zeros(len(vector)),
-        zeros(len(vector)),
-        zeros(moments),
+        vector, pulls.start, zeros(len(vector)), zeros(len(vector)), zeros(moments)
     )
     constant = pulls.constant
     loss = ZERO

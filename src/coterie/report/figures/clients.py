@@ -26,12 +26,7 @@ from coterie.report.figures.style import (
     tooltip,
 )
 from coterie.report.render import Section, Table, chart_section
-from coterie.report.view import (
-    NewcomerPlacement,
-    RunView,
-    displayed_round,
-    newcomer_placements,
-)
+from coterie.report.view import NewcomerPlacement, RunView, displayed_round, newcomer_placements
 from coterie.terminal import counted
 
 MANY_CLIENTS = 200  # beyond which their marks are smaller

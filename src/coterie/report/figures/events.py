@@ -92,9 +92,7 @@ def lanes(events: Sequence[Event], height: int, start: int) -> list[Any]:
         )
         layers.append(
             ticks.encode(
-                x=alt.X("round:Q"),
-                y=y,
-                tooltip=tooltip("event:N", "round:Q", "clients:Q"),
+                x=alt.X("round:Q"), y=y, tooltip=tooltip("event:N", "round:Q", "clients:Q")
             )
         )
         name = alt.Chart(pd.DataFrame([{"event": of_kind[0].name[:LETTERS]}])).mark_text(

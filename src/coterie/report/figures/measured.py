@@ -80,11 +80,7 @@ def agreement_chart(runs: Sequence[RunView]) -> Spec | None:
         return None
     # The adjusted Rand index of groups that are worse than chance is negative.
     low = min(0.0, *(row["agreement"] for row in rows))
-    up = alt.Y(
-        "agreement:Q",
-        title="adjusted Rand index",
-        scale=alt.Scale(domain=[low, 1]),
-    )
+    up = alt.Y("agreement:Q", title="adjusted Rand index", scale=alt.Scale(domain=[low, 1]))
     shown = list(dict.fromkeys(row["run"] for row in rows))
     # A run has the colour that it has in the chart of accuracies, where all runs are.
     palette = [RUNS[i % len(RUNS)] for i, run in enumerate(runs) if run.name in shown]

@@ -17,12 +17,7 @@ from coterie.runs.data import load_data
 from coterie.studies.advise.advice import advise
 from coterie.studies.advise.answer import Advice, evidence
 from coterie.studies.advise.configuration import is_bare
-from coterie.studies.advise.output import (
-    table_notes,
-    trial_columns,
-    trial_rows,
-    write_advice,
-)
+from coterie.studies.advise.output import table_notes, trial_columns, trial_rows, write_advice
 from coterie.studies.advise.trials import TrialBudget
 from coterie.terminal import columns_table, console, counted, duration, say, warn
 

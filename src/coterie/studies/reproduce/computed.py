@@ -9,12 +9,7 @@ from coterie.errors import DataError
 from coterie.models import spec
 from coterie.runs.compose import compose
 from coterie.runs.data import load_data
-from coterie.studies.reproduce.data_lines import (
-    cpd_cut,
-    layer_distances,
-    measure_pairs,
-    sent_ratio,
-)
+from coterie.studies.reproduce.data_lines import cpd_cut, layer_distances, measure_pairs, sent_ratio
 from coterie.studies.reproduce.datasets import missing_data
 from coterie.studies.reproduce.metrics import Quantity, cost
 from coterie.studies.reproduce.outcome import Outcome

@@ -49,10 +49,7 @@ def first_client(groups: Groups, updates: Updates, round: Round) -> Matrix:
     return weights
 
 
-WEIGHS_OF_CODE: dict[Weighing, Weigh] = {
-    "first_client": first_client,
-    "by_size": by_size,
-}
+WEIGHS_OF_CODE: dict[Weighing, Weigh] = {"first_client": first_client, "by_size": by_size}
 
 
 @validated
