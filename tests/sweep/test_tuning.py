@@ -71,7 +71,7 @@ def test_an_option_of_one_method_is_tried_with_it_alone(config: str) -> None:
         (["--set", "evaluate.validation=0.1"], "--tune: in conflict, got evaluate.validation; "),
         (
             ["--set", "privacy.noise=1", "--set", "privacy.clip=1"],
-            "--tune: every trial would spend",
+            "--tune: every trial would consume privacy",
         ),
         (["--set", "shift.kind=swap_all"], "--tune: evaluate.validation: "),
         (["--tune", "seed=1,2"], "--tune: "),
