@@ -94,7 +94,8 @@ def site(
     init(folder / "d", folder / "c.toml")
     config, known = load_deployment(folder / "d")
     with local_federation(folder / "d", up or clients) as local:
-        known = replace(local.settings(known), longest_wait=LONG, reply_wait=LONG, **settings)
+        waits = {"start_clients": up or clients, "longest_wait": LONG, "reply_wait": LONG}
+        known = replace(local.settings(known), **waits | settings)
         yield Site(folder / "d", local, config, known)
     end = time.monotonic() + settle
     while left_behind(folder) and time.monotonic() < end:
