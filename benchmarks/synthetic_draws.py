@@ -27,7 +27,7 @@ from coterie.data.population import Population
 from coterie.experiment import Experiment, check
 from coterie.runs.compose import compose
 from coterie.runs.run import Run
-from coterie.studies.reproduce.choice import choose
+from coterie.studies.reproduce.command import choose
 from coterie.studies.reproduce.tables import overlay
 
 DATA_SEEDS = (2432, 2205, 3460, 1227, 96, 1914, 3837, 1192, 353)

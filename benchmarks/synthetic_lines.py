@@ -21,7 +21,7 @@ from coterie.experiment import check
 from coterie.runs.compose import compose
 from coterie.runs.run import Run
 from coterie.runs.summary import figures_of
-from coterie.studies.reproduce.choice import choose
+from coterie.studies.reproduce.command import choose
 from coterie.studies.reproduce.papers import Line
 from coterie.studies.reproduce.tables import overlay
 

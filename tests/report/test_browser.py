@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from coterie.report import RunView, write_page
-from coterie.report.pdf import write_pdf
 from coterie.report.tree import Tree
+from coterie.report.write import write_pdf
 from coterie.rules.signatures import SignatureMemory
 from tests.conftest import PATIENCE
 from tests.report.pages import client_table, grouped, plain, remembered_tree

@@ -24,11 +24,12 @@ from PIL import Image
 from coterie.cli.main import invoke
 from coterie.errors import ConfigError, SweepError
 from coterie.studies.reproduce import PAPERS, LineOptions
-from coterie.studies.reproduce.choice import choose, with_profile
 from coterie.studies.reproduce.command import (
+    choose,
     open_reproduction,
     raise_failures,
     reproduce_tables,
+    with_profile,
 )
 from coterie.studies.reproduce.computed import (
     FORMULAS,

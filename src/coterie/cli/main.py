@@ -6,19 +6,22 @@ Commands import what they need when they run, so ``--help`` and ``--version`` do
 from __future__ import annotations
 
 import gc
+import os
 import sys
+import traceback
 from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated
+from typing import Annotated, Any
 
 import click
 import typer
 
 from coterie.cli import compare, data, deploy, node, pages, predict, runs, server, studies
-from coterie.cli.errors import INTERRUPT, discard_output, failure_code, usage_code
-from coterie.cli.help import command_group
-from coterie.terminal import with_escapes
+from coterie.cli.help import command_group, did_you_mean
+from coterie.crashes import crash_line, exit_code
+from coterie.errors import ConfigError, CoterieError, SweepError
+from coterie.terminal import visible, with_escapes
 
 EXIT_CODES = (
     "Exit codes: 0 ok, 2 usage or configuration, 3 data, 4 run folder, 5 quorum, "
@@ -164,3 +167,75 @@ def invoke(arguments: Sequence[str]) -> int:
 
 if __name__ == "__main__":
     main()
+
+
+# --- how a command ends ---------------------------------------------------------------------------
+
+
+USAGE = 2  # as in click
+INTERRUPT = 130  # as in shells: 128 and the number of SIGINT
+# A command without arguments raises this to show its help. Click before 8.2 prints the help itself.
+NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
+
+
+def usage_code(error: click.ClickException) -> int:
+    """Print what is wrong with the arguments of a command, or its help if it has none."""
+    if isinstance(error, NO_ARGUMENTS):
+        typer.echo(error.format_message())
+    elif isinstance(error, click.NoSuchOption):
+        print_error(f"{error.message}{did_you_mean(error.possibilities or ())}")
+    else:
+        print_error(error.format_message())
+    return USAGE
+
+
+def failure_code(error: Exception, debug: bool) -> int:
+    """Print why a command failed; returns its exit code."""
+    if debug:
+        traceback.print_exception(error)
+    if isinstance(error, CoterieError):
+        print_error(_message(error))
+    else:
+        print_error(save_traceback(error))
+    return exit_code(error)
+
+
+def _message(error: Exception) -> str:
+    """One line; only a configuration and a sweep have several, one for each mistake or failure."""
+    if isinstance(error, ConfigError | SweepError):
+        return str(error)
+    # What a library said of a file may have several lines; one error is one line, also for `grep`.
+    return " ".join(str(error).split())
+
+
+def print_error(message: str) -> None:
+    """Print each line of a message to standard error."""
+    for line in message.splitlines() or [""]:
+        print(f"error: {visible(line)}", file=sys.stderr)
+
+
+def save_traceback(error: Exception) -> str:
+    """Save the traceback to a new file in the current folder; returns the line that names it."""
+    # In a file: the terminal shows one line, and the file can be attached to a report.
+    text = "".join(traceback.format_exception(error))
+    number = 1
+    while True:
+        name = f"coterie-crash-{number}.txt"
+        try:
+            # "x" never writes over the traceback of an earlier crash.
+            with open(name, "x", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
+            return crash_line(error, f"in {name}")
+        except FileExistsError:
+            number += 1
+        except OSError:
+            # A folder that cannot be written to.
+            sys.stderr.write(text)
+            return crash_line(error, "above")
+
+
+def discard_output() -> None:
+    """Send what is left to print nowhere, after the reader of standard output has gone."""
+    # The descriptor, not `sys.stdout`: Python flushes at its end and would complain of a
+    # broken pipe.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -6,7 +6,6 @@ import numpy as np
 
 from coterie.core import BoolArray, IntArray
 from coterie.core.startup import starting_up
-from coterie.math.graphs import cut_vertices
 from coterie.math.similarity import Matrix
 from coterie.rules.cold_start import Outliers
 
@@ -38,8 +37,12 @@ def merged_clusters(
 
 def _without_bridges(like: BoolArray, similarity: Matrix, size: IntArray) -> BoolArray:
     """Which clusters are alike if each bridge is like one other only, and like no bridge."""
+    # Imported late, as scipy below.
+    with starting_up():
+        from networkx import articulation_points, from_numpy_array
+
     bridge = np.zeros(len(size), bool)
-    for j in cut_vertices(like):
+    for j in articulation_points(from_numpy_array(like)):
         bridge[j] = _joins_large_parts(like, size, j)
     kept = like & ~bridge & ~bridge[:, None]
     for j in np.flatnonzero(bridge).tolist():

@@ -22,8 +22,13 @@ from coterie.cli.main import invoke
 from coterie.errors import ConfigError, QuorumError
 from coterie.flower.processes.process import identify
 from coterie.flower.server.live import KEPT_EXCHANGES, LIVE, LiveState
-from coterie.flower.watch.charts import client_chart, headline_chart
-from coterie.flower.watch.page import StatusServer, metrics_text, status_page
+from coterie.flower.watch.page import (
+    StatusServer,
+    client_chart,
+    headline_chart,
+    metrics_text,
+    status_page,
+)
 from coterie.flower.watch.status import FederationStatus, read_status
 from coterie.flower.watch.tables import status_tables
 from coterie.headline import Headline

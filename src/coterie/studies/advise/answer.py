@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from coterie.core.arrays import IntArray
 from coterie.data import Population
@@ -11,11 +13,15 @@ from coterie.experiment import Experiment
 from coterie.headline import ACCURACY
 from coterie.measures.gains import Gain
 from coterie.measures.verdict import Verdict
-from coterie.studies.advise.differences import GroupDifferences, describe_differences
+from coterie.studies.advise.differences import LEVEL, GroupDifferences, describe_differences
 from coterie.studies.advise.probe import STEPS, ProbeResult
-from coterie.studies.advise.scoreboard import kinds_of, method_scores
 from coterie.studies.advise.trials import Trial, TrialBudget
-from coterie.terminal import counted
+from coterie.studies.scoreboard.figures import SuiteFigures
+from coterie.studies.scoreboard.results_file import published, read_results
+from coterie.studies.scoreboard.running import DEFAULTS
+from coterie.studies.scoreboard.suite import BASELINE, ORACLE, Federation
+from coterie.sweep.comparison import Difference, paired
+from coterie.terminal import ALONE, counted
 
 # --- the probe and the trials ---------------------------------------------------------------------
 
@@ -143,3 +149,138 @@ def _trials_text(advice: Advice) -> str:
 
 def _differences(advice: Advice) -> str:
     return describe_differences(advice.differing, classes=bool(advice.population.classes))
+
+
+# --- the published scoreboard ---------------------------------------------------------------------
+
+
+SUITE = "small"
+SHOWN = 3  # of the best methods
+PLAIN = (BASELINE, ALONE)
+# In what groups may differ, and how a sentence says it.
+WORDS = {
+    "inputs": "whose groups have different inputs",
+    "labels": "whose groups label the same inputs differently",
+    "classes": "whose groups have different classes",
+    "shares": "without groups, whose clients have different class shares",
+    "nothing": "whose clients are similar",
+}
+# What may be the case where no groups are found.
+WITHOUT_GROUPS = ("nothing", "shares")
+
+
+@dataclass(frozen=True)
+class MethodScores:
+    """The mean score of each method over the federations of a kind.
+
+    Args:
+        scores: method -> mean score from 0 to 1, the best first.
+        gain: gain of the best method over the better of FedAvg and local training, by federation and
+            seed; ``None`` where no method is there.
+    """
+
+    kind: str
+    federations: int
+    scores: Mapping[str, float]
+    gain: Difference | None = None
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the best method is better than these two, and not by chance alone."""
+        if self.gain is None or self.gain.half is None:
+            return False
+        return self.gain.mean > self.gain.half
+
+    @property
+    def text(self) -> str:
+        """The record in a sentence or two.
+
+        Example:
+            >>> scores = {"ifca": 0.905, "fedavg": 0.9, "local": 0.8}
+            >>> found = MethodScores("nothing", 2, scores, Difference(0.005, 0.01, pairs=6))
+            >>> for part in found.text.split(": ")[1].split(". "):
+            ...     print(part)
+            ifca 90.5 %, compared with fedavg 90.0 %, local 80.0 %
+            No method is clearly better than fedavg there.
+        """
+        best = [name for name in self.scores if name not in PLAIN][:SHOWN]
+        plain = [name for name in PLAIN if name in self.scores]
+        federations = counted(self.federations, "federation")
+        text = (
+            f"On the scoreboard, over {federations} {WORDS[self.kind]}: {self._list(best)}, "
+            f"compared with {self._list(plain)}."
+        )
+        if not self.is_better:
+            baseline = next(name for name in self.scores if name in PLAIN)
+            text += f" No method is clearly better than {baseline} there."
+        return text
+
+    def _list(self, names: Sequence[str]) -> str:
+        return ", ".join(f"{name} {100 * self.scores[name]:.1f} %" for name in names)
+
+
+def kinds_of(groups: int, differing: GroupDifferences) -> tuple[str, ...]:
+    """In what clients may differ, in the words of the scoreboard.
+
+    Example:
+        >>> kinds_of(3, GroupDifferences(2.0, 0.005, 1.0, 0.5)), kinds_of(1, GroupDifferences())
+        (('classes',), ('nothing', 'shares'))
+    """
+    if groups < 2:
+        return WITHOUT_GROUPS
+    # Who has other classes has other inputs, too, so classes come first.
+    if differing.p_labels is not None and differing.p_labels < LEVEL:
+        return ("classes",)
+    if differing.p_inputs is not None and differing.p_inputs < LEVEL:
+        return ("inputs",)
+    return ("labels",)
+
+
+# The file that comes with Coterie stays the same, and is long to read and to check.
+@cache
+def method_scores(kind: str) -> MethodScores:
+    """The scores on the federations of a kind: with defaults, at equal work, of the clients that
+    train."""
+    results = read_results(published(SUITE))
+    figures = SuiteFigures(results, results["entries"])
+    federations = [
+        one
+        for one in figures.suite.federations
+        if one.score == "served" and _is_of_kind(kind, one.differ, one.groups)
+    ]
+    scores = {}
+    for method in figures.methods:
+        found = [figures.figure(one, method, DEFAULTS, "equal_work") for one in federations]
+        known = [spread.mean for spread in found if spread is not None]
+        # A method that was refused somewhere has no mean that could be compared.
+        if len(known) == len(found) and method != ORACLE:
+            scores[method] = statistics.fmean(known)
+    ordered = dict(sorted(scores.items(), key=lambda item: -item[1]))
+    gain = None
+    ours = next((name for name in ordered if name not in PLAIN), None)
+    theirs = next((name for name in ordered if name in PLAIN), None)
+    if ours is not None and theirs is not None:
+        by_run = _by_run(figures, federations, theirs)
+        runs = _by_run(figures, federations, ours).items()
+        gain = paired([score - by_run[run] for run, score in runs if run in by_run])
+    return MethodScores(kind, len(federations), ordered, gain)
+
+
+def _by_run(
+    figures: SuiteFigures, federations: Sequence[Federation], method: str
+) -> dict[tuple[str, int], float]:
+    """The scores of a method by federation and seed."""
+    return {
+        (one.name, run["seed"]): run["equal_work"]
+        for one in federations
+        for run in (figures.entry(one, method, DEFAULTS) or {"runs": ()})["runs"]
+        if run["equal_work"] is not None
+    }
+
+
+def _is_of_kind(kind: str, differ: str, groups: int | None) -> bool:
+    if kind == "shares":
+        return groups is None and differ == "classes"
+    if kind == "nothing":
+        return groups is None and differ == "nothing"
+    return groups is not None and differ == kind

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from coterie.config.imported_files import imported_files, module_files
+from coterie.config.trust import imported_files, module_files
 
 
 def write(folder: Path, files: dict[str, str]) -> None:
