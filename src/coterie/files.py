@@ -118,9 +118,8 @@ def refuse_unwritable_output(option: str, path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         what = f"cannot be written ({error.strerror})"
-        raise ConfigError(
-            "cannot-be-written", option, what, found=path, allowed="a path that can be created"
-        ) from None
+        expected = "a path that can be created"
+        raise ConfigError("cannot-be-written", option, what, found=path, allowed=expected) from None
 
 
 def damaged(file: Path, error: Exception) -> CheckpointError:

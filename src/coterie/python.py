@@ -395,9 +395,8 @@ def _population(table: Mapping[str, Any], seed: int, targets: Targets) -> Popula
     else:
         if "path" in table:
             what = "both a path and a DataFrame"
-            raise ConfigError(
-                "in-conflict", "data.path", what, got=table["path"], allowed="one source"
-            )
+            expected = "one source"
+            raise ConfigError("in-conflict", "data.path", what, got=table["path"], allowed=expected)
         features = "x" if "x" in names else ALL
         table = {"features": features, "partition": {"kind": "natural"}, **table, "source": "file"}
         named = {**completed(python_values(table)), "path": FRAME}

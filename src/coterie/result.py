@@ -393,9 +393,8 @@ class Result:
 
     def _check_target(self, argument: str, target: object) -> None:
         if target is None and self.folder is None:
-            raise ConfigError(
-                "not-found", argument, "the run is in memory and has no folder", do="give a path"
-            )
+            what = "the run is in memory and has no folder"
+            raise ConfigError("not-found", argument, what, do="give a path")
 
     @contextmanager
     def _stored(self) -> Iterator[RunFolder]:

@@ -25,9 +25,8 @@ def check_takes(
     except TypeError:
         taken = ", ".join(signature.parameters)
         allowed = f"({', '.join(names)}){hint}"
-        raise ConfigError(
-            "differs", path, "wrong arguments", found=f"({taken})", allowed=allowed
-        ) from None
+        what = "wrong arguments"
+        raise ConfigError("differs", path, what, found=f"({taken})", allowed=allowed) from None
 
 
 def check_returned(

@@ -77,9 +77,8 @@ def read(path: Path | str) -> dict[str, Any]:
         # A file of a few kilobytes of brackets does this, so it is an error of the file, not a bug.
         what = "nested too deeply"
         got = "more levels than Python can parse"
-    raise ConfigError(
-        "cannot-be-read", printable_name(path), what, found=got, allowed="a TOML file"
-    )
+    expected = "a TOML file"
+    raise ConfigError("cannot-be-read", printable_name(path), what, found=got, allowed=expected)
 
 
 def printable_name(path: Path | str) -> str:

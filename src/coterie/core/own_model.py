@@ -308,9 +308,8 @@ def checked_vector(value: object, length: int, source: str, what: str) -> Tensor
     if isinstance(value, Tensor) and value.shape == (length,):
         return value
     got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-    raise ConfigError(
-        "wrong-shape", "own_model", f"{source}: {what}", found=got, allowed=f"({length},)"
-    )
+    expected = f"({length},)"
+    raise ConfigError("wrong-shape", "own_model", f"{source}: {what}", found=got, allowed=expected)
 
 
 def split_own(values: Tensor, lengths: Mapping[str, int]) -> dict[str, Tensor]:

@@ -40,13 +40,11 @@ def checked_inputs(x: Any, name: str, on_disk: bool = False) -> Tensor:
         return x
     values = _array(x, name)
     if values.dtype == np.uint8:
-        raise DataError(
-            "wrong-type", name, found="uint8", allowed="float32, such as x / 255 for pixels"
-        )
+        expected = "float32, such as x / 255 for pixels"
+        raise DataError("wrong-type", name, found="uint8", allowed=expected)
     if values.ndim == 0:
-        raise DataError(
-            "wrong-shape", name, found="a single number", allowed="a row for each sample, [S, ...]"
-        )
+        got = "a single number"
+        raise DataError("wrong-shape", name, found=got, allowed="a row for each sample, [S, ...]")
     if values.ndim == 1:
         values = values[:, None]
     if values.dtype.kind == "b":
@@ -66,9 +64,8 @@ def checked_targets(y: Any, name: str) -> Tensor:
         return y
     values = _array(y, name)
     if not values.ndim:
-        raise DataError(
-            "wrong-shape", name, found="a single number", allowed="one for each sample, [S]"
-        )
+        got = "a single number"
+        raise DataError("wrong-shape", name, found=got, allowed="one for each sample, [S]")
     if values.dtype.kind == "f":
         return _tensor(finite_float32(values, name), y)
     return _tensor(values.astype(np.int64, copy=False), y)
@@ -262,9 +259,8 @@ def groups_of(values: Any, name: str, length: int) -> IntArray:
         raise DataError("wrong-type", name, found=found.dtype, allowed="whole numbers: the groups")
     found = found.astype(np.int64, copy=False)
     if found.shape != (length,):
-        raise DataError(
-            "wrong-shape", name, found=f"shape {list(found.shape)}", allowed=f"[{length}]"
-        )
+        got = f"shape {list(found.shape)}"
+        raise DataError("wrong-shape", name, found=got, allowed=f"[{length}]")
     if found.min(initial=0) < 0:
         raise DataError("out-of-range", name, found=found.min(), allowed="groups numbered from 0")
     return found

@@ -179,9 +179,8 @@ def _group_of_samples(parts: Partition, samples: int) -> IntArray:
         rows = np.concatenate([train, test])
         # Checked here: a negative index would quietly mark another client's sample.
         if rows.size and (rows.min() < 0 or rows.max() >= samples):
-            raise DataError(
-                "out-of-range", "data.partition", "rows out of range", allowed=f"0 to {samples - 1}"
-            )
+            what = "rows out of range"
+            raise DataError("out-of-range", "data.partition", what, allowed=f"0 to {samples - 1}")
         group[rows] = planted
     return group
 

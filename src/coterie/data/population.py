@@ -211,9 +211,8 @@ class Population:
     def _naive_tensors(self) -> dict[str, Tensor]:
         if not isinstance(self.naive, Mapping):
             got = type(self.naive).__name__
-            raise DataError(
-                "wrong-type", "population.naive", found=got, allowed="predictions by name"
-            )
+            expected = "predictions by name"
+            raise DataError("wrong-type", "population.naive", found=got, allowed=expected)
         name = "population.naive"
         return {of: checked_targets(values, f"{name}[{of!r}]") for of, values in self.naive.items()}
 
@@ -230,9 +229,8 @@ class Population:
         for name in ("test", "names"):
             if len(getattr(self, name)) != clients:
                 got = f"{len(getattr(self, name))} for {clients} clients in train"
-                raise DataError(
-                    "wrong-shape", f"population.{name}", found=got, allowed="the same number"
-                )
+                where = f"population.{name}"
+                raise DataError("wrong-shape", where, found=got, allowed="the same number")
         if not self.sizes("train").any():
             what = "no client has a training sample"
             raise DataError("missing", "population.train", what, allowed="at least one")

@@ -62,9 +62,8 @@ def read_rows_for_run(
     if isinstance(data, str | PathLike):
         path = Path(data)
         if not path.is_file():
-            raise DataError(
-                "not-found", "--data", "no such file", found=path, allowed="a .parquet or .csv file"
-            )
+            expected = "a .parquet or .csv file"
+            raise DataError("not-found", "--data", "no such file", found=path, allowed=expected)
         if path.suffix.lower() not in SUFFIXES:
             what = "unknown format"
             expected = ".parquet or .csv"

@@ -103,9 +103,8 @@ class KeptFile:
         return KeptRounds(str(about.get("server")), rounds, vectors)
 
     def _other(self, of: str, got: str, expected: str) -> DataError:
-        return DataError(
-            "differs", self.path, f"belongs to another {of}", found=got, allowed=expected
-        )
+        what = f"belongs to another {of}"
+        return DataError("differs", self.path, what, found=got, allowed=expected)
 
     def write(self, kept: KeptRounds) -> None:
         """Write the file so that it is the old one or the new one, whole."""

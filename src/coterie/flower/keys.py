@@ -111,9 +111,8 @@ def _read_certificate(file: Path) -> Any:
     except OSError as error:
         raise _unreadable(file, error, "the file of a certificate") from None
     except ValueError:
-        raise ConfigError(
-            "cannot-be-read", file, "not a certificate", found="text", allowed="PEM"
-        ) from None
+        what = "not a certificate"
+        raise ConfigError("cannot-be-read", file, what, found="text", allowed="PEM") from None
 
 
 # --- keys of nodes --------------------------------------------------------------------------------
@@ -179,7 +178,6 @@ def check_name(name: str) -> str:
     # With a dash in front Flower's command would take the name for an option.
     if "/" in name or name.startswith((".", "-")):
         expected = "a name without '/' that does not begin with a dot or a dash"
-        raise ConfigError(
-            "wrong-type", "--name", "not usable as a file name", got=name, allowed=expected
-        )
+        what = "not usable as a file name"
+        raise ConfigError("wrong-type", "--name", what, got=name, allowed=expected)
     return name

@@ -109,9 +109,8 @@ def load_deployment(
     # Flower reads `pyproject.toml` itself, and would say less clearly that it is missing.
     for name in ("run.toml", "deploy.toml", "pyproject.toml"):
         if not (folder / name).is_file():
-            raise ConfigError(
-                "not-found", folder, f"no {name}", allowed="a folder from `coterie deploy init`"
-            )
+            expected = "a folder from `coterie deploy init`"
+            raise ConfigError("not-found", folder, f"no {name}", allowed=expected)
     _refuse_other_app(folder / "pyproject.toml")
     run_file = folder / "run.toml"
     tables = read(run_file)
@@ -139,9 +138,8 @@ def _refuse_other_app(file: Path) -> None:
     text = file.read_text(encoding="utf-8", errors="replace")
     if not all(part in text for part in APP):
         wanted = "serverapp = {!r} and clientapp = {!r}".format(*APP)
-        raise ConfigError(
-            "differs", file, "names the app of a different version of Coterie", do=f"write {wanted}"
-        )
+        what = "names the app of a different version of Coterie"
+        raise ConfigError("differs", file, what, do=f"write {wanted}")
 
 
 def form_of(config: Experiment) -> DataForm:
@@ -165,9 +163,8 @@ def form_of(config: Experiment) -> DataForm:
         own = samples.table.encode.model_copy(update={"leave_out": encode.leave_out})
         if samples.table.past is not None or own != encode:
             got = config.name("source")
-            raise ConfigError(
-                "does-not-fit", "data.source", "encodes columns itself", got=got, allowed="'file'"
-            )
+            what = "encodes columns itself"
+            raise ConfigError("does-not-fit", "data.source", what, got=got, allowed="'file'")
     names = tuple(samples.label_names)
     classes = samples.classes
     if isinstance(make_choice(config, "task"), Multilabel):

@@ -66,7 +66,6 @@ def find_device(name: str = "auto") -> str:
     if count:
         known += ["cuda", *(f"cuda:{number}" for number in range(count))]
     if name not in known:
-        raise ConfigError(
-            "not-found", "engine.device", "not on this machine", got=name, allowed=", ".join(known)
-        )
+        what = "not on this machine"
+        raise ConfigError("not-found", "engine.device", what, got=name, allowed=", ".join(known))
     return name

@@ -177,9 +177,8 @@ class LogisticLoss:
                 that are made client by client.
         """
         if l2 <= 0:
-            raise ConfigError(
-                "out-of-range", "l2", "there may be no minimum", found=l2, allowed="> 0"
-            )
+            what = "there may be no minimum"
+            raise ConfigError("out-of-range", "l2", what, found=l2, allowed="> 0")
         constants = Constants.of(population)
         held = torch.from_numpy(np.concatenate(population.train))
         return cls(
@@ -203,9 +202,8 @@ class LogisticLoss:
         counts = torch.bincount(self.labels, minlength=self.classes)
         if int(counts.min()) == 0:
             missing = torch.nonzero(counts == 0)[:, 0].tolist()
-            raise ConfigError(
-                "missing", "data", f"no samples of classes {missing}", allowed="some of each class"
-            )
+            what = f"no samples of classes {missing}"
+            raise ConfigError("missing", "data", what, allowed="some of each class")
         weights = self._weights(model)
         residual = self._residual(weights)
         found = []

@@ -63,9 +63,8 @@ def _number_of(client: str | int, population: Population) -> int:
         if not 0 <= client < population.clients:
             last = population.clients - 1
             expected = f"a name, or a number from 0 to {last}"
-            raise ConfigError(
-                "not-found", "evaluate.unseen", "no such client", got=client, allowed=expected
-            )
+            what = "no such client"
+            raise ConfigError("not-found", "evaluate.unseen", what, got=client, allowed=expected)
         return client
     if client not in population.names:
         some = ", ".join(population.names[:3])

@@ -24,9 +24,8 @@ def write_chart(path: Path, runs: Sequence[RunView], name: str) -> Path:
     if kind not in KINDS:
         endings = ", ".join(f".{kind}" for kind in KINDS)
         expected = f"a name that ends in {endings}"
-        raise ConfigError(
-            "unknown-choice", "--out", "unknown kind of file", got=path.name, allowed=expected
-        )
+        what = "unknown kind of file"
+        raise ConfigError("unknown-choice", "--out", what, got=path.name, allowed=expected)
     specs = {chart["id"]: chart["spec"] for chart in charts_of(runs)}
     if name not in specs:
         name_of_first = f"{name}-0"

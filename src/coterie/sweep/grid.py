@@ -57,9 +57,8 @@ def read_grid(
         # An empty value is a slip, too: TOML has no way to write one.
         if not equals or not all(key.split(".")) or not all(values):
             example = "key=v1,v2, such as algorithm.groups=2,3"
-            raise ConfigError(
-                "wrong-type", option, "not a key and its values", got=assignment, allowed=example
-            )
+            what = "not a key and its values"
+            raise ConfigError("wrong-type", option, what, got=assignment, allowed=example)
         if key in found:
             raise ConfigError("in-conflict", option, f"{key} twice", allowed="each key once")
         if key in ("seed", "algorithm.name"):

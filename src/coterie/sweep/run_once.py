@@ -127,9 +127,8 @@ def plan_of_runs(folders: Sequence[Path]) -> SweepPlan:
             raise ConfigError("does-not-fit", "compare", "the run is not finished", got=str(path))
         cell = (run.algorithm, 0, run.seed)
         if cell in cells:
-            raise ConfigError(
-                "in-conflict", "compare", f"a second run of {run.name}", got=str(path)
-            )
+            what = f"a second run of {run.name}"
+            raise ConfigError("in-conflict", "compare", what, got=str(path))
         cells[cell] = run
         headlines.append(folder.headline)
     names = tuple(dict.fromkeys(name for name, _, _ in cells))

@@ -161,9 +161,8 @@ def _check_lists(how: How, groups: int, clients: int, lists: Mapping[str, Sequen
             raise _conflict(name, f"only works with how = {other!r}", how)
         if values and len(values) != groups:
             path = f"data.partition.{name}"
-            raise DataError(
-                "wrong-shape", path, found=len(values), allowed=f"one for each of {groups} groups"
-            )
+            expected = f"one for each of {groups} groups"
+            raise DataError("wrong-shape", path, found=len(values), allowed=expected)
     if how in ("images", "columns") and not lists[LISTS[how]]:
         path = f"data.partition.{LISTS[how]}"
         raise DataError("missing", path, allowed=f"one for each group, with how = {how!r}")

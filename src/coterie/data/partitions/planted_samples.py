@@ -159,9 +159,8 @@ def _classes_in_column(samples: Samples, name: str) -> IntArray:
     """The values of a column of the source, int64 ``[S]``."""
     if name not in samples.columns:
         known = ", ".join(samples.columns) or "no columns"
-        raise DataError(
-            "unknown-choice", "data.partition.columns", got=name, allowed=f"one of {known}"
-        )
+        expected = f"one of {known}"
+        raise DataError("unknown-choice", "data.partition.columns", got=name, allowed=expected)
     values = np.asarray(samples.columns[name])
     whole = values.dtype.kind in "iu"
     if not whole or not ((values >= 0) & (values < samples.classes)).all():

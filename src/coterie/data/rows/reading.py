@@ -82,9 +82,8 @@ def _rows_of_source(
         return _without_index(Rows(_read_parquet(path, columns), str(path)))
     if suffix == ".csv":
         return _without_index(read_csv(path, texts, as_names))
-    raise DataError(
-        "cannot-be-read", "data.path", found=path.name, allowed="a .parquet, .csv or .npz file"
-    )
+    expected = "a .parquet, .csv or .npz file"
+    raise DataError("cannot-be-read", "data.path", found=path.name, allowed=expected)
 
 
 def _of_arrow(source: Any) -> Rows:

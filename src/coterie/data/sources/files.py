@@ -186,16 +186,14 @@ def _places(path: str | list[str], root: Path | None) -> list[Path]:
                 do = "read it with source = 'hub' and id = its path"
                 raise DataError("wrong-type", "data.path", what, found=one, do=do)
             if not inside:
-                raise DataError(
-                    "not-found", "data.path", "no .parquet or .csv file in the folder", found=one
-                )
+                what = "no .parquet or .csv file in the folder"
+                raise DataError("not-found", "data.path", what, found=one)
             found += inside
             continue
         place = find_file(one, root)
         if place is None:
-            raise DataError(
-                "not-found", "data.path", found=one, allowed="a .parquet, .csv or .npz file"
-            )
+            expected = "a .parquet, .csv or .npz file"
+            raise DataError("not-found", "data.path", found=one, allowed=expected)
         found.append(place)
     if not found:
         raise DataError("missing", "data.path", "no file", allowed="at least one")
@@ -215,9 +213,8 @@ def _samples_of_rows(
     features = roles.features
     roles.named_features(rows)
     if not features:
-        raise DataError(
-            "missing", "data.features", f"no column of {rows.name}", allowed="at least one"
-        )
+        what = f"no column of {rows.name}"
+        raise DataError("missing", "data.features", what, allowed="at least one")
     kept = complete(rows, kinds, roles.required(rows))
     roled = [name for name in roles.kinds(targets) if name in rows.names]
     used = {name: kinds[name] for name in roled if rows.kind(name) != ARRAY}

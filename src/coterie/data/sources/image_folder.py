@@ -45,9 +45,8 @@ def image_folder(root: Path | None, *, path: str, layout: str = "label") -> Samp
         raise DataError("not-found", "data.path", found=path, allowed="a folder of images")
     files = images_in(folder, "**/*")
     if not files:
-        raise DataError(
-            "not-found", "data.path", f"no images in {path}", allowed=".png, .jpg, .tif or others"
-        )
+        what = f"no images in {path}"
+        raise DataError("not-found", "data.path", what, allowed=".png, .jpg, .tif or others")
     named = _names(files, folder, levels)
     _warn_of_names_and_files(named, folder, files)
     # Training rows come first in every source.

@@ -143,9 +143,8 @@ def read_glove(
                     left.discard(word)
     except (OSError, ValueError) as error:
         line = first_line(error)
-        raise DataError(
-            "cannot-be-read", path, f"cannot be read as word vectors ({line})"
-        ) from None
+        what = f"cannot be read as word vectors ({line})"
+        raise DataError("cannot-be-read", path, what) from None
     if not words:
         what = "no word in the tweets has a vector"
         raise DataError("does-not-fit", path, what, allowed="a GloVe file")

@@ -114,9 +114,8 @@ def _notes_on_row_numbers(
 def read_columns(rows: Rows, kinds: Mapping[str, str], encode: Encode) -> RawTable:
     """Columns as numbers with missing values, each by its kind."""
     if not kinds:
-        raise DataError(
-            "missing", rows.where, "no columns remain for features", allowed="at least one"
-        )
+        what = "no columns remain for features"
+        raise DataError("missing", rows.where, what, allowed="at least one")
     used = {name: kind for name, kind in kinds.items() if kind not in (IDENTIFIER, TEXT)}
     values = np.empty((len(rows), len(used)))
     columns = []

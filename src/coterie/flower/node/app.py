@@ -167,9 +167,8 @@ def _federation_spec(
 def _name(context: Any) -> str:
     name = str(context.node_config.get("client", ""))
     if not name:
-        raise DataError(
-            "missing", "node", "no name", do="give --node-config 'client=\"hospital-3\"'"
-        )
+        what = "no name"
+        raise DataError("missing", "node", what, do="give --node-config 'client=\"hospital-3\"'")
     return name
 
 

@@ -208,9 +208,8 @@ def pair_of_rows(
     if shape:
         if math.prod(shape) != math.prod(inputs.shape[1:]):
             got = f"{math.prod(inputs.shape[1:])} values per row"
-            raise DataError(
-                "wrong-shape", rows.where, found=got, allowed=f"--shape {options['shape']}"
-            )
+            expected = f"--shape {options['shape']}"
+            raise DataError("wrong-shape", rows.where, found=got, allowed=expected)
         inputs = inputs.reshape(len(inputs), *shape)
     if unlabelled:
         return inputs, None

@@ -112,9 +112,8 @@ def read_query(options: Mapping[str, Any], missing: Sequence[str] = ()) -> Rows:
         from sqlalchemy.pool import NullPool
     except ImportError:
         advice = f"install it with {install_command('sql')}"
-        raise ConfigError(
-            "not-installed", where, "SQLAlchemy is not installed", do=advice
-        ) from None
+        what = "SQLAlchemy is not installed"
+        raise ConfigError("not-installed", where, what, do=advice) from None
     address = _address(url, where)
     # SQLite would make an empty file.
     file = address.database or ""
@@ -131,9 +130,8 @@ def read_query(options: Mapping[str, Any], missing: Sequence[str] = ()) -> Rows:
             engine.dispose()
         return replace(read_rows(frame, missing=missing), where=where)
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            "not-installed", where, "its driver is missing", do=f"install {error.name}"
-        ) from None
+        what = "its driver is missing"
+        raise ConfigError("not-installed", where, what, do=f"install {error.name}") from None
     except (SQLAlchemyError, OSError, ValueError) as error:
         got = _without_secrets(first_line(error), address)
         expected = "an answer to --query"
@@ -149,9 +147,8 @@ def _address(url: str, where: str) -> Any:
         address = make_url(url)
     except (SQLAlchemyError, ValueError):
         # Without what SQLAlchemy says: it may quote a part of the password.
-        raise DataError(
-            "wrong-type", where, "not the URL of a database", allowed="kind+driver://user@host/name"
-        ) from None
+        what = "not the URL of a database"
+        raise DataError("wrong-type", where, what, allowed="kind+driver://user@host/name") from None
     if address.password is None and PASSWORD in os.environ:
         return address.set(password=os.environ[PASSWORD])
     return address

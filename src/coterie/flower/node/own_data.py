@@ -66,7 +66,6 @@ def _loaded(context: Any, app: Path | None) -> tuple[Any, Any]:
     loaded = load_function(app)(context)
     if not isinstance(loaded, tuple) or len(loaded) != 2:
         got = type(loaded).__name__
-        raise DataError(
-            "wrong-type", "load_client", "not a pair", found=got, allowed="(train, test)"
-        )
+        what = "not a pair"
+        raise DataError("wrong-type", "load_client", what, found=got, allowed="(train, test)")
     return inputs_alone(loaded, options)

@@ -168,9 +168,8 @@ def require_connected(name: str, folder: Path) -> str:
         raise RemoteError("unreachable", name, "its node is down", do=f"start it with {start}")
     lasted = duration(time.time() - found.since)
     if found.state != CONNECTED:
-        raise RemoteError(
-            "unreachable", name, f"{found.state} for {lasted}", do=_REMEDIES.get(found.state, "")
-        )
+        what = f"{found.state} for {lasted}"
+        raise RemoteError("unreachable", name, what, do=_REMEDIES.get(found.state, ""))
     return f"{name}: connected for {lasted} (process {found.pid})"
 
 

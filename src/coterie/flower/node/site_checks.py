@@ -145,9 +145,8 @@ def check_data(options: Mapping[str, Any], form: DataForm | None) -> str:
     own = own_classes(options)
     if own and form is not None and own != form.classes:
         expected = ", ".join(form.classes)
-        raise DataError(
-            "differs", "--classes", "a different class list", found=", ".join(own), allowed=expected
-        )
+        what = "a different class list"
+        raise DataError("differs", "--classes", what, found=", ".join(own), allowed=expected)
     if form is None:
         return _unknown_form(options, own)
     found: ClientData | ClientTable

@@ -41,9 +41,8 @@ def check_server(folder: Path) -> tuple[DeploymentSettings, str]:
     for name in ("ca.crt", "server.pem"):
         certificate_end(folder / "keys" / name)
     if not (folder / "keys" / "server.key").is_file():
-        raise ConfigError(
-            "not-found", folder / "keys" / "server.key", "no file", allowed="the server's key"
-        )
+        expected = "the server's key"
+        raise ConfigError("not-found", folder / "keys" / "server.key", "no file", allowed=expected)
     require_free(control_port(settings), "deploy.toml", "superlink", folder)
     require_free(node_port(folder, settings), NGINX, "listen", folder)
     # What earlier versions wrote.
@@ -100,9 +99,8 @@ def require_listening(folder: Path) -> None:
     require_up(folder, settings)
     port = node_port(folder, settings)
     if not listens(port):
-        raise RemoteError(
-            "unreachable", folder, f"nginx is down: no process listens on port {port}"
-        )
+        what = f"nginx is down: no process listens on port {port}"
+        raise RemoteError("unreachable", folder, what)
     say(f"up: nodes connect to port {port}")
 
 

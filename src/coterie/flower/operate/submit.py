@@ -369,9 +369,8 @@ def last_run(folder: Path, runs: str) -> str:
         out = str(read_json(file)["out"])
     except (OSError, ValueError, KeyError, TypeError):
         start = f"`coterie deploy run {folder}`"
-        raise ConfigError(
-            "missing", file, "no run was started from here", do=f"start one with {start}"
-        ) from None
+        what = "no run was started from here"
+        raise ConfigError("missing", file, what, do=f"start one with {start}") from None
     parent, _, name = out.rpartition("/")
     if parent != runs.rstrip("/") or name in ("", ".", ".."):
         expected = f"a run in {runs}, the folder of deploy.toml"

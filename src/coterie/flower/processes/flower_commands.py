@@ -84,9 +84,8 @@ def require_flower() -> None:
 
 
 def _not_installed(what: str) -> ConfigError:
-    return ConfigError(
-        "not-installed", "deploy", what, do=f"install it with {install_command('flower')}"
-    )
+    do = f"install it with {install_command('flower')}"
+    return ConfigError("not-installed", "deploy", what, do=do)
 
 
 def find_command(name: str) -> str:
@@ -134,9 +133,8 @@ def run_flwr(home: Path, arguments: Sequence[str], timeout: float = 120.0) -> di
             line, env=environment(home), capture_output=True, text=True, timeout=timeout
         )
     except subprocess.TimeoutExpired:
-        raise RemoteError(
-            "unreachable", f"flwr {arguments[0]}", f"no answer in {timeout:g} s"
-        ) from None
+        where = f"flwr {arguments[0]}"
+        raise RemoteError("unreachable", where, f"no answer in {timeout:g} s") from None
     answer = _read_json(done.stdout)
     if done.returncode or not answer.get("success", True):
         reason = _reason(done.stderr, answer) or f"exit code {done.returncode}"

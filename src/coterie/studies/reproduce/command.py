@@ -200,17 +200,15 @@ def choose(
     Table ``4`` is ``4a`` to ``4d``."""
     for name in papers:
         if name not in PAPERS:
-            raise ConfigError(
-                "unknown-choice", "paper", got=name, allowed=f"one of {', '.join(PAPERS)}"
-            )
+            expected = f"one of {', '.join(PAPERS)}"
+            raise ConfigError("unknown-choice", "paper", got=name, allowed=expected)
     lines = _lines_of(papers or PAPERS, table)
     # A misspelt row would else be left out without a word.
     for row in rows:
         if not any(_matches(line, row) for line in lines):
             names = ", ".join(dict.fromkeys(line.name.split("/")[0] for line in lines))
-            raise ConfigError(
-                "unknown-choice", "--row", got=row, allowed=f"one of {names}, or row/column"
-            )
+            expected = f"one of {names}, or row/column"
+            raise ConfigError("unknown-choice", "--row", got=row, allowed=expected)
     # Lines that are named run with any profile: the user asked for them.
     if rows:
         chosen = [line for line in lines if any(_matches(line, row) for row in rows)]

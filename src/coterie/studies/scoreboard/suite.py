@@ -182,9 +182,8 @@ def planted_groups(federation: Federation) -> dict[str, Any]:
         _, every = registry.options("shift", "concepts")["every"]
         return {"members": shift["matrix"], "every": shift.get("every", every)}
     if shift["kind"] != "none":
-        raise ConfigError(
-            "does-not-fit", "known_groups", f"the groups of {federation.name} change by a shift"
-        )
+        what = f"the groups of {federation.name} change by a shift"
+        raise ConfigError("does-not-fit", "known_groups", what)
     # The partition `planted` deals clients in turn.
     return {"members": [list(range(federation.groups))]}
 
