@@ -39,11 +39,7 @@ def check_returned(
 
 
 def check_pair(
-    path: str,
-    function: Callable[..., Any],
-    value: Any,
-    kinds: tuple[Any, Any],
-    expected: str,
+    path: str, function: Callable[..., Any], value: Any, kinds: tuple[Any, Any], expected: str
 ) -> None:
     """Refuse what a function returned if it is no pair of these types."""
     fits = isinstance(value, tuple) and len(value) == 2 and all(map(isinstance, value, kinds))

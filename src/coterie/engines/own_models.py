@@ -90,13 +90,7 @@ class OwnModelEngine:
         return replies
 
     def _train(
-        self,
-        work: Train,
-        rule: OwnModel,
-        ids: IntArray,
-        models: Tensor,
-        which: IntArray,
-        key: Key,
+        self, work: Train, rule: OwnModel, ids: IntArray, models: Tensor, which: IntArray, key: Key
     ) -> list[Reply]:
         """Train; store what stays, return what leaves."""
         d = models.shape[1]

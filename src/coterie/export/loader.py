@@ -46,10 +46,7 @@ def write_network(path: Path, module: nn.Module, inputs: Tensor) -> str | None:
 
 
 def write_loader(
-    path: Path,
-    source: ExportSource,
-    population: Population,
-    models: ExportedModels,
+    path: Path, source: ExportSource, population: Population, models: ExportedModels
 ) -> None:
     """Write ``load.py``."""
     composed = source.composed

@@ -152,11 +152,7 @@ class FederationSpec:
 
     @classmethod
     def of(
-        cls,
-        config: Experiment,
-        form: DataForm,
-        clients: int,
-        scaling: TargetScaling | None = None,
+        cls, config: Experiment, form: DataForm, clients: int, scaling: TargetScaling | None = None
     ) -> FederationSpec:
         """The run for so many clients at most; ``scaling``: of the targets of a regression."""
         refuse_in_deployment(config)

@@ -202,12 +202,7 @@ class LocalRunner:
         return Reply(key.round, ids, {**found, "size": size}, key.purpose)
 
     def _count_wins(
-        self,
-        work: Score,
-        ids: IntArray,
-        models: Tensor,
-        which: IntArray,
-        helpers: Helpers | None,
+        self, work: Score, ids: IntArray, models: Tensor, which: IntArray, helpers: Helpers | None
     ) -> FloatArray:
         """On how many of its samples each of a client's models has the least loss, ``[n, r]``."""
         wins = np.zeros(which.shape)
@@ -264,12 +259,7 @@ class LocalRunner:
         return self.population.labels[self.population.train[client]]
 
     def _evaluate_mixtures(
-        self,
-        work: Score,
-        shares: ClientShares,
-        ids: IntArray,
-        models: Tensor,
-        which: IntArray,
+        self, work: Score, shares: ClientShares, ids: IntArray, models: Tensor, which: IntArray
     ) -> dict[str, FloatArray]:
         """The sums of each client under the mixture of its models' predictions, ``[n, 1, ...]``."""
         shapes = dict(work.sums)

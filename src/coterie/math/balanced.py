@@ -110,10 +110,7 @@ class EqualClusters:
 
 
 def equal_clusters(
-    features: Matrix,
-    clusters: int,
-    key: Key,
-    how: EqualKMeans = _DEFAULT,
+    features: Matrix, clusters: int, key: Key, how: EqualKMeans = _DEFAULT
 ) -> EqualClusters:
     """K-means with clusters of exactly ``S = n / L`` clients (FedGSP eq. 10-13, Alg. 2 l. 2-5).
 

@@ -150,11 +150,7 @@ def telling_columns(
 
 
 def columns_that_tell(
-    names: Sequence[str],
-    values: FloatArray,
-    targets: IntArray | FloatArray,
-    *,
-    numbers: bool,
+    names: Sequence[str], values: FloatArray, targets: IntArray | FloatArray, *, numbers: bool
 ) -> list[str]:
     """The columns of ``values`` ``[n, p]`` that alone give away the targets of all rows."""
     tells = _in_line if numbers else _separates

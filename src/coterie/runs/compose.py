@@ -147,10 +147,7 @@ def compose(experiment: Experiment, saved: Path | None = None) -> Composed:
 
 
 def compose_on(
-    experiment: Experiment,
-    data: HeldData,
-    saved: Path | None = None,
-    noise: Key | None = None,
+    experiment: Experiment, data: HeldData, saved: Path | None = None, noise: Key | None = None
 ) -> Composed:
     """Put a run together on data that are read, or on those that stand in for them. ``noise``: the
     key of a private run that has one already."""

@@ -71,11 +71,7 @@ def load_data(
 
 
 def _with_joined(
-    samples: Samples,
-    partition: Partition,
-    folder: Path,
-    key: Key,
-    record: Mapping[str, Any] | None,
+    samples: Samples, partition: Partition, folder: Path, key: Key, record: Mapping[str, Any] | None
 ) -> Population:
     """The population of a run folder, with the clients that joined the run."""
     joined = read_newcomers(folder)

@@ -32,10 +32,7 @@ def asynchronous_spec(spec: RunSpec, rule: Buffering | None) -> RunSpec:
 
 
 def private_spec(
-    spec: RunSpec,
-    privacy: Privacy | None,
-    repeats: Repeats = Repeats(),
-    secret: Key | None = None,
+    spec: RunSpec, privacy: Privacy | None, repeats: Repeats = Repeats(), secret: Key | None = None
 ) -> RunSpec:
     """The same run with noised sums in place of what its server computes of single updates, if
     ``privacy`` asks for it."""

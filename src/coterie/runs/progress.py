@@ -52,10 +52,7 @@ class Progress:
 
     @classmethod
     def resume(
-        cls,
-        population: Population,
-        checkpoint: Checkpoint,
-        rows: Sequence[Mapping[str, Any]],
+        cls, population: Population, checkpoint: Checkpoint, rows: Sequence[Mapping[str, Any]]
     ) -> Progress:
         """That of a checkpoint, and of the rows before it."""
         done = checkpoint.round

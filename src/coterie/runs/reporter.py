@@ -20,11 +20,7 @@ class Reporter:
     """Shows the progress of a run: a live bar in a terminal, about twenty lines elsewhere."""
 
     def __init__(
-        self,
-        rounds: int,
-        start: int = 0,
-        file: TextIO | None = None,
-        headline: Headline = ACCURACY,
+        self, rounds: int, start: int = 0, file: TextIO | None = None, headline: Headline = ACCURACY
     ) -> None:
         self.rounds = rounds
         self.start = start

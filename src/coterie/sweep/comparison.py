@@ -130,11 +130,7 @@ def headline_for(plan: SweepPlan) -> Headline:
 
 
 def tabulate(
-    plan: SweepPlan,
-    out: Path,
-    baseline: str,
-    target: float | None = None,
-    figure: Figure = "final",
+    plan: SweepPlan, out: Path, baseline: str, target: float | None = None, figure: Figure = "final"
 ) -> SweepTable:
     """Compare the runs of a plan that are done, each with the baseline's run of the same seed and
     grid values."""

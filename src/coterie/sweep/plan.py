@@ -185,10 +185,7 @@ def _check_size(count: int) -> None:
 
 
 def _tables_of_cells(
-    layout: SweepPlan,
-    base: Mapping[str, Any],
-    overrides: Sequence[str],
-    values: Mapping[str, Any],
+    layout: SweepPlan, base: Mapping[str, Any], overrides: Sequence[str], values: Mapping[str, Any]
 ) -> dict[Cell, dict[str, Any]]:
     found = {}
     for name in layout.algorithms:

@@ -26,12 +26,7 @@ Skew = Literal["linear", "square", "exponential", "dirichlet"]
 
 
 def iid(
-    samples: Samples,
-    key: Key,
-    /,
-    *,
-    clients: Count = 100,
-    test_fraction: Fraction = 0.1,
+    samples: Samples, key: Key, /, *, clients: Count = 100, test_fraction: Fraction = 0.1
 ) -> Partition:
     """Random shares of equal size of the train rows and of the test rows for every client.
 

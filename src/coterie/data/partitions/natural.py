@@ -91,13 +91,7 @@ def _no_such_column(column: str, columns: Mapping[str, NDArray[Any]]) -> DataErr
     return DataError("not-found", path, got=column, allowed=f"one of {known}", hint=hint)
 
 
-def predefined(
-    samples: Samples,
-    key: Key,
-    /,
-    *,
-    test_fraction: Fraction = 0.1,
-) -> Partition:
+def predefined(samples: Samples, key: Key, /, *, test_fraction: Fraction = 0.1) -> Partition:
     """The clients of the source: the first rows of each are for training, the last for testing.
 
     If the source is ordered by client, a client's rows are stored as two numbers, so a million

@@ -33,12 +33,7 @@ FIRST = 5
 
 
 def power_law(
-    samples: Samples,
-    key: Key,
-    /,
-    *,
-    clients: Count = 1000,
-    classes_per_client: Count = 2,
+    samples: Samples, key: Key, /, *, clients: Count = 1000, classes_per_client: Count = 2
 ) -> Partition:
     """FedProx's MNIST: consecutive classes per client and sizes by a power law.
 
@@ -96,12 +91,7 @@ def _extra_samples(key: Key, left: IntArray, clients: int, classes_per_client: i
 
 
 def by_classes(
-    samples: Samples,
-    key: Key,
-    /,
-    *,
-    clients: Count = 1000,
-    classes_per_client: Count = 2,
+    samples: Samples, key: Key, /, *, clients: Count = 1000, classes_per_client: Count = 2
 ) -> Partition:
     """Random classes per client and sizes by a power law; every sample of a held class is used.
 

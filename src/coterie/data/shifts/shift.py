@@ -33,13 +33,7 @@ class Shift(Protocol):
     """What changes at the start of a round, before the cohort is sampled."""
 
     def __call__(
-        self,
-        snapshot: FederationSnapshot,
-        initial: Population,
-        round: int,
-        warm: Mask,
-        key: Key,
-        /,
+        self, snapshot: FederationSnapshot, initial: Population, round: int, warm: Mask, key: Key, /
     ) -> FederationSnapshot:
         """The federation of this round, from that of the round before and the population before any
         shift.

@@ -201,11 +201,7 @@ def _places(path: str | list[str], root: Path | None) -> list[Path]:
 
 
 def _samples_of_rows(
-    rows: Rows,
-    kinds: Mapping[str, str],
-    roles: Roles,
-    shape: list[int] | None,
-    targets: Targets,
+    rows: Rows, kinds: Mapping[str, str], roles: Roles, shape: list[int] | None, targets: Targets
 ) -> Samples:
     """Samples of columns of any kind: inputs of numbers, lists or images, or a table."""
     if is_mixed(rows, roles.features, kinds):

@@ -268,10 +268,7 @@ class Arrived:
     sizes_and_losses: list[NDArray[np.float64]] = field(default_factory=list)
 
     def add(
-        self,
-        ids: IntArray,
-        deltas: NDArray[np.float32],
-        sizes_and_losses: NDArray[np.float64],
+        self, ids: IntArray, deltas: NDArray[np.float32], sizes_and_losses: NDArray[np.float64]
     ) -> None:
         """What one pool did. The arrays are kept: copies, not views of shared memory."""
         self.ids.append(ids)

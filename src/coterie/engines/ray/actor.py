@@ -183,11 +183,7 @@ class Actor:
             return ClientError(failure_line(self.at, job.keys[0], error)), traceback.format_exc()
 
     def score(
-        self,
-        job: ScoreJob,
-        models: NDArray[np.float32],
-        x: NDArray[Any],
-        y: NDArray[Any],
+        self, job: ScoreJob, models: NDArray[np.float32], x: NDArray[Any], y: NDArray[Any]
     ) -> list[dict[str, PerSample]] | None:
         """What each sample adds to each sum, model by model; ``None`` if that failed."""
         found = []

@@ -119,11 +119,7 @@ def find_nginx() -> str | None:
 
 
 def nginx_text(
-    listen: str,
-    superlink: str,
-    keys: str = "keys/",
-    state: str = ".nginx-",
-    home: str = ".flwr/",
+    listen: str, superlink: str, keys: str = "keys/", state: str = ".nginx-", home: str = ".flwr/"
 ) -> str:
     """A configuration of nginx; all paths are seen from the folder of its file.
 

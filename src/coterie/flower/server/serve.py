@@ -61,11 +61,7 @@ def serve(grid: Any, values: Mapping[str, Any], write_event: WriteEvent) -> dict
 
 
 def _serve_rounds(
-    grid: Any,
-    server: ServerInput,
-    folder: RunFolder,
-    write_event: WriteEvent,
-    live: LiveState,
+    grid: Any, server: ServerInput, folder: RunFolder, write_event: WriteEvent, live: LiveState
 ) -> dict[str, Any]:
     """The rounds that are left; returns the summary."""
     settings = server.settings

@@ -114,13 +114,7 @@ def multiply_states(states: F32, transposed: F32, bias: F32, out: F32, library: 
 
 @compiled(
     numba.void(
-        _F4[:, ::1],
-        _I8[:, :, ::1],
-        _F4[:, :, ::1],
-        _F4[:, ::1],
-        _MEMORY,
-        _RESULTS,
-        numba.boolean,
+        _F4[:, ::1], _I8[:, :, ::1], _F4[:, :, ::1], _F4[:, ::1], _MEMORY, _RESULTS, numba.boolean
     )
 )
 def gru_forward(

@@ -112,12 +112,7 @@ class CompiledScorer:
         return self._added(samples, work)
 
     def sums(
-        self,
-        models: Tensor,
-        ids: IntArray,
-        models_of: IntArray,
-        work: Score,
-        rows: ClientSamples,
+        self, models: Tensor, ids: IntArray, models_of: IntArray, work: Score, rows: ClientSamples
     ) -> dict[str, FloatArray]:
         """The sums of each client under one model, ``[n, *shape]``.
 

@@ -141,11 +141,7 @@ class Scorer:
         return found
 
     def _each(
-        self,
-        passes: Sequence[Scored],
-        work: Score,
-        everyone: IntArray,
-        helpers: Helpers | None,
+        self, passes: Sequence[Scored], work: Score, everyone: IntArray, helpers: Helpers | None
     ) -> Iterator[tuple[dict[str, PerSample], ClientSamples]]:
         """Score one model after another; yields what each sample adds to each sum in a pass, and
         whose samples they are. ``everyone``: the clients that are scored in this round, on these

@@ -180,12 +180,7 @@ class TorchStep:
     """
 
     def __init__(
-        self,
-        solver: Solver,
-        mu: float,
-        decayed: tuple[int, ...],
-        steps: int,
-        many: bool = False,
+        self, solver: Solver, mu: float, decayed: tuple[int, ...], steps: int, many: bool = False
     ) -> None:
         self.solver = solver
         self.mu = mu

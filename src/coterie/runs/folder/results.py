@@ -51,10 +51,7 @@ class ResultFiles:
         store_files(self.folder, {SHARES: _csv(header, rows)})
 
     def write_clients(
-        self,
-        names: Sequence[str],
-        member: IntArray,
-        columns: Mapping[str, IntArray | FloatArray],
+        self, names: Sequence[str], member: IntArray, columns: Mapping[str, IntArray | FloatArray]
     ) -> None:
         """``clients.csv``: client, group, its test samples, and what its model makes of them, as
         columns ``[N]`` by name."""

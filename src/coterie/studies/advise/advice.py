@@ -197,10 +197,7 @@ def _run_alone(setup: TrialSetup, report: Report) -> Trial:
 
 
 def _run_candidates(
-    setup: TrialSetup,
-    options: Mapping[str, Mapping[str, Any]],
-    bar: Trial,
-    report: Report,
+    setup: TrialSetup, options: Mapping[str, Mapping[str, Any]], bar: Trial, report: Report
 ) -> tuple[dict[str, Trial], dict[str, Gain]]:
     """The trial of each candidate with its options, and what it gains over the bar."""
     trials = {}
