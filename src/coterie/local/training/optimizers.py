@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -22,52 +22,6 @@ from torch import Tensor
 from coterie.config.local_problems import has_momentum, optimizer_classes
 from coterie.core.solver import Solver
 from coterie.errors import ConfigError
-
-
-class UpdateRule(Protocol):
-    """What a gradient does to the parameters.
-
-    ``mu`` is the weight of the proximal term. ``decayed`` says which of the parameters carry L2, by
-    their place in the lists. ``repeats`` says that every step is the same work on the same memory,
-    so that one can be recorded and replayed.
-    """
-
-    @property
-    def solver(self) -> Solver: ...
-
-    @property
-    def mu(self) -> float: ...
-
-    @property
-    def decayed(self) -> tuple[int, ...]: ...
-
-    @property
-    def repeats(self) -> bool: ...
-
-    def apply(
-        self,
-        params: list[Tensor],
-        gradients: list[Tensor],
-        anchor: list[Tensor],
-        velocity: list[Tensor],
-    ) -> None:
-        """Change ``params`` and ``velocity`` in place; the gradients of the batch loss are used up.
-        ``anchor`` is read only where ``mu`` is not 0."""
-        ...
-
-    def remembered(
-        self, params: list[Tensor], velocity: list[Tensor]
-    ) -> list[Mapping[str, Tensor]]:
-        """What is remembered of each parameter after the steps so far, by name; nothing before the
-        first step."""
-        ...
-
-    def recall(
-        self, params: list[Tensor], velocity: list[Tensor], state: Sequence[Mapping[str, Tensor]]
-    ) -> None:
-        """Continue from what was `remembered`, before the first step; changes ``velocity`` and
-        takes over ``state``."""
-        ...
 
 
 def add_penalties(
@@ -91,15 +45,18 @@ class SgdStep:
     g <- g + 2 l2 w + mu (w - w_start)
     v <- momentum v + g
     w <- w - lr v
+
+    Args:
+        mu: the weight of the proximal term.
+        decayed: the parameters that carry L2, by their place in the lists.
+        repeats: whether every step is the same work on the same memory, so that one can be
+            recorded and replayed.
     """
 
     solver: Solver
     mu: float
     decayed: tuple[int, ...]
-
-    @property
-    def repeats(self) -> bool:
-        return True
+    repeats: ClassVar[bool] = True
 
     @torch.no_grad()
     def apply(
@@ -109,7 +66,8 @@ class SgdStep:
         anchor: list[Tensor],
         velocity: list[Tensor],
     ) -> None:
-        """See `UpdateRule`."""
+        """Change ``params`` and ``velocity`` in place; the gradients of the batch loss are used up.
+        ``anchor`` is read only where ``mu`` is not 0."""
         solver = self.solver
         add_penalties(self, params, gradients, anchor)
         if solver.momentum:
@@ -121,13 +79,15 @@ class SgdStep:
     def remembered(
         self, params: list[Tensor], velocity: list[Tensor]
     ) -> list[Mapping[str, Tensor]]:
-        """See `UpdateRule`."""
+        """What is remembered of each parameter after the steps so far, by name; nothing before the
+        first step."""
         return [{"velocity": one} for one in velocity]
 
     def recall(
         self, params: list[Tensor], velocity: list[Tensor], state: Sequence[Mapping[str, Tensor]]
     ) -> None:
-        """See `UpdateRule`."""
+        """Continue from what was `remembered`, before the first step; changes ``velocity`` and
+        takes over ``state``."""
         for one, of_one in zip(velocity, state, strict=True):
             one.copy_(of_one["velocity"])
 
@@ -179,6 +139,9 @@ class TorchStep:
     step to step.
     """
 
+    # A recorded step would repeat its learning rate and the optimiser's count of steps.
+    repeats: ClassVar[bool] = False
+
     def __init__(
         self, solver: Solver, mu: float, decayed: tuple[int, ...], steps: int, many: bool = False
     ) -> None:
@@ -192,11 +155,6 @@ class TorchStep:
         # What the optimiser has taken over; its state belongs to these tensors.
         self.params: list[Tensor] = []
 
-    @property
-    def repeats(self) -> bool:
-        # A recorded step would repeat its learning rate and the optimiser's count of steps.
-        return False
-
     @torch.no_grad()
     def apply(
         self,
@@ -205,7 +163,7 @@ class TorchStep:
         anchor: list[Tensor],
         velocity: list[Tensor],
     ) -> None:
-        """See `UpdateRule`."""
+        """See `SgdStep`."""
         add_penalties(self, params, gradients, anchor)
         self._clip(gradients)
         lr = self.solver.lr
@@ -224,7 +182,7 @@ class TorchStep:
     def remembered(
         self, params: list[Tensor], velocity: list[Tensor]
     ) -> list[Mapping[str, Tensor]]:
-        """See `UpdateRule`."""
+        """See `SgdStep`."""
         if self.optimizer is None:
             return []
         return [self.optimizer.state[param] for param in self.params]
@@ -232,7 +190,7 @@ class TorchStep:
     def recall(
         self, params: list[Tensor], velocity: list[Tensor], state: Sequence[Mapping[str, Tensor]]
     ) -> None:
-        """See `UpdateRule`."""
+        """See `SgdStep`."""
         optimizer = self._optimizer_of(params)
         for param, of_one in zip(params, state, strict=True):
             optimizer.state[param] = dict(of_one)
@@ -270,6 +228,9 @@ class TorchStep:
         self.optimizer = made
         self.params = params
         return made
+
+
+UpdateRule = SgdStep | TorchStep
 
 
 def _of_first(value: Any, param: Tensor, n: int) -> Any:
