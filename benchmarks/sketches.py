@@ -34,7 +34,7 @@ from coterie.core.groups import Groups
 from coterie.math import similarity
 from coterie.math.clustering import kmeans
 from coterie.math.distances import l2
-from coterie.math.sketch import largest_error, project
+from coterie.math.similarity import largest_error, project
 from coterie.rules.one_shot import OneShot
 from coterie.rules.signatures import MOST, SKETCH, LargeFederation, TrainedUpdate
 

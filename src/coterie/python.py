@@ -38,7 +38,7 @@ from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
 from coterie.privacy.private import Privacy
 from coterie.result import Result, Unsaved
-from coterie.rules.server_step import Server
+from coterie.rules.server import Server
 from coterie.rules.weighing import Aggregate, Weigh
 from coterie.runs.compose import Composed, compose
 from coterie.runs.folder.store import RunFolder

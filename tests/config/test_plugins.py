@@ -15,7 +15,7 @@ import pytest
 
 import coterie as ct
 from coterie.cli.main import invoke
-from coterie.config import plugins, registry
+from coterie.config import registry
 from coterie.engines.simulation import SerialEngine
 from coterie.errors import ConfigError
 from coterie.experiment import check
@@ -51,7 +51,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-CACHES = (plugins.find_plugins, registry.table_model, choices._model, choices._engine_model)
+CACHES = (registry.find_plugins, registry.table_model, choices._model, choices._engine_model)
 
 
 def forget() -> None:
@@ -135,7 +135,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     def pretend(*points: tuple[str, str, str, str]) -> None:
         found = [entry(*point) for point in points]
         monkeypatch.setattr(
-            plugins, "entry_points", lambda group: [one for one in found if one.group == group]
+            registry, "entry_points", lambda group: [one for one in found if one.group == group]
         )
         forget()
 

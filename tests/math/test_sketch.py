@@ -11,7 +11,7 @@ from scipy.stats import kstest
 
 from coterie.core.keys import Key
 from coterie.math.distances import l2
-from coterie.math.sketch import largest_error, project
+from coterie.math.similarity import largest_error, project
 
 
 def vectors(n: int = 150, d: int = 3000) -> torch.Tensor:

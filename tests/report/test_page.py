@@ -15,7 +15,7 @@ import vl_convert
 
 from coterie.errors import ConfigError
 from coterie.headline import Headline
-from coterie.report import pdf, write_figures, write_page
+from coterie.report import write, write_figures, write_page
 from coterie.report.page import page_of
 from coterie.report.render import render_page
 from coterie.report.tree import Tree
@@ -195,7 +195,7 @@ def test_values_of_another_unit_have_one_number_of_decimals(tmp_path):
 
 def test_pdf_without_a_browser_is_refused_before_the_work(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(pdf, "BROWSERS", ("chromium",))
+    monkeypatch.setattr(write, "BROWSERS", ("chromium",))
     with pytest.raises(ConfigError) as refused:
         write_report([tmp_path / "no run"], pdf=True)
     assert refused.value.problems[0].code == "not-installed"

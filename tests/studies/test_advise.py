@@ -22,9 +22,8 @@ from coterie.runs.fitting import make_method
 from coterie.runs.held_out import on_validation
 from coterie.studies.advise.answer import WORDS, kinds_of, method_scores
 from coterie.studies.advise.configuration import short_toml
-from coterie.studies.advise.decision import gain, recommend
 from coterie.studies.advise.differences import describe_differences, differences
-from coterie.studies.advise.trials import HELD_OUT, Trial, with_algorithm
+from coterie.studies.advise.trials import HELD_OUT, Trial, gain, recommend, with_algorithm
 
 CONFIG = """
 [data]

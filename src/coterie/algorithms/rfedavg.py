@@ -35,7 +35,7 @@ from coterie.rules.cluster_queries import (
     Scope,
     WithQueries,
 )
-from coterie.rules.server_step import Server, sgd
+from coterie.rules.server import Server, sgd
 
 Gradient = Literal["epochs", "one"]
 Angle = Annotated[float, Field(ge=0, le=math.pi / 2)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -14,8 +16,7 @@ from coterie.core.arrays import FloatArray, IntArray
 from coterie.data.arguments import parts_of
 from coterie.data.images.styles import is_style
 from coterie.data.lazy import Ranges, ranges
-from coterie.data.npz import read_npz
-from coterie.errors import DataError
+from coterie.errors import DataError, first_line
 
 Transform = Literal["", "relabel", "rotate", "restyle"]
 
@@ -235,3 +236,37 @@ def _checked(array: NDArray[Any], name: str) -> NDArray[Any]:
     if kind not in (array.dtype.kind, array.dtype.name) or array.ndim != dimensions:
         raise ValueError(f"{name} is {array.dtype} of {array.ndim} dimensions")
     return array
+
+
+# --- archives of others ---------------------------------------------------------------------------
+
+
+# What NumPy and zipfile raise for damaged archives; neither has a common base of its own.
+UNREADABLE = (
+    OSError,
+    ValueError,
+    EOFError,
+    KeyError,
+    AttributeError,
+    MemoryError,
+    TypeError,
+    NotImplementedError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+def read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """All arrays of an npz file by name.
+
+    Python objects in it are refused: to load them would run code of the file.
+    """
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            return {name: np.asarray(archive[name]) for name in archive.files}
+    except UNREADABLE as error:
+        line = first_line(error)
+        if "pickle" in line or "Object arrays" in line:
+            line = "it holds Python objects, which are never loaded, or no arrays"
+        raise DataError("cannot-be-read", path, f"cannot be read as npz ({line})") from None

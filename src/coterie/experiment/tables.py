@@ -38,7 +38,7 @@ from coterie.models import Network
 from coterie.privacy.private import Privacy
 from coterie.privacy.secure_sums import SecureSums
 from coterie.rules.migration import Migration
-from coterie.rules.server_step import Server
+from coterie.rules.server import Server
 from coterie.rules.weighing import Weigh
 
 # Fields that are choices, with the kind of what they choose: a name with options, or an object.

@@ -14,7 +14,7 @@ from coterie.errors import ConfigError
 from coterie.methods.algorithm import Algorithm, method_of, with_method
 from coterie.methods.method import Method
 from coterie.objectives.weighted import weighted
-from coterie.rules.server_step import Server, sgd
+from coterie.rules.server import Server, sgd
 
 
 def fit_to_model(

@@ -19,7 +19,7 @@ from coterie.core.updates import Updates, mean_discrepancy
 from coterie.methods.first_models import FirstModels, InitialModels
 from coterie.rules.assigning import Assign, Serve, by_group
 from coterie.rules.inter_group import InterGroup, pull_shared
-from coterie.rules.server_step import Server, sgd
+from coterie.rules.server import Server, sgd
 from coterie.rules.soft_groups import with_answers
 from coterie.rules.weighing import Aggregate, Weigh, by_size, mean, side_by_side
 

@@ -20,7 +20,7 @@ from coterie.methods.buffered import Buffered, Buffering
 from coterie.methods.method import Method
 from coterie.methods.traits import traits_of
 from coterie.rules.migration import Migration, migrating
-from coterie.rules.server_step import Server
+from coterie.rules.server import Server
 from coterie.rules.weighing import Aggregate, Weigh, mean
 
 

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 
 from coterie.core.objective import CrossEntropy, Objective, plain
-from coterie.objectives.balanced import Balanced, class_prior
-from coterie.objectives.cross_entropy import cross_entropy, proximal
+from coterie.objectives.cross_entropy import Balanced, class_prior, cross_entropy, proximal
 from coterie.objectives.fusion import Fused, Fusion, fuse, fusion
 from coterie.objectives.mmd import Mmd, mmd, squared_mmd
 

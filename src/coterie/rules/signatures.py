@@ -20,8 +20,7 @@ from coterie.core.groups import GrowingRecord
 from coterie.errors import ConfigError
 from coterie.math.clustering import Linkage, linkage_distance
 from coterie.math.distances import cosine_distance, l1, l2
-from coterie.math.similarity import Matrix
-from coterie.math.sketch import project
+from coterie.math.similarity import Matrix, project
 from coterie.math.subspaces import entry_min, principal_angles
 
 Metric = Literal["l1", "l2", "cosine"]
@@ -255,7 +254,7 @@ class LargeFederation:
             the linkage, or open one beyond the threshold. ``None``: all of up to 10,000 clients, of
             more 4,096.
         sketch: values that a longer signature is projected to at random where a sample makes the
-            tree (``coterie.math.sketch``); ``None``: 512.
+            tree (``coterie.math.similarity``); ``None``: 512.
         ask: ``all`` clients send their signature before the first round, or the ``sample`` alone:
             each other client does when it is first selected.
     """

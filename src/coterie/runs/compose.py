@@ -41,8 +41,16 @@ from coterie.methods.algorithm import Algorithm
 from coterie.methods.buffered import Buffering
 from coterie.runs.columns import A_REGRESSION, assume_task, warn_of_columns
 from coterie.runs.data import load_data, read_inputs
-from coterie.runs.features import asynchronous_spec, private_spec, secure_spec
-from coterie.runs.fitting import Fitted, adapted_objective, check_samples, fit_together, make_method
+from coterie.runs.fitting import (
+    Fitted,
+    adapted_objective,
+    asynchronous_spec,
+    check_samples,
+    fit_together,
+    make_method,
+    private_spec,
+    secure_spec,
+)
 from coterie.runs.folder.digests import AVAILABILITY
 from coterie.runs.held_out import on_validation, without_held_out
 from coterie.runs.noise_key import noise_key

@@ -27,7 +27,7 @@ from coterie.data import (
     make_partition,
     populate,
 )
-from coterie.data.npz import read_npz
+from coterie.data.partition import read_npz
 from coterie.data.samples import Targets
 from coterie.data.sources.files import FileRows, read_file
 from coterie.data.tabular.encoder import Encoder

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from coterie.clients.cohort import Sampler
 from coterie.config import registry
 from coterie.core.augment import check_augment
 from coterie.core.keys import Key
@@ -18,15 +19,21 @@ from coterie.core.solver import Solver
 from coterie.core.target_scaling import TargetScaling, without_units
 from coterie.core.task import Task
 from coterie.data.population import Population
+from coterie.errors import ConfigError
 from coterie.experiment import Experiment
 from coterie.experiment.objects import make_choice
 from coterie.methods.algorithm import Algorithm, as_algorithm, method_of
+from coterie.methods.buffered import Buffering
 from coterie.methods.fit_to_model import check_records, fit_to_model
 from coterie.methods.method import Method
-from coterie.methods.override import override, with_kept_optimizer
+from coterie.methods.override import override, with_buffer, with_kept_optimizer
 from coterie.methods.traits import traits_of
 from coterie.models import Network, zeros_for
 from coterie.objectives import plain
+from coterie.privacy.accounting import Release, check_package
+from coterie.privacy.private import Privacy, Repeats, make_private
+from coterie.privacy.secure_sums import SecureSums, make_secure
+from coterie.runs.spec import RunSpec
 from coterie.tasks import check_network, check_tokens, fit_task
 
 
@@ -150,3 +157,63 @@ def adapted_objective(fitted: Fitted) -> Objective:
     if method is not None and isinstance(method.local.objective, Reshaping):
         return method.local.objective
     return plain
+
+
+# --- asynchronous, private and secure runs --------------------------------------------------------
+
+
+def asynchronous_spec(spec: RunSpec, rule: Buffering | None) -> RunSpec:
+    """The same run with asynchronous rounds, where there is a rule of when models move."""
+    if rule is None:
+        return spec
+    if rule.buffer > rule.concurrency:
+        expected = f"at most {rule.concurrency} (train.clients_per_round)"
+        what = "more updates than clients that train at the same time"
+        raise ConfigError(
+            "out-of-range", "asynchronous.buffer", what, got=rule.buffer, allowed=expected
+        )
+    return replace(spec, algorithm=with_buffer(spec.algorithm, rule))
+
+
+def private_spec(
+    spec: RunSpec, privacy: Privacy | None, repeats: Repeats = Repeats(), secret: Key | None = None
+) -> RunSpec:
+    """The same run with noised sums in place of what its server computes of single updates, if
+    ``privacy`` asks for it."""
+    if privacy is None:
+        return spec
+    check_package()
+    schedule = spec.schedule
+    method = method_of(spec.algorithm)
+    assert method is not None
+    assert isinstance(schedule.sampler, Sampler)
+    columns = _columns_release(spec.population)
+    method, sampler, budget = make_private(
+        method,
+        privacy,
+        schedule.sampler,
+        schedule.rounds,
+        schedule.key.seed,
+        columns,
+        repeats,
+        secret,
+    )
+    schedule = replace(schedule, sampler=sampler, budget=budget)
+    return replace(spec, algorithm=as_algorithm(method), schedule=schedule)
+
+
+def secure_spec(spec: RunSpec, sums: SecureSums | None) -> RunSpec:
+    """The same run with sums as secure aggregation computes them, where that is asked for."""
+    if sums is None:
+        return spec
+    method = method_of(spec.algorithm)
+    assert method is not None
+    return replace(spec, algorithm=as_algorithm(make_secure(method, sums)))
+
+
+def _columns_release(population: Population) -> Release | None:
+    """What the description of a table's columns releases; ``None`` without noise or a table."""
+    if population.table is None or population.table.raw.encode.noise is None:
+        return None
+    # All clients take part in it, so nothing is gained by sampling.
+    return Release(population.table.raw.encode.noise)

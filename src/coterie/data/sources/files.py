@@ -15,7 +15,7 @@ from torch import Tensor
 
 from coterie.config.schema import Count, takes_fields_of
 from coterie.data.images.pixels import unit
-from coterie.data.npz import read_npz
+from coterie.data.partition import read_npz
 from coterie.data.rows.arrays import float32_inputs, plain_inputs
 from coterie.data.rows.errors import missing_column
 from coterie.data.rows.kinds import ARRAY, CATEGORY, NUMBER

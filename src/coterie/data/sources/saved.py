@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from coterie.data.npz import read_npz
-from coterie.data.partition import Partition, partition_arrays, partition_of
+from coterie.data.partition import Partition, partition_arrays, partition_of, read_npz
 from coterie.data.population import Population
 from coterie.data.samples import Samples
 from coterie.errors import DataError

@@ -24,7 +24,7 @@ from coterie.flower.settings import DeploymentSettings
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.first_models import InitialModels
 from coterie.privacy.private import Repeats
-from coterie.runs.features import private_spec
+from coterie.runs.fitting import private_spec
 from coterie.runs.folder.digests import RELEASES
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.spec import RunSpec

@@ -19,14 +19,17 @@ from coterie.experiment.objects import make_choice
 from coterie.measures.gains import Gain
 from coterie.measures.verdict import FEDAVG, Verdict, verdict_of
 from coterie.studies.advise.answer import Advice, trial_text
-from coterie.studies.advise.decision import FORCED_GROUPS, gain, recommend, trial_options
 from coterie.studies.advise.differences import GroupDifferences, differences
 from coterie.studies.advise.probe import ProbeResult, probe
 from coterie.studies.advise.trials import (
+    FORCED_GROUPS,
     Trial,
     TrialBudget,
     TrialSetup,
     best_learning_rate,
+    gain,
+    recommend,
+    trial_options,
     with_algorithm,
 )
 from coterie.terminal import ALONE, counted

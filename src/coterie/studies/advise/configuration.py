@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from coterie.config.schema import table_of, to_plain
 from coterie.config.toml_text import put_all
-from coterie.data.npz import read_npz
+from coterie.data.partition import read_npz
 from coterie.data.rows.errors import missing_column
 from coterie.data.rows.kinds import ARRAY, CATEGORY, EMPTY, IDENTIFIER, TEXT
 from coterie.data.rows.reading import read_rows
