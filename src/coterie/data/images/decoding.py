@@ -40,6 +40,7 @@ MOST_PIXELS = 4096 * 4096
 # EPS would run Ghostscript on a file that may be hostile; of the others Pillow reads the header
 # alone.
 _LEFT_OUT = {"EPS", "BUFR", "GRIB", "HDF5", "MPEG", "WMF"}
+_COMMON = ("PNG", "JPEG")
 _GREY = ("1", "L", "LA", "La")
 _DEEPEST = 65535
 _UNREADABLE = "not an image that Pillow can read"
@@ -53,7 +54,9 @@ def _formats() -> tuple[str, ...]:
     from PIL import Image
 
     Image.init()
-    return tuple(name for name in Image.ID if name not in _LEFT_OUT)
+    # Those that are told by their first bytes come first: others try to read the whole header.
+    names = dict.fromkeys((*_COMMON, *Image.ID))
+    return tuple(name for name in names if name not in _LEFT_OUT)
 
 
 @cache
@@ -102,29 +105,44 @@ def decode(images: Sequence[Encoded], source: Source = ("data", "image")) -> Pix
         images: files, or their bytes.
         source: where bytes come from, for error messages: a file, and a part of it.
     """
-    each = decode_each(images, source)
-    first = next(each)
-    out = np.empty((len(images), *first.shape), first.dtype)
-    out[0] = first
-    for row, pixels in enumerate(each, 1):
+    form = _Form(1, deep=False)
+    out = np.empty((0, 1, 0, 0), np.uint8)
+    for row, image in enumerate(images):
+        with _opened(image, _where(image, row, source)) as opened:
+            wider = form.widened(opened)
+            if wider != form:
+                form, out = wider, wider.brought(out).copy()
+            pixels = form.pixels(opened, _where(image, row, source))
+        if row == 0:
+            out = np.empty((len(images), *pixels.shape), pixels.dtype)
+        _check_shape(pixels, out.shape[1:], images, row, source)
         out[row] = pixels
     return out
 
 
 def decode_each(images: Sequence[Encoded], source: Source = ("data", "image")) -> Iterator[Pixels]:
-    """The same, one ``[channels, height, width]`` after another."""
-    form = _widest(images, source)
+    """The same, one ``[channels, height, width]`` after another, so each file is opened twice."""
+    form = _Form(1, deep=False)
+    for row, image in enumerate(images):
+        with _opened(image, _where(image, row, source)) as opened:
+            form = form.widened(opened)
     shape = None
     for row, image in enumerate(images):
-        where = _where(image, row, source)
-        with _opened(image, where) as opened:
-            pixels = form.pixels(opened, where)
+        with _opened(image, _where(image, row, source)) as opened:
+            pixels = form.pixels(opened, _where(image, row, source))
         shape = shape or pixels.shape
-        if pixels.shape != shape:
-            what = f"shape {pixels.shape}"
-            first = ": ".join(filter(None, _where(images[0], 0, source)))
-            raise _image_error("wrong-shape", where, what, f"{shape}, as {first}")
+        _check_shape(pixels, shape, images, row, source)
         yield pixels
+
+
+def _check_shape(
+    pixels: Pixels, shape: tuple[int, ...], images: Sequence[Encoded], row: int, source: Source
+) -> None:
+    if pixels.shape != shape:
+        first = ": ".join(filter(None, _where(images[0], 0, source)))
+        what = f"shape {pixels.shape}"
+        where = _where(images[row], row, source)
+        raise _image_error("wrong-shape", where, what, f"{shape}, as {first}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,28 +156,28 @@ class _Form:
     channels: int
     deep: bool
 
+    def widened(self, image: Image) -> _Form:
+        """The form that also holds all that is in an image."""
+        deep = _is_deep(image)
+        channels = 1 if deep or image.mode in _GREY else 3
+        return _Form(max(self.channels, channels), self.deep or deep)
+
     def pixels(self, image: Image, where: Source) -> Pixels:
         """An image as ``[channels, height, width]``."""
         from PIL import ImageOps
 
         ImageOps.exif_transpose(image, in_place=True)
-        if _is_deep(image):
-            pixels = _deep_pixels(image, where)
-        else:
-            pixels = _pixels(image)
-            if self.deep:
-                pixels = unit(pixels[None])[0]
-        return np.broadcast_to(pixels, (self.channels, *pixels.shape[1:]))
+        pixels = _deep_pixels(image, where) if _is_deep(image) else _pixels(image)
+        return self.brought(pixels[None])[0]
 
-
-def _widest(images: Sequence[Encoded], source: Source) -> _Form:
-    form = _Form(1, deep=False)
-    for row, image in enumerate(images):
-        with _opened(image, _where(image, row, source)) as opened:
-            deep = _is_deep(opened)
-            grey = deep or opened.mode in _GREY
-        form = _Form(form.channels if grey else 3, form.deep or deep)
-    return form
+    def brought(self, pixels: Pixels) -> Pixels:
+        """Pixels of a narrower form, ``[S, channels, height, width]``, in this one."""
+        if self.deep and pixels.dtype == np.uint8:
+            pixels = unit(pixels)
+        rows, channels, *size = pixels.shape
+        if channels == self.channels:
+            return pixels
+        return np.broadcast_to(pixels, (rows, self.channels, *size))
 
 
 # --- one image ------------------------------------------------------------------------------------
