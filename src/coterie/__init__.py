@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from coterie.core.vectors import flatten as flatten
     from coterie.core.work import Score as Score
     from coterie.core.work import Train as Train
+    from coterie.data.from_python import load as load
     from coterie.data.population import Population as Population
     from coterie.engines import make_clients as make_clients
     from coterie.errors import CheckpointError as CheckpointError
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from coterie.notebook import LiveTable as LiveTable
     from coterie.privacy.private import Privacy as Privacy
     from coterie.privacy.secure_sums import SecureSums as SecureSums
-    from coterie.python import load as load
     from coterie.python import resume as resume
     from coterie.python import run as run
     from coterie.result import Result as Result
@@ -81,7 +81,7 @@ _HOME = {
     "Training": "coterie.experiment",
     "Updates": "coterie.core.updates",
     "flatten": "coterie.core.vectors",
-    "load": "coterie.python",
+    "load": "coterie.data.from_python",
     "make_clients": "coterie.engines",
     "resume": "coterie.python",
     "run": "coterie.python",

@@ -1,8 +1,7 @@
-"""Coterie from Python: a federation in one call, its data, and a run that is resumed."""
+"""Coterie from Python: a federation in one call, and a run that is resumed."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
@@ -13,22 +12,19 @@ from typing import Any
 from torch import nn
 
 from coterie.clients.clients import Clients
-from coterie.config.arguments import validated
-from coterie.config.choice_tables import completed
+from coterie.config.arguments import refuse_arguments, validated
 from coterie.config.functions import check_takes
 from coterie.config.kinds import KINDS
-from coterie.config.registry import build, find
-from coterie.config.schema import Count, Seed, python_values
-from coterie.config.wording import nearest
-from coterie.core import Key, Objective, Solver, Task, headline_of
+from coterie.config.registry import build
+from coterie.config.schema import Count, Seed
+from coterie.core import Objective, Solver, Task, headline_of
 from coterie.core.target_scaling import scaling_of
-from coterie.data import load_samples, make_partition, populate
-from coterie.data.population import FRAME, DataOrigin, Population
+from coterie.data.from_python import Choice, Table, data_table, population_of
+from coterie.data.population import Population
 from coterie.data.rows.reading import frame_columns
 from coterie.data.samples import Targets
 from coterie.data.shifts import Shift
-from coterie.data.tabular.tables import ALL
-from coterie.errors import ConfigError, Problem, shown
+from coterie.errors import ConfigError
 from coterie.experiment import Experiment, Training, check
 from coterie.experiment.defaults import without_lowered
 from coterie.experiment.tables import CHOICES, table_names
@@ -49,9 +45,6 @@ from coterie.runs.run import Run, execute
 
 ROUNDS = 100  # where a call does not say how many
 _ARGUMENTS = (*table_names(), "rounds", "clients_per_round")
-# The name of a choice, or a table of its name and its options, as a configuration has it.
-Choice = str | Mapping[str, Any]
-Table = Mapping[str, Any]
 OnRound = Callable[[RoundResult], None]
 
 
@@ -170,9 +163,11 @@ def _experiment(method: Any, given: dict[str, Any]) -> Experiment:
     """What the arguments of a call say, of which ``None`` is one that was not given."""
     if isinstance(method, Experiment):
         beside = [name for name, value in given.items() if value is not None]
-        _refuse(beside, given, "only on_round and out with an Experiment", known=_ARGUMENTS)
+        refuse_arguments(
+            beside, given, "only on_round and out with an Experiment", known=_ARGUMENTS
+        )
         return method
-    _refuse([name for name in given if name == "algorithm"], given, "only the method")
+    refuse_arguments([name for name in given if name == "algorithm"], given, "only the method")
     given["data"] = _loaded_frame(given["data"], given["seed"] or 0, given["task"])
     rounds = given.pop("rounds")
     given["train"] = _training(given["train"], rounds, given.pop("clients_per_round"))
@@ -184,28 +179,12 @@ def _is_number(value: Any, number: int) -> bool:
     return isinstance(value, Integral) and value == number
 
 
-def _refuse(
-    names: Sequence[str], given: Mapping[str, Any], allowed: str, known: Sequence[str] = ()
-) -> None:
-    """Refuse arguments that say again what another one has said, or that are none."""
-    found = []
-    for name in names:
-        said = Problem("in-conflict", name, "given twice", shown(given[name]), allowed)
-        if known and name not in known:
-            said = Problem(
-                "unknown-key", name, "", shown(given[name]), allowed, hint=nearest(name, known)
-            )
-        found.append(said)
-    if found:
-        raise ConfigError.of(found)
-
-
 def _loaded_frame(data: Any, seed: int, task: Any) -> Any:
     """The population of a frame, with or without the options of its columns; other data as they are."""
-    table = _data_table(data)
+    table = data_table(data)
     if frame_columns(table.get("source")) is None:
         return data
-    return _population(table, seed, _targets_of(task))
+    return population_of(table, seed, _targets_of(task))
 
 
 def _targets_of(task: Any) -> Targets:
@@ -227,7 +206,7 @@ def _training(train: Any, rounds: Any, clients_per_round: Any) -> Any:
     if not isinstance(table, Mapping):
         return train
     # The same in both places is no contradiction.
-    _refuse(
+    refuse_arguments(
         [name for name in own if name in table and not _is_number(table[name], own[name])],
         own,
         "one value, here or in train",
@@ -333,104 +312,3 @@ def resume(
         composed, checkpoint = reopen_with(run_folder, data, {}, rounds=rounds, trust=trust)
         execute(composed, run_folder, on_round, checkpoint=checkpoint, resume=True)
     return Result.of(composed, run_folder)
-
-
-def load(
-    source: Choice | Any = "digits",
-    *,
-    partition: Table | None = None,
-    seed: Seed = 0,
-    root: str | PathLike[str] | None = None,
-    targets: Targets = "auto",
-    **options: Any,
-) -> Population:
-    """Load a dataset and divide it among clients.
-
-    Args:
-        source: a name from ``coterie list datasets``; ``module:factory``, which returns a
-            population or samples; a table of ``source`` and options, for example for a source with
-            its own seed, ``{"source": "synthetic", "seed": 1}``; or a pandas DataFrame, or a table
-            of pyarrow or Polars, with the options of the source ``file``. Without ``features``,
-            inputs come from the column ``x``, or else from all columns that have no other role. The
-            folder of a run on such a table contains its inputs.
-        partition: ``kind`` and its parameters. Without it, the column ``client`` says which client
-            a row belongs to; this works for a DataFrame, and if the option ``client`` is given.
-        seed: the seed of the partition.
-        root: folder of the datasets; default the environment variable ``COTERIE_DATA``.
-        targets: whether labels are ``classes``, ``numbers`` for a task such as regression, or
-            determined from their values (``auto``).
-        options: options of the source.
-
-    Example:
-        >>> load("digits", partition={"kind": "iid", "clients": 5}).clients
-        5
-        >>> import pandas as pd
-        >>> frame = pd.DataFrame({"age": range(40), "ward": ["a", "b"] * 20, "ill": [0, 1, 1, 0] * 10})
-        >>> load(frame, features="*", label="ill", partition={"kind": "iid", "clients": 2}).shape
-        (3,)
-    """
-    table = _data_table(source)
-    given = {"partition": partition, "root": root}
-    given = {name: value for name, value in given.items() if value is not None} | options
-    twice = [name for name in given if name in table]
-    _refuse(twice, given, "either a key of the table or an argument")
-    return _population({**table, **given}, seed, targets)
-
-
-def _data_table(data: Any) -> dict[str, Any]:
-    """``[data]`` as a table, if the source stands alone."""
-    return dict(data) if isinstance(data, Mapping) else {"source": data}
-
-
-def _population(table: Mapping[str, Any], seed: int, targets: Targets) -> Population:
-    """The population of the table ``[data]``, whose source may be a frame."""
-    frame = table.get("source")
-    names = frame_columns(frame)
-    if names is None:
-        if not isinstance(frame, str):
-            allowed = "a name, a table of options, or a DataFrame"
-            raise ConfigError("wrong-type", "source", got=frame, allowed=allowed)
-        named = completed(python_values(table))
-        frame = None
-    else:
-        if "path" in table:
-            what = "both a path and a DataFrame"
-            expected = "one source"
-            raise ConfigError("in-conflict", "data.path", what, got=table["path"], allowed=expected)
-        features = "x" if "x" in names else ALL
-        table = {"features": features, "partition": {"kind": "natural"}, **table, "source": "file"}
-        named = {**completed(python_values(table)), "path": FRAME}
-    partition = named.pop("partition", None)
-    return _loaded(named, partition, named.pop("root", None), seed, targets, frame)
-
-
-@validated
-def _loaded(
-    table: Table,
-    partition: Table | None,
-    root: str | None,
-    seed: Seed,
-    targets: Targets,
-    frame: Any,
-) -> Population:
-    """The population of a source and a partition, which knows what it was made from."""
-    if partition is None:
-        allowed = "a table, such as {'kind': 'iid'}, or client = the column of clients"
-        raise ConfigError("missing", "partition", found="none", allowed=allowed)
-    reads_targets = "targets" in inspect.signature(find("source", table["source"])).parameters
-    if targets != "auto" and not reads_targets:
-        what = f"{table['source']} has targets of one kind"
-        raise ConfigError("does-not-fit", "targets", what, got=targets, allowed="no value")
-    folder = None if root is None else Path(root)
-    # In three steps and not by `load_population`: a run folder needs the partition itself.
-    samples = load_samples(table, root=folder, targets=targets, frame=frame)
-    key = Key(seed).of("data")
-    parts = make_partition(samples, partition, key)
-    population = populate(samples, parts)
-    named = {**table, "partition": partition}
-    if root is not None:
-        named["root"] = root
-    origin = DataOrigin(named, seed, parts, tuple(samples.label_names), reads_targets)
-    # Frozen records set their own fields this way.
-    object.__setattr__(population, "origin", origin)
-    return population

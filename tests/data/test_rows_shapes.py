@@ -15,12 +15,12 @@ from PIL import Image
 from coterie.cli.main import invoke
 from coterie.core.keys import Key
 from coterie.data import load_population
+from coterie.data.from_python import load
 from coterie.errors import DataError
 from coterie.experiment import check
 from coterie.export.folder import export_run
 from coterie.export.joining import read_joining
 from coterie.export.predictions import predict
-from coterie.python import load
 from coterie.runs.compose import compose
 from coterie.runs.data import read_record
 from coterie.runs.run import run_config

@@ -10,11 +10,11 @@ import torch
 
 from coterie.core.task import Task
 from coterie.data import Population
+from coterie.data.from_python import load
 from coterie.data.tabular.raw import Window
 from coterie.headline import ACCURACY, Headline
 from coterie.measures.client_table import ScoredClients
 from coterie.measures.clients import client_columns, independent_share, reference_columns
-from coterie.python import load
 from coterie.tasks import (
     Multilabel,
     binary,

@@ -14,10 +14,10 @@ import tomli_w
 
 from coterie.cli.main import invoke
 from coterie.core.keys import Key
+from coterie.data.from_python import load as load_population
 from coterie.experiment import check, load_config
 from coterie.headline import ACCURACY
 from coterie.measures.gains import Gain
-from coterie.python import load as load_population
 from coterie.runs.fitting import make_method
 from coterie.runs.held_out import on_validation
 from coterie.studies.advise.answer import WORDS, kinds_of, method_scores

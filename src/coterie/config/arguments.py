@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, wraps
 from types import NoneType, UnionType
 from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin
@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from coterie.config import schema
 from coterie.config.problems import problems
 from coterie.config.schema import Factory
-from coterie.errors import ConfigError
+from coterie.config.wording import nearest
+from coterie.errors import ConfigError, Problem, shown
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -101,3 +102,19 @@ def _can_be_checked(kind: Any) -> bool:
     parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     functions = [get_origin(part) is Callable for part in parts if part is not NoneType]
     return all(functions) or schema.tomlable(kind)
+
+
+def refuse_arguments(
+    names: Sequence[str], given: Mapping[str, Any], allowed: str, known: Sequence[str] = ()
+) -> None:
+    """Refuse arguments that say again what another one has said, or that are none."""
+    found = []
+    for name in names:
+        said = Problem("in-conflict", name, "given twice", shown(given[name]), allowed)
+        if known and name not in known:
+            said = Problem(
+                "unknown-key", name, "", shown(given[name]), allowed, hint=nearest(name, known)
+            )
+        found.append(said)
+    if found:
+        raise ConfigError.of(found)

@@ -106,7 +106,7 @@ def decode(images: Sequence[Encoded], source: Source = ("data", "image")) -> Pix
         source: where bytes come from, for error messages: a file, and a part of it.
     """
     form = _Form(1, deep=False)
-    out = np.empty((0, 1, 0, 0), np.uint8)
+    out: Pixels = np.empty((0, 1, 0, 0), np.uint8)
     for row, image in enumerate(images):
         with _opened(image, _where(image, row, source)) as opened:
             wider = form.widened(opened)
