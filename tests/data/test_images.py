@@ -251,19 +251,14 @@ def test_pixels_that_older_rules_kept_are_decoded_again(
     source = {"source": "file", "path": str(tmp_path / "images.parquet")}
     if read is from_folder:
         source = {"source": "image_folder", "path": str(tmp_path / "folder")}
-    decoded = []
-    widest = decoding._widest
-
-    def decode_again(*arguments: Any) -> Any:
-        decoded.append(arguments)
-        return widest(*arguments)
-
-    monkeypatch.setattr(decoding, "_widest", decode_again)
+    folder = tmp_path / "cache" / "coterie"
+    kept = set(folder.rglob("*.npy"))
+    assert len(kept) == 1
     load_samples(source)
-    assert not decoded
+    assert set(folder.rglob("*.npy")) == kept
     monkeypatch.setattr(cache, "RULES", decoding.RULES + 1)
     load_samples(source)
-    assert len(decoded) == 1
+    assert len(set(folder.rglob("*.npy")) - kept) == 1
 
 
 def test_a_mapped_file_that_was_cut_short_is_made_again(tmp_path: Path) -> None:
