@@ -46,6 +46,11 @@ DataRoot = Annotated[
         help="The folder of the datasets. Default: COTERIE_DATA from the environment.",
     ),
 ]
+# Of a command on a finished run, whose configuration has the folder that it was read from.
+DataRootOfRun = Annotated[
+    Path | None,
+    typer.Option("--data-root", help="The folder of the datasets. Default: that of the run."),
+]
 OpenPage = Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")]
 Trust = Annotated[
     bool, typer.Option("--trust", help="Run the code that the run's configuration names.")

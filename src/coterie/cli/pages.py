@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from coterie.cli.options import DataRoot, Debug, OpenPage, RunPaths, Trust, absolute
+from coterie.cli.options import DataRootOfRun, Debug, OpenPage, RunPaths, Trust, absolute
 
 
 def report_command(
@@ -25,7 +25,7 @@ def report_command(
             "--pdf", help="Also write a PDF file next to the page (needs Chromium, Chrome or Edge)."
         ),
     ] = False,
-    data_root: DataRoot = None,
+    data_root: DataRootOfRun = None,
     trust: Trust = False,
     open_: OpenPage = False,
     debug: Debug = False,
@@ -52,7 +52,7 @@ def plot_command(
             help="The file: .png, .svg or .pdf. Default: <chart>.png in the first run's folder."
         ),
     ] = None,
-    data_root: DataRoot = None,
+    data_root: DataRootOfRun = None,
     trust: Trust = False,
     debug: Debug = False,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from coterie.cli.options import DataRoot, Debug, RunPath, Trust, absolute
+from coterie.cli.options import DataRootOfRun, Debug, RunPath, Trust, absolute
 
 SHOWN_CLIENTS = 20
 
@@ -20,7 +20,7 @@ def predict_command(
     out: Annotated[Path, typer.Option(metavar="FILE", help="The CSV file to write.")] = Path(
         "predictions.csv"
     ),
-    data_root: DataRoot = None,
+    data_root: DataRootOfRun = None,
     trust: Trust = False,
     debug: Debug = False,
 ) -> None:

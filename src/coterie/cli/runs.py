@@ -10,6 +10,7 @@ import typer
 from coterie.cli.options import (
     Assignments,
     ConfigFile,
+    DataRootOfRun,
     Debug,
     DeviceOptions,
     MachineOptions,
@@ -211,10 +212,7 @@ def export_command(
         bool,
         typer.Option("--onnx", help="Also write each model as ONNX, and compare it with torch."),
     ] = False,
-    data_root: Annotated[
-        Path | None,
-        typer.Option("--data-root", help="The folder of the datasets. Default: that of the run."),
-    ] = None,
+    data_root: DataRootOfRun = None,
     older: Annotated[
         bool,
         typer.Option(
