@@ -20,9 +20,8 @@ from coterie.headline import ACCURACY
 from coterie.measures.gains import Gain
 from coterie.runs.fitting import make_method
 from coterie.runs.held_out import on_validation
-from coterie.studies.advise.answer import WORDS, kinds_of, method_scores
+from coterie.studies.advise.answer import WORDS, method_scores
 from coterie.studies.advise.configuration import short_toml
-from coterie.studies.advise.differences import describe_differences, differences
 from coterie.studies.advise.trials import HELD_OUT, Trial, gain, recommend, with_algorithm
 
 CONFIG = """
@@ -223,21 +222,6 @@ def test_samples_held_out_are_training_samples_that_no_client_trains_on():
         assert 0.15 < len(test) / len(before) < 0.25
 
 
-@pytest.mark.parametrize(
-    ("how", "words"),
-    [
-        ("labels", "different classes"),
-        ("rotate", "different inputs"),
-        ("swap", "different labels"),
-    ],
-)
-def test_it_says_in_what_groups_differ(how, words):
-    partition = {"kind": "planted", "clients": 40, "groups": 3, "how": how}
-    found = load_population("digits", partition=partition)
-    text = describe_differences(differences(found, found.planted, Key(0)))
-    assert words in text or (how == "swap" and "different classes" in text)
-
-
 def test_costs_are_those_of_the_rounds_and_the_cohort_suggested():
     one = trial("fedavg", 0.5)
     first = {
@@ -247,13 +231,6 @@ def test_costs_are_those_of_the_rounds_and_the_cohort_suggested():
     probed = Trial("fedgroup", {}, one.sums, one.member, [first, *one.rows, *one.rows])
     assert probed.cost(7)["bytes"] == 600 + 6 * 200
     assert probed.cost(100, 0.5) == {"bytes": 400 + 50 * 200, "seconds": 2.0 + 50 * 0.5}
-
-
-def test_few_clients_cannot_show_in_what_groups_differ():
-    found = load_population(
-        "digits", partition={"kind": "planted", "clients": 4, "groups": 2, "how": "rotate"}
-    )
-    assert "too few" in describe_differences(differences(found, found.planted, Key(0)))
 
 
 def test_a_learning_rate_set_by_the_user_leaves_the_cohort_to_advice(tmp_path):
@@ -485,13 +462,3 @@ def test_it_says_where_no_method_of_the_scoreboard_is_clearly_better() -> None:
     turned = method_scores("inputs")
     assert turned.is_better
     assert "clearly" not in turned.text
-
-
-@pytest.mark.parametrize(
-    ("how", "kind"), [("rotate", "inputs"), ("swap", "labels"), ("labels", "classes")]
-)
-def test_the_record_is_of_clients_that_differ_likewise(how, kind):
-    found = load_population(
-        "digits", partition={"kind": "planted", "clients": 40, "groups": 3, "how": how}
-    )
-    assert kinds_of(3, differences(found, found.planted, Key(0))) == (kind,)

@@ -13,7 +13,7 @@ from coterie.experiment import Experiment
 from coterie.headline import ACCURACY
 from coterie.measures.gains import Gain
 from coterie.measures.verdict import Verdict
-from coterie.studies.advise.differences import LEVEL, GroupDifferences, describe_differences
+from coterie.studies.advise.differences import GroupDifferences, describe_differences
 from coterie.studies.advise.probe import STEPS, ProbeResult
 from coterie.studies.advise.trials import Trial, TrialBudget
 from coterie.studies.scoreboard.figures import SuiteFigures
@@ -220,20 +220,17 @@ class MethodScores:
 
 
 def kinds_of(groups: int, differing: GroupDifferences) -> tuple[str, ...]:
-    """In what clients may differ, in the words of the scoreboard.
+    """In what clients may differ, in the words of the scoreboard; none if that is not known.
 
     Example:
-        >>> kinds_of(3, GroupDifferences(2.0, 0.005, 1.0, 0.5)), kinds_of(1, GroupDifferences())
-        (('classes',), ('nothing', 'shares'))
+        >>> kinds_of(1, GroupDifferences())
+        ('nothing', 'shares')
     """
     if groups < 2:
         return WITHOUT_GROUPS
-    # Who has other classes has other inputs, too, so classes come first.
-    if differing.p_labels is not None and differing.p_labels < LEVEL:
-        return ("classes",)
-    if differing.p_inputs is not None and differing.p_inputs < LEVEL:
-        return ("inputs",)
-    return ("labels",)
+    kinds = differing.kinds
+    # Where every kind is possible, nothing was learned about the groups.
+    return kinds if len(kinds) <= 2 else ()
 
 
 # The file that comes with Coterie stays the same, and is long to read and to check.

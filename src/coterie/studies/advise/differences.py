@@ -1,13 +1,11 @@
-"""In what groups of clients differ: in the mix of their labels, in their inputs, or in neither."""
+"""In what groups of clients differ: in their labels, in their inputs, or in how inputs are labelled."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, lgamma
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.keys import Key
@@ -15,161 +13,208 @@ from coterie.data import Population
 
 SHUFFLES = 199  # so that p is a multiple of 1 / 200
 LEVEL = 0.01
+# A smaller share of the variance is no difference, however certain it is: with many clients every
+# share is certain. Set on federations with known groups, see `benchmarks.blind`.
+LEAST_SHARE = 0.005
 SAMPLES_PER_CLIENT = 200
 SAMPLES_FOR_SCALE = 20  # of each client, to standardise all
+MOST_SAMPLES = 100_000  # of all clients together
 FEATURES = 128
 EIGHTHS = 8  # bins of targets that are numbers
+
+WORDS = {
+    "classes": "clients of different groups have different classes",
+    "inputs": "clients of different groups see different inputs",
+    "labels": "the same inputs have different labels in different groups",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How much groups differ in one respect.
+
+    Args:
+        share: the share of the samples' variance that lies between groups, less what it is on average
+            for random groups of the same sizes.
+        noise: the standard deviation of that share over random groups.
+        p: share of the random groups, the groups themselves included, that are at least as far apart.
+    """
+
+    share: float
+    noise: float
+    p: float
+
+    @property
+    def found(self) -> bool | None:
+        """Whether groups differ; ``None`` where these clients cannot tell.
+
+        Example:
+            >>> Difference(0.2, 0.01, 0.005).found, Difference(0.001, 0.0001, 0.005).found
+            (True, False)
+            >>> Difference(0.2, 0.1, 0.035).found is None
+            True
+        """
+        if self.p <= LEVEL and self.share >= LEAST_SHARE:
+            return True
+        if self.share + 2 * self.noise < LEAST_SHARE:
+            return False
+        return None
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDifferences:
-    """How far apart groups are, compared with random groups of the same sizes.
+    """In what groups differ; all ``None`` for one group.
 
     Args:
-        labels: mean squared distance of a group's mean label shares to those of all clients,
-            divided by what it is on average for random groups.
-        p_labels: share of the random groups, the groups themselves included, that are at least as
-            far apart. ``None`` if there are too few clients for it to be below 0.01.
-        inputs: the same as `labels` of mean random features of the inputs.
-        p_inputs: the same as `p_labels` for them.
+        labels: in the shares of labels, ``p(y)``.
+        inputs: in random features of the inputs, ``p(x)``.
+        labelling: in random features of the inputs of each class, ``p(x | y)``.
     """
 
-    labels: float | None = None
-    p_labels: float | None = None
-    inputs: float | None = None
-    p_inputs: float | None = None
+    labels: Difference | None = None
+    inputs: Difference | None = None
+    labelling: Difference | None = None
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Every explanation that fits what was found: ``classes``, ``inputs`` or ``labels``."""
+        if self.labels is None or self.inputs is None or self.labelling is None:
+            return ()
+        labels = self.labels.found
+        inputs = self.inputs.found
+        labelling = self.labelling.found
+        fits = {
+            # Other classes have other inputs, but each class has the same inputs in all groups.
+            "classes": labels is not False and labelling is not True,
+            # Without a difference in labels, inputs that differ need no second explanation.
+            "inputs": inputs is not False and not (labels is True and labelling is False),
+            "labels": labelling is not False and not (inputs is True and labels is False),
+        }
+        return tuple(kind for kind, possible in fits.items() if possible)
 
 
 def differences(population: Population, member: IntArray, key: Key) -> GroupDifferences:
     """Test in what groups differ, by random groups of the same sizes; all ``None`` for one group."""
-    known = np.flatnonzero(member >= 0)
-    groups = member[known]
+    ids = np.flatnonzero(member >= 0)
+    groups = member[ids]
     if len(np.unique(groups)) < 2:
         return GroupDifferences()
-    histograms = _target_counts(population)[known]
-    # Shares, so that a client with many samples does not count more than one with few.
-    shares = histograms / np.maximum(histograms.sum(axis=1, keepdims=True), 1)
-    labels, p_labels = _compare(shares, groups, key.of("labels"))
-    features = _features(population, known, key)
-    inputs, p_inputs = _compare(features, groups, key.of("inputs"))
-    # With fewer distinct groupings than shuffles, chance alone often repeats the true groups.
-    if _groupings(groups) < SHUFFLES:
-        return GroupDifferences(labels=labels, inputs=inputs)
-    return GroupDifferences(labels, p_labels, inputs, p_inputs)
+    values, labels, owner = _samples(population, ids, key)
+    indicators, cell = _label_indicators(labels, classes=population.classes)
+    features = _features(values, owner, key)
+    sizes = np.bincount(cell)
+    means = _sums(features, cell) / np.maximum(sizes, 1)[:, None]
+    # With random signs the residuals of one class do not cancel those of another, as they would
+    # where groups label the same inputs differently.
+    signs = key.of("signs").generator().choice([-1.0, 1.0], means.shape)
+    residuals = (features - means[cell]) * signs[cell]
+    # The squared length of a mean of c parts with random signs is c times smaller.
+    parts = len(cell) ** 2 / float((sizes.astype(np.float64) ** 2).sum())
+    return GroupDifferences(
+        labels=_compare(indicators, owner, groups, key.of("labels")),
+        inputs=_compare(features, owner, groups, key.of("inputs")),
+        labelling=_compare(residuals, owner, groups, key.of("labelling"), parts),
+    )
 
 
-def _target_counts(population: Population) -> FloatArray:
-    """How many training samples of each class the clients have, float64 ``[N, c]``; of targets that
-    are not classes, how many in each eighth of all values."""
-    if population.classes:
-        return population.histograms().astype(np.float64)
-    targets = population.y.double().numpy().reshape(len(population.y), -1)
-    # Edges by all clients together, so that a client's share of each eighth says how it differs.
-    held = targets[np.concatenate(population.train)]
-    inner = np.linspace(0, 1, EIGHTHS + 1)[1:-1]
-    counts = np.zeros((population.clients, targets.shape[1], EIGHTHS))
-    for at in range(targets.shape[1]):
-        edges = np.quantile(held[:, at], inner)
-        for client, rows in enumerate(population.train):
-            places = np.searchsorted(edges, targets[rows, at], side="right")
-            counts[client, at] = np.bincount(places, minlength=EIGHTHS)
-    return counts.reshape(population.clients, -1)
+def _samples(
+    population: Population, ids: IntArray, key: Key
+) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Inputs ``[n, d]``, targets ``[n, t]`` and the place in ``ids`` of the clients that hold them."""
+    rng = key.of("samples").generator()
+    # So that large clients do not decide alone, and all fit into memory.
+    most = min(SAMPLES_PER_CLIENT, max(1, MOST_SAMPLES // len(ids)))
+    # Sorted rows are read in the order of memory.
+    held = [np.sort(rng.permutation(population.train[client])[:most]) for client in ids]
+    rows = torch.from_numpy(np.concatenate(held))
+    inputs = population.x[rows].flatten(1).to(torch.float32).numpy()
+    targets = population.y[rows].double().numpy().reshape(len(rows), -1)
+    return inputs, targets, np.repeat(np.arange(len(ids)), [len(one) for one in held])
 
 
-def _compare(rows: FloatArray, groups: IntArray, key: Key) -> tuple[float, float]:
-    """The distance between groups relative to that of random groups, and its p-value."""
+def _label_indicators(targets: FloatArray, classes: int) -> tuple[FloatArray, IntArray]:
+    """Which class each sample has, 0 or 1 in ``[n, c]``, and its number; of targets that are not
+    classes, which eighth of all values, and that of the first target."""
+    if not classes:
+        # Edges by all clients together, so that a client's share of each eighth says how it differs.
+        edges = np.quantile(targets, np.linspace(0, 1, EIGHTHS + 1)[1:-1], axis=0)
+        columns = zip(targets.T, edges.T, strict=True)
+        bins = [np.searchsorted(inner, column, side="right") for column, inner in columns]
+        return np.concatenate([np.eye(EIGHTHS)[places] for places in bins], axis=1), bins[0]
+    numbers = targets[:, 0].astype(np.int64)
+    return np.eye(classes)[numbers], numbers
+
+
+def _compare(
+    values: FloatArray, owner: IntArray, groups: IntArray, key: Key, parts: float = 1.0
+) -> Difference:
+    """The share of the variance of samples' values that lies between groups of their owners,
+    compared with random groups."""
+    centred = values - values.mean(axis=0)
+    # Values that are all equal have no variance: 0 / 0.
+    total = max(float((centred**2).sum(axis=1).mean()), 1e-30) / parts
+    sums = _sums(centred, owner)
+    sizes = np.bincount(owner)
     rng = key.generator()
-    centred = rows - rows.mean(axis=0)
-    observed = _between(centred, groups)
-    shuffled = np.array([_between(centred, rng.permutation(groups)) for _ in range(SHUFFLES)])
-    # Equal rows everywhere give 0 / 0.
-    ratio = observed / max(shuffled.mean(), 1e-30)
-    # The observed grouping counts as one of the random ones, so p is never 0.
-    p = (1 + (shuffled >= observed).sum()) / (1 + SHUFFLES)
-    return float(ratio), float(p)
+    observed = _between(sums, sizes, groups) / total
+    shuffled = np.array(
+        [_between(sums, sizes, rng.permutation(groups)) / total for _ in range(SHUFFLES)]
+    )
+    # The observed grouping counts as one of the random ones, so p is never 0. A random grouping may
+    # be the observed one, and differ in its last digits.
+    p = (1 + (shuffled >= observed * (1 - 1e-9)).sum()) / (1 + SHUFFLES)
+    return Difference(float(observed - shuffled.mean()), float(shuffled.std()), float(p))
 
 
-def _between(centred: FloatArray, groups: IntArray) -> float:
-    """Mean squared distance of a row's group mean to the mean of all rows, which is 0."""
+def _between(sums: FloatArray, sizes: IntArray, groups: IntArray) -> float:
+    """Mean squared distance of a sample's group mean to the mean of all samples, which is 0."""
     total = 0.0
     for group in np.unique(groups):
         inside = groups == group
-        total += inside.sum() * (centred[inside].mean(axis=0) ** 2).sum()
-    return float(total / len(centred))
+        total += float((sums[inside].sum(axis=0) ** 2).sum() / sizes[inside].sum())
+    return total / float(sizes.sum())
 
 
-def _groupings(groups: IntArray) -> float:
-    """In how many ways clients can form groups of these sizes, whatever the groups are called.
-
-    Example:
-        >>> round(_groupings(np.array([0, 0, 1, 1])))
-        3
-    """
-    sizes = np.unique(groups, return_counts=True)[1]
-    # Groups of the same size may be exchanged without another grouping.
-    equal = np.unique(sizes, return_counts=True)[1]
-    divisors = sum(lgamma(n + 1) for n in (*sizes.tolist(), *equal.tolist()))
-    # exp(700) is near the largest float.
-    return exp(min(lgamma(len(groups) + 1) - divisors, 700.0))
+def _sums(values: FloatArray, owner: IntArray) -> FloatArray:
+    """The sum of the values of each owner, ``[owners, f]``."""
+    found = np.zeros((int(owner.max()) + 1, values.shape[1]))
+    np.add.at(found, owner, values)
+    return found
 
 
-def _features(population: Population, ids: IntArray, key: Key) -> FloatArray:
-    """The mean random Fourier features of each client's inputs, ``[n, 128]``.
+def _features(inputs: FloatArray, owner: IntArray, key: Key) -> FloatArray:
+    """Random Fourier features of inputs, ``[n, 128]``.
 
-    ``mean cos(w_j . z + b_j)`` over a client's samples (at most 200), with each value of an input
-    standardised and cut at 3, and ``w_j ~ N(0, 1/d)``. Clients of the same input distribution have
-    the same features; the mean of the inputs alone would not show that images are turned.
+    ``cos(w_j . z + b_j)`` with each value of an input standardised and cut at 3, and ``w_j ~ N(0,
+    1/d)``. Samples of the same distribution have the same mean features; the mean of the inputs
+    alone would not show that images are turned.
 
     Source: Rahimi, Recht, Random Features for Large-Scale Kernel Machines (2007).
     """
     rng = key.of("features").generator()
-    inputs = []
-    for client in ids:
-        rows = np.sort(rng.permutation(population.train[client])[:SAMPLES_PER_CLIENT])
-        # Sorted rows are read in the order of memory.
-        inputs.append(population.x[torch.from_numpy(rows)].flatten(1).to(torch.float32))
     # A few samples of each client, so that large clients do not set the scale alone.
-    few = torch.cat([one[:SAMPLES_FOR_SCALE] for one in inputs])
-    mean = few.mean(dim=0)
-    scale = few.std(dim=0).clamp_min(1e-6)
-    d = len(mean)
-    w = _float32(rng.normal(size=(d, FEATURES)) / np.sqrt(d))
-    b = _float32(rng.uniform(0, 2 * np.pi, FEATURES))
+    starts = np.searchsorted(owner, owner)
+    few = inputs[np.arange(len(owner)) - starts < SAMPLES_FOR_SCALE]
+    d = inputs.shape[1]
+    w = (rng.normal(size=(d, FEATURES)) / np.sqrt(d)).astype(np.float32)
+    b = rng.uniform(0, 2 * np.pi, FEATURES).astype(np.float32)
+    standard = (inputs - few.mean(axis=0)) / np.maximum(few.std(axis=0), 1e-6)
     # Cut at 3: a single extreme value would decide the cosine of a whole input.
-    features = [
-        torch.cos(((one - mean) / scale).clamp(-3, 3) @ w + b).mean(dim=0) for one in inputs
-    ]
-    return torch.stack(features).numpy().astype(np.float64)
-
-
-def _float32(values: FloatArray) -> Tensor:
-    return torch.from_numpy(values).to(torch.float32)
+    return np.cos(np.clip(standard, -3, 3) @ w + b).astype(np.float64)
 
 
 def describe_differences(found: GroupDifferences, *, classes: bool = True) -> str:
     """In what the groups differ, as a sentence; empty if there is one group."""
     if found.labels is None:
         return ""
-    if found.p_labels is None or found.p_inputs is None:
+    words = dict(WORDS)
+    if not classes:
+        words |= {"classes": "clients of different groups have different values"}
+    fits = [words[kind] for kind in found.kinds]
+    if len(fits) == len(words):
         return "There are too few clients to tell how the groups differ."
-    labels_differ = found.p_labels <= LEVEL
-    inputs_differ = found.p_inputs <= LEVEL
-    inputs = "their inputs do not"
-    if inputs_differ:
-        inputs = "and so do their inputs"
-    if labels_differ and not classes:
-        return f"Their targets differ, {inputs}: clients of different groups have different values."
-    if labels_differ:
-        return (
-            f"Their label mixes differ, {inputs}: clients of different groups have different "
-            "classes."
-        )
-    if inputs_differ:
-        return (
-            "Their label mixes are similar, but their inputs differ: clients of different groups "
-            "see different inputs."
-        )
-    return (
-        "No difference in label mixes or inputs was found: the same inputs may have different "
-        "labels."
-    )
+    if not fits:
+        return "No difference in labels, inputs or labelling was found between the groups."
+    if len(fits) > 1:
+        return f"It is not clear how the groups differ: {' or '.join(fits)}."
+    return f"How the groups differ: {fits[0]}."
