@@ -165,10 +165,6 @@ def invoke(arguments: Sequence[str]) -> int:
         return failure_code(error, "--debug" in arguments)
 
 
-if __name__ == "__main__":
-    main()
-
-
 # --- how a command ends ---------------------------------------------------------------------------
 
 
@@ -239,3 +235,7 @@ def discard_output() -> None:
     # The descriptor, not `sys.stdout`: Python flushes at its end and would complain of a
     # broken pipe.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    main()
