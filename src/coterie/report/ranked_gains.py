@@ -15,6 +15,7 @@ from coterie.report.comparison import paired_clients
 from coterie.report.figures.style import group_name
 from coterie.report.render import Table
 from coterie.report.series import Series
+from coterie.terminal import number_text
 
 HALF = "± 95 %"
 MOST_CLIENTS = 100  # of the table; of more, those that lost most and those that won most
@@ -57,24 +58,29 @@ def ranked_gains(series: Series, base: Series) -> RankedGains:
     ours = [one for one, _ in pairs]
     found = client_gains(pairs, series.headline)
     headline = series.headline.with_decimals_for([*found.ours, *found.theirs], DIGITS)
-    better = 1.0 if headline.better == "higher" else -1.0
-    gains = better * (found.ours - found.theirs)
+    gains = found.ours - found.theirs
+    if headline.better == "lower":
+        gains = -gains
     known = np.flatnonzero(np.isfinite(gains))
     # A stable order: clients with the same gain stay in the order of their numbers.
     order = known[np.argsort(gains[known], kind="stable")]
     groups = group_letters(ours) or [""] * len(gains)
-    member = ours[0].member
+    colours: list[int] = []
     if len(pairs) == 1:
+        member = ours[0].member
         groups = [group_name(int(group)) for group in member]
-    digits = decimals_of(headline)
+        colours = sorted({int(group) for group in member[known]})
+    marks = np.where(found.few, MARK, "")
 
     def shown(value: float) -> float | None:
-        return round(headline.scale * float(value), digits) if np.isfinite(value) else None
+        if not np.isfinite(value):
+            return None
+        return round(headline.scale * float(value), decimals_of(headline))
 
     rows = [
         {
             "rank": rank,
-            "client": str(ours[0].names[i]) + (MARK if found.few[i] else ""),
+            "client": f"{ours[0].names[i]}{marks[i]}",
             "group": groups[i],
             "before": shown(found.theirs[i]),
             "after": shown(found.ours[i]),
@@ -86,13 +92,14 @@ def ranked_gains(series: Series, base: Series) -> RankedGains:
         }
         for rank, i in enumerate(order)
     ]
-    colours = sorted({int(group) for group in member[known]}) if len(pairs) == 1 else []
     return RankedGains(rows, colours, len(pairs), series.name, base.name, headline)
 
 
 def decimals_of(headline: Headline) -> int:
     """Digits behind the point of a value in the page: of percents two are more than are shown."""
-    return 2 if headline.unit == "%" else 6
+    if headline.unit == "%":
+        return 2
+    return 6
 
 
 def value_columns(headline: Headline) -> list[str]:
@@ -118,13 +125,13 @@ def gain_table(ranked: RankedGains) -> Table:
 def _gain_cells(row: Row, ranked: RankedGains) -> list[Any]:
     digits = ranked.headline.format
     # A gain that may be chance has no colour.
-    certain = 0.0 if row["half"] is None else row["half"]
+    certain = not row["few"] and abs(row["gain"]) > (row["half"] or 0.0)
     css_class = "figure"
-    if not row["few"] and abs(row["gain"]) > certain:
+    if certain:
         css_class = "good" if row["gain"] > 0 else "bad"
     # These are in the unit already, as the charts have them.
     before = format(row["before"], digits)
     after = format(row["after"], digits)
     gained = format(row["gain"], f"+{digits}")
-    half = "-" if row["half"] is None else format(row["half"], digits)
+    half = number_text(row["half"], digits)
     return [row["client"], row["group"], before, after, (gained, css_class), half]

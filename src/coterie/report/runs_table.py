@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,12 +78,12 @@ def runs_section(series: Sequence[Series], base: Series | None) -> Section:
     if len(series) < 2:
         base = None
     many_seeds = any(one.many_seeds for one in series)
-    columns = ["run"]
+    columns = ["run", "final"]
+    interval = ""
     if many_seeds:
-        columns.append("seeds")
-    columns.append("final ± sd" if many_seeds else "final")
+        columns = ["run", "seeds", "final ± sd"]
+        interval = ", ± 95 %"
     if base is not None:
-        interval = ", ± 95 %" if many_seeds else ""
         columns.append(f"final against {base.name}{interval}")
     columns += ["best", "rounds", "clients per group", "agreement", "bytes", "time"]
     rows = [_row(one, many_seeds, base) for one in series]
@@ -151,22 +151,25 @@ def _row(one: Series, many_seeds: bool, base: Series | None) -> list[Any]:
     row.append((_final(one), "figure"))
     if base is not None:
         row.append((_against(one, base), "figure"))
-    counts = np.bincount(run.groups[run.groups >= 0])
     return [
         *row,
         (_best(one), "figure"),
         str(len(run.rounds)),
-        "a model each" if run.algorithm == ALONE else _sizes([int(n) for n in counts if n]),
+        _sizes(run),
         _agreement(run),
         (_bytes(one), "figure"),
         (_seconds(one), "figure"),
     ]
 
 
-def _sizes(counts: list[int]) -> Any:
-    text = sizes(counts)
+def _sizes(run: RunView) -> Any:
+    if run.algorithm == ALONE:
+        return "a model each"
+    counts = [int(n) for n in np.bincount(run.groups[run.groups >= 0]) if n]
     # Those of a few groups stay in one line.
-    return (text, "figure") if len(counts) <= FEW_GROUPS else text
+    if len(counts) <= FEW_GROUPS:
+        return sizes(counts), "figure"
+    return sizes(counts)
 
 
 def _final(one: Series) -> str:
@@ -201,9 +204,14 @@ def _best(one: Series) -> str:
         known = [row[headline.name] for row in covered(run.rounds, headline)] or run.accuracies
         if known:
             found.append(headline.best(known))
-    if not found:
+    return _mean(found, headline.text)
+
+
+def _mean(values: Sequence[float], text: Callable[[float], str]) -> str:
+    """The mean of some values as text, ``-`` for none."""
+    if not values:
         return "-"
-    return headline.text(statistics.fmean(found))
+    return text(statistics.fmean(values))
 
 
 def _agreement(run: RunView) -> str:
@@ -214,16 +222,14 @@ def _agreement(run: RunView) -> str:
 
 def _bytes(one: Series) -> str:
     moved = [bytes_moved(run) for run in one.runs]
-    known = [of_run[-1] for of_run in moved if of_run is not None]
-    return amount(statistics.fmean(known)) if known else "-"
+    return _mean([of_run[-1] for of_run in moved if of_run is not None], amount)
 
 
 def _seconds(one: Series) -> str:
     by_run = [
         [row["seconds"]["total"] for row in run.rounds if "seconds" in row] for run in one.runs
     ]
-    known = [sum(seconds) for seconds in by_run if seconds]
-    return duration(statistics.fmean(known)) if known else "-"
+    return _mean([sum(seconds) for seconds in by_run if seconds], duration)
 
 
 # --- how clients are served ------------------------------------------------------------------------
@@ -270,9 +276,11 @@ def _worst_client(series: Series) -> list[str]:
     worst = table.worst(series.headline)
     if worst is None or np.isfinite(values).sum() < 2:
         return []
-    seeds = f" ({len(series.client_tables)} seeds)" if series.many_seeds else ""
+    method = series.name
+    if series.many_seeds:
+        method += f" ({len(series.client_tables)} seeds)"
     name = client_name(table.names[worst])
-    text = f"{series.name}{seeds} serves {name} worst: {_figure(table, worst, series.headline)}"
+    text = f"{method} serves {name} worst: {_figure(table, worst, series.headline)}"
     gains = [series.headline.gain(value, over=0.0) for value in values]
     lowest = int(np.nanargmin(gains))
     if lowest != worst:
