@@ -190,9 +190,6 @@ class StatusServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/"
 
 
-# --- charts ---------------------------------------------------------------------------------------
-
-
 SAME = "#6b7682"  # of the curve of the same clients, which is no group's
 MOST_CLIENTS = 12  # with a curve each
 GROUP_NOTE = (

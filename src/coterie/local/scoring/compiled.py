@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -29,32 +30,28 @@ MANY = 500  # samples from which on scoring takes threads
 _BLOCK = 60  # samples that pass a network together: what layers put out stays in the cache
 
 
+@dataclass(eq=False, slots=True)
 class ScoredSamples:
     """What models predict for the pooled samples ``rows``: ``best``, the class with the largest
     output under the model that a sample was scored on last, and ``loss``, its cross-entropy."""
 
-    def __init__(
-        self,
-        kernel: Any,
-        layers: Any,
-        x: NDArray[np.float32],
-        y: IntArray,
-        rows: IntArray,
-        labels: IntArray,
-    ) -> None:
-        self._kernel = kernel
-        self._layers = layers
-        self._x = x
-        self._y = y
-        self._rows = rows
-        self.labels = labels
-        self.best = np.zeros(len(rows), np.int64)
-        self.loss = np.zeros(len(rows), np.float32)
+    kernel: Any
+    layers: Any
+    x: NDArray[np.float32]
+    y: IntArray
+    rows: IntArray
+    labels: IntArray
+    best: IntArray = field(init=False)
+    loss: NDArray[np.float32] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.best = np.zeros(len(self.rows), np.int64)
+        self.loss = np.zeros(len(self.rows), np.float32)
 
     def score(self, vector: Tensor, places: IntArray | None = None) -> None:
         """Score a model on these of the ``n`` samples, or all. A sample's figures have the same
         bits whatever samples are scored with it."""
-        rows = self._rows if places is None else self._rows[places]
+        rows = self.rows if places is None else self.rows[places]
         best = np.empty(len(rows), np.int64)
         loss = np.empty(len(rows), np.float32)
         weights = flat_values(vector)
@@ -63,8 +60,8 @@ class ScoredSamples:
             weights = aligned_copy(weights)
 
         def part(at: slice) -> None:
-            pooled = (self._x, self._y)
-            self._kernel(weights, self._layers, *pooled, rows[at], best[at], loss[at], _BLOCK)
+            pooled = (self.x, self.y)
+            self.kernel(weights, self.layers, *pooled, rows[at], best[at], loss[at], _BLOCK)
 
         threads = 1
         if len(rows) > MANY:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -95,24 +96,18 @@ def flat_rows(x: Tensor) -> NDArray[np.float32]:
     return values.reshape(values.shape[0], math.prod(values.shape[1:]))
 
 
+@dataclass(eq=False, slots=True)
 class CompiledTrainer:
     """Local training by compiled code, and scoring."""
 
-    def __init__(
-        self,
-        stack: Stack,
-        mu: float = 0.0,
-        squared: bool = False,
-        scaling: TargetScaling | None = None,
-    ) -> None:
-        self.stack = stack
-        self.mu = mu
-        self.squared = squared
-        self.scaling = scaling
-        # The network as the kernels know it, by the shape of a sample.
-        self._layers_of: dict[tuple[int, ...], Any] = {}
-        self._loaded: dict[str, Any] = {}
-        self._penalties_of: dict[float, Any] = {}
+    stack: Stack
+    mu: float = 0.0
+    squared: bool = False
+    scaling: TargetScaling | None = None
+    # The network as the kernels know it, by the shape of a sample.
+    _layers_of: dict[tuple[int, ...], Any] = field(default_factory=dict, init=False)
+    _loaded: dict[str, Any] = field(default_factory=dict, init=False)
+    _penalties_of: dict[float, Any] = field(default_factory=dict, init=False)
 
     def load_scoring(self) -> None:
         """Load what scores, and compile it where this machine never did: before worker processes

@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -131,6 +131,7 @@ def refuse_alone(solver: Solver) -> None:
         raise ConfigError("does-not-fit", "local.step_schedule.over", what, allowed=expected)
 
 
+@dataclass(eq=False, slots=True)
 class TorchStep:
     """The update rule of an optimiser of torch, for one training: the step of `Solver` with ``eta_t =
     lr factor(t)``.
@@ -139,21 +140,17 @@ class TorchStep:
     step to step.
     """
 
+    solver: Solver
+    mu: float
+    decayed: tuple[int, ...]
+    steps: int
+    many: bool = False
+    taken: int = 0
+    optimizer: torch.optim.Optimizer | None = None
+    # What the optimiser has taken over; its state belongs to these tensors.
+    params: list[Tensor] = field(default_factory=list)
     # A recorded step would repeat its learning rate and the optimiser's count of steps.
     repeats: ClassVar[bool] = False
-
-    def __init__(
-        self, solver: Solver, mu: float, decayed: tuple[int, ...], steps: int, many: bool = False
-    ) -> None:
-        self.solver = solver
-        self.mu = mu
-        self.decayed = decayed
-        self.steps = steps
-        self.many = many
-        self.taken = 0
-        self.optimizer: torch.optim.Optimizer | None = None
-        # What the optimiser has taken over; its state belongs to these tensors.
-        self.params: list[Tensor] = []
 
     @torch.no_grad()
     def apply(
