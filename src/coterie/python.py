@@ -12,8 +12,7 @@ from typing import Any
 from torch import nn
 
 from coterie.clients.clients import Clients
-from coterie.config.arguments import refuse_arguments, validated
-from coterie.config.functions import check_takes
+from coterie.config.arguments import check_takes, refuse_arguments, validated
 from coterie.config.kinds import KINDS
 from coterie.config.registry import build
 from coterie.config.schema import Count, Seed

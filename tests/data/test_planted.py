@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.core.keys import Key
-from coterie.data.images.styles import restyle
+from coterie.data.images.pixels import restyle
 from coterie.data.loading import populate
 from coterie.data.partitions import PARTITIONS, Partition, load_partition
 from coterie.data.population import Population

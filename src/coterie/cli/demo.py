@@ -50,7 +50,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def run_demo(out: Path, console: Console | None = None, seed: int = 0) -> Path:
+def run_demo(out: Path, console: Console | None = None) -> Path:
     """Run FedAvg, training alone and FedGroup on the same clients and cohorts, from the same model, and
     write a page that compares them."""
     if console is None:
@@ -59,7 +59,7 @@ def run_demo(out: Path, console: Console | None = None, seed: int = 0) -> Path:
     runs = []
     with TemporaryDirectory() as folder:
         for name, algorithm in METHODS.items():
-            config = Experiment.from_tables({**COMMON, "seed": seed, "algorithm": algorithm})
+            config = Experiment.from_tables({**COMMON, "algorithm": algorithm})
             run_config(config, f"{folder}/{name}", RoundLines(name, console))
             # Without its tables a run is named as its paper names the method.
             runs.append(replace(view_of(Path(folder) / name), tables={}))

@@ -13,7 +13,7 @@ from torch import Tensor
 from coterie.config import registry
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
-from coterie.data.images.styles import moves_pixels_alone, restyle
+from coterie.data.images.pixels import moves_pixels_alone, restyle
 from coterie.data.lazy import is_lazy
 from coterie.data.partitions import KEEP_CLIENTS, PARTITIONS, READS_NO_LABELS, Partition
 from coterie.data.population import Population

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.data.arguments import parts_of
-from coterie.data.images.styles import is_style
+from coterie.data.images.pixels import is_style
 from coterie.data.lazy import Ranges, ranges
 from coterie.errors import DataError, first_line
 
@@ -51,7 +51,7 @@ class Partition:
         relabel: int64 ``[groups, c]``, the label that each group gives to each class.
         concept: int64 ``[S]``, the group that each sample is transformed with, where clients hold
             samples of several; ``None``: that of its client.
-        styles: how each group sees images, see `images.styles.restyle`.
+        styles: how each group sees images, see `images.pixels.restyle`.
         copies: how often each of the ``S`` samples of the source is there. Index ``S c + r`` is copy
             ``c`` of sample ``r``, so that several groups can have the same images.
         turns: int64 ``[copies * S]``, what is added to each label, modulo the number of classes;

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 from coterie.clients.round import Round
-from coterie.config.functions import check_pair, check_takes
+from coterie.config.arguments import check_pair, check_takes
 from coterie.core import Groups, Served
 from coterie.methods.buffered import Buffered
 from coterie.methods.first_models import InitialModels

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from coterie.clients.round import Round
-from coterie.config.functions import check_pair, check_returned
+from coterie.config.arguments import check_pair, check_returned
 from coterie.core import NO_GROUP, Groups, Keep, Plan, Served, Train, one_torch_thread
 from coterie.core.own_model import serves_as_sent
 from coterie.core.startup import work_clock

@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 from coterie.clients.clients import Clients
+from coterie.config.arguments import check_takes
 from coterie.config.choice_tables import DataTable
-from coterie.config.functions import check_takes
 from coterie.core.availability import Availability, parse_spans, read_spans_text
 from coterie.core.keys import Key
 from coterie.core.reply_times import ReplyTimes

@@ -13,7 +13,7 @@ from coterie.clients.clients import Clients
 from coterie.clients.cohort import Quorum, Sampler
 from coterie.clients.ledger import Block
 from coterie.clients.round import Round
-from coterie.config.functions import check_returned
+from coterie.config.arguments import check_returned
 from coterie.core.arrays import BoolArray, IntArray
 from coterie.core.engine import Reply
 from coterie.core.groups import NO_GROUP, Groups

@@ -11,7 +11,7 @@ import numpy as np
 
 from coterie.clients.ledger import Ledger, flexcfl_models, transfer_totals
 from coterie.clients.round import Round
-from coterie.config.functions import check_returned
+from coterie.config.arguments import check_returned
 from coterie.core.arrays import BoolArray, IntArray
 from coterie.core.groups import Groups
 from coterie.core.served import Served

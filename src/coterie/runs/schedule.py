@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.clients.cohort import Quorum
-from coterie.config.functions import check_returned
+from coterie.config.arguments import check_returned
 from coterie.core.arrays import BoolArray, IntArray
 from coterie.core.availability import Availability
 from coterie.core.engine import Late

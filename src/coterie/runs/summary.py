@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from coterie.headline import ACCURACY, Headline
-from coterie.measures.protocol import ways_of
+from coterie.runs.scores import ways_of
 
 
 @dataclass(frozen=True, slots=True)

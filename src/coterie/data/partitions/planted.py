@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from coterie.core.keys import Key
-from coterie.data.images.styles import STYLES, is_style
+from coterie.data.images.pixels import STYLES, is_style
 from coterie.data.partition import Partition, Transform
 from coterie.data.partitions.helpers import (
     Count,
@@ -80,7 +80,7 @@ def planted(
             are used.
         angles: with ``rotate``, by how many degrees the images of each group are turned instead.
         styles: with ``images``, how those of each group are changed: ``plain``, ``rotate A``,
-            ``invert``, ``erode`` or ``dilate``, see `images.styles.restyle`.
+            ``invert``, ``erode`` or ``dilate``, see `images.pixels.restyle`.
         swaps: with ``swap``, pairs of labels that are exchanged in each group, in place of
             permutations without an agreement. With ``()`` labels are unchanged.
         columns: with ``columns``, the column with the labels of each group, as numbers of classes.

@@ -9,7 +9,7 @@ import select
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -148,9 +148,9 @@ def end_with(node: ProcessId, file: Path) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def run_worker(handle: Handle, arguments: Sequence[str] | None = None) -> None:
+def run_worker(handle: Handle) -> None:
     """Serve as a worker, with the arguments that ``coterie.flower.node.worker_link`` starts it with."""
-    listener, pid, born, memory, file = sys.argv[1:] if arguments is None else arguments
+    listener, pid, born, memory, file = sys.argv[1:]
     end_with(ProcessId(int(pid), float(born)), Path(file))
     bound = socket.socket(fileno=int(listener))
     NodeWorker(bound, handle, float(memory) * 2**30).run()

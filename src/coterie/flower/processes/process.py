@@ -32,6 +32,7 @@ _REMEMBERED = 1000  # ports: those given longest ago may be given again
 _given: deque[int] = deque(maxlen=_REMEMBERED)  # by `free_ports`, in this process
 _SAME_BIRTH = 2.0  # seconds, since not every system tells exactly when a process began
 _LONGEST_KILL = 2.0  # seconds until a killed process is gone
+_LONGEST_START = 90.0  # seconds until a process listens on its port
 _MARK = "COTERIE_STARTED_BY"  # in the environment of a process, and of all that it starts
 
 
@@ -158,16 +159,14 @@ def listens(port: int) -> bool:
     return False
 
 
-def wait_for_port(
-    port: int, name: str, process: Popen, log: Path | None, longest: float = 90.0
-) -> None:
-    """Wait until a process listens on a port, for ``longest`` seconds; it writes to ``log``, or to
-    the output of this command."""
-    end = time.monotonic() + longest
+def wait_for_port(port: int, name: str, process: Popen, log: Path | None) -> None:
+    """Wait until a process listens on a port; it writes to ``log``, or to the output of this
+    command."""
+    end = time.monotonic() + _LONGEST_START
     while not listens(port):
         refuse_end(name, process, log)
         if time.monotonic() > end:
-            what = f"does not listen on port {port} after {longest:g} s ({last_words(log)})"
+            what = f"does not listen on port {port} after {_LONGEST_START:g} s ({last_words(log)})"
             raise RemoteError("unreachable", name, what)
         time.sleep(0.2)
 

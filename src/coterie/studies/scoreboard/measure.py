@@ -13,8 +13,8 @@ import numpy as np
 
 from coterie.experiment import check
 from coterie.headline import Headline
-from coterie.measures.protocol import ways_of
 from coterie.runs.folder.store import RunFolder, check_folder
+from coterie.runs.scores import ways_of
 from coterie.studies.scoreboard.suite import Score
 
 COURSE = 15  # points of a curve that a results file keeps
