@@ -14,6 +14,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, is_dataclass
+from dataclasses import Field as RecordField
 from dataclasses import fields as record_fields
 from functools import lru_cache
 from os import PathLike
@@ -211,10 +212,8 @@ def takes_fields_of(record: Any) -> Callable[[Factory], Factory]:
     kinds = get_type_hints(record, include_extras=True)
     options = []
     for one in record_fields(record):
-        default = one.default
-        if one.default_factory is not MISSING:
-            default = one.default_factory()
-        if default is MISSING:
+        default = default_of(one)
+        if default is ...:
             default = inspect.Parameter.empty
         options.append(
             inspect.Parameter(
@@ -270,6 +269,13 @@ class OneOf:
         return known
 
 
+def default_of(field: RecordField[Any]) -> Any:
+    """The default of a record's field, ``...`` where it has none."""
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return ... if field.default is MISSING else field.default
+
+
 def table_of(record: Any) -> type[RecordTable]:
     """The pydantic model of a record's table: those of its fields that a file can hold."""
     return _table_of(record)
@@ -283,12 +289,10 @@ def _table_of(record: Any) -> type[RecordTable]:
         kind = strict(kinds[field.name])
         if kind is None or not field.metadata.get("in_tables", True):
             continue
-        default = field.default
-        if field.default_factory is not MISSING:
-            default = field.default_factory()
+        default = default_of(field)
         if is_dataclass(default):
             default = table_of(type(default))()
-        found[field.name] = (kind, ... if default is MISSING else default)
+        found[field.name] = (kind, default)
     model = create_model(record.__name__, __base__=RecordTable, **found)
     model.record = record
     return model
@@ -400,9 +404,6 @@ def outside_tables(value: Any) -> dict[str, Any]:
     values = {one.name: getattr(value, one.name) for one in record_fields(value)}
     _, found = without_objects(type(value), values)
     for one in record_fields(value):
-        default = one.default
-        if one.default_factory is not MISSING:
-            default = one.default_factory()
-        if not one.metadata.get("in_tables", True) and values[one.name] != default:
+        if not one.metadata.get("in_tables", True) and values[one.name] != default_of(one):
             found[one.name] = values[one.name]
     return found

@@ -8,7 +8,7 @@ record may also be given as an object of Python; its table is then not looked in
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from coterie.config import registry, schema
 from coterie.config.choice_tables import ChoiceTable, DataTable, EngineTable
 from coterie.config.kinds import KINDS
 from coterie.config.problems import default_at
-from coterie.config.schema import Factory, Table, table_of
+from coterie.config.schema import Factory, Table, default_of, table_of
 from coterie.config.toml_text import value_at
 from coterie.errors import ConfigError, Problem
 from coterie.experiment.tables import CHOICES, Tables, record_types
@@ -135,11 +135,7 @@ def _model(
     for field in fields(Tables):
         if not field.compare:
             continue
-        default = field.default
-        if field.default_factory is not MISSING:
-            default = field.default_factory()
-        elif default is MISSING:
-            default = ...
+        default = default_of(field)
         if field.name in objects:
             found[field.name] = (Any, default)
         elif field.name == "seed":

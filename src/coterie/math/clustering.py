@@ -376,7 +376,8 @@ def cut_without_few(
     found = first
     kept = np.arange(n)
     while True:
-        few = _of_few(found.labels, n)
+        sizes = np.bincount(found.labels)
+        few = sizes[found.labels] <= max(1.0, FEW * n)
         large = len(np.unique(found.labels[~few]))
         if large >= 2:
             aside = np.ones(n, bool)
@@ -387,9 +388,3 @@ def cut_without_few(
             return first, nothing_apart
         among_kept = distance[np.ix_(kept, kept)]
         found = agglomerate(among_kept, method, threshold, tolerated=tolerated)
-
-
-def _of_few(labels: IntArray, n: int) -> BoolArray:
-    """The points of small clusters, of ``n`` points in all."""
-    sizes = np.bincount(labels)
-    return sizes[labels] <= max(1.0, FEW * n)

@@ -248,7 +248,7 @@ def make_private(
     assign = method.assign
     rate = None
     if isinstance(assign, StartsPrivately):
-        rate = _start_rate(assign, sampler)
+        rate = min(1.0, assign.start_size() / len(sampler.clients))
     noise, budget = _plan(privacy, sampler, rounds, rate, columns)
     budget = budget.with_repeats(repeats.rounds, repeats.starts)
     _check_budget(budget, privacy, rounds, noise)
@@ -265,11 +265,6 @@ def make_private(
 
 
 # --- cohorts --------------------------------------------------------------------------------------
-
-
-def _start_rate(assign: StartsPrivately, sampler: Sampler) -> float:
-    """The probability with which a client takes part in a cold start."""
-    return min(1.0, assign.start_size() / len(sampler.clients))
 
 
 # --- what rounds spend ----------------------------------------------------------------------------

@@ -79,7 +79,9 @@ def dendrogram(tree: Tree, groups: IntArray, names: Sequence[str]) -> Spec:
         # The legend makes way for the names, which are written upwards.
         longest = max(len(str(names[c])) for c in tree.order)
         colour.legend = alt.Legend(offset=24 + 6 * min(LETTERS, longest))
-        layers.append(_client_names(leaves))
+        short = leaves.transform_calculate(short=f"slice(datum.client, 0, {LETTERS})")
+        text = short.mark_text(angle=270, align="right", dx=-9, fontSize=11)
+        layers.append(text.encode(text=alt.Text("short:N"), y=GROUND))
     if tree.threshold is not None:
         layers += _cut(tree.threshold, n)
     return to_spec(alt.layer(*layers), 320)
@@ -109,12 +111,6 @@ def _branches(merges: Sequence[Bracket], across: alt.X, colour: alt.Color) -> al
         order=alt.Order("corner:O"),
         tooltip=tooltip("group:N", alt.Tooltip("height:Q", format=".4g")),
     )
-
-
-def _client_names(leaves: alt.Chart) -> alt.Chart:
-    short = leaves.transform_calculate(short=f"slice(datum.client, 0, {LETTERS})")
-    text = short.mark_text(angle=270, align="right", dx=-9, fontSize=11)
-    return text.encode(text=alt.Text("short:N"), y=GROUND)
 
 
 def _cut(threshold: float, n: int) -> list[Any]:
