@@ -82,9 +82,8 @@ def unknown(kind: str, name: Any) -> ConfigError:
     expected = describe_type(Literal[known])
     if where.custom:
         expected += ", or 'module:factory'"
-    return ConfigError(
-        "unknown-choice", where.path, got=name, allowed=expected, hint=nearest(name, known)
-    )
+    hint = nearest(name, known)
+    return ConfigError("unknown-choice", where.path, got=name, allowed=expected, hint=hint)
 
 
 def _find_custom(kind: str, name: str) -> Factory:

@@ -65,9 +65,8 @@ def _transform(augment: Augment) -> Transform:
     except Exception as error:  # the factory may be a user's, which may raise anything
         what = f"cannot be created ({type(error).__name__}: {first_line(error)})"
         expected = f"a class of {LIBRARY}, or module:factory, with its options"
-        raise ConfigError(
-            "failed", "local.augment", what, got=augment.name, allowed=expected
-        ) from error
+        got = augment.name
+        raise ConfigError("failed", "local.augment", what, got=got, allowed=expected) from error
     if not callable(made):
         what = f"{augment.name} returned a {type(made).__name__}"
         raise ConfigError("wrong-type", "local.augment", what, allowed="a function of one sample")

@@ -128,9 +128,8 @@ def read_spans_text(file: Path) -> str:
         return file.read_text(encoding=encoding_of(file))
     except (OSError, UnicodeError) as error:
         expected = f"a CSV file with the columns {', '.join(COLUMNS)}"
-        raise DataError(
-            "cannot-be-read", file, found=type(error).__name__, allowed=expected
-        ) from None
+        got = type(error).__name__
+        raise DataError("cannot-be-read", file, found=got, allowed=expected) from None
 
 
 def parse_spans(text: str, file: Path) -> Spans:

@@ -263,13 +263,10 @@ def _figures(
 def _shared_models(source: ExportSource) -> ExportedModels:
     composed = source.composed
     if source.shares_nothing:
-        raise ConfigError(
-            "does-not-fit",
-            "algorithm.name",
-            "clients share no model",
-            got=composed.experiment.name("algorithm"),
-            allowed="--client, and the name of a client",
-        )
+        what = "clients share no model"
+        got = composed.experiment.name("algorithm")
+        expected = "--client, and the name of a client"
+        raise ConfigError("does-not-fit", "algorithm.name", what, got=got, allowed=expected)
     groups = source.checkpoint.groups
     models = ExportedModels.of(groups, composed.algorithm.serve(groups))
     # `predict.py` needs a model for clients that come without labels. With one model it is that.

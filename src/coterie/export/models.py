@@ -136,9 +136,8 @@ def number_of(source: ExportSource, name: str) -> int:
         if len(names) > _SHOWN:
             expected += ", ..."
         what = "no such client"
-        raise ConfigError(
-            "not-found", "--client", what, got=name, allowed=expected, hint=nearest(name, names)
-        )
+        hint = nearest(name, names)
+        raise ConfigError("not-found", "--client", what, got=name, allowed=expected, hint=hint)
     return names.index(name)
 
 

@@ -144,9 +144,8 @@ def _read(path: Path) -> tuple[dict[str, str], IntArray, Vectors]:
             rounds = file.get_tensor("rounds")
             vectors = file.get_tensor("vectors")
     except (OSError, SafetensorError) as error:
-        raise DataError(
-            "cannot-be-read", path, found=first_line(error), allowed=KEPT_FILE
-        ) from None
+        got = first_line(error)
+        raise DataError("cannot-be-read", path, found=got, allowed=KEPT_FILE) from None
     digest = about.pop("digest", "")
     if about.get("what") != _KEPT_FORMAT or digest != _digest(about, rounds, vectors):
         raise DataError("damaged", path, found="other values", allowed="those of its digest")
@@ -256,6 +255,5 @@ class ServedModel:
                 raise ValueError(about["what"])
             return cls(tensors, int(about["group"]), str(about["by"]), int(about["round"]))
         except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-            raise DataError(
-                "cannot-be-read", path, found=first_line(error), allowed=SERVED_FILE
-            ) from None
+            got = first_line(error)
+            raise DataError("cannot-be-read", path, found=got, allowed=SERVED_FILE) from None

@@ -58,9 +58,8 @@ def weighted(objective: Objective) -> Weighted:
         return Weighted(objective)
     what = "the method weights samples"
     expected = "'plain' or 'proximal'"
-    raise ConfigError(
-        "does-not-fit", "local.objective", what, found=type(objective).__name__, allowed=expected
-    )
+    got = type(objective).__name__
+    raise ConfigError("does-not-fit", "local.objective", what, found=got, allowed=expected)
 
 
 def with_weights(y: Tensor, weights: FloatArray) -> Tensor:

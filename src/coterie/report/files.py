@@ -31,14 +31,9 @@ def write_chart(path: Path, runs: Sequence[RunView], name: str) -> Path:
         name_of_first = f"{name}-0"
         if name_of_first not in specs:
             expected = f"one of {', '.join(specs) or 'none'}"
-            raise ConfigError(
-                "not-found",
-                "--chart",
-                "not a chart of this page",
-                got=name,
-                allowed=expected,
-                hint=nearest(name, list(specs)),
-            )
+            what = "not a chart of this page"
+            hint = nearest(name, list(specs))
+            raise ConfigError("not-found", "--chart", what, got=name, allowed=expected, hint=hint)
         name = name_of_first
     data = draw(specs[name], kind)
     with refuse_unwritable_output("--out", path):

@@ -117,9 +117,8 @@ class OneShot(PlacesClients):
         if self.groups is not None and self.groups > clients:
             what = "more groups than clients to cluster"
             expected = f"1 to {clients}"
-            raise ConfigError(
-                "out-of-range", "algorithm.groups", what, found=self.groups, allowed=expected
-            )
+            got = self.groups
+            raise ConfigError("out-of-range", "algorithm.groups", what, found=got, allowed=expected)
 
     def _cluster(self, groups: Groups, round: Round, notes: Counter[str]) -> Groups:
         """The clusters of all signatures; where too few were received, nothing changes."""

@@ -207,13 +207,10 @@ def _noise_of_columns(experiment: Experiment, population: Population) -> Key | N
         return noise
     if noise in (None, Key(experiment.seed)):
         return None
-    raise ConfigError(
-        "in-conflict",
-        "privacy.randomness",
-        "the columns got noise from a secret when the data were loaded",
-        found=experiment.privacy.randomness,
-        allowed="'system', or data as a table of the configuration",
-    )
+    what = "the columns got noise from a secret when the data were loaded"
+    got = experiment.privacy.randomness
+    expected = "'system', or data as a table of the configuration"
+    raise ConfigError("in-conflict", "privacy.randomness", what, found=got, allowed=expected)
 
 
 def compose_stand_in(

@@ -169,9 +169,8 @@ def asynchronous_spec(spec: RunSpec, rule: Buffering | None) -> RunSpec:
     if rule.buffer > rule.concurrency:
         expected = f"at most {rule.concurrency} (train.clients_per_round)"
         what = "more updates than clients that train at the same time"
-        raise ConfigError(
-            "out-of-range", "asynchronous.buffer", what, got=rule.buffer, allowed=expected
-        )
+        got = rule.buffer
+        raise ConfigError("out-of-range", "asynchronous.buffer", what, got=got, allowed=expected)
     return replace(spec, algorithm=with_buffer(spec.algorithm, rule))
 
 

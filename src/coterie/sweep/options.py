@@ -79,14 +79,9 @@ def check_option(source: str, key: str, algorithms: Sequence[str]) -> None:
     expected = "a key of another table"
     if known:
         expected = f"one of {', '.join(known)}"
-    raise ConfigError(
-        "unknown-key",
-        source,
-        "not an option of any of the algorithms",
-        got=key,
-        allowed=expected,
-        hint=nearest(key.split(".")[-1], known),
-    )
+    what = "not an option of any of the algorithms"
+    hint = nearest(key.split(".")[-1], known)
+    raise ConfigError("unknown-key", source, what, got=key, allowed=expected, hint=hint)
 
 
 # --- keys -----------------------------------------------------------------------------------------

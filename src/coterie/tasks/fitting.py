@@ -153,13 +153,10 @@ def check_tokens(module: nn.Module, population: Population) -> None:
     if least < 0:
         raise DataError("out-of-range", "x", "tokens", found=least, allowed="0 or more")
     if largest >= embedding.num_embeddings:
-        raise ConfigError(
-            "out-of-range",
-            "model.vocabulary",
-            f"inputs have tokens up to {largest}",
-            found=embedding.num_embeddings,
-            allowed=f"{largest + 1} or more",
-        )
+        what = f"inputs have tokens up to {largest}"
+        got = embedding.num_embeddings
+        expected = f"{largest + 1} or more"
+        raise ConfigError("out-of-range", "model.vocabulary", what, found=got, allowed=expected)
 
 
 def baseline(task: Task, population: Population) -> float | None:

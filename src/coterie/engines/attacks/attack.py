@@ -75,9 +75,8 @@ class Attack:
             if self.clients and max(self.clients) >= population:
                 what = "no such client"
                 expected = f"numbers up to {population - 1}"
-                raise ConfigError(
-                    "not-found", "attack.clients", what, got=max(self.clients), allowed=expected
-                )
+                got = max(self.clients)
+                raise ConfigError("not-found", "attack.clients", what, got=got, allowed=expected)
             return np.unique(np.array(self.clients, np.int64))
         order = key.of("attackers").generator().permutation(able)
         return np.sort(order[: round(self.share * len(able))])

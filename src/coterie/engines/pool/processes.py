@@ -121,9 +121,8 @@ class WorkerPool:
             self.close()
             what = "the pool cannot send the network or the data to its processes"
             expected = "classes at the top level of a module, and space for the data in shared memory (/dev/shm), or the engine 'serial'"
-            raise ConfigError(
-                "failed", "engine.name", what, found=first_line(error), allowed=expected
-            ) from error
+            got = first_line(error)
+            raise ConfigError("failed", "engine.name", what, found=got, allowed=expected) from error
         except BaseException:
             self.close()
             raise

@@ -93,13 +93,12 @@ def share(models: int, tasks: int, width: int, *, fork: bool) -> Shared:
         )
     except (OSError, RuntimeError) as error:  # of the system, and of torch
         megabytes = 4 * row * (models + tasks) / 1e6
-        raise ConfigError(
-            "failed",
-            "engine.name",
-            f"the pool cannot share {megabytes:,.1f} MB of models with its processes",
-            found=first_line(error),
-            allowed="space for them (in /dev/shm if processes are not forked), or the engine 'serial'",
-        ) from error
+        what = f"the pool cannot share {megabytes:,.1f} MB of models with its processes"
+        got = first_line(error)
+        expected = (
+            "space for them (in /dev/shm if processes are not forked), or the engine 'serial'"
+        )
+        raise ConfigError("failed", "engine.name", what, found=got, allowed=expected) from error
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, fork: bool) -> Tensor:

@@ -256,9 +256,8 @@ class Members:
         """Whether a node's own samples are those of the run."""
         if found != self._fingerprint:
             what = "a node reads different samples"
-            raise DataError(
-                "differs", "engine.samples", what, found=found, allowed=self._fingerprint
-            )
+            expected = self._fingerprint
+            raise DataError("differs", "engine.samples", what, found=found, allowed=expected)
 
     def none_came(self) -> RemoteError:
         """No actor was there for as long as the cluster's patience."""

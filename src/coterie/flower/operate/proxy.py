@@ -51,9 +51,8 @@ class FederationCard:
         except (ValueError, TypeError, KeyError, ConfigError):
             what = "not a description of a federation"
             expected = "the one from `coterie server up`"
-            raise RemoteError(
-                "cannot-be-read", "server", what, got=text[:60], allowed=expected
-            ) from None
+            got = text[:60]
+            raise RemoteError("cannot-be-read", "server", what, got=got, allowed=expected) from None
 
 
 def installed_version(package: str) -> str:

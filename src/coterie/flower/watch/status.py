@@ -202,9 +202,8 @@ def refuse_strange_state(run: Path) -> Iterator[None]:
         yield
     # A time of another age ends in an OSError.
     except (*MALFORMED, OSError) as error:
-        raise CheckpointError(
-            "damaged", run, found=type(error).__name__, allowed="a run of real clients"
-        ) from None
+        got = type(error).__name__
+        raise CheckpointError("damaged", run, found=got, allowed="a run of real clients") from None
 
 
 def _read_json(file: Path) -> dict[str, Any]:

@@ -184,9 +184,8 @@ def _column(
         where = f"--{option}"
         what = "no column has one of the usual names"
         expected = f"--{option} COLUMN"
-        raise ConfigError(
-            "not-found", where, what, found=", ".join(sorted(names)) or "(none)", allowed=expected
-        )
+        got = ", ".join(sorted(names)) or "(none)"
+        raise ConfigError("not-found", where, what, found=got, allowed=expected)
     say(
         f"{option}: the column {found}, chosen by its name; use --{option} to select a different one"
     )

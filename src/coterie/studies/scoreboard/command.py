@@ -150,9 +150,8 @@ def _check_names(option: str, names: Sequence[str], known: Sequence[str]) -> Non
     for name in names:
         if name not in known:
             expected = f"some of {', '.join(known)}"
-            raise ConfigError(
-                "unknown-choice", option, got=name, allowed=expected, hint=nearest(name, known)
-            )
+            hint = nearest(name, known)
+            raise ConfigError("unknown-choice", option, got=name, allowed=expected, hint=hint)
 
 
 @dataclass

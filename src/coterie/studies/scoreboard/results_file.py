@@ -191,9 +191,8 @@ def merge(ours: Results, others: Mapping[Path, Results]) -> list[dict[str, Any]]
                 known[_key(entry)] = entry
             elif entry["runs"] and _digests(same) != _digests(entry):
                 what = f"different results of {entry['method']} ({entry['settings']}) on {entry['federation']}"
-                raise ConfigError(
-                    "differs", path, what, found=_digests(entry), allowed=_digests(same)
-                )
+                got = _digests(entry)
+                raise ConfigError("differs", path, what, found=got, allowed=_digests(same))
     return list(known.values())
 
 

@@ -124,9 +124,8 @@ def find_suite(name: str) -> Suite:
         return Suite(name=name, **known[name])
     if not name.endswith(".toml"):
         expected = f"one of {', '.join(known)}, or a .toml file"
-        raise ConfigError(
-            "unknown-choice", "suite", got=name, allowed=expected, hint=nearest(name, list(known))
-        )
+        hint = nearest(name, list(known))
+        raise ConfigError("unknown-choice", "suite", got=name, allowed=expected, hint=hint)
     whole = {"name": Path(name).stem, **read(name)}
     try:
         return Suite.model_validate(whole)
