@@ -121,7 +121,7 @@ def _change(one: Federation, classes: int, rng: Generator) -> Change:
             orders[group] = rng.permutation(classes)
         if one.how == "swap":
             # Six labels in three pairs, or two of a table's five; other ones in each group.
-            for pair in rng.permutation(classes)[: classes - 3 - classes % 2].reshape(-1, 2):
+            for pair in rng.permutation(classes)[: classes // 3 * 2].reshape(-1, 2):
                 orders[group, pair] = pair[::-1]
     table = torch.from_numpy(orders)
     shifts = torch.from_numpy(rng.choice([-SHIFT, SHIFT], (one.groups, FEATURES))).float()

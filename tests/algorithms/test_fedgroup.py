@@ -365,3 +365,32 @@ def test_the_rule_is_a_record_of_its_parameters() -> None:
     assert rule == replace(rule)
     first = rule.cold_start
     assert (first.groups, first.alpha, first.measure) == (4, 7, "madc")
+
+
+@pytest.mark.parametrize(("groups", "seed"), [(3, 0), (3, 1), (1, 1)])
+def test_tiny_clients_are_not_counted_and_join_as_newcomers(groups: int, seed: int) -> None:
+    partition = {
+        "kind": "planted",
+        "how": "rotate",
+        "clients": 60,
+        "groups": groups,
+        "copies": True,
+    }
+    data = ct.load("digits", partition=partition, seed=seed)
+    sizes = np.random.default_rng(seed).permutation(np.geomspace(1, 50, 60).astype(int))
+    train = tuple(rows[:size] for rows, size in zip(data.train, sizes, strict=True))
+    result = ct.run(
+        ct.fedgroup(groups="auto"),
+        data=replace(data, train=train),
+        model="mclr",
+        local=ct.Solver(lr=0.1),
+        rounds=1,
+        clients_per_round=60,
+        seed=seed,
+        engine="serial",
+    )
+    assert set(result.groups) == set(range(groups))
+    # A client of one or two images may be placed wrongly.
+    large = sizes >= 10
+    assert data.planted is not None
+    assert len(set(zip(data.planted[large], result.groups[large], strict=True))) == groups

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from coterie.headline import ACCURACY
 from coterie.measures.gains import Gain
 from coterie.runs.fitting import make_method
 from coterie.runs.held_out import on_validation
-from coterie.studies.advise.answer import WORDS, method_scores
+from coterie.studies.advise.answer import WORDS, method_scores, probe_text
 from coterie.studies.advise.configuration import short_toml
+from coterie.studies.advise.probe import ProbeResult
 from coterie.studies.advise.trials import HELD_OUT, Trial, gain, recommend, with_algorithm
 
 CONFIG = """
@@ -462,3 +464,10 @@ def test_it_says_where_no_method_of_the_scoreboard_is_clearly_better() -> None:
     turned = method_scores("inputs")
     assert turned.is_better
     assert "clearly" not in turned.text
+
+
+def test_the_number_of_groups_is_the_one_that_most_samples_of_clients_show() -> None:
+    member = np.zeros(10, np.int64)
+    certain = ProbeResult(np.arange(10), 3, (3, 3, 4, 3, 3), member, np.full(10, np.nan))
+    assert "not certain" not in probe_text(certain)
+    assert "not certain" in probe_text(replace(certain, groups_in_parts=(4, 5, 3, 6, 3)))

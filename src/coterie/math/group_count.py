@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor
 
+from coterie.core.arrays import BoolArray, IntArray
 from coterie.core.keys import Key
 from coterie.core.startup import starting_up
 from coterie.math.clustering import kmeans, scatter
@@ -63,6 +64,22 @@ def estimate_groups(updates: Tensor, most: int, key: Key, how: str = "separation
     if most <= 1:
         return 1
     return ESTIMATORS[how](usable, most, key)
+
+
+def enough_samples(sizes: IntArray) -> BoolArray:
+    """Which clients have enough samples to be counted: half of the mean, or the median if it is less.
+
+    The updates of much smaller clients are mostly noise, which looks like groups of its own. At least
+    half of the clients are counted.
+
+    Example:
+        >>> enough_samples(np.array([40, 40, 50])).tolist(), enough_samples(np.array([2, 90, 90])).tolist()
+        ([True, True, True], [False, True, True])
+        >>> enough_samples(np.array([50, 60, 9000])).tolist()
+        [False, True, True]
+    """
+    least = min(float(sizes.mean()) / 2, float(np.median(sizes)))
+    return np.asarray(sizes >= least)
 
 
 def estimate_notes(m: int, clients: int) -> dict[str, Any]:

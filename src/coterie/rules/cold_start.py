@@ -20,7 +20,7 @@ from coterie.core import BoolArray, Groups, GrowingRecord, IntArray, Key, Reply,
 from coterie.errors import ConfigError, QuorumError
 from coterie.math.clustering import complete_linkage, kmeans
 from coterie.math.distances import cosine_distance
-from coterie.math.group_count import Auto, estimate_groups
+from coterie.math.group_count import Auto, enough_samples, estimate_groups
 from coterie.math.outliers import outliers
 from coterie.math.similarity import edc_embedding, madc
 
@@ -95,7 +95,8 @@ class GroupColdStart:
     """Alg. 3: cluster the update directions of ``alpha * m`` clients.
 
     Args:
-        groups: number of groups ``m``; ``auto``: counted from the directions.
+        groups: number of groups ``m``; ``auto``: counted from the directions of clients with enough
+            samples; the others come later, as newcomers.
         alpha: ``alpha * m`` clients take part, with ``auto`` ``alpha * max_groups``.
         measure: ``edc`` with k-means++, or ``madc`` with complete linkage.
         pretraining: how clients show their direction.
@@ -141,9 +142,14 @@ class GroupColdStart:
             ColdStartError: if too few distinct directions are received.
         """
         w0 = groups.first_model
-        ids, delta, m = self._directions(groups, round)
+        ids, delta, sizes, m = self._directions(groups, round)
         if len(ids) < self._least_directions(groups, round):
             return groups
+        if self.groups == "auto":
+            # The others join as newcomers.
+            kept = enough_samples(sizes)
+            ids = ids[kept]
+            delta = delta[torch.from_numpy(kept)]
         ids, delta, m = self._without_outliers(ids, delta, m)
         if self.groups == "auto":
             m = min(m, estimate_groups(delta, self.max_groups, round.key.of("count")))
@@ -179,9 +185,9 @@ class GroupColdStart:
             return 0
         return enough_to_count(round, round.trainable(len(groups.member)))
 
-    def _directions(self, groups: Groups, round: Round) -> tuple[IntArray, Tensor, int]:
-        """The updates of enough clients, and how many groups they can form. Clients that do not
-        answer are replaced by others while there are any."""
+    def _directions(self, groups: Groups, round: Round) -> tuple[IntArray, Tensor, IntArray, int]:
+        """The updates of enough clients, the numbers of their samples, and how many groups they can
+        form. Clients that do not answer are replaced by others while there are any."""
         trainable = round.trainable(len(groups.member))
         order = round.key.of("sample").generator().permutation(trainable)
         if self.groups == "auto":
@@ -197,6 +203,7 @@ class GroupColdStart:
         least = self._least_directions(groups, round)
         work = self.pretraining.work(round)
         ids = np.empty(0, np.int64)
+        sizes = np.empty(0, np.int64)
         delta = groups.models[:0]
         distinct = np.empty(0, np.int64)
         tried = 0
@@ -208,6 +215,7 @@ class GroupColdStart:
             usable = has_direction(reply)
             ids = np.concatenate([ids, reply.ids[usable]])
             delta = torch.cat([delta, reply.rows(usable).delta])
+            sizes = np.concatenate([sizes, reply.size[usable]])
             distinct = _first_of_each(delta)
             tried = tried + want
             want = most
@@ -216,10 +224,11 @@ class GroupColdStart:
             raise _shortage(fewest, len(distinct), min(tried, len(order)), round)
         if self.random_centres:
             ids = ids[distinct[:most]]
+            sizes = sizes[distinct[:most]]
             delta = delta[torch.from_numpy(distinct[:most])]
         # In client order, so that it does not matter in which request a client answered.
         sort = np.argsort(ids)
-        return ids[sort], delta[torch.from_numpy(sort)], min(most, len(distinct))
+        return ids[sort], delta[torch.from_numpy(sort)], sizes[sort], min(most, len(distinct))
 
     def _cluster(self, delta: Tensor, m: int, key: Key) -> IntArray:
         """The cluster of each direction, int64 ``[n]``."""

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.core import Groups, GrowingRecord, IntArray, Plan, Score
-from coterie.math.group_count import GroupCount, estimate_groups, estimate_notes
+from coterie.math.group_count import GroupCount, enough_samples, estimate_groups, estimate_notes
 from coterie.rules.assigning import Assign, PlacesClients
 from coterie.rules.cold_start import DirectionMemory, GroupColdStart, enough_to_count
 
@@ -76,7 +76,7 @@ class CountsGroups(PlacesClients):
         reply = round.clients.run(work, asked, groups.first_model, key=round.key)
         if len(reply) < enough_to_count(round, trainable):
             return 0
-        updates = reply.delta
+        updates = reply.delta[torch.from_numpy(enough_samples(reply.size))]
         return estimate_groups(updates, self.most, round.key.of("count"))
 
 

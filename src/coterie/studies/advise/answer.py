@@ -44,6 +44,8 @@ def probe_text(found: ProbeResult) -> str:
     if in_parts:
         same = sum(groups == found.groups for groups in in_parts)
         text += f" (the same number in {same} of {len(in_parts)} samples of 80 % of the clients)"
+        if 2 * same < len(in_parts):
+            text += "; other numbers were found in most samples, so the number is not certain"
     return f"{text}."
 
 
