@@ -112,6 +112,43 @@ name = "fedavg"
     assert "attic" in line or "barn" in line
 
 
+def test_inspect_counts_tokens_without_padding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "texts_here.py").write_text(
+        """
+import coterie as ct, torch
+def population():
+    x = torch.arange(40).reshape(8, 5) % 7
+    y = x.roll(-1, 1)
+    y[:, -1] = -100
+    return ct.Population(x, y, [[0, 1, 2], [4, 5, 6]], [[3], [7]])
+"""
+    )
+    (tmp_path / "run.toml").write_text(
+        """
+[data]
+source = "texts_here:population"
+partition = { kind = "given" }
+[task]
+kind = "next_token"
+[model]
+name = "transformer"
+per_token = true
+[train]
+rounds = 1
+[algorithm]
+name = "fedavg"
+"""
+    )
+    monkeypatch.chdir(tmp_path)
+    assert invoke(["data", "inspect", "run.toml"]) == 0
+    said = capsys.readouterr().out
+    assert "tokens to predict" in said
+    assert "24 tokens, 7 of them different" in said
+    assert "(-100): 6" in said
+
+
 def test_inspect_reads_each_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = "".join(f"{at % 7}.5,{'ab'[at % 2]},{'xy'[at % 3 // 2]}\n" for at in range(60))
     (tmp_path / "t.csv").write_text(f"age,client,y\n{rows}")

@@ -227,7 +227,10 @@ def test_a_model_of_tokens_is_exported(tmp_path: Path) -> None:
         out=tmp_path / "run",
     )
     done = result.export()
-    assert "perplexity on other clients" in (done.folder / "README.md").read_text()
+    card = (done.folder / "README.md").read_text()
+    assert "perplexity on other clients" in card
+    assert card.count('"text-generation"') == 2
+    assert "Inputs are int64 of shape" in card
     assert not (done.folder / "predict.py").exists()
     load = runpy.run_path(str(done.folder / "load.py"))["load"]
     with torch.no_grad():

@@ -122,14 +122,18 @@ def inspect_command(
     out = console()
     targets = f"{population.classes} classes"
     # Where targets are no classes there are none to count.
+    has_tokens = validated.name("task") == "next_token"
     if not population.classes:
-        targets = "numbers to predict"
+        targets = "tokens to predict" if has_tokens else "numbers to predict"
     out.print(f"{source}: {counted(population.clients, 'client')}, {targets}")
     train = population.sizes("train").tolist()
     test = population.sizes("test").tolist()
     out.print(sizes_table([("train", train), ("test", test)]))
     _print_columns(table, population)
     warn_of_values(validated, population)
+    if has_tokens:
+        _print_tokens(population)
+        return
     if not population.classes:
         _print_numbers(population)
         return
@@ -168,6 +172,18 @@ def _print_numbers(population: Population) -> None:
     spread = f"mean {targets.mean():.4g}, standard deviation {targets.std():.4g}"
     print(f"targets of the training samples: {spread}", file=sys.stdout)
     print(f"from {targets.min():.4g} to {targets.max():.4g}", file=sys.stdout)
+
+
+def _print_tokens(population: Population) -> None:
+    import numpy as np
+
+    from coterie.tasks.next_token import PADDING
+
+    targets = population.y.numpy()[np.concatenate(population.train)]
+    tokens = targets[targets != PADDING]
+    which = f"{tokens.size} tokens, {len(np.unique(tokens))} of them different"
+    print(f"targets of the training samples: {which}", file=sys.stdout)
+    print(f"places that do not count ({PADDING}): {targets.size - tokens.size}", file=sys.stdout)
 
 
 def _print_labels(population: Population, labels: Sequence[str]) -> None:

@@ -102,7 +102,9 @@ class Absent:
     def problem(self) -> Problem:
         """That it has to be handed over."""
         what = "the run used a Python object, which cannot be stored in a file"
-        do = f"pass it again, as in coterie.resume(folder, {self.argument}=...)"
+        calls = ("resume", "Result.open")
+        again = " or ".join(f"coterie.{one}(folder, {self.argument}=...)" for one in calls)
+        do = f"pass it again, as in {again}"
         return Problem("missing", self.argument, what, str(self.table["type"]), do=do)
 
 

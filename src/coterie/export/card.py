@@ -47,6 +47,8 @@ class Card:
         labels: names of the classes; none where targets are no classes.
         outputs: what the outputs of a model are, the end of a sentence.
         shape: the shape of one input.
+        inputs: the type of its values.
+        task: what Hugging Face calls what the models do.
         scaling: how inputs were scaled, the end of a sentence.
         features: the columns that inputs come from, or none.
         columns: the columns of a table that `inputs.py` turns into inputs, or none.
@@ -69,6 +71,8 @@ class Card:
     labels: Sequence[str]
     outputs: str
     shape: tuple[int, ...]
+    inputs: str
+    task: str
     scaling: str
     features: Sequence[str] = ()
     columns: Sequence[str] = ()
@@ -108,6 +112,8 @@ def make_card(
         labels=class_names(composed, population),
         outputs=describe_outputs(composed, population),
         shape=population.shape,
+        inputs=str(population.x.dtype).removeprefix("torch."),
+        task=_pipeline(composed, population),
         scaling=describe_scaling(source, population),
         features=feature_names(source.record),
         columns=table_columns(source.record),
@@ -118,6 +124,17 @@ def make_card(
         verdict="" if private else source.verdict,
         private=private,
     )
+
+
+def _pipeline(composed: Composed, population: Population) -> str:
+    """The pipeline of Hugging Face whose models have such inputs and outputs."""
+    if isinstance(composed.spec.task, NextToken):
+        return "text-generation"
+    tasks = TASKS if class_names(composed, population) else OTHER_TASKS
+    # Whole numbers are tokens.
+    if not population.x.is_floating_point():
+        return "text-classification" if tasks is TASKS else "other"
+    return tasks.get(len(population.shape), "other")
 
 
 def class_names(composed: Composed, population: Population) -> tuple[str, ...]:
@@ -193,13 +210,10 @@ def _escape_letter(letter: str) -> str:
 def _front_matter(card: Card) -> dict[str, Any]:
     """The metadata of the card: YAML of which every value is JSON."""
     clustered = ["clustered-federated-learning"] if card.summary["groups"] > 1 else []
-    task = TASKS.get(len(card.shape), "other")
-    if not card.labels:
-        task = OTHER_TASKS.get(len(card.shape), "other")
     headline = card.figures.headline
     front: dict[str, Any] = {
         "library_name": "pytorch",
-        "pipeline_tag": task,
+        "pipeline_tag": card.task,
         "tags": [
             "federated-learning",
             *clustered,
@@ -223,7 +237,7 @@ def _front_matter(card: Card) -> dict[str, Any]:
     ]
     if metrics:
         result = {
-            "task": {"type": task},
+            "task": {"type": card.task},
             "dataset": {"name": card.dataset, "type": card.dataset},
             "metrics": metrics,
         }
