@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from coterie.core.target_scaling import TargetScaling
 from coterie.core.task import Task
 from coterie.data import Population
 from coterie.data.from_python import load
@@ -133,6 +134,11 @@ def test_the_best_constant_is_that_of_the_client_itself() -> None:
     found = reference_columns(regression(), last)
     assert found["mae_mean"].tolist() == [3.0, 4.0]
     assert found["mae_persistence"].tolist() == [1.0, 5.0]
+    scaled = regression().scaled_by(TargetScaling((4.0,), (10.0,)))
+    again = reference_columns(scaled, last)
+    assert again.keys() == found.keys()
+    for name, values in found.items():
+        assert np.allclose(again[name], values, rtol=1e-6, atol=0, equal_nan=True), name
 
 
 def test_forecasts_that_overlap_count_less(tmp_path) -> None:

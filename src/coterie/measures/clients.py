@@ -10,6 +10,7 @@ from coterie.core.task import KnowsClassCounts, Metric, Sums, Task
 from coterie.data import Population
 from coterie.headline import ACCURACY
 from coterie.tasks import Binary, Regression, pooled_sums
+from coterie.tasks.fitting import naive_outputs
 
 OF_CLASSES = ("accuracy", "balanced_accuracy", "macro_f1")  # of predicted classes, not of outputs
 # The shares of the classes are nearly calibrated, whatever they are worth: nothing to be better than.
@@ -90,12 +91,13 @@ def reference_columns(task: Task, population: Population) -> Columns:
     if population.lazy or population.clients > MOST_REFERENCES:
         return {}
     found: Columns = {}
+    naive = naive_outputs(task, population)
     for client, (train, test) in enumerate(zip(population.train, population.test, strict=True)):
         if len(train) and len(test):
             rows = torch.from_numpy(test)
             constant = task.naive(population.y[torch.from_numpy(train)])
             outputs = {"": constant.expand(len(rows), *constant.shape)}
-            outputs |= {name: values[rows] for name, values in population.naive.items()}
+            outputs |= {name: values[rows] for name, values in naive.items()}
             for name, output in outputs.items():
                 sums = pooled_sums(task, output, population.y[rows])
                 for metric in _shown(task):

@@ -209,13 +209,20 @@ def naive_scores(task: Task, population: Population) -> dict[str, float]:
     """
     test = torch.from_numpy(np.concatenate(population.test))
     found = {}
-    scaling = scaling_of(task)
-    for name, values in population.naive.items():
-        outputs = values if scaling is None else scaling.to_outputs(values.double())
+    for name, outputs in naive_outputs(task, population).items():
         score = _headline(task, population, test, outputs.__getitem__)
         if score is not None:
             found[name] = score
     return found
+
+
+def naive_outputs(task: Task, population: Population) -> dict[str, Tensor]:
+    """The predictions of a population that need no model, as a network would put them out: in the
+    scale of its targets."""
+    scaling = scaling_of(task)
+    if scaling is None:
+        return dict(population.naive)
+    return {name: scaling.to_outputs(y.double()) for name, y in population.naive.items()}
 
 
 def _headline(
