@@ -87,3 +87,15 @@ def test_a_column_that_is_not_used_may_be_in_one_file_alone(
     assert both is not None
     assert np.isnan(both.raw.values[:, 1]).tolist() == [False] * 20 + [True] * 20
     assert "south.csv: no column e: missing in every row" in capsys.readouterr().err
+
+
+def test_words_for_missing_numbers_are_said_of_all_files_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    north = frame("north", dose=["n/a", "1.5"] * 10)
+    south = frame("south", dose=[0.5] * 20)
+    west = frame("west", dose=["2.5", "1.5", "n/a", "0.5"] * 5)
+    tables = {"north": north, "south": south, "west": west}
+    paths = [write(table, tmp_path / f"{name}.csv") for name, table in tables.items()]
+    ct.load("file", path=paths, features="*", **OPTIONS)
+    assert "column dose: 'n/a' treated as missing values in 15 rows" in capsys.readouterr().err

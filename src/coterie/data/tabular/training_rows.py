@@ -80,6 +80,10 @@ def read_training_rows(
     stored = kinds | dict.fromkeys([name for name in numbers if name in kinds], NUMBER)
     has_use = [name for name in kinds if name not in left_out and (used is None or name in used)]
     rows = files[0] if len(files) == 1 else _joined(files, stored, has_use)
+    if len(files) > 1:
+        # Of one file they are found later: its texts are still there.
+        numeric = [name for name in has_use if kinds[name] in (NUMBER, TIME, BOOLEAN)]
+        lines += _missing_words_of_all(files, numeric)
     for name, code in codes.items():
         why = f"treated as codes, because values such as {code!r} begin with zeros"
         if_not = f"if they are numbers: [data.columns] {name} = 'number'"
@@ -88,6 +92,17 @@ def read_training_rows(
         if name in decided or name in labels:
             lines += _kinds_that_differ(files, name, labels)
     return replace(rows, lines=(*rows.lines, *lines)), kinds
+
+
+def _missing_words_of_all(files: Sequence[Rows], names: Sequence[str]) -> list[str]:
+    """Lines about the words of all files that are missing values among numbers."""
+    lines = []
+    for name in names:
+        columns = [rows.frame[name] for rows in files if name in rows.names]
+        texts = [column for column in columns if is_text(column)]
+        if texts:
+            lines += missing_words(pd.concat(texts), name)
+    return lines
 
 
 def _read_files(
