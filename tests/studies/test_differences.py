@@ -11,7 +11,7 @@ import torch
 
 from coterie.core.keys import Key
 from coterie.data import Population
-from coterie.python import load
+from coterie.data.from_python import load
 from coterie.studies.advise.answer import kinds_of
 from coterie.studies.advise.differences import (
     GroupDifferences,
