@@ -84,7 +84,7 @@ def test_a_wrong_argument_is_named(call: Callable[[], Any], refusal: tuple[Code,
         ),
         ("rounds", 0, ("out-of-range", "rounds")),
         ("engine", {"name": "pool", "workers": 0}, ("out-of-range", "engine.workers")),
-        ("local", ct.Solver(epochs=0), ("out-of-range", "local.epochs")),
+        ("local", {"epochs": 0}, ("out-of-range", "local.epochs")),
     ],
 )
 def test_a_wrong_argument_of_run_is_named(

@@ -134,3 +134,8 @@ def test_a_full_gradient_keeps_what_changes_the_loss(key: str) -> None:
 
 def test_a_full_gradient_keeps_an_option_that_no_code_knows() -> None:
     assert WithOneMore(unknown=1.0).for_full_gradient().set_beyond(TAKEN_BY_ALL) == ["unknown"]
+
+
+def test_a_solver_without_epochs_is_refused_where_it_is_made() -> None:
+    with refuses(ConfigError, "out-of-range", "epochs"):
+        ct.Solver(epochs=0)

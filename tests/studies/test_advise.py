@@ -471,3 +471,11 @@ def test_the_number_of_groups_is_the_one_that_most_samples_of_clients_show() -> 
     certain = ProbeResult(np.arange(10), 3, (3, 3, 4, 3, 3), member, np.full(10, np.nan))
     assert "not certain" not in probe_text(certain)
     assert "not certain" in probe_text(replace(certain, groups_in_parts=(4, 5, 3, 6, 3)))
+
+
+@pytest.mark.parametrize(("noise", "said"), [(0.0, False), (0.9, True)])
+def test_it_says_where_nothing_is_learned(tmp_path, noise: float, said: bool) -> None:
+    config = CONFIG.format(how="swap", groups=1).replace("[model]", f"noise = {noise}\n[model]")
+    (tmp_path / "c.toml").write_text(config)
+    found = advise_on(tmp_path, str(tmp_path / "c.toml"), *QUICK)
+    assert any("Nothing was learned" in line for line in found["evidence"]) == said

@@ -109,7 +109,7 @@ class Solver:
         0.01
     """
 
-    epochs: Annotated[int, Field(ge=0)] = 10
+    epochs: Annotated[int, Field(ge=1)] = 10
     batch_size: Annotated[int, Field(ge=1)] = 10
     lr: Annotated[float, Field(gt=0)] = 0.03
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0

@@ -30,7 +30,10 @@ class Epochs:
         epochs = base.epochs
         if self.number is not None:
             epochs = self.number
-        return replace(base, epochs=max(0, epochs - self.spent), steps=None)
+        left = epochs - self.spent
+        if left <= 0:
+            return replace(base, steps=0)
+        return replace(base, epochs=left, steps=None)
 
     def after(self, spent: int) -> Epochs:
         """The remaining budget after some epochs of this round."""

@@ -147,9 +147,6 @@ def _check_local(values: Values) -> list[Problem]:
         return []
     local = {"optimizer": default_at(values.model, ("local", "optimizer")), **local}
     found = optimizer_problems(("local",), local)
-    # A solver without epochs is for work that brings its own budget; a run needs one.
-    if local.get("epochs") == 0:
-        found.append(Problem("out-of-range", "local.epochs", got=0, allowed="an integer >= 1"))
     for key in ("step_schedule", "round_schedule"):
         if isinstance(local.get(key), Mapping):
             kind = default_at(values.model, ("local", key, "kind"))

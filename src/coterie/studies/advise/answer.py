@@ -53,11 +53,9 @@ def margin_text(found: ProbeResult) -> str:
     """How many clients lie between two groups."""
     # A margin that is not known is NaN, which is not below any number.
     unsure = int((found.margin < MIN_MARGIN).sum())
-    if unsure == 0:
-        return "No client lies between two groups."
     if unsure == 1:
         return "1 client lies between two groups."
-    return f"{unsure:,} clients lie between two groups."
+    return f"{unsure or 'No'} clients lie between two groups."
 
 
 # --- the answer -----------------------------------------------------------------------------------
@@ -117,10 +115,14 @@ def evidence(advice: Advice) -> list[str]:
     lines = [
         f"Recommended: {advice.best.name}. {advice.verdict.detail}".rstrip(),
         _trials_text(advice),
+        probe_text(advice.found),
     ]
-    lines.append(probe_text(advice.found))
     if advice.found.groups > 1:
-        lines += [_differences(advice), margin_text(advice.found)]
+        classes = bool(advice.population.classes)
+        lines += [
+            describe_differences(advice.differing, classes=classes),
+            margin_text(advice.found),
+        ]
     elif advice.verdict.answer == "helps":
         lines.append(f"A split into {advice.best.groups} helps, although updates show one group.")
     if advice.verdict.answer == "not shown":
@@ -133,8 +135,10 @@ def evidence(advice: Advice) -> list[str]:
             "If clients' data change over time, use flexcfl: it moves clients to another group "
             "when their data change."
         )
-    # Published scores are accuracies of classes.
     if advice.best.headline == ACCURACY:
+        trials = (*advice.plain, advice.alone, *advice.trials.values())
+        lines += nothing_learned(trials, advice.population)
+        # Published scores are accuracies of classes.
         kinds = kinds_of(advice.found.groups, advice.differing)
         lines += [method_scores(kind).text for kind in kinds]
     return lines
@@ -149,8 +153,18 @@ def _trials_text(advice: Advice) -> str:
     )
 
 
-def _differences(advice: Advice) -> str:
-    return describe_differences(advice.differing, classes=bool(advice.population.classes))
+def nothing_learned(trials: Sequence[Trial], population: Population) -> list[str]:
+    """A sentence if no trial is better than one answer for all samples, which needs no model."""
+    labels = population.histograms().sum(axis=0)
+    frequent = float(labels.max() / labels.sum())
+    # By chance the best of several trials is hardly ever more than three deviations above it.
+    chance = 3 * (frequent * (1 - frequent) / trials[0].sums["size"][0].sum()) ** 0.5
+    if max(trial.score for trial in trials) > frequent + chance:
+        return []
+    return [
+        "Nothing was learned: no method was better than always predicting the most frequent label "
+        f"({100 * frequent:.1f} %). Check the labels, the learning rate and the model."
+    ]
 
 
 # --- the published scoreboard ---------------------------------------------------------------------

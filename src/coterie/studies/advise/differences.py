@@ -203,7 +203,7 @@ def _features(inputs: FloatArray, owner: IntArray, key: Key) -> FloatArray:
     return np.cos(np.clip(standard, -3, 3) @ w + b).astype(np.float64)
 
 
-def describe_differences(found: GroupDifferences, *, classes: bool = True) -> str:
+def describe_differences(found: GroupDifferences, classes: bool = True) -> str:
     """In what the groups differ, as a sentence; empty if there is one group."""
     if found.labels is None:
         return ""
