@@ -30,7 +30,7 @@ WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class GroupEffect:
     """How much groups differ in one respect.
 
     Args:
@@ -49,9 +49,9 @@ class Difference:
         """Whether groups differ; ``None`` where these clients cannot tell.
 
         Example:
-            >>> Difference(0.2, 0.01, 0.005).found, Difference(0.001, 0.0001, 0.005).found
+            >>> GroupEffect(0.2, 0.01, 0.005).found, GroupEffect(0.001, 0.0001, 0.005).found
             (True, False)
-            >>> Difference(0.2, 0.1, 0.035).found is None
+            >>> GroupEffect(0.2, 0.1, 0.035).found is None
             True
         """
         if self.p <= LEVEL and self.share >= LEAST_SHARE:
@@ -71,9 +71,9 @@ class GroupDifferences:
         labelling: in random features of the inputs of each class, ``p(x | y)``.
     """
 
-    labels: Difference | None = None
-    inputs: Difference | None = None
-    labelling: Difference | None = None
+    labels: GroupEffect | None = None
+    inputs: GroupEffect | None = None
+    labelling: GroupEffect | None = None
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -147,7 +147,7 @@ def _label_indicators(targets: FloatArray, classes: int) -> tuple[FloatArray, In
 
 def _compare(
     values: FloatArray, owner: IntArray, groups: IntArray, key: Key, parts: float = 1.0
-) -> Difference:
+) -> GroupEffect:
     """The share of the variance of samples' values that lies between groups of their owners,
     compared with random groups."""
     centred = values - values.mean(axis=0)
@@ -163,7 +163,7 @@ def _compare(
     # The observed grouping counts as one of the random ones, so p is never 0. A random grouping may
     # be the observed one, and differ in its last digits.
     p = (1 + (shuffled >= observed * (1 - 1e-9)).sum()) / (1 + SHUFFLES)
-    return Difference(float(observed - shuffled.mean()), float(shuffled.std()), float(p))
+    return GroupEffect(float(observed - shuffled.mean()), float(shuffled.std()), float(p))
 
 
 def _between(sums: FloatArray, sizes: IntArray, groups: IntArray) -> float:
