@@ -11,10 +11,11 @@ import pytest
 import torch
 
 import coterie as ct
-from coterie.algorithms.stocfl import PulledToGlobal, SeenClients, merged_clusters
+from coterie.algorithms.stocfl import PulledToGlobal, SeenClients
 from coterie.core.training import WithOwnModel
 from coterie.engines import OwnModelEngine, SerialEngine
 from coterie.engines.attacks import alie
+from coterie.rules.merged_clusters import merged_clusters
 from coterie.rules.weighing import evenly
 from tests.conftest import blobs, small_net
 

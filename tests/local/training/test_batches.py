@@ -19,7 +19,7 @@ from coterie.local.training.batches import TrainingSamples, batches, joined_batc
 
 @given(
     size=st.integers(0, 40),
-    epochs=st.integers(0, 9),
+    epochs=st.integers(1, 9),
     steps=st.integers(0, 30),
     at_once=st.integers(1, 100),
 )

@@ -112,6 +112,7 @@ def planted(
         rows = sizes.cut(np.arange(len(samples)), key.of("order"), clients)
         parts = sizes.split(rows, key)
     # Labels and images are changed when the population is made; here they are only described.
+    parts = replace(parts, planted=group)
     turns = np.zeros(parts.copies * len(samples), np.int64)
     if columns:
         turns += labels_of_columns(samples, parts, columns)
@@ -129,7 +130,7 @@ def planted(
         relabel = permutations(key, samples.classes, groups)
     if turns.any():
         parts = replace(parts, turns=turns)
-    return replace(parts, planted=group, transform=transform, relabel=relabel, styles=styles)
+    return replace(parts, transform=transform, relabel=relabel, styles=styles)
 
 
 def check_groups(groups: int, clients: int, how: How, classes: int) -> None:

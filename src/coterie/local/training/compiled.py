@@ -96,7 +96,7 @@ def flat_rows(x: Tensor) -> NDArray[np.float32]:
     return values.reshape(values.shape[0], math.prod(values.shape[1:]))
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class CompiledTrainer:
     """Local training by compiled code, and scoring."""
 
