@@ -54,7 +54,7 @@ def _formats() -> tuple[str, ...]:
     from PIL import Image
 
     Image.init()
-    # Those that are told by their first bytes come first: others try to read the whole header.
+    # Formats that their first bytes identify come first: others try to read the whole header.
     names = dict.fromkeys((*_COMMON, *Image.ID))
     return tuple(name for name in names if name not in _LEFT_OUT)
 
