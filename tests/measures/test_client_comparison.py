@@ -117,6 +117,21 @@ def test_errors_and_counts_of_right_answers_are_compared_too() -> None:
     assert client_rows({"x": []}, mae) == []
 
 
+def test_a_prediction_without_a_model_can_be_the_best() -> None:
+    mae = Headline("mae", "lower", "mm")
+
+    def table(*values: float) -> ScoredClients:
+        columns = {"mae": np.array(values), "mae_persistence": np.array([1.5, 3.0])}
+        return ScoredClients("ab", np.zeros(2, np.int64), np.array([20, 60]), columns)
+
+    methods = {"x": [table(2.0, 2.0)], "y": [table(1.75, 2.5)]}
+    rows = client_rows(methods, mae)
+    assert [row.best for row in rows] == ["persistence", "x"]
+    [mean] = mean_rows(methods, rows, mae)
+    assert mean.references == {"persistence": (20 * 1.5 + 60 * 3.0) / 80}
+    assert mean.best == "x"
+
+
 def test_clients_share_a_letter_if_they_share_a_group() -> None:
     one = ScoredClients("abcd", np.array([2, 0, 2, -1]), np.ones(4, np.int64), {})
     assert group_letters([one]) == ["A", "B", "A", "-"]

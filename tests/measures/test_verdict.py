@@ -109,6 +109,39 @@ def test_a_verdict_that_favours_training_alone_says_that_new_clients_have_no_mod
     assert "new clients" not in verdict([FEDAVG, worse, BETWEEN], ACCURACY).detail
 
 
+def test_predictions_without_a_model_that_are_better_than_all_methods_are_named() -> None:
+    samples = np.array([10, 30])
+
+    def errors(name: str, mae: list[float], persistence: float, groups: int = 1) -> Candidate:
+        columns = {
+            "mae": np.array(mae),
+            "mae_persistence": np.full(2, persistence),
+            "mae_low": np.zeros(2),
+            "mae_mean": np.full(2, 90.0),
+        }
+        clients = ScoredClients("ab", np.arange(2) % groups, samples, columns)
+        return Candidate(name, name, groups, [ScoredRun(0, "a", clients)])
+
+    def answer(persistence: float) -> tuple[str, dict[str, float]]:
+        found = verdict(
+            [
+                errors("fedavg", [34.0, 34.0], persistence),
+                errors("local", [40.0, 44.0], persistence),
+                errors("fedgroup", [32.0, 33.0], persistence, groups=2),
+            ],
+            MAE,
+        )
+        return found.text, found.record()["clients_mean"]
+
+    text, means = answer(31.0)
+    assert "persistence" in text
+    assert means == {"fedgroup": 32.75, "fedavg": 34.0, "persistence": 31.0}
+    # It is better than FedAvg alone: the method beats it.
+    text, means = answer(33.0)
+    assert "persistence" not in text
+    assert means == {"fedgroup": 32.75, "fedavg": 34.0}
+
+
 def test_one_client_under_one_seed_proves_nothing() -> None:
     found = gain_of(np.array([[1.0]]), np.array([[0.0]]), np.array([[9.0]]), ACCURACY)
     assert found is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -59,6 +60,20 @@ def test_accuracy_chart_marks_the_first_newcomer():
         for row in rows
     ]
     assert {"round": 8, "text": "first newcomers"} in data
+
+
+def test_accuracy_chart_marks_the_best_prediction_without_a_model_that_beats_a_value():
+    def marks(**known: float) -> list[float]:
+        spec = accuracy_chart(series_of([replace(plain(), without_model=known)]))
+        found = [row for rows in spec["datasets"].values() for row in rows]
+        return [row["value"] for row in found if "value" in row]
+
+    best = max(plain().accuracies)
+    least = min(plain().accuracies)
+    assert marks(constant=least / 2, persistence=(least + best) / 2) == [
+        pytest.approx(50 * (least + best))
+    ]
+    assert marks(constant=least / 2) == []
 
 
 @pytest.mark.parametrize(("groups", "width"), [(3, 640), (20, 640), (20, 320)])

@@ -185,6 +185,8 @@ def test_a_table_that_is_called_like_an_algorithm_is_the_table(config: str) -> N
         (["--set", "algorithm.grups=1"], "--set: not an option of any.*did you mean 'groups'"),
         (["--target", "90"], "--target"),
         (["--jobs", "0"], "--jobs"),
+        (["local.lr=0.2"], "did you mean '--set local.lr=0.2'"),
+        (["other.toml"], "got other.toml|got c.toml"),
         (
             ["--seeds", "0-9998", "--grid", "local.lr=1,2"],
             "too many runs for a sweep, got 19998",

@@ -157,6 +157,7 @@ def compare_command(
 
         name = config[0].stem
         if len(config) > 1 or config[0].is_dir():
+            check_folders(config)
             if sweep != SweepOptions():
                 what = "finished runs, with options that plan runs"
                 raise ConfigError("in-conflict", "compare", what, allowed="the folders alone")
@@ -174,6 +175,16 @@ def compare_command(
         trials = plan_trials(plan) if sweep.tune else None
         folder = out or Path("runs") / f"compare-{name}"
         run_sweep(plan, folder, jobs, request, table, trials)
+
+
+def check_folders(paths: Sequence[Path]) -> None:
+    """Refuse what is no folder beside others. An assignment behind another one is read as a path:
+    `--set a=1 b=2` in place of `--set a=1 --set b=2`."""
+    files = [path for path in paths if not path.is_dir()]
+    for path in sorted(files, key=lambda path: "=" not in path.name):
+        hint = f"--set {path}" if "=" in path.name else None
+        allowed = "one CONFIG.toml, or folders of runs"
+        raise ConfigError("does-not-fit", "compare", got=str(path), allowed=allowed, hint=hint)
 
 
 def run_sweep(

@@ -10,7 +10,14 @@ import numpy as np
 
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.headline import Headline
-from coterie.measures.client_table import DIGITS, FEW, ScoredClients, clients_mean, mean_over_seeds
+from coterie.measures.client_table import (
+    DIGITS,
+    FEW,
+    ScoredClients,
+    clients_mean,
+    mean_over_seeds,
+    reference_means,
+)
 
 CLIENTS_MEAN = "clients' mean"
 MARK = "*"  # behind a value that rests on few samples
@@ -31,7 +38,8 @@ class ClientRow:
         references: the metric of predictions without a model.
         figures: method -> value, and the ends of its interval; NaN where there is none.
         groups: method with groups -> a letter for each seed, see `group_letters`.
-        best: the method with the best value; empty where the figures rest on few, or none is known.
+        best: the method, or what predicts without a model, with the best value; empty where the
+            figures rest on few, or none is known.
     """
 
     client: str
@@ -105,7 +113,7 @@ def mean_rows(methods: Tables, rows: Sequence[ClientRow], headline: Headline) ->
         _range(np.array([table.samples.sum() for table in every])),
         _range(np.array(positives)) if positives else None,
         False,
-        dict.fromkeys(rows[0].references, nothing),
+        dict.fromkeys(rows[0].references, nothing) | reference_means(every, headline),
         figures,
         dict.fromkeys(rows[0].groups, ""),
         "",
@@ -140,6 +148,7 @@ def _best(row: ClientRow, headline: Headline) -> str:
     values = {name: each[0] for name, each in row.figures.items() if np.isfinite(each[0])}
     if row.few or len(values) < 2:
         return ""
+    values |= {name: value for name, value in row.references.items() if np.isfinite(value)}
     best = headline.best(values.values())
     return next(name for name, value in values.items() if value == best)
 

@@ -98,6 +98,20 @@ def clients_mean(values: FloatArray, samples: FloatArray | IntArray) -> float:
     return float((weights * np.where(known, values, 0.0)).sum() / weights.sum())
 
 
+def reference_means(tables: Sequence[ScoredClients], headline: Headline) -> dict[str, float]:
+    """The clients' mean of predictions without a model, by what makes them; without those that no
+    client has."""
+    known = [(table.references(headline), table.samples) for table in tables]
+    means = {
+        name: clients_mean(
+            np.stack([found[name] for found, _ in known if name in found]),
+            np.stack([samples for found, samples in known if name in found]),
+        )
+        for name in known[0][0]
+    }
+    return {name: value for name, value in means.items() if np.isfinite(value)}
+
+
 def mean_over_seeds(values: Sequence[FloatArray] | FloatArray) -> FloatArray:
     """The mean of each client over the seeds in which it has a value, ``[N]``; NaN where there is none."""
     stacked = np.asarray(values)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from coterie.headline import Headline
-from coterie.measures.client_table import ScoredClients
+from coterie.measures.client_table import DIGITS, ScoredClients, reference_means
 from coterie.measures.gains import Answer, Gain, gain_of_runs
 from coterie.terminal import ALONE, counted
 
@@ -26,6 +26,12 @@ ALONE_NOTE = (
     "Training alone cannot make predictions for new clients, because each model belongs to one "
     "client."
 )
+# Columns of predictions without a model, as sentences name them; others have a name of their own.
+WITHOUT_MODEL = {
+    "majority": "each client's majority class",
+    "mean": "each client's mean",
+    "constant": "a constant for each client",
+}
 
 # --- candidates and the bar -----------------------------------------------------------------------
 
@@ -111,6 +117,8 @@ class Verdict:
         gain: what the method gains over the bar.
         missing: what is missing for an answer, the end of a sentence.
         alone: whether the bar is training alone.
+        reference: what predicts without a model, such as persistence, and is better than both.
+        reference_mean: its clients' mean.
     """
 
     answer: Answer
@@ -119,19 +127,32 @@ class Verdict:
     gain: Gain | None = None
     missing: str = ""
     alone: bool = False
+    reference: str = ""
+    reference_mean: float = 0.0
 
     @property
     def title(self) -> str:
-        """The answer in a sentence."""
+        """The answer in a sentence, and a warning where predictions without a model are better."""
         if self.gain is None:
             return f"Whether grouping is worth it is not known: {self.missing}."
-        gained = f"{self.gain.text} in {self.gain.headline.title} over {self.bar}"
+        return f"{self._answer(self.gain)} {self._warning(self.gain.headline)}".rstrip()
+
+    def _answer(self, gain: Gain) -> str:
+        gained = f"{gain.text} in {gain.headline.title} over {self.bar}"
         if self.answer == "helps":
             return f"Grouping helps: {self.method} gains {gained}."
         best = f"{self.method}, the best method with groups, gains {gained}."
         if self.answer == "does not help":
             return f"Grouping does not help: {best}"
         return f"No gain from grouping could be shown: {best}"
+
+    def _warning(self, headline: Headline) -> str:
+        if not self.reference:
+            return ""
+        digits = headline.with_decimals_for([self.reference_mean], DIGITS)
+        value = f"{headline.title} {digits.text(self.reference_mean)}"
+        name = WITHOUT_MODEL.get(self.reference, self.reference)
+        return f"Neither is better than {name}, which needs no model ({value})."
 
     @property
     def detail(self) -> str:
@@ -166,6 +187,8 @@ class Verdict:
             found["half"] = gain.half if np.isfinite(gain.half) else None
             found |= {"clients": gain.clients, "seeds": gain.seeds}
             found["clients_mean"] = {self.method: gain.ours, self.bar: gain.theirs}
+        if self.reference:
+            found["clients_mean"][self.reference] = self.reference_mean
         return found
 
 
@@ -191,8 +214,19 @@ def verdict(candidates: Sequence[Candidate], headline: Headline) -> Verdict:
     if not known:
         missing = f"no client has {headline.title} of its own under the same seed of {bar.name} and"
         return Verdict("unknown", missing=f"{missing} of a method with groups")
-    gained = [(one.name, found) for one, found in known]
-    return _of_gains(gained, bar.name, alone=bar.algorithm == ALONE)
+    best, gain = max(known, key=lambda each: each[1].mean)
+    found = Verdict(gain.answer, best.name, bar.name, gain, alone=bar.algorithm == ALONE)
+    return _beside_references(found, gain, [run.clients for run in best.runs])
+
+
+def _beside_references(found: Verdict, gain: Gain, tables: Sequence[ScoredClients]) -> Verdict:
+    """The verdict, with what predicts best without a model where that is better than both."""
+    means = reference_means(tables, gain.headline)
+    best = gain.headline.best([gain.ours, gain.theirs, *means.values()])
+    for name, value in means.items():
+        if value == best and best not in (gain.ours, gain.theirs):
+            return replace(found, reference=name, reference_mean=value)
+    return found
 
 
 def verdict_of(gains: Mapping[str, Gain], bar: str) -> Verdict:
@@ -200,12 +234,8 @@ def verdict_of(gains: Mapping[str, Gain], bar: str) -> Verdict:
     if not gains:
         missing = "no method ended with several groups"
         return Verdict("unknown", bar=bar, missing=missing, alone=bar == ALONE)
-    return _of_gains([*gains.items()], bar, alone=bar == ALONE)
-
-
-def _of_gains(gains: Sequence[tuple[str, Gain]], bar: str, alone: bool) -> Verdict:
-    name, found = max(gains, key=lambda each: each[1].mean)
-    return Verdict(found.answer, name, bar, found, alone=alone)
+    name, gain = max(gains.items(), key=lambda each: each[1].mean)
+    return Verdict(gain.answer, name, bar, gain, alone=bar == ALONE)
 
 
 def best_of(candidates: Sequence[Candidate], headline: Headline) -> Candidate:

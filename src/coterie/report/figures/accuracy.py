@@ -10,6 +10,7 @@ import altair as alt
 import pandas as pd
 
 from coterie.headline import ACCURACY, Headline, with_unit
+from coterie.measures.client_table import reference_means
 from coterie.report.figures.style import (
     GROUPS,
     MOST_ROWS,
@@ -84,15 +85,19 @@ def _curve(series: Series, of_clients: bool) -> list[CurvePoint]:
 
 
 def accuracy_chart(series: Sequence[Series], of_clients: bool = False) -> Spec:
-    """A line per series, a band from its lowest to its highest seed, and a rule in the round in which
-    the first newcomers joined; over all test samples, or the mean over clients."""
+    """A line per series, a band from its lowest to its highest seed, and rules: in the round in which
+    the first newcomers joined, and at the best prediction without a model. Over all test samples, or
+    the mean over clients."""
     many_seeds = any(one.many_seeds for one in series)
     rows = [row for one in series for row in _rows(one, of_clients)]
     base = alt.Chart(pd.DataFrame(rows)).encode(round_axis("round:Q"), color=series_colour(series))
     headline = series[0].headline
     # The same axis over clients and over samples, so that one can be compared with the other.
     both = [row for one in series for way in (False, True) for row in _rows(one, way)]
-    scale = value_scale([row[end] for row in both for end in ("low", "high")], headline)
+    shown = [row[end] for row in both for end in ("low", "high")]
+    references = [_reference(series[0], shown, way) for way in (False, True)]
+    shown += [headline.scale * value for one in references for value in one.values()]
+    scale = value_scale(shown, headline)
     lines = base.mark_line(strokeWidth=2.5, point=TOOLTIP_POINTS).encode(
         y=alt.Y("mean:Q", title=headline.axis, scale=scale), tooltip=_tooltip(many_seeds, headline)
     )
@@ -101,6 +106,8 @@ def accuracy_chart(series: Sequence[Series], of_clients: bool = False) -> Spec:
     arrivals = [round for one in series for run in one.runs for round in _arrivals(run)]
     if arrivals:
         layers.append(_first_newcomers(min(arrivals)))
+    for name, value in references[of_clients].items():
+        layers.append(_without_model(name, headline.scale * value, scale))
     if many_seeds:
         band = base.mark_area(opacity=0.16, line=False, tooltip=False)
         layers.append(band.encode(y=alt.Y("low:Q", scale=scale), y2=alt.Y2("high:Q")))
@@ -168,6 +175,31 @@ def _first_newcomers(round: int) -> alt.LayerChart:
     rule = base.mark_rule(strokeDash=[4, 4], opacity=0.55)
     text = base.mark_text(align="left", dx=6, baseline="bottom", fontSize=11, opacity=0.85)
     return alt.layer(rule, text.encode(text=alt.Text("text:N"), y=alt.value(HEIGHT - 4)))
+
+
+def _reference(series: Series, shown: Sequence[float], of_clients: bool) -> dict[str, float]:
+    """The best prediction without a model, as name and value, where it is better than a value shown;
+    all runs of a page have the same data."""
+    run = series.first
+    headline = series.headline
+    known = dict(run.without_model)
+    if of_clients:
+        table = run.client_table
+        known = {} if table is None else reference_means([table], headline)
+    if not known:
+        return {}
+    best = headline.best(known.values())
+    if not any(headline.gain(headline.scale * best, over=value) > 0 for value in shown):
+        return {}
+    return {next(name for name, value in known.items() if value == best): best}
+
+
+def _without_model(name: str, value: float, scale: alt.Scale) -> alt.LayerChart:
+    frame = pd.DataFrame([{"value": value, "text": f"{name}, no model"}])
+    base = alt.Chart(frame).encode(y=alt.Y("value:Q", scale=scale))
+    rule = base.mark_rule(strokeDash=[2, 3], opacity=0.7)
+    text = base.mark_text(align="left", baseline="bottom", fontSize=11, opacity=0.85)
+    return alt.layer(rule, text.encode(text=alt.Text("text:N"), x=alt.value(6)))
 
 
 def accuracy_table(series: Sequence[Series], of_clients: bool = False) -> Table:
