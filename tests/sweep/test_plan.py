@@ -186,7 +186,7 @@ def test_a_table_that_is_called_like_an_algorithm_is_the_table(config: str) -> N
         (["--target", "90"], "--target"),
         (["--jobs", "0"], "--jobs"),
         (["local.lr=0.2"], "did you mean '--set local.lr=0.2'"),
-        (["other.toml"], "got other.toml|got c.toml"),
+        (["other.toml"], "c.toml'; expected one CONFIG.toml"),
         (
             ["--seeds", "0-9998", "--grid", "local.lr=1,2"],
             "too many runs for a sweep, got 19998",
