@@ -136,13 +136,18 @@ def test_python_snippets_run(page, tmp_path, monkeypatch):
         exec(compile(text, f"{page}.md", "exec"), space)
 
 
+def language_program() -> str:
+    """The program that its page saves as language.py."""
+    return blocks("python", (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8"))[-1]
+
+
 @pytest.mark.filterwarnings(
     "ignore::FutureWarning", "ignore::UserWarning"
 )  # of transformers and peft
 def test_the_language_model_of_a_page_runs_and_resumes(tmp_path, monkeypatch):
     """One round of it, in this process, whose classes no other one could import."""
     monkeypatch.chdir(tmp_path)
-    text = blocks("python", (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8"))[-1]
+    text = language_program()
     assert "rounds=10" in text
     space: dict[str, object] = {"__name__": "__main__"}
     exec(compile(text.replace("rounds=10", "rounds=1, engine='serial'"), "adapters", "exec"), space)
@@ -167,9 +172,16 @@ BASE = {
 }  # what a configuration needs besides the tables that a page shows
 
 
+@pytest.mark.filterwarnings(
+    "ignore::FutureWarning", "ignore::UserWarning"
+)  # of transformers and peft
 @pytest.mark.parametrize("page", NAMED, ids=lambda path: path.name)
-def test_configurations_on_pages_are_accepted(page, monkeypatch):
+def test_configurations_on_pages_are_accepted(page, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "examples"))  # where `settle:settle` is
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "language.py").write_text(language_program(), encoding="utf-8")
+    monkeypatch.setitem(sys.modules, "language", None)
+    monkeypatch.delitem(sys.modules, "language")
     for text in blocks("toml", page.read_text(encoding="utf-8")):
         tables = tomllib.loads(text)
         if "federations" in tables:
