@@ -311,6 +311,18 @@ def test_a_hostile_client_is_counted_and_changes_nothing(how: str, tmp_path: Pat
     assert torch.equal(models(tmp_path / "run"), without_the_last(tmp_path))
 
 
+def test_a_run_whose_last_round_nobody_scores_says_so(tmp_path: Path) -> None:
+    def meddle(node: int, request: Message, replies: list[Message]) -> list[Message]:
+        failed = Message(Error(ErrorCode.CLIENT_APP_CRASHED, "why"), reply_to=request)
+        return [failed] if request.metadata.message_type == "evaluate" else replies
+
+    reported = deploy(tmp_path, tables(), nodes(tmp_path, tables(), meddle=meddle))
+    assert [row["accuracy"] for row in reported.rows] == [None, None]
+    assert [line for line in reported.lines if "no client was scored after the last round" in line]
+    other = deploy(tmp_path / "b", tables())
+    assert not [line for line in other.lines if "no client was scored" in line]
+
+
 def test_replies_that_come_twice_or_again_later_change_nothing(tmp_path: Path) -> None:
     old: dict[int, Message] = {}
 

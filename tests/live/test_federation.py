@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -230,6 +230,15 @@ def test_a_newcomer_in_round_3_and_a_swap_in_round_4(tmp_path: Path) -> None:
 # --- kills ----------------------------------------------------------------------------------------
 
 
+def kill_all(nodes: Iterable[subprocess.Popen[bytes]]) -> None:
+    """SIGKILL for nodes and all that they started: none takes leave of the SuperLink."""
+    for node in [*nodes]:
+        processes = [*descendants(node.pid), node]
+        for process in processes:
+            process.kill()
+        node.wait()
+
+
 VICTIMS = ("a node", "all nodes", "the ServerApp", "the SuperLink")
 
 
@@ -243,18 +252,20 @@ def test_a_run_ends_whoever_is_killed_and_can_be_resumed(trial: int, tmp_path: P
     # where no node is killed all three take part from the start, as in the simulation that the end
     # is compared with
     waits = {"longest_wait": 60.0, "reply_wait": 180.0, "min_clients": 2 if "node" in victim else 3}
+    # the last of many rounds is far away when a kill falls into one of the first
+    rounds = 8 if phase == "training" else 3
     killed: list[float] = []
     with site(tmp_path, 3) as three:
-        config = three.with_algorithm(3, name="fedgroup", groups=2, alpha=1)
+        config = three.with_algorithm(rounds, name="fedgroup", groups=2, alpha=1)
 
         def kill() -> None:
             link = three.up.superlink
             assert link is not None
             match victim:
                 case "a node":
-                    stop([three.up.nodes.pop("client-02")], 0.0)
+                    kill_all([three.up.nodes.pop("client-02")])
                 case "all nodes":
-                    stop(list(three.up.nodes.values()), 0.0)
+                    kill_all(three.up.nodes.values())
                 case "the SuperLink":
                     stop([link], 0.0)
                 case _:
@@ -265,7 +276,7 @@ def test_a_run_ends_whoever_is_killed_and_can_be_resumed(trial: int, tmp_path: P
 
         def on_round(row: Mapping[str, Any]) -> None:
             if row["round"] == 0 and phase != "cold start":
-                # in seconds, the run may be over first: two more rounds take about as long each
+                # a stated number of seconds may be longer than the whole run
                 share = 0.0 if phase == "between rounds" else draw.uniform(0.1, 0.9)
                 wait = share * row["seconds"]["total"]
                 threading.Timer(wait, kill).start()
@@ -292,7 +303,7 @@ def test_a_run_ends_whoever_is_killed_and_can_be_resumed(trial: int, tmp_path: P
             three.settings = replace(three.settings, superlink=again.control)
             three.run(config, out=out, resume=True)
         assert not left_behind(tmp_path)
-    assert len(rows_of(out)) == 3
+    assert len(rows_of(out)) == rounds
     if code:
         assert isinstance(error, QuorumError) == (victim == "all nodes")
         gap = relative_difference(out, three.simulated(config, "whole"))

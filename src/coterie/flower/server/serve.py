@@ -38,7 +38,7 @@ from coterie.flower.server.scores import (
     figures_of_clients,
     write_clients,
 )
-from coterie.flower.server.unlabelled import serve_unlabelled
+from coterie.flower.server.unlabelled import Say, serve_unlabelled
 from coterie.flower.settings import DeploymentSettings
 from coterie.runs.finish import write_results
 from coterie.runs.folder.checkpoints import Checkpoint
@@ -95,18 +95,25 @@ def _serve_rounds(
     # Step 3: the rounds.
     progress = make_progress(spec, folder, checkpoint, resume=server.resume)
     run = Run(spec, clients, progress, folder, annotate=_annotation(engine, spec), simulated=False)
-    for result in _rounds(run, attendance, make_spec, config.name("algorithm")):
+    say = partial(write_event, "say")
+    for result in _rounds(run, attendance, make_spec, config.name("algorithm"), say):
         # Saved before it is shown, so that a round that somebody saw is not lost. Without a
         # snapshot of the federation: who is connected is looked up again.
         run.save(config.checkpoint.keep, with_snapshot=False)
         write_event("round", result.row)
 
     # Step 4: clients without labels, and the results.
-    serve_unlabelled(run, engine, partial(write_event, "say"))
+    serve_unlabelled(run, engine, say)
     run.save(config.checkpoint.keep, with_snapshot=False)
     summary = _write_results(run, folder, config, engine)
     write_event("done", summary)
     return summary
+
+
+UNSCORED = (
+    "warning: no client was scored after the last round, since none replied; the models are those "
+    "of the last training"
+)
 
 
 def _annotation(engine: FlowerEngine, spec: RunSpec) -> OnRound:
@@ -137,7 +144,11 @@ def _announce_start(
 
 
 def _rounds(
-    run: Run, attendance: Attendance, make_spec: Callable[[], RunSpec], method: str
+    run: Run,
+    attendance: Attendance,
+    make_spec: Callable[[], RunSpec],
+    method: str,
+    say: Say,
 ) -> Iterator[RoundResult]:
     """The rounds that are left. Where clients have come for which the run has no place, it gets
     places for them and goes on as if it were resumed."""
@@ -147,6 +158,8 @@ def _rounds(
         for result in run.rounds():
             yield result
             over = run.progress.round == run.spec.schedule.rounds
+            if over and result.row[headline_of(run.spec.task).name] is None:
+                say(UNSCORED)
             if not over and attendance.is_crowded():
                 break
         else:
