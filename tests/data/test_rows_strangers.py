@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +202,28 @@ def test_the_largest_whole_number_that_is_exact_is_read(tmp_path: Path) -> None:
     numbers = [2**53 - at for at in range(ROWS)]
     pq.write_table(pa.table({"age": pa.array(numbers)}), tmp_path / "t.parquet")
     assert read_rows(tmp_path / "t.parquet").numbers("age").tolist() == numbers
+
+
+@pytest.mark.parametrize("note", ["[" * 100_000 + "]" * 100_000, "3", "[]", '{"columns": null}'])
+def test_what_pandas_notes_in_a_file_may_be_of_any_form(note: str, tmp_path: Path) -> None:
+    table = pa.table(COLUMNS).replace_schema_metadata({b"pandas": note.encode()})
+    pq.write_table(table, tmp_path / "t.parquet")
+    try:
+        assert load(tmp_path / "t.parquet").names == ("north", "south")
+    except DataError as error:
+        assert [one.code for one in error.problems] == ["cannot-be-read"]
+
+
+STRANGE = (10**400, 16**6000, Fraction(10**400), Decimal("sNaN"), "\ud800")
+
+
+@pytest.mark.parametrize("value", STRANGE, ids=[type(one).__name__ for one in STRANGE])
+@pytest.mark.parametrize("column", COLUMNS)
+def test_objects_that_no_file_can_hold_are_refused(column: str, value: object) -> None:
+    rows = [dict(zip(COLUMNS, row, strict=True)) for row in zip(*COLUMNS.values(), strict=True)]
+    rows[3] = {**rows[3], column: value}
+    with refuses(DataError, "cannot-be-read", "data"):
+        ct.load(pd.DataFrame(rows, dtype=object), features="*")
 
 
 # --- what is left out, or read otherwise than it may have been meant, is said -----------------------

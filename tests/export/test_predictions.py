@@ -363,11 +363,11 @@ def test_a_column_of_another_name_and_categories_of_another_spelling_are_named(
     assert "new.csv: columns that the run does not use: station\n" in said
     predicted(run, {"value": [1.0, -1.0, 0.5], "ward": ["A", "b", "B"]}, tmp_path)
     assert (
-        "new.csv: column ward: 2 of 3 values are not in any training row, got A, B; known: a, b"
+        "new.csv: column ward: 2 of 3 values are not known, got A, B; known: a, b"
         in capsys.readouterr().err
     )
     predicted(run, {"value": [1.0, -1.0], "ward": ["a", None]}, tmp_path)
-    assert "training row" not in capsys.readouterr().err
+    assert "not known" not in capsys.readouterr().err
 
 
 def test_at_most_five_columns_that_the_run_does_not_use_are_named(

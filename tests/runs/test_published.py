@@ -62,7 +62,10 @@ def write_table(path: Path) -> pd.DataFrame:
         label = (inputs[:, 0] > 0).astype(int) + (inputs[:, 1] > 1).astype(int)
         names = np.array(CLASSES)[(label + client % 2) % 3]
         columns = {f"x{at}": inputs[:, at] for at in range(4)}
-        frames.append(pd.DataFrame({**columns, "tree": names, "ward": name}))
+        notes = np.array(["dry", "wet"], dtype=object)[rng.integers(2, size=ROWS)]
+        # What only one client has says whose it is.
+        notes[0] = f"seen at {name}"
+        frames.append(pd.DataFrame({**columns, "note": notes, "tree": names, "ward": name}))
     frame = pd.concat(frames)
     frame.to_csv(path, index=False)
     return frame

@@ -210,7 +210,7 @@ def _fill(
     inputs = first_inputs(population)
     needs = write_network(folder / NETWORK, module, inputs)
     write_loader(loader, source, population, models)
-    write_columns(folder, source.record)
+    write_columns(folder, source)
     # It chooses among the shared models, so it would leave out what a client has of its own.
     predicts = can_predict(source) and own is None and not source.keeps
     if predicts:

@@ -24,6 +24,7 @@ from coterie.data.rows.reading import SUFFIXES
 from coterie.data.rows.table import Rows
 from coterie.data.tabular import new_rows
 from coterie.data.tabular.arrow import image_pixels, is_images
+from coterie.data.tabular.encoder import OTHER
 from coterie.data.tabular.new_rows import NewRows
 from coterie.errors import ConfigError, DataError
 from coterie.export import placing, table_outputs
@@ -139,14 +140,24 @@ def _write_copy(file: Path, module: ModuleType) -> None:
     file.write_text(text, encoding="utf-8")
 
 
-def write_columns(folder: Path, record: Record | None) -> None:
+def write_columns(folder: Path, source: ExportSource) -> None:
     """Write what reads rows, and the columns of the run; nothing for a run on other data."""
+    record = source.record
     if record is None:
         return
     write_readers(folder)
     # What only the run's own folder needs stays there.
     public = {name: value for name, value in record.items() if name != "training"}
+    if source.private and record["rules"] is not None:
+        public["rules"] = [_without_rare(rule) for rule in record["rules"]]
     (folder / COLUMNS).write_bytes(record_bytes(public))
+
+
+def _without_rare(rule: dict[str, Any]) -> dict[str, Any]:
+    """A rule without the names of rare categories, which may be those of single clients."""
+    if not rule.get("rare"):
+        return rule
+    return {**rule, "rare": [OTHER]}
 
 
 def write_predictor(folder: Path, source: ExportSource) -> None:

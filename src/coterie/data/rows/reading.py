@@ -12,12 +12,14 @@ from typing import Any
 import pandas as pd
 
 from .csv_files import read_csv
-from .errors import DataError, refuse_twice, unreadable
+from .errors import DataError, column_error, refuse_twice, unreadable
 from .kinds import types_of, without_words
 from .table import FRAME, Rows
-from .texts import TEXTS, words_as_names
+from .texts import TEXTS, is_real, words_as_names
 
 SUFFIXES = (".parquet", ".csv")
+# What a note of another form raises where it is read.
+NO_NOTE = (AttributeError, LookupError, RecursionError, TypeError)
 # What pandas calls an index that has no name, and what it makes of it when it reads it again: with
 # a further number where it does so twice.
 _INDEX = re.compile(r"__index_level_[0-9]+__|Unnamed: [0-9]+(\.[0-9]+)*|")
@@ -123,7 +125,35 @@ def _of_frame(frame: pd.DataFrame, typed: bool = True) -> Rows:
         frame = frame.reset_index(level=kept, allow_duplicates=True)
     frame = frame.reset_index(drop=True)
     frame.columns = pd.Index([str(name) for name in frame.columns])
+    _refuse_unreadable(frame)
     return Rows(_with_types_of_parquet(frame), typed=typed, lines=tuple(lines))
+
+
+def _refuse_unreadable(frame: pd.DataFrame) -> None:
+    """Refuse objects of Python that are no value of any file: pandas, too, fails on some of them."""
+    for at, kind in enumerate(frame.dtypes):
+        if not pd.api.types.is_object_dtype(kind):
+            continue
+        for row, value in enumerate(frame.iloc[:, at].array):
+            if not _is_readable(value):
+                name = str(frame.columns[at])
+                got = f"a value of type {type(value).__name__} in row {row}"
+                expected = "numbers that fit into float64, and text that UTF-8 can hold"
+                raise column_error("cannot-be-read", FRAME, name, got, expected)
+
+
+def _is_readable(value: Any) -> bool:
+    """Whether a number fits into float64, and text into UTF-8; other objects are refused by kind."""
+    try:
+        if isinstance(value, str):
+            value.encode()
+        elif is_real(value):
+            float(value)
+    except (ValueError, OverflowError):
+        return False
+    except TypeError:
+        pass  # a duration of NumPy, which is a number to Python
+    return True
 
 
 def _same_values(index: pd.Index, frame: pd.DataFrame, name: str) -> bool:
@@ -207,9 +237,10 @@ def _read_parquet(path: Path, columns: Collection[str] | None) -> pd.DataFrame:
             wanted = [name for name in names if columns is None or name in columns]
             frame = frame_of_arrow(reader.read(wanted))
             return _with_categories(frame, reader.schema_arrow.pandas_metadata)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
+    except DataError:
+        raise
+    # What pandas noted in the file is JSON, which may be anybody's: of any form, and any depth.
+    except (pa.ArrowException, OSError, ValueError, *NO_NOTE) as error:
         raise unreadable(path, "parquet", error) from None
 
 

@@ -221,16 +221,16 @@ def _columns(rows: Rows, record: Record, lines: list[str]) -> dict[str, Any]:
 def _new_categories(
     rows: Rows, rule: Mapping[str, Any], codes: Any, names: Sequence[str]
 ) -> list[str]:
-    """A line where a column has categories that no training row had: another spelling of the same
-    would be taken for something unknown, without a word."""
-    known = [name for name in (*rule["common"], *rule["rare"]) if name != NO_VALUE]
+    """A line where a column has categories that the record does not name: another spelling of the
+    same would be taken for something unknown, without a word."""
+    known = {*rule["common"], *rule["rare"]} - {NO_VALUE}
     new = [at for at, name in enumerate(names) if name not in known]
     if not new:
         return []
     shown = ", ".join(names[at] for at in new[:SHOWN])
     return [
         f"{rows.name}: column {rule['name']}: {int(np.isin(codes, new).sum())} of {len(codes)} "
-        f"values are not in any training row, got {shown}; known: "
+        f"values are not known, got {shown}; known: "
         f"{', '.join(sorted(known)[:SHOWN])}"
     ]
 
