@@ -204,14 +204,12 @@ def test_the_largest_whole_number_that_is_exact_is_read(tmp_path: Path) -> None:
     assert read_rows(tmp_path / "t.parquet").numbers("age").tolist() == numbers
 
 
-@pytest.mark.parametrize("note", ["[" * 100_000 + "]" * 100_000, "3", "[]", '{"columns": null}'])
-def test_what_pandas_notes_in_a_file_may_be_of_any_form(note: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("note", ["[" * 100_000 + "]" * 100_000, "3", '{"columns": null}'])
+def test_a_note_of_pandas_that_it_does_not_write_is_refused(note: str, tmp_path: Path) -> None:
     table = pa.table(COLUMNS).replace_schema_metadata({b"pandas": note.encode()})
     pq.write_table(table, tmp_path / "t.parquet")
-    try:
-        assert load(tmp_path / "t.parquet").names == ("north", "south")
-    except DataError as error:
-        assert [one.code for one in error.problems] == ["cannot-be-read"]
+    with refuses(DataError, "cannot-be-read", "t.parquet"):
+        load(tmp_path / "t.parquet")
 
 
 STRANGE = (10**400, 16**6000, Fraction(10**400), Decimal("sNaN"), "\ud800")
