@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
@@ -14,10 +15,18 @@ from flwr.clientapp import ClientApp
 
 import coterie as ct
 from coterie.engines.flower.ordinary import CHOICE, RecordKeys
+from coterie.errors import ConfigError
 from coterie.flower import ClusteredResult, ClusteredStrategy
-from coterie.flower.client_mods import choose_model, keep_layers, score_models
+from coterie.flower.client_mods import (
+    choose_model,
+    count_labels,
+    keep_layers,
+    score_models,
+    take_steps,
+)
 from tests.flower.strategy.ordinary import (
     AppGrid,
+    Net,
     config,
     first_arrays,
     largest_gap,
@@ -25,6 +34,7 @@ from tests.flower.strategy.ordinary import (
     rotated_digits,
     torch_app,
 )
+from tests.refusals import refuses
 
 CONTEXT = Context(1, 1, {}, RecordDict(), {})
 
@@ -128,6 +138,15 @@ def test_one_message_gives_the_same_result_as_one_for_each_model(method: ct.Meth
     assert all(row["refused"] == {} for row in one.rows)
 
 
+@pytest.mark.parametrize("method", [ct.ifca(groups=2), ct.clove(groups=2)], ids=["ifca", "clove"])
+def test_nodes_without_the_mods_are_named_at_once(method: ct.Method) -> None:
+    grid = AppGrid(torch_app(rotated_digits(4, 2)), node_ids(4))
+    strategy = ClusteredStrategy(method, several_models=True)
+    with refuses(ConfigError, "missing", "several_models"):
+        strategy.start(grid, first_arrays(), 3, 1.0, config())
+    assert grid.exchanges == 1
+
+
 def test_a_choice_of_no_model_is_refused() -> None:
     def forged(request: Message, reply: Message) -> Message:
         if "arrays" in reply.content and request.metadata.dst_node_id == hostile:
@@ -151,3 +170,98 @@ def test_a_kept_layer_does_not_move_on_the_server() -> None:
     first = first_arrays()
     assert np.array_equal(result.arrays["fc2.weight"].numpy(), first["fc2.weight"].numpy())
     assert not np.array_equal(result.arrays["fc1.weight"].numpy(), first["fc1.weight"].numpy())
+
+
+# --- counts of labels, and steps ------------------------------------------------------------------
+
+
+def counting(app: ClientApp, held: list) -> ClientApp:
+    count_labels(app, lambda context: held[int(context.node_config["partition-id"])][0][1])
+    return app
+
+
+@pytest.mark.parametrize(
+    "method",
+    [ct.fedgsp(), ct.astraea(), ct.flexcfl(groups=2, alpha=4)],
+    ids=["fedgsp", "astraea", "flexcfl"],
+)
+def test_methods_of_counts_run_by_the_counts_of_the_nodes(method: ct.Method) -> None:
+    held = rotated_digits(8, 2)
+    grid = AppGrid(counting(torch_app(held), held), node_ids(8))
+    strategy = ClusteredStrategy(method, classes=10)
+    result = strategy.start(grid, first_arrays(), 3, 1.0, config())
+    assert all(row["refused"] == {} and not row["skipped"] for row in result.rows)
+    asked = [one for one in grid.sent if one.metadata.message_type == "query.label_counts"]
+    assert {one.metadata.dst_node_id for one in asked} == set(grid.parts)
+    assert all(not one.content.array_records for one in asked)
+
+
+def test_a_node_whose_labels_drift_joins_the_other_group() -> None:
+    """Labels are what moves, so the group follows the counts alone."""
+    held = rotated_digits(8, 2)
+    (x, y), test = held[0]
+    held[0] = ((x[y < 5], y[y < 5]), test)
+
+    def drift(grid: AppGrid, exchange: int) -> None:
+        if exchange == 9:
+            (x, y), _ = rotated_digits(8, 2, seed=1)[1]
+            held[0] = ((x[y > 4], y[y > 4]), held[1][1])
+
+    grid = AppGrid(counting(torch_app(held), held), node_ids(8), before=drift)
+    strategy = ClusteredStrategy(ct.flexcfl(groups=2, alpha=4), classes=10)
+    result = strategy.start(grid, first_arrays(), 5, 1.0, config())
+    assert sum(row["drifted"] for row in result.rows) == 1
+    assert sum(row["migrations"] for row in result.rows) == 1
+
+
+def test_a_count_of_other_classes_is_refused() -> None:
+    held = rotated_digits(4, 2)
+    grid = AppGrid(counting(torch_app(held), held), node_ids(4))
+    strategy = ClusteredStrategy(ct.fedgsp(), classes=3)
+    result = strategy.start(grid, first_arrays(), 1, 1.0, config())
+    assert result.rows[0]["refused"] == {"failed": 4}
+
+    def forged(request: Message, reply: Message) -> Message:
+        if "label-counts" in reply.content["metrics"]:
+            reply.content["metrics"]["label-counts"] = [1, 2]
+        return reply
+
+    grid = AppGrid(counting(torch_app(held), held), node_ids(4), forged)
+    strategy = ClusteredStrategy(ct.fedgsp(), classes=10)
+    result = strategy.start(grid, first_arrays(), 1, 1.0, config())
+    assert result.rows[0]["refused"] == {"malformed": 4}
+
+
+@pytest.mark.parametrize("steps", [3, 10, 25])
+def test_a_client_trains_as_many_steps_as_it_is_asked_for(steps: int) -> None:
+    held = rotated_digits(18, 1)  # 74 training samples or a few more: 8 steps an epoch
+    (x, y), _ = held[0]
+    reference = Net()
+    reference.load_state_dict(first_arrays().to_torch_state_dict())
+    optimiser = torch.optim.SGD(reference.parameters(), lr=0.1)
+    batches = torch.arange(len(y)).split(10)
+    assert len(batches) == 8
+    for number in range(steps):
+        optimiser.zero_grad()
+        rows = batches[number % 8]
+        torch.nn.functional.cross_entropy(reference(x[rows]), y[rows]).backward()
+        optimiser.step()
+    app = torch_app(held, epochs=1, mods=lambda app: ([take_steps], []))
+    context = Context(1, 1, {"partition-id": 0}, RecordDict(), {})
+    content = {"arrays": first_arrays(), "config": config(**{"local-steps": steps})}
+    reply = app(Message(RecordDict(content), 1, "train"), context)
+    expected = ArrayRecord(reference.state_dict())
+    assert largest_gap(reply.content["arrays"], expected) == 0.0
+    # Without the key an epoch, and no hook is left.
+    content["config"] = config()
+    plain = app(Message(RecordDict(content), 1, "train"), context)
+    own = torch_app(held, epochs=1)(Message(RecordDict(content), 1, "train"), context)
+    assert largest_gap(plain.content["arrays"], own.content["arrays"]) == 0.0
+
+
+def test_a_cold_start_of_fedgroup_asks_for_its_steps() -> None:
+    grid = AppGrid(torch_app(rotated_digits(4, 2)), node_ids(4))
+    strategy = ClusteredStrategy(ct.fedgroup(groups=2, alpha=2, pretrain_steps=7))
+    strategy.start(grid, first_arrays(), 1, 1.0, config())
+    trained = [one for one in grid.sent if one.metadata.message_type == "train"]
+    assert [one.content["config"].get("local-steps") for one in trained] == [7] * 4 + [None] * 4

@@ -12,12 +12,16 @@ compared in one message.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import ArrayRecord, Context, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from coterie.engines.flower.ordinary import CHOICE, RecordKeys
+from coterie.engines.flower.ordinary import ASK_COUNTS, CHOICE, COUNTS, STEPS, RecordKeys
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
 
 AppFunction = Callable[[Message, Context], Message]
 Mod = Callable[[Message, Context, AppFunction], Message]
@@ -99,6 +103,74 @@ def keep_layers(*layers: str) -> Mod:
         return reply
 
     return mod
+
+
+def take_steps(message: Message, context: Context, call_next: AppFunction) -> Message:
+    """A training of as many steps as the method asks for, such as the cold start of FedGroup, in place
+    of the app's own number of epochs. For apps with PyTorch.
+
+    The app is called until its optimisers have taken so many steps; further ones change nothing.
+    """
+    (config,) = message.content.config_records.values()
+    wanted = config.get(STEPS)
+    if wanted is None:
+        return call_next(message, context)
+    from torch.optim.optimizer import (
+        register_optimizer_step_post_hook,
+        register_optimizer_step_pre_hook,
+    )
+
+    taken = 0
+    rates: list[Any] = []
+
+    def before(optimiser: Optimizer, args: Any, options: Any) -> None:
+        if taken >= wanted:
+            rates[:] = [group["lr"] for group in optimiser.param_groups]
+            for group in optimiser.param_groups:
+                group["lr"] = 0.0
+
+    def after(optimiser: Optimizer, args: Any, options: Any) -> None:
+        nonlocal taken
+        for group, rate in zip(optimiser.param_groups, rates, strict=False):
+            group["lr"] = rate
+        rates.clear()
+        taken += 1
+
+    ((name, arrays),) = message.content.array_records.items()
+    hooks = (register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after))
+    try:
+        while True:
+            begun = taken
+            message.content = RecordDict({name: arrays, **message.content.config_records})
+            reply = call_next(message, context)
+            if taken >= wanted or taken == begun:
+                return reply
+            (arrays,) = reply.content.array_records.values()
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def count_labels(
+    app: ClientApp, labels: Callable[[Context], Any], keys: RecordKeys = RecordKeys()
+) -> None:
+    """Have an app answer how many training samples of each class its node holds. Only the counts leave
+    the node.
+
+    Args:
+        labels: the context of a node -> the labels of its training samples, whole numbers from 0.
+        keys: names in messages.
+    """
+
+    @app.query(ASK_COUNTS)
+    def query(message: Message, context: Context) -> Message:
+        (config,) = message.content.config_records.values()
+        classes = config["classes"]
+        counts = np.bincount(np.asarray(labels(context)), minlength=classes).tolist()
+        if len(counts) > classes:
+            raise ValueError(f"count_labels: label {len(counts) - 1} of {classes} classes")
+        metrics = MetricRecord({COUNTS: counts, keys.weight: sum(counts)})
+        return Message(RecordDict({"metrics": metrics}), reply_to=message)
 
 
 def _within(names: Iterable[str], layers: tuple[str, ...]) -> list[str]:

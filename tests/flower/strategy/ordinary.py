@@ -50,6 +50,20 @@ class SmoothNet(Net):
         return self.fc2(torch.tanh(self.fc1(x)))
 
 
+class ConvNet(nn.Module):
+    """Of the kind of Flower's quickstart: convolutions, pooling, rectifiers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 6, 3)
+        self.fc1 = nn.Linear(54, 32)
+        self.fc2 = nn.Linear(32, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = nn.functional.max_pool2d(torch.relu(self.conv(x.view(-1, 1, 8, 8))), 2)
+        return self.fc2(torch.relu(self.fc1(x.flatten(1))))
+
+
 class NormedNet(Net):
     def __init__(self, hidden: int = 32) -> None:
         super().__init__(hidden)
@@ -80,6 +94,7 @@ def torch_app(
     held: list[tuple[Samples, Samples]],
     make: Callable[[], nn.Module] = Net,
     epochs: int = 2,
+    momentum: float = 0.0,
     mods: Callable[[ClientApp], tuple[list[Any], list[Any]]] = lambda app: ([], []),
 ) -> ClientApp:
     """A PyTorch client, as Flower's quickstart has it: node ``partition-id`` holds one part.
@@ -100,7 +115,7 @@ def torch_app(
         model = received(message)
         (x, y), _ = held[int(context.node_config["partition-id"])]
         lr = float(message.content["config"]["lr"])
-        optimiser = torch.optim.SGD(model.parameters(), lr=lr)
+        optimiser = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
         model.train()
         total = 0.0
         for _ in range(epochs):

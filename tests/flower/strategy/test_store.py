@@ -65,11 +65,17 @@ def test_a_run_that_was_killed_goes_on_to_the_same_bits(tmp_path: Path, exchange
     assert first == {0: 1, 1: 1, 4: 2, 8: 4, 10: 5}[exchanges]
 
 
-def test_a_run_that_is_done_is_read_and_no_node_is_asked(tmp_path: Path) -> None:
+def test_a_run_that_is_done_is_read_and_no_node_is_asked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     whole = start(tmp_path / "run")
+    caplog.clear()
     grid = AppGrid(torch_app(rotated_digits(6, 2)), NODES)
     again = start(tmp_path / "run", grid)
     assert not grid.sent
+    # The app may have changed since, and nothing is trained.
+    (warning,) = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert str(tmp_path / "run") in warning
     assert again.groups == whole.groups
     assert largest_gap(again.arrays, whole.arrays) == 0.0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -21,6 +22,7 @@ from coterie.flower import ClusteredResult, ClusteredStrategy
 from coterie.rules.robust import coordinate_median
 from tests.flower.strategy.ordinary import (
     AppGrid,
+    ConvNet,
     Net,
     NormedNet,
     SmoothNet,
@@ -79,6 +81,18 @@ def test_the_same_arrays_as_flowers_own_strategy(
         assert list(own) == list(other) == list(range(1, ROUNDS + 1))
         for number in own:
             assert dict(own[number]) == pytest.approx(dict(other[number]), rel=100 * gap)
+
+
+def test_each_round_of_a_network_with_kinks_gives_the_arrays_of_flowers_own() -> None:
+    # Over ten rounds without a break, rounding grows, as between two runs of Flower's own.
+    app = torch_app(rotated_digits(10, 1), ConvNet, momentum=0.9)
+    arrays = first_arrays(ConvNet)
+    for _ in range(ROUNDS):
+        flowers = run(FedAvg(), AppGrid(app, node_ids(10)), 1, initial_arrays=arrays)
+        strategy = ClusteredStrategy(ct.fedavg())
+        ours = run(strategy, AppGrid(app, node_ids(10)), 1, initial_arrays=arrays)
+        assert largest_gap(ours.arrays, flowers.arrays) <= 1e-6
+        arrays = flowers.arrays
 
 
 def test_running_statistics_are_averaged_and_counters_stay() -> None:
@@ -267,6 +281,42 @@ def test_fractions_draw_as_many_nodes_as_flowers_own() -> None:
         assert len(grid.sent) == expected
 
 
+def test_the_log_ends_as_that_of_flowers_own(caplog: pytest.LogCaptureFixture) -> None:
+    def last_lines(strategy: Strategy) -> set[str]:
+        caplog.clear()
+        run(strategy, AppGrid(torch_app(rotated_digits(3, 1)), node_ids(3)), 1)
+        words = " ".join(record.getMessage() for record in caplog.records)
+        return {line for line in ("execution finished", "Final results", "MB)") if line in words}
+
+    caplog.set_level("INFO", "flwr")
+    flowers = last_lines(FedAvg())
+    assert last_lines(ClusteredStrategy(ct.fedavg())) == flowers
+    assert len(flowers) == 3
+
+
+def test_seconds_of_a_round_count_the_evaluation_of_the_nodes() -> None:
+    def slow(request: Message, reply: Message) -> Message:
+        if request.metadata.message_type == MessageType.EVALUATE:
+            time.sleep(0.1)
+        return reply
+
+    grid = AppGrid(torch_app(rotated_digits(3, 1)), node_ids(3), slow)
+    (row,) = run(ClusteredStrategy(ct.fedavg()), grid, 1).rows
+    assert row["seconds"]["evaluation"] >= 0.3
+    assert row["seconds"]["total"] >= row["seconds"]["training"] + row["seconds"]["evaluation"]
+    assert row["exchanges"] == 2
+
+
+def test_a_reply_to_an_evaluation_that_is_missing_is_counted_in_its_round() -> None:
+    def silent(request: Message, reply: Message) -> Message | None:
+        missing = request.metadata.message_type == MessageType.EVALUATE and request is grid.sent[-1]
+        return None if missing and len(grid.sent) == 6 else reply
+
+    grid = AppGrid(torch_app(rotated_digits(3, 1)), node_ids(3), silent)
+    result = run(ClusteredStrategy(ct.fedavg()), grid, 2, timeout=0.5)
+    assert [row["refused"] for row in result.rows] == [{"no answer": 1}, {}]
+
+
 def test_the_same_seed_gives_the_same_bits() -> None:
     def models(seed: int) -> list[bytes]:
         grid = AppGrid(torch_app(rotated_digits(8, 2)), node_ids(8))
@@ -283,6 +333,7 @@ def test_the_same_seed_gives_the_same_bits() -> None:
 NEED_MORE = [
     *(ct.fedem(groups=2), ct.fedper(), ct.fedrep(), ct.ditto(), ct.scaffold()),
     *(ct.pacfl(), ct.stocfl(), ct.flexcfl(), ct.pooled(), ct.fedmmd()),
+    *(ct.fedgsp(), ct.astraea(), ct.ida(intrac=True)),
 ]
 
 
@@ -294,11 +345,22 @@ def test_methods_that_need_more_of_clients_are_refused_at_once(method: ct.Method
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("method", [ct.k_fed(groups=2), ct.fedsoft(groups=2)], ids=name_of)
-def test_statistics_of_data_are_refused_before_any_training(method: ct.Method) -> None:
+@pytest.mark.parametrize("make", [ct.pacfl, ct.flux, ct.feroma, ct.rfedavg])
+def test_methods_that_need_more_than_counts_are_refused_with_counts(
+    make: Callable[[], ct.Method],
+) -> None:
+    with refuses(ConfigError, "does-not-fit", "method"):
+        ClusteredStrategy(make(), classes=10)
+
+
+PRIVATE = ct.fedgsp(privacy="discrete_laplace")
+
+
+@pytest.mark.parametrize("method", [ct.k_fed(groups=2), ct.fedsoft(groups=2), PRIVATE], ids=name_of)
+def test_other_statistics_are_refused_before_any_training(method: ct.Method) -> None:
     grid = AppGrid(torch_app(rotated_digits(3, 1)), node_ids(3))
     with refuses(ConfigError, "does-not-fit", "method"):
-        run(ClusteredStrategy(method), grid, 1)
+        run(ClusteredStrategy(method, classes=10), grid, 1)
     assert not grid.sent
 
 

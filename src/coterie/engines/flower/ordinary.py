@@ -19,7 +19,8 @@ from flwr.serverapp import Grid
 from torch import Tensor
 
 from coterie.core import Describe, IntArray, Key, Reply
-from coterie.core.arrays import rows_of_each
+from coterie.core.arrays import EMPTY, rows_of_each
+from coterie.core.training import Steps
 from coterie.core.work import Score, Train, Work
 from coterie.engines.flower.arrays import RecordLayout, float_value
 from coterie.engines.flower.engine import open_inbox
@@ -34,8 +35,12 @@ _WORDS = 1 << 20  # bytes of a reply's metrics
 _SHOWN = 300  # letters of what a node says of its failure
 # The purpose of the evaluation of a round, whose replies may have any metrics.
 EVALUATION = "evaluate"
-# The metric of a training with the number of the model that the client chose.
+# What mods of ``coterie.flower.client_mods`` read and answer: the number of the model that a client
+# chose, the number of steps that it trains, and how many samples of each class it holds.
 CHOICE = "coterie-choice"
+STEPS = "local-steps"
+COUNTS = "label-counts"
+ASK_COUNTS = "label_counts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +82,14 @@ class Configs:
     train: Mapping[str, Any] = field(default_factory=dict)
     evaluate: Mapping[str, Any] = field(default_factory=dict)
 
-    def of(self, kind: str, round: int, mu: float = 0.0) -> ConfigRecord:
+    def of(self, kind: str, round: int, asked: Mapping[str, Any]) -> ConfigRecord:
         """A record for one message; Flower counts rounds from 1.
 
         Args:
-            mu: the weight of a proximal term, which is sent as Flower's ``FedProx`` does.
+            asked: what the method asks for in this message.
         """
-        given = self.evaluate
-        if kind == MessageType.TRAIN:
-            given = self.train
-        record = ConfigRecord({**given, "server-round": round + 1})
-        if mu:
-            record["proximal-mu"] = mu
-        return record
+        given = {MessageType.TRAIN: self.train, MessageType.EVALUATE: self.evaluate}.get(kind, {})
+        return ConfigRecord({**given, "server-round": round + 1, **asked})
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +146,8 @@ class OrdinaryEngine:
                 return self._train(work, ids, models, rows, key)
             case Score(per="client", loss=True, sums=(), shares=None):
                 return self._score(ids, models, rows, key)
+            case Describe(statistic="histogram", privacy="none"):
+                return self._count_labels(work, ids, models, rows, key)
         raise _cannot_answer(work)
 
     def set_population(self, population: Any) -> None:
@@ -177,8 +179,10 @@ class OrdinaryEngine:
         self, work: Train, ids: IntArray, models: Tensor, rows: IntArray, key: Key
     ) -> list[Reply]:
         """One train message for each client, which trains the first of its models or chooses one."""
-        mu = work.objective.mu
-        answers = self._exchange(MessageType.TRAIN, ids, models, rows, key, mu)
+        answers = self._exchange(MessageType.TRAIN, ids, models, rows, key, _asked(work))
+        chose = any(CHOICE in answer.metrics for answer in answers)
+        if rows.shape[1] > 1 and len(answers) == len(ids) and not chose:
+            raise _no_mod("choose_model")
         sent = dict(zip(ids.tolist(), rows.tolist(), strict=True))
         replies = []
         for answer in answers:
@@ -235,6 +239,9 @@ class OrdinaryEngine:
         by_client: dict[int, list[RecordReply]] = {}
         for answer in sorted(answers, key=lambda one: (one.client, one.column)):
             by_client.setdefault(answer.client, []).append(answer)
+        # One answer of each, though each was sent several models.
+        if self.several and rows.shape[1] > 1 and len(answers) == len(by_client) == len(ids):
+            raise _no_mod("score_models")
         replies = []
         without_loss: list[MetricRecord] = []
         for client, several in by_client.items():
@@ -255,6 +262,21 @@ class OrdinaryEngine:
             replies.append(Reply(key.round, np.array([client]), fields, key.purpose))
         if without_loss and not replies:
             raise self._no_loss(without_loss[0])
+        return replies
+
+    def _count_labels(
+        self, work: Describe, ids: IntArray, models: Tensor, rows: IntArray, key: Key
+    ) -> list[Reply]:
+        """How many training samples of each class clients hold: a query for each."""
+        kind = f"{MessageType.QUERY}.{ASK_COUNTS}"
+        replies = []
+        for answer in self._exchange(kind, ids, models, rows, key, {"classes": work.classes}):
+            counts = np.array(answer.metrics.get(COUNTS), np.float64)
+            if counts.shape != (work.classes,):
+                self._lose(answer.client, "malformed")
+                continue
+            fields = {"histogram": counts[None], "size": np.array([answer.size])}
+            replies.append(Reply(key.round, np.array([answer.client]), fields, key.purpose))
         return replies
 
     def _no_loss(self, metrics: MetricRecord) -> ConfigError:
@@ -284,7 +306,7 @@ class OrdinaryEngine:
         models: Tensor,
         rows: IntArray,
         key: Key,
-        mu: float = 0.0,
+        asked: Mapping[str, Any] = EMPTY,
     ) -> list[RecordReply]:
         """Send each client its models, one a message, and wait for the replies until all have come or
         the time is over. As ``grid.send_and_receive``, whose polls are 3 s apart."""
@@ -293,11 +315,11 @@ class OrdinaryEngine:
         messages = []
         owners = []
         for client, mine in zip(ids.tolist(), rows.tolist(), strict=True):
-            parts = [mine] if self.several else [[row] for row in mine]
+            parts = [mine] if self.several or not mine else [[row] for row in mine]
             for column, part in enumerate(parts):
                 # Each message has a dictionary and a config of its own: nothing that an app writes
                 # into one reaches another. Flower uploads equal arrays once.
-                config = self.configs.of(kind, key.round, mu)
+                config = self.configs.of(kind, key.round, asked)
                 named = {self.keys.numbered(j): records[row] for j, row in enumerate(part)}
                 content = RecordDict({**named, self.keys.config: config})
                 node = self.nodes[client]
@@ -364,11 +386,22 @@ class OrdinaryEngine:
 
     def _limit(self, kind: str) -> ReplyLimit:
         """The most that an honest reply takes."""
-        if kind == MessageType.EVALUATE:
+        if kind != MessageType.TRAIN:
             return ReplyLimit(_OBJECTS, _WORDS, 4 * _WORDS)
         size = self.arrays.most_bytes
         pieces = 2 * len(self.arrays.first) + size // (1 << 20)
         return ReplyLimit(_OBJECTS + pieces, _WORDS, size + 4 * _WORDS)
+
+
+def _asked(work: Train) -> dict[str, Any]:
+    """What a training asks for beside a model."""
+    asked: dict[str, Any] = {}
+    if work.objective.mu:
+        # The weight of a proximal term, as Flower's ``FedProx`` sends it.
+        asked["proximal-mu"] = work.objective.mu
+    if isinstance(work.how, Steps):
+        asked[STEPS] = work.how.number
+    return asked
 
 
 def _choice(metrics: MetricRecord, models: int) -> int:
@@ -386,6 +419,12 @@ def _choice(metrics: MetricRecord, models: int) -> int:
     return choice
 
 
+def _no_mod(name: str) -> ConfigError:
+    what = "no node chooses among several models in one message"
+    allowed = f"the mod {name} of coterie.flower.client_mods in their ClientApp"
+    return ConfigError("missing", "several_models", what, allowed=allowed)
+
+
 def _details(arrival: Arrival) -> str:
     """What a node says of its failure."""
     try:
@@ -398,14 +437,8 @@ def _details(arrival: Arrival) -> str:
 def _cannot_answer(work: Work) -> ConfigError:
     """The refusal of work that an ordinary app does not do."""
     what = "needs something from clients that train and evaluate messages do not provide"
-    match work:
-        case Describe():
-            found = f"the statistic {work.statistic!r} of a client's data"
-        case Score(shares=None, per="client"):
-            found = "numbers of correct predictions"
-        case Score():
-            found = "which of several models suits each sample best"
-        case _:
-            found = type(work).__name__
+    found = type(work).__name__
+    if isinstance(work, Describe):
+        found = f"{work.statistic}, privacy {work.privacy}"
     allowed = "a method that needs only arrays and losses"
     return ConfigError("does-not-fit", "method", what, found=found, allowed=allowed)

@@ -16,9 +16,10 @@ from coterie.methods.method import Method
 from coterie.methods.traits import traits_of
 
 # What an ordinary ClientApp does not do, and what it would have to offer.
+_EXPECTED = "a method whose clients only train and evaluate models"
 _ORDINARY_CLIENTS = of_traits(
     "method",
-    "a method whose clients only train and evaluate models",
+    _EXPECTED,
     {
         "data": "brings all training data to one place",
         "mixture": "clients would have to train several models on weighted samples",
@@ -27,14 +28,30 @@ _ORDINARY_CLIENTS = of_traits(
         "keep_layers of coterie.flower.client_mods does this",
         "phases": "clients would have to train layers one after another",
         "full_gradient": "clients would have to send one gradient of their whole loss",
-        "class_labels": "clients would have to send counts of their labels",
-        "migrates": "clients would have to detect drift in their data",
     },
+)
+_COUNTS = "of their labels, which is set by classes and the mod count_labels"
+_WITHOUT_COUNTS = of_traits(
+    "method",
+    _EXPECTED,
+    {
+        "class_labels": f"clients would have to send counts {_COUNTS}",
+        "migrates": f"drift is found by counts {_COUNTS}",
+    },
+)
+_MORE_THAN_COUNTS = of_traits(
+    "method",
+    _EXPECTED,
+    {"class_labels": "clients would have to tell more of their data than counts of their labels"},
 )
 
 
-def checked_method(method: Method | Algorithm | InitAndStep) -> Algorithm:
-    """The method as an algorithm, if ordinary clients can do what it asks of them."""
+def checked_method(method: Method | Algorithm | InitAndStep, classes: int) -> Algorithm:
+    """The method as an algorithm, if ordinary clients can do what it asks of them.
+
+    Args:
+        classes: of the labels that clients count; 0: they do not.
+    """
     if isinstance(method, str) or callable(method):
         found = method if isinstance(method, str) else getattr(method, "__name__", "a function")
         allowed = "a method, such as coterie.fedgroup(groups=3)"
@@ -49,7 +66,13 @@ def checked_method(method: Method | Algorithm | InitAndStep) -> Algorithm:
     if slots is not None and slots.local == Train(how=WithOwnModel(PulledToGlobal(lam=0.0))):
         slots = replace(slots, local=Train())
         algorithm = as_algorithm(with_method(algorithm, slots))
-    refuse_traits(_ORDINARY_CLIENTS, traits_of(algorithm), name)
+    traits = traits_of(algorithm)
+    refuse_traits(_ORDINARY_CLIENTS, traits, name)
+    # Chains are made of counts; other statistics of labelled data are more than these.
+    if "statistics" in traits and "chains" not in traits:
+        refuse_traits(_MORE_THAN_COUNTS, traits, name)
+    if not classes:
+        refuse_traits(_WITHOUT_COUNTS, traits, name)
     if slots is not None and getattr(slots.local.objective, "form", "") != "cross_entropy":
         what = "clients would have to minimise the method's loss, but they minimise their own"
         raise ConfigError("does-not-fit", "method", what, found=name)

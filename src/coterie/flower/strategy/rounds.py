@@ -18,6 +18,7 @@ from coterie.clients.bounds import Bounds
 from coterie.clients.clients import Clients, ModelShape
 from coterie.clients.cohort import Quorum
 from coterie.core import NO_GROUP, Groups, IntArray, Key
+from coterie.core.startup import work_clock
 from coterie.core.work import Score
 from coterie.engines.flower.arrays import shuffled
 from coterie.engines.flower.ordinary import EVALUATION, OrdinaryEngine
@@ -32,6 +33,7 @@ from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Clustered
 from coterie.runs.folder.checkpoints import Checkpoint
 from coterie.runs.loop import RoundResult, StartingPoint, simulate
+from coterie.runs.round_row import counts_by_name
 from coterie.runs.schedule import Schedule
 
 log = logging.getLogger("flwr")
@@ -46,6 +48,7 @@ class Options:
     `coterie.flower.ClusteredStrategy`."""
 
     algorithm: Algorithm
+    classes: int
     first_models: FirstModel | None
     max_nodes: int | None
     quorum: Quorum
@@ -78,9 +81,8 @@ class Rounds:
             strategy.min_available_nodes, strategy.min_train_nodes, strategy.min_evaluate_nodes
         )
         self.nodes = NodePlaces(engine.grid, engine.nodes, least, engine.timeout)
-        self.clients = Clients(
-            engine, shape=ModelShape(layout=layout, sums=()), bounds=options.bounds
-        )
+        shape = ModelShape(options.classes, layout=layout, sums=())
+        self.clients = Clients(engine, shape=shape, bounds=options.bounds)
         self.schedule = Schedule(
             self._cohort, Training(rounds), self.key, shift=self.nodes, quorum=options.quorum
         )
@@ -94,8 +96,12 @@ class Rounds:
     def run(self) -> Iterable[RoundResult]:
         """Run the rounds; the result has the metrics of each when it is yielded."""
         start = self.start
-        if self.is_over:
+        if self.store is not None and self.is_over:
+            what = "its run is complete, so nothing is trained; choose another folder for a new run"
+            log.warning("coterie: %s: %s", self.store.folder.path, what)
             return
+        if start is not None:
+            log.info("coterie: continuing after round %d", start.round)
         # The first models may need nodes, so some have to be there before the first round.
         self.nodes.gather()
         if start is None:
@@ -114,7 +120,7 @@ class Rounds:
         ):
             self.groups = result.groups
             self._note(result)
-            scores = self._evaluate(result)
+            scores = self._evaluate_in_row(result)
             if self.store is not None:
                 self.store.add(result, scores)
             yield result
@@ -204,9 +210,7 @@ class Rounds:
         row["sizes"] = np.bincount(members + 1, minlength=result.groups.k + 1)[1:].tolist()
         for name in ("local_steps", "changed", "missed"):
             del row[name]
-        row["refused"] = dict(sorted((Counter(row["refused"]) + self.engine.take_lost()).items()))
         row["attendance"] = row.pop("shift")
-        row["exchanges"] = self.engine.take_exchanges()
         trained = {
             int(client)
             for block in result.blocks
@@ -247,6 +251,19 @@ class Rounds:
             return arrays.record(served.vector(self.nodes.ids.index(node)))
 
         self.result.serve = serve
+
+    def _evaluate_in_row(self, result: RoundResult) -> NodeScores | None:
+        """Nodes evaluate; the row of the round has what that took, too."""
+        row = result.row
+        began = work_clock()
+        scores = self._evaluate(result)
+        took = work_clock() - began
+        for part in ("evaluation", "total"):
+            row["seconds"][part] += took
+        lost = self.engine.take_lost() + self.clients.ledger.read().refused
+        row["refused"] = counts_by_name(Counter(row["refused"]) + lost)
+        row["exchanges"] = self.engine.take_exchanges()
+        return scores
 
     def _evaluate(self, result: RoundResult) -> NodeScores | None:
         """Nodes evaluate the models that serve them after the round; ``None`` without any score."""

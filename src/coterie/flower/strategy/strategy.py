@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from contextlib import nullcontext
 from os import PathLike
 from pathlib import Path
@@ -59,6 +60,8 @@ class ClusteredStrategy(FedAvg):
         bounds: limits on what one node can do to the models.
         several_models: whether clients take several models in one message, by the mods
             ``choose_model`` and ``score_models`` of ``coterie.flower.client_mods``.
+        classes: number of classes of the labels, for methods that need counts of them. Clients count
+            by the mod ``count_labels``.
         seed: of all random draws of the server.
         out: a folder for the run, new or to go on with: it is written after each round, and a run
             that was ended goes on from its last round. Reports and comparisons read it.
@@ -94,6 +97,7 @@ class ClusteredStrategy(FedAvg):
         min_replies: int = 1,
         bounds: Bounds | None = None,
         several_models: bool = False,
+        classes: int = 0,
         seed: int = 0,
         out: str | PathLike[str] | None = None,
     ) -> None:
@@ -115,7 +119,8 @@ class ClusteredStrategy(FedAvg):
         self.out = out
         self.several_models = several_models
         self.options = Options(
-            checked_method(method),
+            checked_method(method, classes),
+            classes,
             first_models,
             max_nodes,
             Quorum(min_replies),
@@ -149,6 +154,7 @@ class ClusteredStrategy(FedAvg):
         arrays = RecordLayout.of(initial_arrays, self.final_layer)
         engine = OrdinaryEngine(grid, arrays, self.keys, configs, timeout, self.several_models)
         log.info("Starting ClusteredStrategy with %d rounds", num_rounds)
+        began = time.monotonic()
         self.summary()
         store = None
         if self.out is not None:
@@ -162,6 +168,10 @@ class ClusteredStrategy(FedAvg):
                     arrays = rounds.mean_model(result.groups)
                     rounds.evaluate_on_server(result.round + 1, arrays, evaluate_fn)
             rounds.finish()
+        # As Flower's own strategies end.
+        log.info("Strategy execution finished in %.2fs", time.monotonic() - began)
+        for line in f"Final results:\n{rounds.result}".splitlines():
+            log.info("%s", line)
         return rounds.result
 
     def _refuse_steps(self, *arguments: Any, **options: Any) -> NoReturn:
