@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import runpy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -155,3 +157,15 @@ def test_a_client_of_a_table_has_what_makes_its_inputs(table: Path, tmp_path: Pa
     folder = export_run(tmp_path / "run", client=name).folder
     assert not (folder / "predict.py").exists()
     assert loader(folder).group_of(name) == 0
+
+
+def test_the_loader_prints_no_control_characters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "ann\x1b[2J"
+    data = ct.load("digits", **DATA)
+    data = replace(data, names=(name, *data.names[1:]))
+    ct.run("fedavg", data=data, model="mclr", rounds=1, engine="serial", out=tmp_path / "run")
+    folder = export_run(tmp_path / "run", client=name).folder
+    runpy.run_path(str(folder / "load.py"), run_name="__main__")
+    assert "ann\\x1b[2J: 650 parameters" in capsys.readouterr().out
