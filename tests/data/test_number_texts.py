@@ -14,6 +14,8 @@ from coterie.data.tabular.new_rows import read_new_rows
 from coterie.errors import DataError
 from coterie.flower.node.data_sources import pair_of_rows
 from coterie.flower.node.site_checks import check_data
+from tests.data import all_readers
+from tests.refusals import refuses
 
 OPTIONS: dict[str, Any] = {"client": "site", "label": "y"}
 CODES = ["000", "001", "002", "003"]
@@ -81,6 +83,124 @@ def test_one_decimal_sign_is_read(values: list[str], tmp_path: Path) -> None:
     text = "site;price\n" + "\n".join(f"a;{value}" for value in values)
     (tmp_path / "rows.csv").write_text(text, encoding="utf-8")
     assert read_rows(tmp_path / "rows.csv").numbers("price").tolist() == [1.5, 2.0, -3.25]
+
+
+# --- decimal commas in files whose fields are separated by commas -----------------------------------
+
+# More different values than codes have, of which some have three places and some none.
+NUMBERS = [at / 8 - 2 for at in range(40)]
+
+
+def _numbers(folder: Path, fields: list[str], name: str = "rows") -> Path:
+    lines = ["site,v,w,y"]
+    for at, field in enumerate(fields):
+        lines.append(f's{at % 2},"{field}",{at % 9},{"yes" if at % 3 else "no"}')
+    path = folder / f"{name}.csv"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def _with_commas(values: list[float]) -> list[str]:
+    return [f"{value:g}".replace(".", ",") for value in values]
+
+
+def _with_points(values: list[float]) -> list[str]:
+    return [f"{value:g}" for value in values]
+
+
+def test_every_reader_reads_quoted_decimal_commas(tmp_path: Path) -> None:
+    points = _numbers(tmp_path, _with_points(NUMBERS), "points")
+    commas = _numbers(tmp_path, _with_commas(NUMBERS), "commas")
+    expected = all_readers.load(points, features="*")
+    found = all_readers.load(commas, features="*")
+    training = all_readers.training
+    all_readers.refuse_any(list(training(found).differences(training(expected))))
+    record = all_readers.record_of(expected, "*")
+    form = DataForm((), ("no", "yes"), columns={"v": "number", "w": "number"})
+    with all_readers.exported(tmp_path) as of_export:
+        for read in (all_readers.prediction, of_export):
+            right = read(points, record)
+            all_readers.refuse_any(list(read(commas, record).differences(right)))
+        # A single row, and a dictionary, have to say by themselves what the comma is.
+        row = {"site": "s0", "v": "6,5", "w": 2}
+        right = of_export([{**row, "v": 6.5}], record)
+        all_readers.refuse_any(list(of_export([row], record).differences(right)))
+    node = all_readers.node_of_table
+    all_readers.refuse_any(list(node(commas, form).differences(node(points, form))))
+
+
+def test_decimal_commas_in_one_of_several_files_are_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where they are so few that they could be codes in a file of its own."""
+    values = [0.5, 1.5, 2.0, 6.5] * 10
+    files = [_numbers(tmp_path, _with_points(NUMBERS), name) for name in ("north", "south")]
+    files.append(_numbers(tmp_path, [*_with_commas(values)[:-1], "n/a"], "west"))
+    found = all_readers.load(files, features="*")
+    assert found.table is not None
+    assert [column.kind for column in found.table.raw.columns] == ["number", "number"]
+    read = found.table.raw.values[80:, 0]
+    assert read[:-1].tolist() == values[:-1]
+    assert read[-1] != read[-1]
+    assert "west.csv: commas are read as decimal points in column v ('0,5')" in (
+        capsys.readouterr().err
+    )
+
+
+def test_numeric_labels_of_several_files_may_have_quoted_decimal_commas(tmp_path: Path) -> None:
+    points = _labelled(tmp_path, ["0.5", "-1.5"], name="north")
+    commas = _labelled(tmp_path, ['"0,5"', '"-1,5"'], name="south")
+    assert _load(points, commas).y.tolist() == [0.5, -1.5] * 40
+
+
+@pytest.mark.parametrize(
+    ("fields", "value"),
+    [
+        (["1,234", "2,500", "987"], "'1,234'"),
+        (["1,234.5", "2,500.5"], "'1,234.5'"),
+        (["6.5", "6,25", "-1,75"], "'6,25'"),
+    ],
+    ids=["thousands", "both", "points"],
+)
+def test_unclear_commas_are_refused_in_one_line(
+    fields: list[str], value: str, tmp_path: Path
+) -> None:
+    clear = _numbers(tmp_path, _with_points(NUMBERS), "north")
+    unclear = _numbers(tmp_path, [fields[at % len(fields)] for at in range(40)], "west")
+    with refuses(DataError, "in-conflict", str(unclear)) as training:
+        all_readers.load([clear, unclear], features="*")
+    record = all_readers.record_of(all_readers.load(clear, features="*"), "*")
+    with refuses(DataError, "in-conflict", str(unclear)) as prediction:
+        all_readers.prediction(unclear, record)
+    for caught in (training, prediction):
+        shown = str(caught.value)
+        assert "column v" in shown
+        assert value in shown
+        assert "\n" not in shown
+
+
+def test_points_that_may_separate_thousands_are_refused_beside_quoted_decimal_commas(
+    tmp_path: Path,
+) -> None:
+    lines = [f's{at % 2},"{at},5",{at + 1}.250,{at % 2}' for at in range(40)]
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join(["site,v,w,y", *lines]), encoding="utf-8")
+    with refuses(DataError, "in-conflict", str(path)):
+        all_readers.load(path, features="*")
+
+
+@pytest.mark.parametrize("said", [False, True])
+def test_lists_of_codes_stay_categories(said: bool, tmp_path: Path) -> None:
+    """A few different ones by themselves, and many if the configuration says so."""
+    fields = ["1", "2", "1,2", "2,3"] * 10
+    options = {}
+    if said:
+        fields = [f"{at % 7},{at % 6}" for at in range(40)]
+        options = {"columns": {"v": "category"}}
+    found = all_readers.load(_numbers(tmp_path, fields), features="*", **options)
+    assert found.table is not None
+    assert found.table.raw.columns[0].kind == "category"
+    assert found.table.raw.columns[0].categories == tuple(sorted(set(fields)))
 
 
 # --- labels ---------------------------------------------------------------------------------------

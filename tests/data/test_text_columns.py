@@ -33,8 +33,10 @@ def hospital(seed: int) -> pd.DataFrame:
 
 
 def commas(tables: dict[str, pd.DataFrame]) -> None:
-    """Decimal commas in one of several files, whose fields stand between commas."""
-    tables["west"]["age"] = tables["west"]["age"].map(lambda age: f"{age:.1f}".replace(".", ","))
+    """Decimal commas and a word in one of several files, whose fields stand between commas."""
+    ages = tables["west"]["age"].map(lambda age: f"{age:.1f}".replace(".", ","))
+    ages[0] = "unknown"
+    tables["west"]["age"] = ages
 
 
 def words(tables: dict[str, pd.DataFrame]) -> None:

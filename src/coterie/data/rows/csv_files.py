@@ -145,9 +145,7 @@ def _thousands(
 ) -> dict[str, str]:
     """Columns of which each point may stand before thousands, since others have decimal commas, and a
     value of each."""
-    if separator == "," or not any(
-        _has_decimal_commas(frame[name], separator) for name in frame.columns
-    ):
+    if not any(_has_decimal_commas(frame[name], separator) for name in frame.columns):
         return {}
     numbers = [name for name in frame.columns if frame[name].dtype.kind == "f"]
     read = {**options, "keep_default_na": False, "usecols": numbers, "dtype": TEXTS}
@@ -167,9 +165,9 @@ def _thousands(
 
 
 def _has_decimal_commas(column: pd.Series, separator: str) -> bool:
-    if not is_text(column) or kind_of_column(column, False, separator) != NUMBER:
+    if not is_text(column) or not column.str.contains(",", regex=False).any():
         return False
-    return bool(column.str.contains(",", regex=False).any())
+    return kind_of_column(column, False, separator) == NUMBER
 
 
 def _other_encoding(file: _Csv, options: Mapping[str, Any]) -> DataError:

@@ -11,11 +11,14 @@ import pandas as pd
 
 from .texts import (
     CODE_PATTERN,
+    CODES,
     COMMA_PATTERN,
+    GROUPS_PATTERN,
     MISSING_WORDS,
     NUMBER_PATTERN,
     TEXTS,
     TIME_PATTERN,
+    commas_are_decimal,
     is_missing_word,
     is_number,
     is_real,
@@ -83,8 +86,7 @@ def _hardly_repeats(column: pd.Series) -> bool:
 
 
 def _kind_of_texts(column: pd.Series, separator: str) -> str:
-    # In a file whose fields stand between commas, a comma may stand between thousands.
-    number = NUMBER_PATTERN if separator == "," else f"{NUMBER_PATTERN}|{COMMA_PATTERN}"
+    number = f"{NUMBER_PATTERN}|{COMMA_PATTERN}"
     patterns = {NUMBER: number, TIME: TIME_PATTERN, BOOLEAN: "(?i:true|false)"}
     # The first values rule most kinds out, and spare a look at a million of others.
     for part in (column.iloc[:_HEAD], column):
@@ -98,9 +100,19 @@ def _kind_of_texts(column: pd.Series, separator: str) -> str:
         }
         if not patterns:
             return CATEGORY
-    if NUMBER in patterns and words.str.fullmatch(CODE_PATTERN).any():
+    if NUMBER in patterns and not _are_numbers(words, separator):
         return CATEGORY
     return next(iter(patterns))
+
+
+def _are_numbers(words: pd.Series, separator: str) -> bool:
+    """Whether texts that are written as numbers are meant as such."""
+    if words.str.fullmatch(CODE_PATTERN).any():
+        return False
+    if separator != "," or not words.str.contains(",", regex=False).any():
+        return True
+    # A few such as 1,2 may be codes, or lists of two.
+    return commas_are_decimal(words, separator) and words.nunique() > CODES
 
 
 def _words(column: pd.Series) -> pd.Series:
@@ -135,7 +147,7 @@ def decide_kinds(files: Sequence[Rows], names: Sequence[str]) -> dict[str, str]:
     """The kind of each column over all files: where they differ, it is a category."""
     kinds = {}
     for name in names:
-        found = {rows.kind(name) for rows in files if name in rows.names} - {EMPTY}
+        found = {kind for _, kind in kinds_in_files(files, name)} - {EMPTY}
         if found == {NUMBER, BOOLEAN}:
             # Yes and no as 1 and 0, in a file that has no other way to say so.
             found = {NUMBER}
@@ -143,6 +155,28 @@ def decide_kinds(files: Sequence[Rows], names: Sequence[str]) -> dict[str, str]:
             found = {ARRAY} if ARRAY in found else {CATEGORY}
         kinds[name] = found.pop() if found else NUMBER
     return kinds
+
+
+def kinds_in_files(files: Sequence[Rows], name: str) -> list[tuple[Rows, str]]:
+    """The files that have a column, and its kind in each: where it has numbers in another file, a few
+    numbers with commas are no categories."""
+    found = [(rows, rows.kind(name)) for rows in files if name in rows.names]
+    if NUMBER not in {kind for _, kind in found}:
+        return found
+    return [
+        (rows, NUMBER if kind in (CATEGORY, TEXT) and _has_number_texts(rows, name) else kind)
+        for rows, kind in found
+    ]
+
+
+def _has_number_texts(rows: Rows, name: str) -> bool:
+    if rows.typed:
+        return False
+    words = _words(rows.column(name))
+    if words.str.fullmatch(CODE_PATTERN).any():
+        return False
+    numbers = f"{NUMBER_PATTERN}|{COMMA_PATTERN}|{GROUPS_PATTERN}"
+    return bool(words.str.fullmatch(numbers).all())
 
 
 def is_array(column: pd.Series) -> bool:

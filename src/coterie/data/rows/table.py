@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +26,23 @@ from .kinds import (
 from .texts import (
     COMMA_PATTERN,
     EXACT,
+    GROUPS_PATTERN,
     MISSING,
     MISSING_WORDS,
     NUMBER_PATTERN,
+    SHOWN,
     TEXTS,
     TIME_PATTERN,
     beyond_exact,
     boolean_of,
+    commas_are_decimal,
     in_microseconds,
     is_missing_word,
     is_number,
     is_real,
     is_text,
     moment_of,
+    number_of,
     text_of,
 )
 
@@ -174,8 +178,8 @@ class Rows:
         Args:
             largest: a larger number is refused.
         """
-        column = self.column(name)
-        self.refuse_two_signs(name)
+        column = self._single(name)
+        self.refuse_unclear_signs(name)
         if (
             is_text(column)
             or pd.api.types.is_object_dtype(column.dtype)
@@ -199,7 +203,8 @@ class Rows:
 
     def _numbers_of_texts(self, name: str) -> Any:
         try:
-            values = self._parsed(name, NUMBER, self._number)
+            parse = partial(number_of, comma=self.has_decimal_commas(name))
+            values = self._parsed(name, NUMBER, parse)
         except DataError:
             # With missing values, pandas reads yes and no as text.
             if self.kind(name) != BOOLEAN:
@@ -249,15 +254,34 @@ class Rows:
             return self.booleans(name)
         return self.numbers(name)
 
-    def _number(self, value: Any) -> float:
-        if not isinstance(value, str):
-            return float(value)
-        value = value.strip()
-        if re.fullmatch(NUMBER_PATTERN, value):
-            return float(value)
-        if self.separator != "," and re.fullmatch(COMMA_PATTERN, value):
-            return float(value.replace(",", "."))
-        raise ValueError(value)
+    def _different_texts(self, name: str) -> pd.Series:
+        """The different texts of a column, without spaces at their ends."""
+        column = self._single(name)
+        values = []
+        if is_text(column) or pd.api.types.is_object_dtype(column.dtype):
+            values = [value for value in column.unique() if isinstance(value, str)]
+        return pd.Series(values, dtype=TEXTS).str.strip()
+
+    def has_decimal_commas(self, name: str) -> bool:
+        """Whether commas in the numbers of a column are decimal marks."""
+        return commas_are_decimal(self._different_texts(name), self.separator)
+
+    def lines_on_commas(self, names: Collection[str]) -> list[str]:
+        """A line about columns of numbers whose commas are decimal marks, in a file whose fields are
+        separated by commas."""
+        found = []
+        for name in names:
+            if self.separator == "," and name in self.names:
+                texts = self._different_texts(name)
+                commas = texts[texts.str.fullmatch(COMMA_PATTERN)]
+                found += [f"{name} ({value!r})" for value in commas.iloc[:1]]
+        if not found:
+            return []
+        shown = ", ".join(found[:SHOWN])
+        if len(found) > SHOWN:
+            shown += f" and {len(found) - SHOWN} more"
+        remedy = "if a column holds codes, set it to 'category' in [data.columns]"
+        return [f"{self.name}: commas are read as decimal points in column {shown}; {remedy}"]
 
     def with_number_texts(self, name: str) -> Rows:
         """The rows with a text column of numbers as these are read, but as text: with points, and
@@ -269,24 +293,27 @@ class Rows:
             return replace(self, frame=self.frame.assign(**{name: read}))
         if not is_text(column):
             return self
-        self.refuse_two_signs(name)
+        self.refuse_unclear_signs(name)
         texts = pd.Series(column, dtype=TEXTS).str.strip()
         read = texts.mask(texts.isin(MISSING_WORDS))
-        if self.separator != "," and not self.typed:
+        if not self.typed and self.has_decimal_commas(name):
             commas = read.str.fullmatch(COMMA_PATTERN).fillna(False).astype(bool)
             read = read.mask(commas, read.str.replace(",", ".", regex=False))
         return replace(self, frame=self.frame.assign(**{name: read}))
 
-    def refuse_two_signs(self, name: str) -> None:
-        """Refuse points and commas in a column: whether 1.234 is more than 1000 cannot be known."""
-        column = self.column(name)
+    def refuse_unclear_signs(self, name: str) -> None:
+        """Refuse a column with points and commas, or with commas that may stand before thousands: whether
+        1.234 is more than 1000 cannot be known."""
         if name in self.thousands:
             got = f"{self.thousands[name]!r}, while other columns have decimal commas"
             raise self.refused("in-conflict", name, got, "one decimal mark in the whole file")
-        if self.typed or self.separator == "," or not is_text(column):
-            return
-        texts = pd.Series(column.unique(), dtype=TEXTS).dropna().str.strip()
-        commas = texts[texts.str.fullmatch(COMMA_PATTERN)]
+        texts = self._different_texts(name)
+        commas = texts[texts.str.fullmatch(f"{COMMA_PATTERN}|{GROUPS_PATTERN}")]
+        if len(commas) and not commas_are_decimal(texts, self.separator):
+            expected = (
+                "numbers without a comma, which could be a decimal mark or separate thousands"
+            )
+            raise self.refused("in-conflict", name, repr(commas.iloc[0]), expected)
         points = texts[texts.str.fullmatch(NUMBER_PATTERN) & texts.str.contains(".", regex=False)]
         if len(commas) and len(points):
             got = f"{points.iloc[0]!r} and {commas.iloc[0]!r}"

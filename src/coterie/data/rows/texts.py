@@ -33,6 +33,10 @@ CODE_PATTERN = "0[0-9]+"  # digits with zeros before them, such as 007
 NUMBER_PATTERN = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 THOUSANDS_PATTERN = r"[+-]?[1-9][0-9]{0,2}\.[0-9]{3}"  # or a number with three decimals
 COMMA_PATTERN = r"[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?"
+# A comma that may stand before thousands, and one that does.
+GROUPS_PATTERN = r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]+)?"
+# With more different values than this, numbers are no codes.
+CODES = 20
 TIME_PATTERN = (
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
     r"([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}:?([0-9]{2})?)?)?"
@@ -157,6 +161,31 @@ def text_of(value: Any, comma: bool = False) -> str:
         return whole[1]
     date = _MIDNIGHT.fullmatch(text)
     return date[1] if date else text
+
+
+def number_of(value: Any, comma: bool) -> float:
+    """A value as a number.
+
+    Args:
+        comma: whether a comma in it is a decimal mark.
+    """
+    if not isinstance(value, str):
+        return float(value)
+    value = value.strip()
+    if re.fullmatch(NUMBER_PATTERN, value):
+        return float(value)
+    if comma and re.fullmatch(COMMA_PATTERN, value):
+        return float(value.replace(",", "."))
+    raise ValueError(value)
+
+
+def commas_are_decimal(texts: pd.Series, separator: str) -> bool:
+    """Whether commas in numbers are decimal marks. In a file whose fields are separated by commas, one
+    of them must say so: 6,5 does, and 1,234 may be more than 1000."""
+    if separator != ",":
+        return True
+    commas = texts[texts.str.fullmatch(COMMA_PATTERN)]
+    return not commas.str.fullmatch(GROUPS_PATTERN).all()
 
 
 def boolean_of(value: Any) -> float:

@@ -18,7 +18,7 @@ import numpy as np
 
 from coterie.data.rows.arrays import LARGEST_INPUT, float32_inputs, plain_inputs
 from coterie.data.rows.errors import DataError, column_error
-from coterie.data.rows.kinds import ARRAY, AS_TEXT
+from coterie.data.rows.kinds import ARRAY, AS_TEXT, NUMBER
 from coterie.data.rows.reading import read_rows
 from coterie.data.rows.table import FILE_NAME, FRAME, Rows, missing_values
 from coterie.data.rows.texts import SHOWN, known_spelling, near_equal, words_are_missing
@@ -88,6 +88,7 @@ def read_new_rows(
     else:
         lines += _absence(rows, record)
         x = encoded(record["rules"], _columns(rows, record, lines), len(rows))
+    lines += rows.lines_on_commas([name for name, kind in kinds.items() if kind == NUMBER])
     if record["window"] is not None:
         return replace(_newest_windows(rows, x, clients, record, lines), unnamed=unnamed)
     label, target = _labels(rows, record)

@@ -20,6 +20,7 @@ from coterie.data.rows.kinds import (
 from coterie.data.rows.table import Rows
 from coterie.data.rows.texts import (
     CODE_PATTERN,
+    CODES,
     MISSING,
     MISSING_WORDS,
     NUMBER_PATTERN,
@@ -33,8 +34,6 @@ from coterie.data.rows.texts import (
 from coterie.errors import DataError
 from coterie.terminal import counted
 
-# Text with more different numbers than this is no code.
-CODES = 20
 # Texts that a person reads as numbers or times, where most of more than a few values are such.
 FEW = 5
 MOST_OF = 0.8

@@ -23,6 +23,7 @@ from coterie.data.rows.kinds import (
     TEXT,
     TIME,
     decide_kinds,
+    kinds_in_files,
 )
 from coterie.data.rows.reading import read_rows
 from coterie.data.rows.table import FILE_NAME, Rows
@@ -76,9 +77,12 @@ def read_training_rows(
     kinds |= dict.fromkeys(long, TEXT)
     numbers = [name for name in labels if _is_number_in_each(files, name)]
     classes = [name for name in labels if kinds.get(name) == CATEGORY]
-    files, lines = _without_words_of_labels(files, classes)
-    stored = kinds | dict.fromkeys([name for name in numbers if name in kinds], NUMBER)
     has_use = [name for name in kinds if name not in left_out and (used is None or name in used)]
+    numeric = [name for name in has_use if name in numbers or kinds[name] == NUMBER]
+    on_commas = [line for rows in files for line in rows.lines_on_commas(numeric)]
+    files, lines = _without_words_of_labels(files, classes)
+    lines += on_commas
+    stored = kinds | dict.fromkeys([name for name in numbers if name in kinds], NUMBER)
     rows = files[0] if len(files) == 1 else _joined(files, stored, has_use)
     if len(files) > 1:
         # Of one file they are found later: its texts are still there.
@@ -150,9 +154,8 @@ def _tell_apart(
 def _kinds_that_differ(files: Sequence[Rows], name: str, labels: Collection[str]) -> list[str]:
     """A line for a column that has other kinds in other files."""
     found: dict[str, Rows] = {}
-    for rows in files:
-        if name in rows.names:
-            found.setdefault(rows.kind(name), rows)
+    for rows, kind in kinds_in_files(files, name):
+        found.setdefault(kind, rows)
     found.pop(EMPTY, None)
     # In tables 1 and 0 are a way to say yes and no; among labels they are other classes.
     if len(found) < 2 or (name not in labels and set(found) == {NUMBER, BOOLEAN}):
@@ -167,7 +170,7 @@ def _kinds_that_differ(files: Sequence[Rows], name: str, labels: Collection[str]
 
 
 def _is_number_in_each(files: Sequence[Rows], name: str) -> bool:
-    found = {rows.kind(name) for rows in files if name in rows.names}
+    found = {kind for _, kind in kinds_in_files(files, name)}
     return bool(found) and found <= {NUMBER, EMPTY}
 
 
@@ -258,7 +261,7 @@ def _column_of_kind(rows: Rows, name: str, kind: str, is_used: bool) -> Any:
         if kind == ARRAY:
             return rows.frame[name].reset_index(drop=True)
         if is_plain(rows.frame[name]):
-            rows.refuse_two_signs(name)
+            rows.refuse_unclear_signs(name)
             return rows.frame[name].reset_index(drop=True)
         return rows.values(name, kind)
     except DataError:
