@@ -211,6 +211,13 @@ def test_a_series_is_predicted_alike(tmp_path: Path) -> None:
     with program_of(export_run(tmp_path / "run").folder) as program:
         program.main(new, tmp_path / "program.csv")
     assert (tmp_path / "program.csv").read_text() == (tmp_path / "command.csv").read_text()
+    with (tmp_path / "program.csv").open(newline="") as file:
+        found = list(csv.DictReader(file))
+    assert all(np.isfinite(float(row["prediction of load"])) for row in found)
+    times = [int(row["time"]) for row in found]
+    with Path(new).open(newline="") as file:
+        given = [int(row["hour"]) for row in csv.DictReader(file)]
+    assert times == [given[int(row["row"])] + 2 for row in found]
 
 
 def test_a_model_of_tokens_is_exported(tmp_path: Path) -> None:

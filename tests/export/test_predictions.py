@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from coterie.cli.main import invoke
-from coterie.data.tabular.new_rows import encoded
+from coterie.data.tabular.new_rows import encoded, read_new_rows
 from coterie.errors import DataError
 from coterie.experiment import check
 from coterie.export.calibration import Calibrator
@@ -436,6 +436,33 @@ def test_calibration_mends_probabilities_that_are_too_sure(samples: int) -> None
     assert Calibrator.fit(logits[:15], labels[:15]) is None
 
 
+@pytest.mark.parametrize(
+    ("days", "expected"),
+    [
+        ("2024-02-{:02}", "2024-02-29"),
+        ("2024-02-{:02} 06:00", "2024-02-29 06:00:00"),
+        ("2024-02-{:02}T06:00:00.500", "2024-02-29 06:00:00.500"),
+        ("{}", "29"),
+    ],
+)
+def test_a_forecast_has_the_form_of_its_times(days: str, expected: str, tmp_path: Path) -> None:
+    lines = [f"{days.format(20 + at)},{at}" for at in range(8)]
+    path = tmp_path / "days.csv"
+    path.write_text("\n".join(["day,v", *lines]), encoding="utf-8")
+    record = {
+        "kinds": {"day": "number" if days == "{}" else "time", "v": "number"},
+        "rules": None,
+        "features": ["v"],
+        "shape": [1],
+        "client": "site",
+        "labels": ["v"],
+        "classes": None,
+        "step": 1.0,
+        "window": {"time": "day", "past": 3, "horizon": 2, "stride": 1},
+    }
+    assert str(read_new_rows(str(path), record).times[-1]) == expected
+
+
 def test_numbers_and_series(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The newest window of each series is forecast, whatever the order of the rows."""
     from tests.data.test_series import table
@@ -455,5 +482,7 @@ def test_numbers_and_series(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     run_config(check(config), tmp_path / "own")
     assert len(predicted(tmp_path / "own", new, tmp_path)) == 1
     assert new["value"][int(rows[0]["row"])] == 8
-    assert math.isfinite(float(rows[0]["prediction"]))
+    # Two hours after the last row, which is of 8 o'clock.
+    assert rows[0]["time"] == "2020-01-01 10:00:00"
+    assert math.isfinite(float(rows[0]["prediction of value"]))
     assert "calibrated" not in capsys.readouterr().out

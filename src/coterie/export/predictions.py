@@ -133,8 +133,10 @@ def _table(
         "client": clients,
         "group": [placed[client].group for client in clients],
         "placed by": [placed[client].by for client in clients],
-        **columns,
     }
+    if len(new.times):
+        table["time"] = new.times
+    table |= columns
     if new.labelled.any():
         table["label"] = new.label.tolist()
     return table

@@ -101,6 +101,8 @@ def task_record(source: ExportSource) -> dict[str, Any]:
         record = {"kind": task.name, "loss": task.kind, "delta": task.delta, "q": task.q}
         if task.scaling is not None:
             record["scale"] = list(task.scaling.scale)
+        if source.record is not None and source.record["window"] is not None:
+            record["series"] = True
         return {**record, "targets": _targets(labels, task.targets)}
     if isinstance(task, Multilabel):
         return {"kind": task.name, "targets": _targets(labels, task.labels)}

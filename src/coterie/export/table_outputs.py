@@ -74,7 +74,7 @@ def columns_of(task: TaskRecord, outputs: Tensor) -> dict[str, list[Any]]:
         raise DataError("not-finite", "--data", found=got, allowed="rows like those of training")
     if task["kind"] == "regression":
         values = outputs.reshape(len(outputs), -1)
-        if values.shape[1] == 1:
+        if values.shape[1] == 1 and not task.get("series"):
             return {"prediction": values[:, 0].tolist()}
         names = task["targets"]
         return {f"prediction of {name}": values[:, at].tolist() for at, name in enumerate(names)}

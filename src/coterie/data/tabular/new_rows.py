@@ -18,9 +18,9 @@ import numpy as np
 
 from coterie.data.rows.arrays import LARGEST_INPUT, float32_inputs, plain_inputs
 from coterie.data.rows.errors import DataError, column_error
-from coterie.data.rows.kinds import ARRAY, AS_TEXT, NUMBER
+from coterie.data.rows.kinds import ARRAY, AS_TEXT, NUMBER, TIME
 from coterie.data.rows.reading import read_rows
-from coterie.data.rows.table import FILE_NAME, FRAME, Rows, missing_values
+from coterie.data.rows.table import FILE_NAME, FRAME, SECONDS_A_DAY, Rows, missing_values
 from coterie.data.rows.texts import SHOWN, known_spelling, near_equal, words_are_missing
 
 NO_VALUE = "(missing)"  # the category of a missing value
@@ -43,6 +43,7 @@ class NewRows:
         target: what the task learns, ``[n]`` or ``[n, t]``; has no meaning without a label.
         lines: what a user should know, a line each.
         unnamed: the name of the client of rows that name none; no client has it.
+        times: of a series what each prediction is for, as text or numbers.
     """
 
     x: Any
@@ -52,6 +53,7 @@ class NewRows:
     target: Any
     lines: Sequence[str]
     unnamed: str = NEW_CLIENT
+    times: Sequence[Any] = ()
 
     @property
     def labelled(self) -> Any:
@@ -353,7 +355,24 @@ def _newest_windows(rows: Rows, x: Any, clients: Any, record: Record, lines: lis
     row = order[starts + past - 1]
     # What is forecast lies after the last row of each input, so no label is known.
     nothing = np.full(len(row), "", dtype=object)
-    return NewRows(x[order][places], row, clients[row], nothing, np.zeros(len(row)), lines)
+    target = np.zeros(len(row))
+    times = _times(rows, row, record)
+    return NewRows(x[order][places], row, clients[row], nothing, target, lines, times=times)
+
+
+def _times(rows: Rows, last: Any, record: Record) -> list[Any]:
+    """The time that is forecast from each of some last rows, in a column of dates as text."""
+    window = record["window"]
+    ahead = window["horizon"] * record["step"]
+    if record["kinds"][window["time"]] != TIME:
+        found = rows.numbers(window["time"])[last] + ahead
+        return [int(one) if one.is_integer() else one for one in found.tolist()]
+    moments = rows.moments(window["time"])[last].astype("datetime64[ms]")
+    # A step in days is not exact: of an hour it is 0.041666...
+    moments += np.timedelta64(round(ahead * 1000 * SECONDS_A_DAY), "ms")
+    texts = [one.replace("T", " ").removesuffix(".000") for one in moments.astype(str).tolist()]
+    days = [one.removesuffix(" 00:00:00") for one in texts]
+    return texts if any(" " in one for one in days) else days
 
 
 def _gaps(rows: Rows, moments: Any, clients: Any, record: Record) -> list[str]:
