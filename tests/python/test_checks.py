@@ -139,6 +139,25 @@ def test_a_value_that_a_run_fills_in_is_refused(path: str, record: Any) -> None:
         run(**{path.split(".")[0]: record})
 
 
+@pytest.mark.parametrize("name", ["population", "module", "solver"])
+def test_clients_are_made_of_what_they_need(name: str) -> None:
+    right = {"population": blobs(), "module": small_net(), "solver": ct.Solver()}
+    wrong: dict[str, Any] = {**right, name: 3, "engine": "serial"}
+    with refuses(ct.ConfigError, "wrong-type", name):
+        ct.make_clients(**wrong)
+
+
+def test_what_has_no_parameters_and_no_options_is_refused() -> None:
+    nothing: Any = "mclr"
+    with refuses(ct.ConfigError, "wrong-type", "module"):
+        ct.flatten(nothing)
+    with refuses(ct.ConfigError, "wrong-type", "options"):
+        ct.Augment("RandomCrop", nothing)
+    share: Any = [0.1]
+    with refuses(ct.DataError, "out-of-range", "test_fraction"):
+        ct.Population.from_datasets([[(0.0, 1)] * 4], test_fraction=share)
+
+
 def test_numbers_of_numpy_are_numbers() -> None:
     three = np.int64(3)
     train = {"evaluate_every": three, "evaluate_loss": np.bool_(True)}

@@ -41,6 +41,8 @@ class Augment:
     options: Mapping[str, Any] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.options, Mapping | None):
+            raise ConfigError("wrong-type", "options", got=self.options, allowed="a mapping")
         options = {name: _as_tuple(value) for name, value in (self.options or {}).items()}
         object.__setattr__(self, "options", options or None)
 

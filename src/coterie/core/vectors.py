@@ -22,6 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
+from coterie.errors import ConfigError
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -186,6 +188,8 @@ def flatten(module: nn.Module) -> Tensor:
         >>> flatten(nn.Linear(3, 2)).shape
         torch.Size([8])
     """
+    if not isinstance(module, nn.Module):
+        raise ConfigError("wrong-type", "module", got=module, allowed="a torch.nn.Module")
     return torch.cat([t.detach().reshape(-1).to(torch.float32) for _, t in _named(module)])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,8 @@ def read_datasets(
     of `coterie.Population.from_datasets`."""
     trained = by_name(train, "train")
     tested = by_name({} if test is None else test, "test")
-    if test is None and not 0 < test_fraction < 1:
+    is_share = isinstance(test_fraction, Real) and 0 < test_fraction < 1
+    if test is None and not is_share:
         raise DataError("out-of-range", "test_fraction", found=test_fraction, allowed="0 to 1")
     if test is not None and set(tested) != set(trained):
         got = first_few(sorted(set(tested) ^ set(trained)))

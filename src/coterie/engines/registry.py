@@ -234,7 +234,12 @@ def make_clients(
         ConfigError: for an engine that is not available on this machine, or that cannot train this
             network.
     """
-    runner = LocalRunner(population, module, solver or Solver(), decay, task=task)
+    solver = solver or Solver()
+    known = {"population": (population, Population), "module": (module, nn.Module)}
+    for name, (value, kind) in {**known, "solver": (solver, Solver)}.items():
+        if not isinstance(value, kind):
+            raise ConfigError("wrong-type", name, got=value, allowed=f"a {kind.__name__}")
+    runner = LocalRunner(population, module, solver, decay, task=task)
     trains: Engine = make_engine(engine, Simulation(runner, load_samples), options)
     # One set of stores: engines fill it, a checkpoint is made of what the clients have.
     stores = ClientStores()

@@ -60,8 +60,9 @@ def test_targets_of_other_tasks(tmp_path: Path) -> None:
     ("targets", "form", "refusal"),
     [
         ([0, 2], DataForm((1,), ("a", "b")), ("out-of-range", "load_client")),
-        ([0.0, float("nan")], DataForm((1,), ()), ("not-finite", "load_client")),
-        ([0.0, 1e308], DataForm((1,), ()), ("not-finite", "load_client")),
+        ([0.0, float("nan")], DataForm((1,), ()), ("not-finite", "load_client: train: y")),
+        ([0.0, 1e308], DataForm((1,), ()), ("out-of-range", "load_client: train: y")),
+        ([0.0, float("inf")], DataForm((1,), ("a", "b")), ("not-finite", "load_client: train: y")),
         (["a", "b"], DataForm((1,), ("a", "b")), ("wrong-type", "load_client")),
     ],
 )
@@ -72,6 +73,13 @@ def test_targets_that_do_not_fit(targets: Any, form: DataForm, refusal: tuple[Co
     tokens = DataForm((1,), ("a", "b"), (2,))
     data = ClientData.of((np.ones((2, 1)), [[0, -100], [1, 1]]), None, tokens)
     assert data.train[1].tolist() == [[0, -100], [1, 1]]
+
+
+@pytest.mark.parametrize(("value", "code"), [(1e20, "out-of-range"), (np.inf, "not-finite")])
+def test_inputs_with_which_a_network_would_overflow(value: float, code: Code) -> None:
+    with refuses(DataError, code, "load_client: test: x"):
+        samples = np.ones((2, 1)), [0, 1]
+        ClientData.of(samples, (np.array([[1.0], [value]]), [0, 1]), DataForm((1,), ("a", "b")))
 
 
 def test_a_loader_that_is_none_is_refused(tmp_path: Path) -> None:

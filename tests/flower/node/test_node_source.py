@@ -137,6 +137,7 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
         "nothing://m/e:secret@db/clinic",
         "nothing://me:se/cr?et@db/clinic",
         "nothing://me:secret@db:port/clinic",
+        "postgresql://me:sec@ret@db/clinic",
         "nothing://me:se\ncret@db/clinic",
         "nothing:me:secret@db://",
         "nothing://me:secret",

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -143,12 +144,14 @@ def _address(url: str, where: str) -> Any:
     from sqlalchemy import make_url
     from sqlalchemy.exc import SQLAlchemyError
 
-    try:
+    address = None
+    # Without what SQLAlchemy says: it may quote a part of the password.
+    with suppress(SQLAlchemyError, ValueError):
         address = make_url(url)
-    except (SQLAlchemyError, ValueError):
-        # Without what SQLAlchemy says: it may quote a part of the password.
+    # So may a driver, which takes what follows the first @ of a password for the host.
+    if address is None or "@" in (address.host or ""):
         what = "not the URL of a database"
-        raise DataError("wrong-type", where, what, allowed="kind+driver://user@host/name") from None
+        raise DataError("wrong-type", where, what, allowed="kind+driver://user@host/name")
     if address.password is None and PASSWORD in os.environ:
         return address.set(password=os.environ[PASSWORD])
     return address
