@@ -126,11 +126,20 @@ def view_of(
             text_columns=_text_columns(folder),
         )
         if checkpoint is None:
-            return view
+            return view.of_first(_taken(parts))
         # Of clients that joined after it was saved it has no places yet.
         checkpoint = with_places(checkpoint, parts.clients, config.name("algorithm"))
         embedding = None if light else _embedding(config, data, checkpoint)
-        return _with_checkpoint(view, checkpoint, embedding)
+        return _with_checkpoint(view, checkpoint, embedding).of_first(_taken(parts))
+
+
+def _taken(parts: Partition) -> int:
+    """The number of places that clients have taken: the last ones of a federation may be free."""
+    taken = parts.clients
+    # A client with samples may have an empty name.
+    while taken and parts.names and not parts.names[taken - 1] and not len(parts.train[taken - 1]):
+        taken -= 1
+    return taken
 
 
 def _text_columns(folder: RunFolder) -> list[TextColumn]:

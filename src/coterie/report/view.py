@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,12 @@ class RunView:
             if value is not None and len(value) != self.clients:
                 what = "not one entry per client"
                 raise ConfigError("wrong-shape", name, what, found=len(value), allowed=self.clients)
+
+    def of_first(self, clients: int) -> RunView:
+        """The view of so many clients alone."""
+        columns = {name: getattr(self, name) for name in ("groups", *PER_CLIENT)}
+        cut = {name: value[:clients] for name, value in columns.items() if value is not None}
+        return replace(self, **cut)
 
     @property
     def clients(self) -> int:

@@ -16,6 +16,7 @@ import coterie as ct
 from coterie.cli.main import invoke
 from coterie.errors import CheckpointError
 from coterie.flower import ClusteredResult, ClusteredStrategy
+from coterie.report.load import view_of
 from tests.flower.strategy.ordinary import (
     AppGrid,
     config,
@@ -137,6 +138,9 @@ def test_report_and_compare_read_the_folder(
     page = tmp_path / "page.html"
     assert invoke(["report", *folders, "--out", str(page)]) == 0, capsys.readouterr().err
     assert "fedgroup" in page.read_text(encoding="utf-8")
+    # Places that no node has taken are no clients.
+    views = [view_of(folder) for folder in folders]
+    assert [sorted(view.names) for view in views] == [sorted(map(str, NODES))] * 2
     assert invoke(["show", folders[0]]) == 0, capsys.readouterr().err
     table = tmp_path / "compared"
     assert invoke(["compare", *reversed(folders), "--out", str(table)]) == 0
