@@ -419,11 +419,16 @@ LINES = """cells => cells.map((cell) => {
 
 def test_clients_names_are_whole_and_their_figures_are_in_sight(browser, tmp_path):
     names = ["cleveland", "hungarian", "switzerland_west", "va"]
-    samples = np.linspace(0.5, 0.9, 4)
+    names += [f"wanshouxigong{at}" for at in range(10)]
+    samples = np.linspace(0.5, 0.9, len(names))
     of_methods = [
-        replace(run, client_table=client_table(names, [0] * 4, samples), tables=tables(run.name, 0))
+        replace(
+            run,
+            client_table=client_table(names, [0] * len(names), samples),
+            tables=tables(run.name, 0),
+        )
         for run in (
-            RunView(name, plain().rounds, np.zeros(4, np.int64), names)
+            RunView(name, plain().rounds, np.zeros(len(names), np.int64), names)
             for name in ("fedavg", "local", "ifca", "fedgroup", "cfl", "pacfl", "flux", "fedsoft")
         )
     ]
@@ -434,6 +439,8 @@ def test_clients_names_are_whole_and_their_figures_are_in_sight(browser, tmp_pat
             heading = found.page.get_by_role("heading", name="Each client", exact=True)
             table = found.page.locator("section", has=heading).locator("table")
             lines = table.locator("tbody tr th").evaluate_all(LINES)
+            cut = table.evaluate("one => one.offsetHeight - one.parentElement.clientHeight")
+            assert cut <= 1
             # And the last row, the mean of the clients.
             assert lines == [1] * (len(names) + 1)
             row = table.locator("tbody tr").first.locator("td")

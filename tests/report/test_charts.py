@@ -18,6 +18,7 @@ from coterie.report.figures.costs import cost_section
 from coterie.report.figures.measured import agreement_chart, divergence_chart
 from coterie.report.figures.members import member_chart
 from coterie.report.figures.shifts import shift_chart
+from coterie.report.figures.style import with_sides
 from coterie.report.ranked_gains import gain_table, ranked_gains
 from coterie.report.series import Series, series_of
 from tests.report.pages import COURSE, both_methods, client_table, data_of, grouped, plain, rows
@@ -38,6 +39,17 @@ def test_clients_that_were_not_measured_are_not_on_the_map():
     embedding[2] = np.nan
     (data,) = map_chart(grouped(embedding=embedding))["datasets"].values()
     assert [row["client"] for row in data] == ["c0", "c1", "c3", "c4", "c5"]
+
+
+def test_names_of_clients_that_are_close_stand_on_other_sides():
+    close = [(0, 0), (1, 0), (0.5, 5), (10, 10), (10, 10), (10, 10), (10, 10), (10, 10)]
+    rows = [{"x": x, "y": y, "client": "Wanshouxigong"} for x, y in close]
+    sides = [row["side"] for row in with_sides(rows, 300)]
+    assert sides[:3] == ["left", "right", "right"]
+    # Five marks on each other have room for one name, and none beyond the right end.
+    assert sides[3:] == ["left", "", "", "", ""]
+    alone = with_sides([{"x": 3, "y": 3, "client": "Wanliu"}], 300)
+    assert [row["side"] for row in alone] == ["right"]
 
 
 def test_label_mix_counts_the_samples_of_a_group():

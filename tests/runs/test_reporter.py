@@ -27,7 +27,18 @@ def lines_of(rounds: int, seconds: list[float]) -> list[str]:
         for done, total in enumerate(seconds):
             row = {"round": done, "accuracy": 0.5, "sizes": [1000], "seconds": {"total": total}}
             reporter(row)
-    return out.getvalue().splitlines()
+    begun, *lines = out.getvalue().splitlines()
+    assert begun.startswith(f"round 1/{rounds}: ")
+    return lines
+
+
+def test_a_run_says_that_its_first_round_has_begun() -> None:
+    out = StringIO()
+    with Reporter(20, start=4, file=out):
+        assert out.getvalue().startswith("round 5/20: ")
+    finished = StringIO()
+    with Reporter(20, start=20, file=finished):
+        assert not finished.getvalue()
 
 
 def test_the_first_round_does_not_count_for_the_time_left() -> None:
@@ -50,4 +61,4 @@ def test_the_terminal_says_that_grouping_will_not_help() -> None:
     out = StringIO()
     with Reporter(5, file=out) as reporter:
         reporter({"round": 0, "sizes": [4], "notes": {"groups_found": 1, "grouping": line}})
-    assert out.getvalue().splitlines()[0] == f"round 1/5: {line}"
+    assert out.getvalue().splitlines()[1] == f"round 1/5: {line}"

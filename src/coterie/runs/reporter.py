@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, TextIO
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from coterie.headline import ACCURACY, Headline, other_scores
 from coterie.runs.state import RECENT, seconds_left
 from coterie.terminal import console, duration, say, sizes
 
 LINES = 20  # of progress, where there is no terminal
+BEGUN = "under way"  # the first round, which may take long
 
 
 class Reporter:
@@ -35,14 +36,17 @@ class Reporter:
                 TextColumn("round"),
                 MofNCompleteColumn(),
                 BarColumn(bar_width=None),
+                TimeElapsedColumn(),
                 TextColumn("{task.fields[text]}", markup=False),
                 console=self.console,
             )
-            self.task = self.bar.add_task("", total=rounds, completed=start, text="")
+            self.task = self.bar.add_task("", total=rounds, completed=start, text=BEGUN)
 
     def __enter__(self) -> Reporter:
         if self.bar:
             self.bar.start()
+        elif self.start < self.rounds:
+            say(f"round {self.start + 1}/{self.rounds}: {BEGUN}", self.console.file)
         return self
 
     def __exit__(

@@ -24,6 +24,7 @@ from coterie.report.figures.style import (
     named_marks,
     to_spec,
     tooltip,
+    with_sides,
 )
 from coterie.report.render import Section, Table, chart_section
 from coterie.report.view import NewcomerPlacement, RunView, displayed_round, newcomer_placements
@@ -61,7 +62,7 @@ def map_chart(run: RunView) -> Spec:
     assert run.embedding is not None
     points = rotated_to_axes(run.embedding)
     known = np.flatnonzero(np.isfinite(points).all(axis=1))
-    rows = [_mark(run, int(i), points[i]) for i in known]
+    rows = with_sides([_mark(run, int(i), points[i]) for i in known], 380)
     scale = alt.Scale(zero=False, padding=16)
     base = alt.Chart(pd.DataFrame(rows)).encode(
         x=alt.X("x:Q", title="first axis of spread", scale=scale),
@@ -76,7 +77,7 @@ def map_chart(run: RunView) -> Spec:
     # Colour shows the group, so the fill is free to show newcomers.
     size = 85 if run.clients <= MANY_CLIENTS else 40
     filled = base.mark_point(filled=True, size=size, opacity=0.88)
-    names = [named_marks(filled)] if len(rows) <= MOST_NAMED else []
+    names = named_marks(filled) if len(rows) <= MOST_NAMED else []
     if not any(row["late"] for row in rows):
         return to_spec(alt.layer(filled, *names), 380)
     hollow = base.mark_point(filled=False, size=1.5 * size, strokeWidth=2.6, opacity=1)

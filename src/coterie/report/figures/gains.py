@@ -21,6 +21,7 @@ from coterie.report.figures.style import (
     named_marks,
     to_spec,
     tooltip,
+    with_sides,
 )
 from coterie.report.ranked_gains import (
     HALF,
@@ -174,6 +175,8 @@ def scatter_chart(ranked: RankedGains) -> Spec:
         moved_x = round(row["before"] + jitter * x, digits)
         moved_y = round(row["after"] + jitter * y, digits)
         rows.append({**row, "x": moved_x, "y": moved_y})
+    # Both axes have the same ends, as the diagonal does.
+    rows = with_sides(rows, 300, _ends(headline, rows))
     size = 70 if len(rows) <= MANY_CLIENTS else 34
     points = (
         alt.Chart(pd.DataFrame(rows))
@@ -185,17 +188,22 @@ def scatter_chart(ranked: RankedGains) -> Spec:
             tooltip=_tooltip(ranked),
         )
     )
-    ends = [0.0, 100.0]
-    if headline.unit != "%":
-        values = [row[name] for row in rows for name in ("before", "after")]
-        ends = [min(values), max(values)]
+    ends = _ends(headline, rows)
     diagonal = alt.Chart(pd.DataFrame([{"x": end, "y": end} for end in ends])).mark_line(
         strokeDash=[4, 4], strokeWidth=1.2, opacity=0.6, color="#838d99"
     )
     layers = [diagonal.encode(x=alt.X("x:Q"), y=alt.Y("y:Q")), points]
     if len(rows) <= MOST_NAMED:
-        layers.append(named_marks(points))
+        layers += named_marks(points)
     return to_spec(alt.layer(*layers), 300)
+
+
+def _ends(headline: Headline, rows: Sequence[Row]) -> tuple[float, float]:
+    """The ends of both axes."""
+    if headline.unit == "%":
+        return 0.0, 100.0
+    values = [row[name] for row in rows for name in ("before", "after")]
+    return min(values), max(values)
 
 
 def _value_axis(channel: Any, field: str, title: str, headline: Headline) -> Any:

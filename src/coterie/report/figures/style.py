@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import altair as alt
+import numpy as np
 
 from coterie.core.groups import NO_GROUP
 from coterie.report.tree import SEVERAL_GROUPS
@@ -35,6 +36,15 @@ OTHER_NAMES = {NO_GROUP: "no group", SEVERAL_GROUPS: "several"}
 
 MOST_ROWS = 12  # of the table of a chart
 MOST_NAMED = 30  # clients whose names stand in a chart
+# Names next to marks, in pixels of a chart on a narrow screen.
+SIDES = {"right": (1, 0), "left": (-1, 0), "above": (0, 1), "below": (0, -1)}
+NARROW = 300
+AXIS_SHARE = 0.85  # of a chart's height; the rest is for the axis of x
+MARK = 6
+NAME_ACROSS = 8
+NAME_UP = 13
+NAME_WIDTH = 90
+ROOM = 24  # right of the last mark
 MOST_COLUMNS = 12
 
 # Lines carry invisible points: without them a tooltip would answer only at the line itself.
@@ -73,10 +83,62 @@ def group_name(number: int) -> str:
     return OTHER_NAMES.get(number, f"group {number}")
 
 
-def named_marks(marks: Any) -> Any:
-    """The names of the clients next to their marks."""
-    text = marks.mark_text(align="left", dx=8, fontSize=11, limit=90)
-    return text.encode(text=alt.Text("client:N"), tooltip=alt.value(None))
+def named_marks(marks: Any) -> list[Any]:
+    """The names of the clients next to their marks, where `with_sides` found room."""
+    layers = []
+    for side, (across, up) in SIDES.items():
+        align = {1: "left", 0: "center", -1: "right"}[across]
+        dy = -up * NAME_UP
+        text = marks.transform_filter(f"datum.side === '{side}'").mark_text(
+            align=align, dx=across * NAME_ACROSS, dy=dy, fontSize=11, limit=NAME_WIDTH
+        )
+        layers.append(text.encode(text=alt.Text("client:N"), tooltip=alt.value(None)))
+    return layers
+
+
+def with_sides(
+    rows: Sequence[Mapping[str, Any]], height: int, ends: tuple[float, float] | None = None
+) -> list[dict[str, Any]]:
+    """Marks with the ``side`` on which the name of each covers no other mark and no other name, empty
+    where there is none: its tooltip has the name.
+
+    Args:
+        rows: with ``x``, ``y`` and ``client``.
+        height: of the chart in pixels.
+        ends: of both axes; ``None``: those of the marks.
+    """
+    if len(rows) > MOST_NAMED:
+        return [dict(row) for row in rows]
+    points = np.array([[row["x"], row["y"]] for row in rows], np.float64).reshape(-1, 2)
+    low, high = (points.min(axis=0), points.max(axis=0)) if ends is None else ends
+    span = np.where(np.equal(high, low), 1, np.subtract(high, low))
+    places = (points - low) / span * [NARROW, AXIS_SHARE * height]
+    taken = [_box(place, MARK, MARK) for place in places]
+    found = []
+    for at, row in enumerate(rows):
+        half = min(NAME_WIDTH, LETTER * len(row["client"])) / 2
+        others = taken[:at] + taken[at + 1 :]
+        chosen = ""
+        for side, (across, up) in SIDES.items():
+            middle = places[at] + [across * (NAME_ACROSS + half), up * NAME_UP]
+            box = _box(middle, half, MARK)
+            if box[2] <= NARROW + ROOM and not any(_overlap(box, other) for other in others):
+                chosen = side
+                taken.append(box)
+                break
+        found.append({**row, "side": chosen})
+    return found
+
+
+def _box(middle: Any, across: float, up: float) -> tuple[float, float, float, float]:
+    x, y = map(float, middle)
+    return x - across, y - up, x + across, y + up
+
+
+def _overlap(one: Sequence[float], other: Sequence[float]) -> bool:
+    apart_x = one[2] < other[0] or other[2] < one[0]
+    apart_y = one[3] < other[1] or other[3] < one[1]
+    return not (apart_x or apart_y)
 
 
 def colour_by_group(numbers: Iterable[int]) -> alt.Color:
