@@ -13,6 +13,7 @@ import coterie as ct
 from coterie.data.rows.reading import read_rows
 from coterie.data.tabular.new_rows import read_new_rows
 from coterie.flower.node.data_sources import pair_of_rows
+from tests.refusals import refuses
 
 INTEGERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
 TYPES = (*INTEGERS, "bool", "UInt8", "Int8", "Int64", "boolean", "float16", "float32", "float64")
@@ -114,3 +115,18 @@ def test_numbers_said_to_be_codes_are_categories_in_every_file(kind: str, tmp_pa
         found = ct.load("file", path=path, columns={"first": "category"}, **options)
         assert found.table is not None
         assert [column.kind for column in found.table.raw.columns] == ["category", "number"]
+
+
+@pytest.mark.parametrize("source", ["file", "frame"])
+def test_a_column_of_yes_and_no_takes_no_other_number(source: str, tmp_path: Path) -> None:
+    frame = frame_of("bool")
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    data: Any = {"source": frame, "features": FEATURES, "client": "site", "label": "y"}
+    if source == "file":
+        data |= {"source": "file", "path": str(tmp_path / "rows.csv")}
+        data["partition"] = {"kind": "natural"}
+    result = ct.run("fedavg", data=data, model="mclr", rounds=1, engine="serial")
+    assert len(result.predict(frame).frame()) == len(frame)
+    for other in (2, 0.5, "maybe"):
+        with refuses(ct.DataError, "wrong-type", "data"):
+            result.predict(frame.assign(second=other))

@@ -101,3 +101,18 @@ def test_the_source_file_names_the_source_for_such_a_folder(tmp_path: Path) -> N
     save(tmp_path / "saved", table())
     with refuses(DataError, "wrong-type", "data.path"):
         ct.load("file", path=str(tmp_path / "saved"), partition={"kind": "natural"})
+
+
+NOTES = [
+    "[" * 1000 + "]" * 1000,
+    "3",
+    '{"info": 3}',
+    '{"info": {"features": {"label": {"names": 3}}}}',
+]
+
+
+@pytest.mark.parametrize("note", NOTES)
+def test_what_a_file_says_of_its_columns_may_be_anything(note: str, tmp_path: Path) -> None:
+    save(tmp_path / "saved", table().replace_schema_metadata({"huggingface": note}))
+    with refuses(DataError, "cannot-be-read", "data.id"):
+        loaded(tmp_path / "saved")

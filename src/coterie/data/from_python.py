@@ -120,7 +120,8 @@ def _loaded(
     named = {**table, "partition": partition}
     if root is not None:
         named["root"] = root
-    origin = DataOrigin(named, seed, parts, tuple(samples.label_names), reads_targets)
+    labels = tuple(samples.label_names)
+    origin = DataOrigin(named, seed, parts, labels, reads_targets, samples.booleans)
     # Frozen records set their own fields this way.
     object.__setattr__(population, "origin", origin)
     return population

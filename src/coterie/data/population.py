@@ -54,6 +54,7 @@ class DataOrigin:
     parts: Partition
     label_names: tuple[str, ...] = ()
     reads_targets: bool = False
+    booleans: tuple[str, ...] = ()
 
     @property
     def from_frame(self) -> bool:

@@ -41,6 +41,7 @@ class Samples:
         on_disk: whether ``x`` is read from a file when it is needed.
         scaling: what the source did to its inputs, for the model card: the end of the sentence "How
             inputs were scaled: ..."; empty if unknown, and for a table, whose encoder states it.
+        booleans: columns of yes and no that are inputs as they are, 1 and 0.
 
     Example:
         >>> import torch
@@ -61,6 +62,7 @@ class Samples:
     holders: Partition | None = None
     on_disk: bool = False
     scaling: str = ""
+    booleans: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         # A source may be a plugin or read a user's file. Samples with the wrong labels would train.

@@ -72,6 +72,7 @@ class HeldData:
     Args:
         at_hand: ``False`` for a population that stands in for the data of real clients.
         scaling: how targets are scaled, where they are not at hand.
+        booleans: columns of yes and no that are inputs as they are.
     """
 
     population: Population
@@ -79,6 +80,7 @@ class HeldData:
     label_names: tuple[str, ...] = ()
     at_hand: bool = True
     scaling: TargetScaling | None = None
+    booleans: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,8 @@ def compose(experiment: Experiment, saved: Path | None = None) -> Composed:
     if not samples.classes and experiment.task is None:
         warn(A_REGRESSION)
         experiment = assume_task(experiment)
-    data = HeldData(population, partition, tuple(samples.label_names))
+    labels = tuple(samples.label_names)
+    data = HeldData(population, partition, labels, booleans=samples.booleans)
     return compose_on(experiment, data, saved, noise)
 
 

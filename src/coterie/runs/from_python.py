@@ -39,12 +39,16 @@ def _held(population: Population, seed: int) -> tuple[HeldData, dict[str, bytes]
     """A population with its partition, and the files that hold it where nothing names it."""
     origin = population.origin
     if origin is not None and has_origin(population, seed):
-        return HeldData(population, origin.parts, origin.label_names), {}
+        data = HeldData(population, origin.parts, origin.label_names, booleans=origin.booleans)
+        return data, {}
     parts = partition_of_population(population)
     names = tuple(str(label) for label in range(population.classes))
+    booleans: tuple[str, ...] = ()
     if origin is not None and origin.from_frame:
         names = origin.label_names
-    return HeldData(population, parts, names), {POPULATION: population_bytes(population)}
+        booleans = origin.booleans
+    data = HeldData(population, parts, names, booleans=booleans)
+    return data, {POPULATION: population_bytes(population)}
 
 
 def objects_of(experiment: Experiment) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.data import load_partition
-from coterie.data.rows.kinds import CATEGORY, IDENTIFIER, NUMBER
+from coterie.data.rows.kinds import BOOLEAN, CATEGORY, IDENTIFIER, NUMBER
 from coterie.data.tabular.raw import Origin
 from coterie.experiment import Experiment
 from coterie.runs.compose import Composed, compose_stand_in
@@ -47,6 +47,7 @@ def rows_record(composed: Composed) -> dict[str, Any] | None:
         missing = options.get("missing") or ()
         roles = Origin(options["label"], options["client"], missing=missing)
         found = make_record(None, roles, classes, shape) | {"features": options["features"]}
+        found["kinds"] |= dict.fromkeys(data.booleans, BOOLEAN)
         if options.get("shape") is not None:
             found["reshaped"] = True
     else:

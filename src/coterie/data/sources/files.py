@@ -18,7 +18,7 @@ from coterie.data.images.pixels import unit
 from coterie.data.partition import read_npz
 from coterie.data.rows.arrays import float32_inputs, plain_inputs
 from coterie.data.rows.errors import missing_column
-from coterie.data.rows.kinds import ARRAY, CATEGORY, NUMBER
+from coterie.data.rows.kinds import ARRAY, BOOLEAN, CATEGORY, NUMBER
 from coterie.data.rows.reading import SUFFIXES
 from coterie.data.rows.table import Rows
 from coterie.data.samples import Samples, Targets
@@ -228,8 +228,15 @@ def _samples_of_rows(
     owners = {name: values[order] for name, values in roles.owners(rows).items()}
     if len(order) < len(x) or roles.split in rows.names:
         x = x[np.flatnonzero(kept)[order]]
+    inputs = [features] if isinstance(features, str) else features
     return Samples(
-        torch.from_numpy(x), torch.from_numpy(y[order]), len(names), train_rows, owners, names
+        torch.from_numpy(x),
+        torch.from_numpy(y[order]),
+        len(names),
+        train_rows,
+        owners,
+        names,
+        booleans=tuple(name for name in inputs if kinds.get(name) == BOOLEAN),
     )
 
 

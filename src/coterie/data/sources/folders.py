@@ -69,17 +69,11 @@ class SavedSplit:
 
     Args:
         table: a table of pyarrow.
+        features: what the dataset says of its columns; classes have ``names``.
     """
 
     table: Any
-
-    @property
-    def features(self) -> Mapping[str, Any]:
-        """What the dataset says of its columns; classes have ``names``."""
-        said = read_json((self.table.schema.metadata or {}).get(b"huggingface", b"{}"))
-        features = said.get("info", {}).get("features", {})
-        named = {name: one for name, one in features.items() if isinstance(one, Mapping)}
-        return {name: SimpleNamespace(**one) for name, one in named.items()}
+    features: Mapping[str, Any]
 
 
 def is_saved(folder: Path) -> bool:
@@ -109,7 +103,12 @@ def _saved_split(folder: Path) -> SavedSplit:
     for one in read_json(folder / STATE)["_data_files"]:
         with pa.memory_map(str(folder / one["filename"])) as file:
             tables.append(pa.ipc.open_stream(file).read_all())
-    return SavedSplit(pa.concat_tables(tables))
+    table = pa.concat_tables(tables)
+    said = read_json((table.schema.metadata or {}).get(b"huggingface", b"{}"))
+    features = said.get("info", {}).get("features", {})
+    named = {name: one for name, one in features.items() if isinstance(one, Mapping)}
+    names = {name: tuple(map(str, one.get("names") or ())) for name, one in named.items()}
+    return SavedSplit(table, {name: SimpleNamespace(names=names[name]) for name in names})
 
 
 def hub_table(split: Any) -> Any:
