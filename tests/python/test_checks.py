@@ -158,6 +158,16 @@ def test_what_has_no_parameters_and_no_options_is_refused() -> None:
         ct.Population.from_datasets([[(0.0, 1)] * 4], test_fraction=share)
 
 
+@pytest.mark.parametrize("kind", ["algorithms", 3, ["model"]])
+def test_an_experiment_has_choices_of_known_kinds(kind: Any) -> None:
+    tables: dict[str, Any] = {"data": {"source": "digits", "partition": {"kind": "iid"}}}
+    tables |= {"model": {"name": "mclr"}, "train": {"rounds": 1}, "algorithm": {"name": "fedavg"}}
+    experiment = ct.Experiment.from_tables(tables)
+    for read in (experiment.name, experiment.options, experiment.choice):
+        with refuses(ct.ConfigError, "unknown-choice", "kind"):
+            read(kind)
+
+
 def test_numbers_of_numpy_are_numbers() -> None:
     three = np.int64(3)
     train = {"evaluate_every": three, "evaluate_loss": np.bool_(True)}

@@ -99,6 +99,8 @@ class Tables:
 
     def choice(self, kind: str) -> Any:
         """What a choice holds: a table, an object of Python, or ``None``."""
+        if not isinstance(kind, str) or kind not in KINDS:
+            raise ConfigError("unknown-choice", "kind", got=kind, allowed=", ".join(KINDS))
         found: Any = self
         for part in KINDS[kind].place:
             found = getattr(found, part)
