@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -14,7 +16,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.clientapp import ClientApp
 
 import coterie as ct
-from coterie.engines.flower.ordinary import CHOICE, RecordKeys
 from coterie.errors import ConfigError
 from coterie.flower import ClusteredResult, ClusteredStrategy
 from coterie.flower.client_mods import (
@@ -24,6 +25,7 @@ from coterie.flower.client_mods import (
     score_models,
     take_steps,
 )
+from coterie.record_keys import CHOICE, RecordKeys
 from tests.flower.strategy.ordinary import (
     AppGrid,
     Net,
@@ -115,6 +117,12 @@ def test_kept_layers_stay_and_are_trained_on() -> None:
     wrong = adding_app(lambda app: ([keep_layers("tail")], []))
     with pytest.raises(ValueError, match="tail"):
         wrong(message("train", arrays(w=1.0)), CONTEXT)
+
+
+def test_mods_wait_for_no_pytorch() -> None:
+    """Flower starts a process for each message, and not all apps have PyTorch."""
+    code = "import sys, coterie.flower.client_mods; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 # --- with the strategy ----------------------------------------------------------------------------

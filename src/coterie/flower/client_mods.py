@@ -18,7 +18,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Context, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from coterie.engines.flower.ordinary import ASK_COUNTS, CHOICE, COUNTS, STEPS, RecordKeys
+from coterie.record_keys import ASK_COUNTS, CHOICE, COUNTS, STEPS, RecordKeys
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer

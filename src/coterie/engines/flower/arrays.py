@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -150,10 +149,3 @@ def shuffled(vector: Tensor, layout: Layout, rng: np.random.Generator) -> Tensor
         part = vector[layout.span(name)]
         other[layout.span(name)] = part[torch.from_numpy(rng.permutation(len(part)))]
     return other
-
-
-def float_value(value: Any) -> float | None:
-    """A number of a metric record; ``None`` for a list, or for what is not there."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    return None

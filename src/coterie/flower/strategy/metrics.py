@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from flwr.app import MetricRecord, RecordDict
 
-from coterie.engines.flower.arrays import float_value
-from coterie.engines.flower.ordinary import RecordKeys
 from coterie.flower.strategy.store import LOSS, NodeScores
 from coterie.headline import ACCURACY
+from coterie.record_keys import RecordKeys, float_value
 
 Aggregator = Callable[[list[RecordDict], str], MetricRecord]
 

@@ -5,18 +5,15 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
-from flwr.serverapp.strategy import FedAvg
 from torch import Tensor
 
-from coterie.clients.bounds import Bounds
 from coterie.clients.clients import Clients, ModelShape
-from coterie.clients.cohort import Quorum
 from coterie.core import NO_GROUP, Groups, IntArray, Key
 from coterie.core.startup import work_clock
 from coterie.core.work import Score
@@ -29,7 +26,6 @@ from coterie.flower.strategy.metrics import Aggregator, metrics_of, node_scores,
 from coterie.flower.strategy.nodes import NodePlaces, places_for
 from coterie.flower.strategy.result import ClusteredResult, unknown_node
 from coterie.flower.strategy.store import NodeScores, Store
-from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Clustered
 from coterie.runs.folder.checkpoints import Checkpoint
 from coterie.runs.loop import RoundResult, StartingPoint, simulate
@@ -38,22 +34,11 @@ from coterie.runs.schedule import Schedule
 
 log = logging.getLogger("flwr")
 
+if TYPE_CHECKING:
+    from coterie.flower.strategy.strategy import ClusteredStrategy
+
 FirstModel = Callable[[int], ArrayRecord]
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What a strategy has in addition to the arguments of Flower's ``FedAvg``; see
-    `coterie.flower.ClusteredStrategy`."""
-
-    algorithm: Algorithm
-    classes: int
-    first_models: FirstModel | None
-    max_nodes: int | None
-    quorum: Quorum
-    bounds: Bounds
-    seed: int
 
 
 class Rounds:
@@ -61,30 +46,29 @@ class Rounds:
 
     def __init__(
         self,
-        strategy: FedAvg,
-        options: Options,
+        strategy: ClusteredStrategy,
         engine: OrdinaryEngine,
         rounds: int,
         store: Store | None,
     ) -> None:
         self.strategy = strategy
-        self.options = options
         self.engine = engine
         self.store = store
         self.groups: Groups | None = None
         self.checkpoint: Checkpoint | None = None
-        self.key = Key(options.seed)
+        self.key = Key(strategy.seed)
         self.result = ClusteredResult()
         layout = engine.arrays.layout
-        self.algorithm = fitted(options.algorithm, layout)
+        messages = engine.messages
+        self.algorithm = fitted(strategy.algorithm, layout)
         least = max(
             strategy.min_available_nodes, strategy.min_train_nodes, strategy.min_evaluate_nodes
         )
-        self.nodes = NodePlaces(engine.grid, engine.nodes, least, engine.timeout)
-        shape = ModelShape(options.classes, layout=layout, sums=())
-        self.clients = Clients(engine, shape=shape, bounds=options.bounds)
+        self.nodes = NodePlaces(messages.grid, messages.nodes, least, messages.timeout)
+        shape = ModelShape(strategy.classes, layout=layout, sums=())
+        self.clients = Clients(engine, shape=shape, bounds=strategy.bounds)
         self.schedule = Schedule(
-            self._cohort, Training(rounds), self.key, shift=self.nodes, quorum=options.quorum
+            self._cohort, Training(rounds), self.key, shift=self.nodes, quorum=strategy.quorum
         )
         self.start = self._resumed()
 
@@ -106,7 +90,7 @@ class Rounds:
         self.nodes.gather()
         if start is None:
             begin = len(self.nodes.ids)
-            self.nodes.places = max(self.options.max_nodes or places_for(begin), begin)
+            self.nodes.places = max(self.strategy.max_nodes or places_for(begin), begin)
             start = StartingPoint(state=self._first_groups(begin))
         self.groups = start.state
         population = self.nodes.population()
@@ -179,8 +163,8 @@ class Rounds:
         arrays = self.engine.arrays
         if number == 0:
             return arrays.vector(arrays.first)
-        if self.options.first_models is not None:
-            return arrays.vector(self.options.first_models(number))
+        if self.strategy.first_models is not None:
+            return arrays.vector(self.strategy.first_models(number))
         first = arrays.vector(arrays.first)
         rng = self.key.of("model").client(number).generator()
         other = shuffled(first, arrays.layout, rng)
@@ -260,9 +244,9 @@ class Rounds:
         took = work_clock() - began
         for part in ("evaluation", "total"):
             row["seconds"][part] += took
-        lost = self.engine.take_lost() + self.clients.ledger.read().refused
-        row["refused"] = counts_by_name(Counter(row["refused"]) + lost)
-        row["exchanges"] = self.engine.take_exchanges()
+        lost, row["exchanges"] = self.engine.messages.take_counts()
+        lost += self.clients.ledger.read().refused
+        row["refused"] = counts_by_name(lost + Counter(row["refused"]))
         return scores
 
     def _evaluate(self, result: RoundResult) -> NodeScores | None:

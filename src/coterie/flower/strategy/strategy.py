@@ -16,15 +16,17 @@ from flwr.serverapp.strategy import FedAvg
 from coterie.clients.bounds import Bounds
 from coterie.clients.cohort import Quorum
 from coterie.engines.flower.arrays import RecordLayout
-from coterie.engines.flower.ordinary import Configs, OrdinaryEngine, RecordKeys
+from coterie.engines.flower.ordinary import OrdinaryEngine
+from coterie.engines.flower.ordinary_messages import Configs, OrdinaryMessages
 from coterie.errors import ConfigError
 from coterie.flower.strategy.methods import checked_method
 from coterie.flower.strategy.metrics import Aggregator
 from coterie.flower.strategy.result import ClusteredResult
-from coterie.flower.strategy.rounds import EvaluateFn, FirstModel, Options, Rounds
+from coterie.flower.strategy.rounds import EvaluateFn, FirstModel, Rounds
 from coterie.flower.strategy.store import Store
 from coterie.methods.algorithm import Algorithm, InitAndStep
 from coterie.methods.method import Method
+from coterie.record_keys import RecordKeys
 
 log = logging.getLogger("flwr")
 
@@ -118,15 +120,13 @@ class ClusteredStrategy(FedAvg):
         self.final_layer = final_layer
         self.out = out
         self.several_models = several_models
-        self.options = Options(
-            checked_method(method, classes),
-            classes,
-            first_models,
-            max_nodes,
-            Quorum(min_replies),
-            bounds or Bounds(scores=True),
-            seed,
-        )
+        self.algorithm = checked_method(method, classes)
+        self.classes = classes
+        self.first_models = first_models
+        self.max_nodes = max_nodes
+        self.quorum = Quorum(min_replies)
+        self.bounds = bounds or Bounds(scores=True)
+        self.seed = seed
 
     def start(
         self,
@@ -152,15 +152,16 @@ class ClusteredStrategy(FedAvg):
         """
         configs = Configs(dict(train_config or {}), dict(evaluate_config or {}))
         arrays = RecordLayout.of(initial_arrays, self.final_layer)
-        engine = OrdinaryEngine(grid, arrays, self.keys, configs, timeout, self.several_models)
+        messages = OrdinaryMessages(grid, arrays, self.keys, configs, timeout, self.several_models)
+        engine = OrdinaryEngine(messages)
         log.info("Starting ClusteredStrategy with %d rounds", num_rounds)
         began = time.monotonic()
         self.summary()
         store = None
         if self.out is not None:
-            store = Store.open(Path(self.out), self.method, num_rounds, self.options.seed)
+            store = Store.open(Path(self.out), self.method, num_rounds, self.seed)
         with nullcontext() if store is None else store.locked():
-            rounds = Rounds(self, self.options, engine, num_rounds, store)
+            rounds = Rounds(self, engine, num_rounds, store)
             if evaluate_fn is not None:
                 rounds.evaluate_start(initial_arrays, evaluate_fn)
             for result in rounds.run():
