@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
+from flwr.app import ArrayRecord
+from flwr.serverapp.strategy import FedAvg
+
 from coterie.algorithms.stocfl import PulledToGlobal
+from coterie.clients.bounds import Bounds
+from coterie.clients.cohort import Quorum
 from coterie.core.training import WithOwnModel
 from coterie.core.traits import of_traits, refuse_traits
 from coterie.core.vectors import Layout
@@ -15,6 +21,7 @@ from coterie.methods.fit_to_model import check_records, on_parameters
 from coterie.methods.method import Method
 from coterie.methods.traits import traits_of
 
+FirstModel = Callable[[int], ArrayRecord]
 # What an ordinary ClientApp does not do, and what it would have to offer.
 _EXPECTED = "a method whose clients only train and evaluate models"
 _ORDINARY_CLIENTS = of_traits(
@@ -44,6 +51,18 @@ _MORE_THAN_COUNTS = of_traits(
     _EXPECTED,
     {"class_labels": "clients would have to tell more of their data than counts of their labels"},
 )
+
+
+class WithMethod(FedAvg):
+    """Flower's ``FedAvg`` with the attributes of `coterie.flower.ClusteredStrategy`."""
+
+    algorithm: Algorithm
+    classes: int
+    first_models: FirstModel | None
+    max_nodes: int | None
+    quorum: Quorum
+    bounds: Bounds
+    seed: int
 
 
 def checked_method(method: Method | Algorithm | InitAndStep, classes: int) -> Algorithm:

@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from coterie.engines.flower.arrays import shuffled
 from coterie.engines.flower.ordinary import EVALUATION, OrdinaryEngine
 from coterie.errors import ConfigError
 from coterie.experiment import Training
-from coterie.flower.strategy.methods import fitted
+from coterie.flower.strategy.methods import WithMethod, fitted
 from coterie.flower.strategy.metrics import Aggregator, metrics_of, node_scores, same_metrics
 from coterie.flower.strategy.nodes import NodePlaces, places_for
 from coterie.flower.strategy.result import ClusteredResult, unknown_node
@@ -34,10 +34,6 @@ from coterie.runs.schedule import Schedule
 
 log = logging.getLogger("flwr")
 
-if TYPE_CHECKING:
-    from coterie.flower.strategy.strategy import ClusteredStrategy
-
-FirstModel = Callable[[int], ArrayRecord]
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
@@ -46,7 +42,7 @@ class Rounds:
 
     def __init__(
         self,
-        strategy: ClusteredStrategy,
+        strategy: WithMethod,
         engine: OrdinaryEngine,
         rounds: int,
         store: Store | None,

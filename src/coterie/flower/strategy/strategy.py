@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 
 from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import FedAvg
 
 from coterie.clients.bounds import Bounds
 from coterie.clients.cohort import Quorum
@@ -19,10 +18,10 @@ from coterie.engines.flower.arrays import RecordLayout
 from coterie.engines.flower.ordinary import OrdinaryEngine
 from coterie.engines.flower.ordinary_messages import Configs, OrdinaryMessages
 from coterie.errors import ConfigError
-from coterie.flower.strategy.methods import checked_method
+from coterie.flower.strategy.methods import FirstModel, WithMethod, checked_method
 from coterie.flower.strategy.metrics import Aggregator
 from coterie.flower.strategy.result import ClusteredResult
-from coterie.flower.strategy.rounds import EvaluateFn, FirstModel, Rounds
+from coterie.flower.strategy.rounds import EvaluateFn, Rounds
 from coterie.flower.strategy.store import Store
 from coterie.methods.algorithm import Algorithm, InitAndStep
 from coterie.methods.method import Method
@@ -31,7 +30,7 @@ from coterie.record_keys import RecordKeys
 log = logging.getLogger("flwr")
 
 
-class ClusteredStrategy(FedAvg):
+class ClusteredStrategy(WithMethod):
     """A strategy that runs one of Coterie's methods in any Flower app.
 
     The ``ClientApp`` stays as it is: each node is sent the model of its group. The arguments are those
