@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from coterie.core.keys import Key
 from coterie.data import Population, load_samples, make_partition, populate
+from coterie.data.tabular import inputs
 from coterie.data.tabular.raw import Window
 from coterie.data.tabular.tables import persistence, split_windows
 from coterie.errors import Code, ConfigError, DataError
@@ -111,6 +112,17 @@ def test_the_season_of_persistence() -> None:
     assert found["seasonal persistence"].tolist() == [1, 3]
     with refuses(DataError, "out-of-range", "data.window.season"):
         persistence(target, starts, Window(past=4, horizon=1, season=9))
+
+
+def test_inputs_that_take_too_much_memory_name_their_widest_column(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inputs, "LARGEST", 1000)
+    columns = table()
+    columns["wind"] = [f"w{at % 9}" for at in range(len(columns["wind"]))]
+    with refuses(DataError, "out-of-range", "data.window.stride") as caught:
+        load(tmp_path, columns)
+    assert "column wind" in str(caught.value)
 
 
 @pytest.mark.parametrize(

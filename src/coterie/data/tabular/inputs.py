@@ -106,8 +106,15 @@ def inputs_of(table: RawTable, first: IntArray, encoder: Encoder) -> Tensor:
     past = table.past
     needed = _FLOAT * len(first) * (past or 1) * len(encoder.features)
     if needed > LARGEST:
-        what = f"{len(first):,} inputs take {needed / 2**30:.0f} GiB"
-        expected = f"at most {LARGEST / 2**30:.0f} GiB: use a larger stride or a shorter past"
+        widest = max(encoder.rules, key=lambda rule: len(rule.features))
+        what = (
+            f"{len(first):,} inputs with {past or 1} x {len(encoder.features):,} values take "
+            f"{needed / 2**30:.0f} GiB; {len(widest.features):,} values are of column {widest.name}"
+        )
+        expected = (
+            f"at most {LARGEST / 2**30:.0f} GiB: a larger stride, a shorter past, or fewer "
+            "categories"
+        )
         raise DataError("out-of-range", "data.window.stride", what, allowed=expected)
     features = encoder.encode(table)
     if past is None:
