@@ -60,7 +60,7 @@ class Describe:
     statistic: Literal["histogram", "subspace", "centres", "latent", "imbalance", "columns"] = (
         "histogram"
     )
-    classes: int = 0
+    classes: Annotated[int, Field(ge=0)] = 0
     features: int = 0
     vectors: int = 0
     draws: int = 0

@@ -198,6 +198,13 @@ def test_places_are_limited() -> None:
     assert len(result.groups) == 7
 
 
+def test_max_nodes_holds_from_the_start() -> None:
+    grid = AppGrid(torch_app(rotated_digits(6, 1)), dict(NODES))
+    result = start(grid, ct.fedavg(), max_nodes=4)
+    assert set(result.groups) == set(sorted(NODES)[:4])
+    assert {one.metadata.dst_node_id for one in grid.sent} == set(result.groups)
+
+
 def test_too_few_nodes_are_not_waited_for_without_end() -> None:
     few = dict(list(NODES.items())[:1])
     with refuses(QuorumError, "too-few", "min_available_nodes"):

@@ -353,6 +353,12 @@ def test_methods_that_need_more_than_counts_are_refused_with_counts(
         ClusteredStrategy(make(), classes=10)
 
 
+@pytest.mark.parametrize(("classes", "kind"), [(-1, "out-of-range"), ("10", "wrong-type")])
+def test_the_number_of_classes_is_checked(classes: object, kind: str) -> None:
+    with refuses(ConfigError, kind, "classes"):
+        ClusteredStrategy(ct.fedgsp(), classes=classes)  # type: ignore[arg-type]
+
+
 PRIVATE = ct.fedgsp(privacy="discrete_laplace")
 
 

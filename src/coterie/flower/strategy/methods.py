@@ -11,6 +11,7 @@ from flwr.serverapp.strategy import FedAvg
 from coterie.algorithms.stocfl import PulledToGlobal
 from coterie.clients.bounds import Bounds
 from coterie.clients.cohort import Quorum
+from coterie.core import Describe
 from coterie.core.training import WithOwnModel
 from coterie.core.traits import of_traits, refuse_traits
 from coterie.core.vectors import Layout
@@ -75,6 +76,8 @@ def checked_method(method: Method | Algorithm | InitAndStep, classes: int) -> Al
         found = method if isinstance(method, str) else getattr(method, "__name__", "a function")
         allowed = "a method, such as coterie.fedgroup(groups=3)"
         raise ConfigError("wrong-type", "method", found=found, allowed=allowed)
+    # The request of the counts, which checks the number.
+    Describe("histogram", classes)
     algorithm = as_algorithm(method)
     check_records(algorithm)
     name = "a method"

@@ -82,11 +82,13 @@ class Rounds:
             return
         if start is not None:
             log.info("coterie: continuing after round %d", start.round)
+        else:
+            self.nodes.places = self.strategy.max_nodes
         # The first models may need nodes, so some have to be there before the first round.
         self.nodes.gather()
         if start is None:
             begin = len(self.nodes.ids)
-            self.nodes.places = max(self.strategy.max_nodes or places_for(begin), begin)
+            self.nodes.places = max(self.nodes.places or places_for(begin), begin)
             start = StartingPoint(state=self._first_groups(begin))
         self.groups = start.state
         population = self.nodes.population()
