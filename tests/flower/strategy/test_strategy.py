@@ -143,6 +143,16 @@ def test_groups_are_found(name: str) -> None:
     )
 
 
+def test_known_groups_are_those_of_the_nodes_in_the_order_of_their_ids() -> None:
+    grid = AppGrid(torch_app(rotated_digits(6, 2)), node_ids(6))
+    group_of = {node: part // 2 for node, part in grid.parts.items()}
+    nodes = sorted(grid.get_node_ids())
+    assert nodes != list(grid.get_node_ids())
+    method = ct.known_groups(members=[[group_of[node] for node in nodes]])
+    result = run(ClusteredStrategy(method), grid, 2)
+    assert result.groups == group_of
+
+
 MORE_METHODS = [
     *(ct.fesem(groups=2), ct.cfl(), ct.sr_fca(), ct.fedgwc()),
     *(ct.feddrift(), ct.auxo(), ct.stocfl(lam=0.0), ct.ida()),
