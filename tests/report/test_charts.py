@@ -102,6 +102,26 @@ def test_legends_of_files_fit_the_width(groups, width):
     assert legend_columns(spec, width) * entry <= width - LEGEND_LEFT
 
 
+@pytest.mark.parametrize("clients", [12, 30])
+def test_all_names_stand_below_what_clients_gained(clients):
+    from coterie.report.figures.gains import gain_chart
+
+    names = [f"station {client}" for client in range(clients)]
+    member = np.zeros(clients, np.int64)
+
+    def run(name, seed):
+        values = np.linspace(0.5, 0.6 + 0.1 * seed, clients)
+        table = client_table(names, member, values)
+        settings = {"seed": seed, "algorithm": {"name": name}}
+        return RunView(name, rows(0.5), member, names, tables=settings, client_table=table)
+
+    base, one = series_of([run(name, seed) for name in ("fedavg", "ifca") for seed in (0, 1)])
+    ranked = ranked_gains(one, base)
+    assert ranked.has_intervals
+    drawn = vl_convert.vegalite_to_svg({**gain_chart(ranked), "width": 320})
+    assert len(re.findall(r">station [0-9]+</text>", drawn)) == clients
+
+
 def test_gains_are_means_over_seeds_with_intervals_and_marks():
     """A single seed of a client with two negative samples says nothing."""
     from coterie.report.figures.gains import gain_chart

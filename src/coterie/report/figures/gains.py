@@ -36,6 +36,7 @@ from coterie.report.render import Chart, Section
 from coterie.report.series import Series
 from coterie.terminal import counted
 
+MOST_SLANTED = 18  # names that fit next to each other on a narrow screen
 MANY_CLIENTS = 200  # beyond which their marks are smaller, and intervals are in the table alone
 # By how much marks are moved, so that clients with the same accuracies do not hide each other.
 # Multiples of two such numbers, modulo 1, fill a square evenly, and are the same in every page.
@@ -113,11 +114,12 @@ def gain_chart(ranked: RankedGains) -> Spec:
     """What each client gained, from the greatest loss to the greatest gain."""
     rows = ranked.rows
     count = len(rows)
+    axis = _name_axis(rows)
     across = alt.X(
         "left:Q",
         title=f"{counted(count, 'client')}, in order of their gain",
         scale=alt.Scale(domain=[-0.5, count - 0.5], nice=False),
-        axis=_name_axis(rows),
+        axis=axis,
     )
     data = alt.Chart(pd.DataFrame(rows))
     # Rectangles that touch: as bars, a thousand clients would be all gaps.
@@ -137,7 +139,9 @@ def gain_chart(ranked: RankedGains) -> Spec:
     layers = [bars, zero]
     if ranked.has_intervals and count <= MANY_CLIENTS:
         whiskers = data.transform_filter("datum.half !== null").mark_rule(strokeWidth=1.5)
-        layers.append(whiskers.encode(alt.X("rank:Q"), alt.Y("low:Q"), y2=alt.Y2("high:Q")))
+        # With the same axis: that of another layer would leave out names.
+        middle = alt.X("rank:Q", axis=axis)
+        layers.append(whiskers.encode(middle, alt.Y("low:Q"), y2=alt.Y2("high:Q")))
     return to_spec(alt.layer(*layers), 240)
 
 
@@ -151,11 +155,15 @@ def _name_axis(rows: Sequence[Row]) -> alt.Axis:
         return alt.Axis(labels=False, ticks=False, grid=False)
     # As JSON a name is a text of the expression, whatever is in it.
     names = json.dumps([row["client"] for row in rows])
+    # Vega would leave out names whose boxes overlap, as those of slanted names do.
+    angle = -45 if len(rows) <= MOST_SLANTED else -90
     return alt.Axis(
         values=[row["rank"] for row in rows],
         labelExpr=f"{names}[datum.value]",
-        labelAngle=-45,
+        labelAngle=angle,
         labelAlign="right",
+        labelBaseline="middle",
+        labelOverlap=False,
         labelLimit=110,
         ticks=False,
         grid=False,
