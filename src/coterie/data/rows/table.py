@@ -42,7 +42,7 @@ from .texts import (
     is_real,
     is_text,
     moment_of,
-    number_of,
+    read_number,
     text_of,
 )
 
@@ -203,7 +203,7 @@ class Rows:
 
     def _numbers_of_texts(self, name: str) -> Any:
         try:
-            parse = partial(number_of, comma=self.has_decimal_commas(name))
+            parse = partial(read_number, comma=self.has_decimal_commas(name))
             values = self._parsed(name, NUMBER, parse)
         except DataError:
             # With missing values, pandas reads yes and no as text.

@@ -163,7 +163,7 @@ def text_of(value: Any, comma: bool = False) -> str:
     return date[1] if date else text
 
 
-def number_of(value: Any, comma: bool) -> float:
+def read_number(value: Any, comma: bool) -> float:
     """A value as a number.
 
     Args:
