@@ -239,3 +239,14 @@ def test_compare_report_and_card_give_one_answer(
     run.rename("alone")
     assert invoke(["export", "alone", "--out", "e2"]) == 0
     assert "Whether grouping is worth it is not known" in Path("e2/README.md").read_text()
+
+
+def test_a_comparison_without_groups_leaves_no_verdict_of_an_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("c.toml").write_text(tomli_w.dumps(TABLES))
+    for methods, known in (("fedavg,local,fedgroup", True), ("fedavg,local", False)):
+        command = ["compare", "c.toml", "--algorithms", methods, "--seeds", "0", "--out", "s"]
+        assert invoke(command) == 0
+        assert Path("s/verdict.json").exists() == known

@@ -25,7 +25,7 @@ MOST = 0.02  # of what the full model moves
 PAGE = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^\$ coterie (.*)$", PAGE.replace("\\\n", ""), re.MULTILINE)
 OF_BACKBONE = [line for line in COMMANDS if "backbone" in line]
-OF_TWEETS = [line for line in COMMANDS if line not in OF_BACKBONE]
+OF_TWEETS = [line for line in COMMANDS if "lora" in line]
 HAS_TWEETS = Path(os.environ.get("COTERIE_DATA", ""), "sent140", "users.parquet").is_file()
 
 

@@ -17,6 +17,7 @@ from coterie.core.vectors import Layout, flatten
 from coterie.errors import Code, ConfigError, DataError
 from coterie.models import MODELS, build_model, initialise, spec
 from coterie.models.cnn import same_padding
+from coterie.models.initial import initial_models
 from tests.refusals import refuses
 
 GREY = (1, 28, 28)
@@ -377,3 +378,32 @@ def test_a_network_without_an_embedding_may_encode_whole_numbers_itself() -> Non
     data = ct.Population(x, torch.tensor([0, 1, 0, 1]), ([0, 1, 2, 3],), ([],), 2)
     result = ct.run(ct.fedavg(), data=data, model=_OneHot(), rounds=1, engine="serial")
     assert result.rows[0]["notes"]["replies"] == 1
+
+
+def test_every_first_model_of_an_own_network_is_drawn_as_its_owner_did() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 6), nn.LayerNorm(6), nn.Linear(6, 3, bias=False))
+    nn.init.normal_(net[2].weight, 3.0, 0.1)
+    net[0].bias.requires_grad_(False)
+    first, second, third = map(initial_models(net, Key(0), own=True), range(3))
+    assert torch.equal(first, flatten(net))
+    layout = Layout.of(net)
+    for name, tensor in net.named_parameters():
+        if tensor.requires_grad:
+            one, other, another = (model[layout.span(name)] for model in (first, second, third))
+            assert torch.equal(other.sort().values, one.sort().values)
+            is_constant = "1." in name
+            assert torch.equal(other, one) == torch.equal(other, another) == is_constant
+
+
+@pytest.mark.parametrize("model", [None, "mclr"])
+def test_all_models_of_ifca_begin_with_the_spread_of_the_networks_weights(model: Any) -> None:
+    """Not the user's own network with its weights beside others that Coterie drew."""
+    torch.manual_seed(0)
+    own = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    nn.init.normal_(own[1].weight, 0.0, 0.001)
+    data = ct.load("digits", partition={"kind": "iid", "clients": 8})
+    local = ct.Solver(epochs=1, lr=1e-12)
+    result = ct.run(ct.ifca(groups=3), data=data, model=model or own, rounds=1, local=local)
+    spreads = result.state.models.std(dim=1)
+    assert spreads.max() < 1.1 * spreads.min()

@@ -123,7 +123,7 @@ def taken_again(absent: Absent, value: Any, weights: bytes | None) -> Any:
         got = f"{differs[0]} of shape {own.get(differs[0], 'none')}"
         raise _other(absent, got, f"the {len(before)} tensors that the run began with")
     begun.load_state_dict(saved, strict=False)
-    return Network(begun, value.decay) if isinstance(value, Network) else begun
+    return replace(value, module=begun) if isinstance(value, Network) else begun
 
 
 def weights_bytes(network: nn.Module | Network) -> bytes:

@@ -137,10 +137,12 @@ def decay_for(name: str | None, module: nn.Module, l2: float, **parameters: Any)
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A network with its first weights, and the names of its kernels that carry L2."""
+    """A network with its first weights, the names of its kernels that carry L2, and whether it is the
+    user's own."""
 
     module: nn.Module
     decay: tuple[str, ...]
+    own: bool = True
 
     @classmethod
     def of(
@@ -158,7 +160,7 @@ class Network:
         if isinstance(model, str):
             module = build_model(model, shape, outputs, Key(seed).of("model"), **options)
             check_trained(module)
-            return cls(module, decay_for(model, module, l2, **options))
+            return cls(module, decay_for(model, module, l2, **options), own=":" in model)
         check_trained(model)
         # A user's module keeps its weights; only networks that have a name are drawn from the seed.
         return cls(model, decay_for(None, model, l2))

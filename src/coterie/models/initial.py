@@ -63,12 +63,38 @@ def _draw(layer: nn.Module, name: str, parameter: nn.Parameter, rng: torch.Gener
             parameter[layer.hidden_size : 2 * layer.hidden_size] = 1.0
 
 
-def initial_models(module: nn.Module, key: Key) -> Callable[[int], Tensor]:
+@torch.no_grad()
+def shuffle(module: nn.Module, key: Key) -> None:
+    """Put the values of each trained tensor into a random order, in place.
+
+    A network whose weights somebody else has drawn then has others of the same distribution, whatever
+    it is, and no better start than before: constants, such as the zeros of an adapter, stay.
+
+    Example:
+        >>> a = nn.Linear(2, 2); init.constant_(a.bias, 0.5)
+        Parameter containing:
+        tensor([0.5000, 0.5000], requires_grad=True)
+        >>> before = a.weight.flatten().sort().values
+        >>> shuffle(a, Key(0)); torch.equal(a.weight.flatten().sort().values, before), a.bias.tolist()
+        (True, [0.5, 0.5])
+    """
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            order = torch.randperm(parameter.numel(), generator=key.of(name).torch())
+            parameter.copy_(parameter.flatten()[order].view_as(parameter))
+
+
+def initial_models(module: nn.Module, key: Key, own: bool = False) -> Callable[[int], Tensor]:
     """The first models of a run, as a function of their number, ``j -> w_0^(j) [d]``.
 
     Model 0 has the module's own parameters, the others are drawn from the key. So a method with one
     model, or with the same one for all groups, starts where FedAvg does.
+
+    Args:
+        own: whether it is a network of the user's own: the others then have its values in another
+            order (`shuffle`). Drawn as Coterie's are, they would lose to model 0, or win, at once.
     """
+    draw = shuffle if own else initialise
 
     def start(j: int) -> Tensor:
         if j == 0:
@@ -76,7 +102,7 @@ def initial_models(module: nn.Module, key: Key) -> Callable[[int], Tensor]:
         # A copy, since the module itself is model 0 and what the engines train with.
         other = copy.deepcopy(module)
         # The number of the model stands where a stream has that of a client.
-        initialise(other, key.of("model").client(j))
+        draw(other, key.of("model").client(j))
         return flatten(other)
 
     return start

@@ -113,7 +113,7 @@ def fit_together(
     algorithm = as_algorithm(with_kept_optimizer(method, local, module))
     per_round = experiment.train.clients_per_round
     population, local = pool_if_asked(algorithm, population, local, per_round)
-    return Fitted(algorithm, task, Network(module, network.decay), population, local)
+    return Fitted(algorithm, task, replace(network, module=module), population, local)
 
 
 def check_samples(fitted: Fitted) -> None:

@@ -116,7 +116,7 @@ class Run:
             spec.algorithm,
             self.clients,
             spec.population,
-            initial_models(spec.network.module, spec.key),
+            initial_models(spec.network.module, spec.key, spec.network.own),
             spec.schedule,
             solver=spec.local,
             start=start,

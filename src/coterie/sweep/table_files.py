@@ -47,6 +47,9 @@ def write_tables(table: SweepTable, plan: SweepPlan, out: Path) -> list[Path]:
         texts |= {"clients.md": clients_markdown(table), "clients.csv": clients_csv(table)}
     if table.verdict is not None:
         texts[VERDICT] = verdict_json(table.verdict, plan)
+    else:
+        # One of an earlier comparison in the same folder is of other methods or seeds.
+        (out / VERDICT).unlink(missing_ok=True)
     if table.tuning:
         texts[TUNING] = tuning_json(table)
     return write_files(texts, out)

@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from .csv_files import read_csv
@@ -132,7 +133,8 @@ def _of_frame(frame: pd.DataFrame, typed: bool = True) -> Rows:
 def _refuse_unreadable(frame: pd.DataFrame) -> None:
     """Refuse objects of Python that are no value of any file: pandas, too, fails on some of them."""
     for at, kind in enumerate(frame.dtypes):
-        if not pd.api.types.is_object_dtype(kind):
+        # Not by is_object_dtype, which fails on types of Arrow that pandas does not know.
+        if kind != np.dtype(object):
             continue
         for row, value in enumerate(frame.iloc[:, at].array):
             if not _is_readable(value):
