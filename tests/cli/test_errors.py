@@ -60,7 +60,7 @@ def test_all_errors_of_a_configuration_at_once(
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["run", "nowhere.toml"], 2, "nowhere.toml: cannot be read"),
+        (["run", "nowhere.toml"], 2, "nowhere.toml: there is no such file"),
         (["run", "."], 2, "Is a directory"),
         (
             ["run", "c.toml", "--set", "data.source=mnist", "--set", "data.partition.clients=4"],

@@ -150,7 +150,7 @@ def test_files_that_are_no_configuration(tmp_path: Path, content: bytes, what: s
 
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
-    assert "No such file" in config_errors(lambda: load_config(tmp_path / "c.toml"))[0]
+    assert "no such file" in config_errors(lambda: load_config(tmp_path / "c.toml"))[0]
     assert "Is a directory" in config_errors(lambda: load_config(tmp_path))[0]
     assert "cannot be read" in config_errors(lambda: load_config("a" * 5000))[0]
     assert len(config_errors(lambda: load_config("a\0b"))) == 1

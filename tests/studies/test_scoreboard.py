@@ -311,7 +311,7 @@ def test_every_run_of_a_suite_is_a_valid_configuration(name: str) -> None:
         (("small", "--methods", "fedagv"), "--methods: unknown choice, got 'fedagv'; .*'fedavg'?"),
         (("small", "--federations", "rotate"), "--federations: unknown choice, got 'rotate'"),
         (("small", "--methods", "no_module:mine"), "algorithm.name: cannot be used"),
-        (("none.toml",), "none.toml: cannot be read"),
+        (("none.toml",), "none.toml: there is no such file"),
     ],
 )
 def test_what_is_unknown_is_one_line(

@@ -67,6 +67,9 @@ def read(path: Path | str) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         what = f"not UTF-8 at byte {error.start}"
         got = f"{error.object[error.start]:#x}"
+    except FileNotFoundError:
+        name = printable_name(path)
+        raise ConfigError("not-found", name, "there is no such file", do="check the path") from None
     except OSError as error:
         what = "cannot be read"
         got = shown(error.strerror)

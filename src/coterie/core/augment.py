@@ -82,11 +82,9 @@ def _factory(name: str) -> Callable[..., Any]:
     try:
         library = import_module(LIBRARY)
     except ImportError:
-        what = "the package torchvision is not installed"
-        expected = "pip install torchvision, or module:factory"
-        raise ConfigError(
-            "not-installed", "local.augment", what, got=name, allowed=expected
-        ) from None
+        what = f"{name} needs the package torchvision, which is not installed"
+        do = "run `pip install torchvision`, or name a function of your own as module:function"
+        raise ConfigError("not-installed", "local.augment", what, do=do) from None
     return getattr(library, name)
 
 
