@@ -396,6 +396,17 @@ def test_every_first_model_of_an_own_network_is_drawn_as_its_owner_did() -> None
             assert torch.equal(other, one) == torch.equal(other, another) == is_constant
 
 
+@pytest.mark.parametrize("shape", [(1, 1), (4, 3)])
+def test_models_without_another_order_begin_with_different_values(shape: tuple[int, int]) -> None:
+    net = nn.Linear(*shape)
+    for parameter in net.parameters():
+        nn.init.constant_(parameter, 0.5)
+    first, second, third = map(initial_models(net, Key(0), own=True), range(3))
+    assert torch.equal(first, flatten(net))
+    assert not torch.equal(first, second)
+    assert not torch.equal(second, third)
+
+
 @pytest.mark.parametrize("model", [None, "mclr"])
 def test_all_models_of_ifca_begin_with_the_spread_of_the_networks_weights(model: Any) -> None:
     """Not the user's own network with its weights beside others that Coterie drew."""

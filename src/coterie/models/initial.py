@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import init
 from torch.nn.modules.batchnorm import _NormBase
 
 from coterie.core.keys import Key
-from coterie.core.vectors import flatten, is_frozen_norm
+from coterie.core.vectors import Layout, flatten, is_frozen_norm
 from coterie.models.recurrent import OneBiasLSTM
 
 RECURRENT = (nn.RNNBase, OneBiasLSTM)
@@ -63,25 +64,25 @@ def _draw(layer: nn.Module, name: str, parameter: nn.Parameter, rng: torch.Gener
             parameter[layer.hidden_size : 2 * layer.hidden_size] = 1.0
 
 
-@torch.no_grad()
-def shuffle(module: nn.Module, key: Key) -> None:
-    """Put the values of each trained tensor into a random order, in place.
+def shuffled(vector: Tensor, layout: Layout, rng: np.random.Generator) -> Tensor:
+    """Another draw of first weights: the trained values of each array in a random order.
 
-    A network whose weights somebody else has drawn then has others of the same distribution, whatever
-    it is, and no better start than before: constants, such as the zeros of an adapter, stay.
+    Weights of one array are drawn from one distribution, so their order is all that a second draw
+    would change. Constant arrays, such as scales of a normalisation, stay as they are.
+
+    Args:
+        vector: float32 ``[d]``.
 
     Example:
-        >>> a = nn.Linear(2, 2); init.constant_(a.bias, 0.5)
-        Parameter containing:
-        tensor([0.5000, 0.5000], requires_grad=True)
-        >>> before = a.weight.flatten().sort().values
-        >>> shuffle(a, Key(0)); torch.equal(a.weight.flatten().sort().values, before), a.bias.tolist()
-        (True, [0.5, 0.5])
+        >>> layout = Layout(("a", "b"), ((3,), (2,)), 2)
+        >>> shuffled(torch.arange(5.0), layout, np.random.default_rng(3)).tolist()
+        [2.0, 1.0, 0.0, 3.0, 4.0]
     """
-    for name, parameter in module.named_parameters():
-        if parameter.requires_grad:
-            order = torch.randperm(parameter.numel(), generator=key.of(name).torch())
-            parameter.copy_(parameter.flatten()[order].view_as(parameter))
+    other = vector.clone()
+    for name in layout.names[: layout.trainable]:
+        part = vector[layout.span(name)]
+        other[layout.span(name)] = part[torch.from_numpy(rng.permutation(len(part)))]
+    return other
 
 
 def initial_models(module: nn.Module, key: Key, own: bool = False) -> Callable[[int], Tensor]:
@@ -92,17 +93,23 @@ def initial_models(module: nn.Module, key: Key, own: bool = False) -> Callable[[
 
     Args:
         own: whether it is a network of the user's own: the others then have its values in another
-            order (`shuffle`). Drawn as Coterie's are, they would lose to model 0, or win, at once.
+            order (`shuffled`). Drawn as Coterie's are, they would lose to model 0, or win, at once.
     """
-    draw = shuffle if own else initialise
 
     def start(j: int) -> Tensor:
         if j == 0:
             return flatten(module)
-        # A copy, since the module itself is model 0 and what the engines train with.
-        other = copy.deepcopy(module)
         # The number of the model stands where a stream has that of a client.
-        draw(other, key.of("model").client(j))
-        return flatten(other)
+        stream = key.of("model").client(j)
+        if own:
+            first = flatten(module)
+            other = shuffled(first, Layout.of(module), stream.generator())
+            # Of constant tensors, or tensors of one value, there is no other order.
+            if not torch.equal(first, other):
+                return other
+        # A copy, since the module itself is model 0 and what the engines train with.
+        drawn = copy.deepcopy(module)
+        initialise(drawn, stream)
+        return flatten(drawn)
 
     return start

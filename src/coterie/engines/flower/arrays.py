@@ -128,24 +128,3 @@ def _with_last(names: Sequence[str], layer: str) -> list[str]:
         allowed = f"one of {', '.join(map(repr, layers))}"
         raise ConfigError("unknown-choice", "final_layer", got=layer, allowed=allowed)
     return [*(name for name in names if name not in last), *last]
-
-
-def shuffled(vector: Tensor, layout: Layout, rng: np.random.Generator) -> Tensor:
-    """Another draw of first weights: the trained values of each array in a random order.
-
-    Weights of one array are drawn from one distribution, so their order is all that a second draw
-    would change. Constant arrays, such as scales of a normalisation, stay as they are.
-
-    Args:
-        vector: float32 ``[d]``.
-
-    Example:
-        >>> layout = Layout(("a", "b"), ((3,), (2,)), 2)
-        >>> shuffled(torch.arange(5.0), layout, np.random.default_rng(3)).tolist()
-        [2.0, 1.0, 0.0, 3.0, 4.0]
-    """
-    other = vector.clone()
-    for name in layout.names[: layout.trainable]:
-        part = vector[layout.span(name)]
-        other[layout.span(name)] = part[torch.from_numpy(rng.permutation(len(part)))]
-    return other

@@ -49,6 +49,11 @@ from coterie.runs.resume import refuse_rounds, with_places
 from coterie.runs.run import OnRound, Run
 from coterie.runs.spec import RunSpec
 
+UNSCORED = (
+    "warning: no client was scored after the last round, since none replied; the models are those "
+    "of the last training"
+)
+
 
 def serve(grid: Any, values: Mapping[str, Any], write_event: WriteEvent) -> dict[str, Any]:
     """Run the rounds that are left on the clients of a grid; returns the summary. `ServerInput.of`
@@ -108,12 +113,6 @@ def _serve_rounds(
     summary = _write_results(run, folder, config, engine)
     write_event("done", summary)
     return summary
-
-
-UNSCORED = (
-    "warning: no client was scored after the last round, since none replied; the models are those "
-    "of the last training"
-)
 
 
 def _annotation(engine: FlowerEngine, spec: RunSpec) -> OnRound:

@@ -17,7 +17,6 @@ from coterie.clients.clients import Clients, ModelShape
 from coterie.core import NO_GROUP, Groups, IntArray, Key
 from coterie.core.startup import work_clock
 from coterie.core.work import Score
-from coterie.engines.flower.arrays import shuffled
 from coterie.engines.flower.ordinary import EVALUATION, OrdinaryEngine
 from coterie.errors import ConfigError
 from coterie.experiment import Training
@@ -27,6 +26,7 @@ from coterie.flower.strategy.nodes import NodePlaces, places_for
 from coterie.flower.strategy.result import ClusteredResult, unknown_node
 from coterie.flower.strategy.store import NodeScores, Store
 from coterie.methods.method import Clustered
+from coterie.models.initial import shuffled
 from coterie.runs.folder.checkpoints import Checkpoint
 from coterie.runs.loop import RoundResult, StartingPoint, simulate
 from coterie.runs.round_row import counts_by_name
