@@ -54,7 +54,7 @@ $(VENV)/.dist: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@$(PIP) install --no-compile -c constraints.txt --group dist
 	@touch $@
 
-demo: $(VENV)/.run ## FedAvg beside FedGroup on real images, ending in an HTML page
+demo: $(VENV)/.run ## FedAvg and FedGroup on real images, ending in an HTML page
 	@$(BIN)/coterie demo $(ARGS)
 
 test: $(VENV)/.dev ## tests and doctests, and which of them took longest
@@ -90,20 +90,20 @@ test-spawn: $(VENV)/.dev ## the contract suite and the pool with workers that ar
 damage: $(VENV)/.dev ## run folders damaged at random 10,000 times and read by every command: about 20 minutes
 	@$(BIN)/python -m tests.runs.damage $(ARGS)
 
-resumes: $(VENV)/.dev ## two, three and five `resume` of a run at once, 50 times, some beside the live run
+resumes: $(VENV)/.dev ## two, three and five `resume` of a run at once, 50 times, some during the live run
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.runs.resumes $(ARGS)
 
 bench: $(VENV)/.dev ## seconds a round against a bare PyTorch loop, kept with machine and commit
 	@$(BIN)/python -m benchmarks.local_sgd --keep $(ARGS)
 	@$(BIN)/python -m benchmarks.history
 
-bench-peers: $(VENV)/.dev ## seconds a round beside Flower, FedJAX and pfl-research, each in its own environment
+bench-peers: $(VENV)/.dev ## seconds a round, and those of Flower, FedJAX and pfl-research, each in its own environment
 	@$(BIN)/python -m benchmarks.peers.run $(ARGS)
 
-bench-gpu: $(VENV)/.dev ## seconds a round on a GPU, beside the pool on all cores of its machine: some ten minutes
+bench-gpu: $(VENV)/.dev ## seconds a round on a GPU, and on the pool on all cores of its machine: some ten minutes
 	@$(BIN)/python -m benchmarks.gpu $(ARGS)
 
-bench-whole: $(VENV)/.dev ## whole experiments of other frameworks, beside those frameworks: half an hour
+bench-whole: $(VENV)/.dev ## whole experiments in Coterie and in other frameworks: half an hour
 	@$(BIN)/python -m benchmarks.whole.run --recipes flute pfl $(ARGS)
 
 scoreboard: $(VENV)/.dev ## the small scoreboard, whose results and page come with Coterie: up to half an hour

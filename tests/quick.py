@@ -27,8 +27,13 @@ QUICK: dict[str, tuple[str, ...]] = {
     "cli/test_errors.py": ("test_all_errors_of_a_configuration_at_once", "test_expected_errors"),
     "report/test_page.py": ALL,
     "export/test_folder.py": ("test_an_export_predicts_the_same_without_coterie",),
+    "export/test_predictions.py": ("test_without_client_and_with_missing_columns",),
     "sweep/test_run_once.py": ALL,
+    "sweep/test_runner.py": ("test_a_sweep_reports_and_skips",),
+    "studies/test_advise.py": ("test_a_gain_that_may_be_chance_is_none",),
     "flower/test_federation_spec.py": ALL,
+    "flower/operate/test_folder.py": ("test_the_folder_is_an_app_and_its_data_are_shares",),
+    "cli/test_deploy.py": ("test_a_client_is_forgotten_but_for_its_secret",),
     # Engines: the pool and serial are in the contract.
     "engines/test_vmap.py": ("dense", "dropout"),
     "engines/test_ray.py": ("test_an_actor_trains_as_serial_does_and_keeps_what_it_was_sent",),

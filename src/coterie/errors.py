@@ -83,7 +83,9 @@ class Problem:
         line = ": ".join(part for part in (self.file, self.path, what) if part)
         if self.got is not None:
             line += f", got {self.got if isinstance(self.got, str) else shown(self.got)}"
-        if self.allowed:
+        if self.allowed and self.got is None and self.code in ("missing", "not-found"):
+            line += f": give {self.allowed}"
+        elif self.allowed:
             line += f"; expected {self.allowed}"
         if self.do:
             line += f": {self.do}"

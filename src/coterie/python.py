@@ -161,9 +161,9 @@ def run(
 def _experiment(method: Any, given: dict[str, Any]) -> Experiment:
     """What the arguments of a call say, of which ``None`` is one that was not given."""
     if isinstance(method, Experiment):
-        beside = [name for name, value in given.items() if value is not None]
+        others = [name for name, value in given.items() if value is not None]
         refuse_arguments(
-            beside, given, "only on_round and out with an Experiment", known=_ARGUMENTS
+            others, given, "only on_round and out with an Experiment", known=_ARGUMENTS
         )
         return method
     refuse_arguments([name for name in given if name == "algorithm"], given, "only the method")

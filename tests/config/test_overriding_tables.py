@@ -206,7 +206,7 @@ def test_overrides_make_the_tables(tmp_path: Path) -> None:
         ('[server]\nname = "fedadam"\nbeta2 = 1.0\n', ["server.beta2: out of range, got 1.0"]),
         (
             "[server]\nlr = 0.1\n",
-            ["server.name: missing; expected one of 'fedadagrad', "],
+            ["server.name: missing: give one of 'fedadagrad', "],
         ),
         (
             '[objective]\nname = "fedprox"\n',

@@ -174,7 +174,7 @@ def test_sizes_inside_a_group_may_be_skewed(how: str) -> None:
             {"swaps": ((), ()), "how": "labels"},
             "swaps: only works with how = 'swap', got how = 'labels'",
         ),
-        ({"how": "images"}, "styles: missing; expected one for each group, with how = 'images'"),
+        ({"how": "images"}, "styles: missing: give one for each group, with how = 'images'"),
         ({"how": "images", "styles": ("plain",)}, "styles: wrong shape, got 1"),
         (
             {"how": "images", "styles": ("plain", "blur")},

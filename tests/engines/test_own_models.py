@@ -146,7 +146,7 @@ REFUSED = {
     "lg_fedavg": "the method already keeps values on its clients",
     "fedrep": "the method already keeps values on its clients",
     "fedbn": "the method already keeps values on its clients",
-    "pooled": "all data are in one place",
+    "pooled": "all data are pooled",
     "rfedavg-one": "clients send a gradient",
     **dict.fromkeys(("fedem", "fedrc"), "clients train several models"),
     **dict.fromkeys(

@@ -42,7 +42,7 @@ def test_a_worker_that_dies_or_hangs_while_it_scores(number: int | None) -> None
     net = nn.Sequential(nn.Linear(4, 2))
     expected = score(SerialEngine(LocalRunner(data, net, SOLVER)), data, net)
     engine = PoolEngine(
-        LocalRunner(data, net, SOLVER), workers=2, round_timeout=None if number else 2.0
+        LocalRunner(data, net, SOLVER), workers=2, round_timeout=None if number else 5.0
     )
     few = np.arange(4)
     try:

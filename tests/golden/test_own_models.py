@@ -239,7 +239,7 @@ def test_scaffold() -> None:
     after, _ = rule.move_server(groups, updates, round)
     # Changes: c_i+ - c_i = (-0.5, 0.95), and -(0.5, 0) - (0.2, 0) / 0.4 = (-1, 0); c moves by a
     # fourth of their sum.
-    assert rule.beside(after).tolist() == pytest.approx([0.5 - 1.5 / 4, 0.95 / 4])
+    assert rule.second_vector(after).tolist() == pytest.approx([0.5 - 1.5 / 4, 0.95 / 4])
 
 
 def test_moon() -> None:

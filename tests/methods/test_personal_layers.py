@@ -55,7 +55,7 @@ REFUSED = {
         (*OWN_MODELS, "scaffold", "stocfl", "lcfed", "lcfed-one"), "itself sets what stays"
     ),
     **dict.fromkeys(("fedem", "fedrc"), "so they cannot keep layers"),
-    "pooled": "all data are in one place",
+    "pooled": "all data are pooled",
     "rfedavg-one": "clients send a gradient",
     "fedclust": "grouped by a layer that stays",
     "fedclust-ward": "grouped by a layer that stays",

@@ -237,7 +237,7 @@ def test_methods_that_cannot_be_scored_as_asked_are_left_out_and_named(config: s
     adapt = ["evaluate.adapt.epochs=1"]
     adapted = make_plan(config, ["pooled", "fedrc", "fedavg"], overrides=adapt)
     assert adapted.allowed == ("fedavg",)
-    assert adapted.refused["pooled"].startswith("evaluate.adapt: the method has all data in one")
+    assert adapted.refused["pooled"].startswith("evaluate.adapt: the method pools all data")
     adam = ["local.optimizer=adam", "local.keep_state=true"]
     kept = make_plan(config, ["fedavg", "ditto", "fedper"], overrides=adam)
     assert kept.allowed == ("fedavg", "fedper")

@@ -37,7 +37,7 @@ class Apfl:
         return {"v": sent, "alpha": torch.tensor([self.alpha])}
 
     def train(self, training: LocalTraining, own: Own) -> OwnTrained:
-        # The shared part is FedAvg's. Its steps are taken once more below, beside those of the own
+        # The shared part is FedAvg's. Its steps are taken once more below, with those of the own
         # model: so the update has the bits of FedAvg's, whatever code trains it.
         update, loss = training.run(training.start)
         if self.alpha == 1 and not self.adaptive:

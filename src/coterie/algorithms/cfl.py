@@ -214,11 +214,11 @@ class Bipartition(PlacesClients):
         delta = updates.delta[torch.from_numpy(mine)].to(torch.float64)
         # By samples as the paper has it; its released code counts all members alike.
         weight = torch.from_numpy(updates.size[mine] / updates.size[mine].sum())
-        at_rest = float((weight[:, None] * delta).sum(dim=0).norm()) < self.eps1
-        restless = float(delta.norm(dim=1).max()) > self.eps2
+        converged = float((weight[:, None] * delta).sum(dim=0).norm()) < self.eps1
+        far_apart = float(delta.norm(dim=1).max()) > self.eps2
         # Two members cannot be separated further.
         enough_members = len(_members(groups, row)) > 2
-        return at_rest and restless and enough_members and self._fresh(groups, row, round)
+        return converged and far_apart and enough_members and self._fresh(groups, row, round)
 
     def _fresh(self, groups: Groups, row: int, round: Round) -> bool:
         """Whether every member that is present has sent an update lately."""

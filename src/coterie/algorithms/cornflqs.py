@@ -68,10 +68,10 @@ class CoordinatesClusters(PlacesClients):
         if len(asked):
             chosen = least_loss_groups(groups, asked, round)
         # Who does not tell its losses keeps its group.
-        told = chosen >= 0
+        answered = chosen >= 0
         agreed = memory.agreed.copy()
-        agreed[asked[told]] = chosen[told] == groups.member[asked[told]]
-        groups = groups.with_members(asked[told], chosen[told])
+        agreed[asked[answered]] = chosen[answered] == groups.member[asked[answered]]
+        groups = groups.with_members(asked[answered], chosen[answered])
         memory = replace(memory, agreed=agreed)
         groups = groups.remember(self._stage_after(memory, groups, round.number))
         ids = round.cohort[groups.member[round.cohort] >= 0]

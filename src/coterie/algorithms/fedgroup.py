@@ -159,9 +159,9 @@ class ByDirection(PlacesClients):
             return groups.remember(replace(memory, seen=groups.models))
         if self._one_group(groups):
             return groups
-        return self._equip(groups, notes)
+        return self._with_directions(groups, notes)
 
-    def _equip(self, groups: Groups, notes: Counter[str]) -> Groups:
+    def _with_directions(self, groups: Groups, notes: Counter[str]) -> Groups:
         """Clients with a group hold ``w_0`` and the ``m`` directions from then on, so that later
         migrations cost no download; the ledger's ``flexcfl`` count needs how many got them."""
         memory = groups.memory.get(DirectionMemory)

@@ -57,7 +57,7 @@ def gaussian_rewards(loss: FloatArray, size: FloatArray) -> FloatArray:
 
 
 def affinity(weight: Matrix, gamma: float) -> Matrix:
-    """How alike two clients of a group are rewarded beside all others:
+    """How alike two clients of a group are rewarded compared with all others:
     ``exp(-gamma |v_i - v_j|^2)``, ``[n, n]``.
 
     ``v_i`` is the row of client ``i``, scaled to 0..1 over the whole matrix. The columns of ``i`` and

@@ -73,7 +73,7 @@ class PulledTwice:
     def first(self, sent: Tensor) -> Own:
         return {}
 
-    def beside(self, groups: Groups) -> Tensor:
+    def second_vector(self, groups: Groups) -> Tensor:
         memory = groups.memory.get(LowRank)
         # Before there are clusters their one model is the joint one.
         if memory is None:
@@ -121,7 +121,7 @@ class NearestLowRank(PlacesClients):
             return groups, updates
         if memory is None:
             return self._begin(groups, updates, solutions, round)
-        # Seen from where training began: beside the first model all differences are small.
+        # Seen from where training began: compared with the first model all differences are small.
         ours = (solutions - memory.start) @ memory.directions
         theirs = (groups.models - memory.start) @ memory.directions
         row = cosine(ours, theirs).argmax(axis=1)

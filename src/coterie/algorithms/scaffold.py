@@ -57,7 +57,7 @@ class Scaffold:
     def first(self, sent: Tensor) -> Own:
         return {"c": torch.zeros_like(sent)}
 
-    def beside(self, groups: Groups) -> Tensor:
+    def second_vector(self, groups: Groups) -> Tensor:
         memory = groups.memory.get(ControlVariate)
         if memory is None:
             return torch.zeros_like(groups.models[0])
@@ -76,7 +76,7 @@ class Scaffold:
 
         The change of a client's variate follows from its update, so it is not sent.
         """
-        c = self.beside(groups)
+        c = self.second_vector(groups)
         solver = round.solver.in_round(round.number)
         total = torch.zeros_like(c)
         # Where bounds lowered a claim of samples, the client took the steps of all of them.

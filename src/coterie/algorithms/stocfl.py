@@ -132,7 +132,7 @@ class PulledToGlobal:
     def first(self, sent: Tensor) -> Own:
         return {}
 
-    def beside(self, groups: Groups) -> Tensor:
+    def second_vector(self, groups: Groups) -> Tensor:
         memory = groups.memory.get(SeenClients)
         if memory is None:
             return groups.first_model

@@ -159,8 +159,8 @@ def compare_command(
         if len(config) > 1 or config[0].is_dir():
             check_folders(config)
             if sweep != SweepOptions():
-                what = "finished runs, with options that plan runs"
-                raise ConfigError("in-conflict", "compare", what, allowed="the folders alone")
+                what = "finished runs take no options that plan runs"
+                raise ConfigError("in-conflict", "compare", what)
             plan = plan_of_runs(config)
             name = "runs"
         else:
@@ -178,7 +178,7 @@ def compare_command(
 
 
 def check_folders(paths: Sequence[Path]) -> None:
-    """Refuse what is no folder beside others. An assignment behind another one is read as a path:
+    """Refuse what is no folder among others. An assignment behind another one is read as a path:
     `--set a=1 b=2` in place of `--set a=1 --set b=2`."""
     files = [path for path in paths if not path.is_dir()]
     for path in sorted(files, key=lambda path: "=" not in path.name):

@@ -112,7 +112,7 @@ def _option_problem(path: Place, optimizer: str, value: Any) -> Problem | None:
     defaults = optimizer_defaults(optimizer)
     if option == "weight_decay":
         expected = f"{spelled((*path[:-2], 'weight_decay'))} (decoupled), or l2 (coupled)"
-        return Problem("unknown-key", where, "has its own key", shown(value), expected)
+        return Problem("unknown-key", where, got=shown(value), allowed=expected)
     if option not in defaults:
         known = list(defaults)
         expected = f"one of {', '.join(known)}" if known else "no options"

@@ -248,14 +248,14 @@ class Adapts(OwnModel, Protocol):
 
 
 @runtime_checkable
-class SendsBeside(OwnModel, Protocol):
+class SendsSecondVector(OwnModel, Protocol):
     """A rule whose clients are sent a vector of the server in addition to the model.
 
     The method changes that vector in its rule `recluster`, by the updates of a round, or in its
     rule `assign`.
     """
 
-    def beside(self, groups: Groups) -> Tensor:
+    def second_vector(self, groups: Groups) -> Tensor:
         """The vector ``[d]`` that each client of a round is sent in addition to its model.
 
         Args:
@@ -267,7 +267,7 @@ class SendsBeside(OwnModel, Protocol):
 @runtime_checkable
 class TrainsAsSent(OwnModel, Protocol):
     """A rule that trains the model that the client is sent and stores no model, so that layers of it may
-    stay with the client beside what the rule stores."""
+    stay with the client in addition to what the rule stores."""
 
     @property
     def trains_as_sent(self) -> bool: ...

@@ -20,7 +20,7 @@ from coterie.errors import ConfigError, Problem, shown
 Need = Literal["start", "newcomers", "chains", "statistics", "data", "class_labels", "all_clients"]
 # When the server needs the updates of single clients, and not only the sum of each group's.
 Occasion = Literal[
-    "start", "newcomers", "chains", "data", "grouping", "beside", "weights", "shares"
+    "start", "newcomers", "chains", "data", "grouping", "second_vector", "weights", "shares"
 ]
 Trait = (
     Need
@@ -30,7 +30,7 @@ Trait = (
         "migrates",
         "places_nobody",  # in groups
         "regroups",  # by the updates of a round
-        "moves_beside",  # a second vector, by the updates of a round
+        "moves_second_vector",  # a second vector, by the updates of a round
         "reads_clients",  # more than sums of their updates, of which no noised form is known
         "starts_privately",  # its first groups can be made of noised sums
         "counts_groups",  # by the clients of its cold start

@@ -85,8 +85,8 @@ def check_targets(y: Tensor, classes: int, name: str) -> None:
     lowest = int(y.min())
     highest = int(y.max())
     if classes == 0:
-        what = f"whole-number labels from {lowest} to {highest} and no classes"
-        expected = "the number of classes, or float labels for a regression"
+        what = f"labels from {lowest} to {highest}, but no number of classes"
+        expected = "`classes`, or float labels for a regression"
         raise DataError("missing", name, what, allowed=expected)
     if lowest < 0 or highest >= classes:
         labels = f"labels from {lowest} to {highest}"
@@ -128,7 +128,8 @@ def _refuse_masked(values: Any, name: str, whose: str = "") -> None:
     """Refuse missing values: NumPy would take what stands below the mask."""
     lacking = int(np.ma.count_masked(values)) if isinstance(values, np.ma.MaskedArray) else 0
     if lacking:
-        raise DataError("missing", name, f"{whose}{lacking} masked values", allowed="none")
+        what = f"{whose}{lacking} masked values"
+        raise DataError("missing", name, what, do="fill them or leave their samples out")
 
 
 def _tensor(values: NDArray[Any], given: Any) -> Tensor:

@@ -159,7 +159,9 @@ def transform_samples(samples: Samples, parts: Partition) -> tuple[Tensor, Tenso
     if parts.turns is not None:
         if y.ndim != 1 or len(parts.turns) != len(y):
             found = f"turns of {len(parts.turns)} labels"
-            raise DataError("wrong-shape", "data.partition", found=found, allowed=len(y))
+            raise DataError(
+                "wrong-shape", "data.partition", found=found, allowed=f"{len(y)}, one for each"
+            )
         y = (y + torch.from_numpy(parts.turns)) % samples.classes
     return x, y
 

@@ -162,10 +162,7 @@ def check(tables: Mapping[str, Any], file: str = "configuration") -> Experiment:
     except ConfigError as error:
         raise error.located(file) from None
     except RecursionError:
-        got = f"{len(tables)} tables"
-        expected = "tables of values"
-        what = "nested too deeply"
-        deep = ConfigError("cannot-be-read", "configuration", what, found=got, allowed=expected)
+        deep = ConfigError("cannot-be-read", "configuration", "its tables are nested too deeply")
         raise deep.located(file) from None
     if experiment is None or found:
         raise ConfigError.of(found).located(file)
@@ -192,7 +189,7 @@ def _check(tables: Mapping[str, Any], file: str) -> tuple[Experiment | None, lis
         validated = model.model_validate(values)
     except ValidationError as error:
         found += problems(error, values, model)
-    # On the unvalidated tables, so that these problems are listed beside those of single keys.
+    # On the unvalidated tables, so that these problems are listed with those of single keys.
     objects_refused = {problem.path for problem in found}
     rest = {name: value for name, value in tables.items() if name not in objects_refused}
     found += cross_check(as_tables(rest), model)

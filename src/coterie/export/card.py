@@ -55,7 +55,7 @@ class Card:
         predicts: whether `predict.py` is there.
         needs: why torch cannot write the network, which is not there then, or nothing.
         difference: between ONNX and torch, or nothing.
-        own_part: what clients have beside the shared models, in words; empty for nothing.
+        own_part: what clients have in addition to the shared models, in words; empty for nothing.
         alone: whether clients share nothing, and each trains on its own samples only.
         client: whose model it is, where it is that of one client.
         verdict: whether grouping is worth it on these data, a sentence or two.

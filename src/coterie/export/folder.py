@@ -165,7 +165,7 @@ def _put_in_place(hidden: Path, target: Path) -> None:
         hidden.rename(target)
         return
     for name in _earlier_files(target):
-        # Files that a user has put beside an export stay.
+        # Files that a user has put next to an export stay.
         if not (hidden / name).exists() and (target / name).is_file():
             (target / name).unlink()
     for file in _files_in(hidden):

@@ -127,8 +127,8 @@ class ClientModel:
 def number_of(source: ExportSource, name: str) -> int:
     """The place of a client."""
     if source.real:
-        what = "the values that real clients keep are on their nodes"
-        expected = f"`coterie node export {name}` there, or the shared models without --client"
+        what = "the models of real clients stay at their sites"
+        expected = f"`coterie node export {name}` at the site, or no --client"
         raise ConfigError("does-not-fit", "--client", what, got=name, allowed=expected)
     names = list(map(str, source.population.names))
     if name not in names:

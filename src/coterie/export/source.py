@@ -129,7 +129,7 @@ class ExportSource:
 
     @property
     def own_part(self) -> str:
-        """What clients have beside the shared models, in words; empty where they have nothing."""
+        """What clients have in addition to the shared models, in words; empty where they have nothing."""
         if not self.keeps:
             return ""
         if self.composed.algorithm.serve(self.checkpoint.groups).personal is not None:

@@ -1,6 +1,6 @@
 """What the outputs of a network mean, by the file `predict.json`.
 
-Written by `coterie export`, beside `predict.py`; needs torch and NumPy, and no Coterie. `coterie
+Written by `coterie export`, next to `predict.py`; needs torch and NumPy, and no Coterie. `coterie
 predict` computes with the same functions. A task is a dictionary: its `kind`, the names of its
 `labels` or `targets`, and what its loss needs.
 """

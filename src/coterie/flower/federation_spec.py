@@ -267,6 +267,5 @@ class FederationSpec:
 def parse_config(text: str) -> Experiment:
     """The configuration of a run, from the TOML that the app was started with."""
     if not text:
-        expected = "an app that `coterie deploy run` started"
-        raise ConfigError("missing", "coterie-config", allowed=expected)
+        raise ConfigError("missing", "coterie-config", do="start the app with `coterie deploy run`")
     return check(parse_toml(text), "run.toml")

@@ -74,7 +74,7 @@ class LocalRunner:
 
     @property
     def batch_invariant(self) -> bool:
-        """Whether a sample's score has the same bits whatever samples are scored beside it."""
+        """Whether a sample's score has the same bits whatever samples are scored with it."""
         return self.scorer.batch_invariant
 
     def load_kernels(self, *, forks: bool = False) -> None:
@@ -90,9 +90,9 @@ class LocalRunner:
             self.scorer.load()
             return
         train = partial(trainer.load_training, self.solver)
-        with ExitStack() as beside:
+        with ExitStack() as stack:
             if forks and self.scorer.batch_invariant and trainer.is_new(self.solver):
-                beside.enter_context(in_background(train))
+                stack.enter_context(in_background(train))
             self.scorer.load()
         train()
 

@@ -366,8 +366,8 @@ def cut_without_few(
         >>> distance = np.abs(at[:, None] - at)
         >>> agglomerate(distance).labels.tolist()
         [0, 0, 0, 0, 0, 0, 1]
-        >>> found, aside = cut_without_few(distance, "average", "auto")
-        >>> found.labels.tolist(), aside.nonzero()[0].tolist()
+        >>> found, outliers = cut_without_few(distance, "average", "auto")
+        >>> found.labels.tolist(), outliers.nonzero()[0].tolist()
         ([0, 0, 0, 1, 1, 1], [6])
     """
     n = len(distance)
@@ -380,9 +380,9 @@ def cut_without_few(
         few = sizes[found.labels] <= max(1.0, FEW * n)
         large = len(np.unique(found.labels[~few]))
         if large >= 2:
-            aside = np.ones(n, bool)
-            aside[kept] = False
-            return found, aside
+            outliers = np.ones(n, bool)
+            outliers[kept] = False
+            return found, outliers
         kept = kept[~few]
         if not few.any() or n - len(kept) > MOST_ASIDE * n:
             return first, nothing_apart

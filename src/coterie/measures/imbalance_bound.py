@@ -203,7 +203,7 @@ class LogisticLoss:
         if int(counts.min()) == 0:
             missing = torch.nonzero(counts == 0)[:, 0].tolist()
             what = f"no samples of classes {missing}"
-            raise ConfigError("missing", "data", what, allowed="some of each class")
+            raise ConfigError("missing", "data", what, allowed="samples of each class")
         weights = self._weights(model)
         residual = self._residual(weights)
         found = []

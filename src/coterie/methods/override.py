@@ -51,7 +51,7 @@ def override(
         weigh: how much replies count, or how they are combined, from ``coterie.rules.robust``. A
             robust average is that of the replies that the method's own rule weighs.
         personal: layers that stay with clients, as `coterie.core.keep.layers_to_keep` reads them.
-        own_model: what clients have of their own beside the method's models, as
+        own_model: what clients have of their own in addition to the method's models, as
             ``coterie.algorithms.ditto.Ditto``.
 
     Raises:
@@ -104,7 +104,7 @@ _PERSONAL = of_traits(
     "personal.layers",
     "another algorithm, or no [personal]",
     {
-        "data": "all data are in one place, so clients cannot keep layers",
+        "data": "all data are pooled, so clients cannot keep layers",
         "mixture": "its clients train several models, so they cannot keep layers",
         "keeps_layers": "the method itself sets what stays with its clients",
         "own_model": "the method itself sets what stays with its clients",
@@ -116,7 +116,7 @@ _OWN_MODEL = of_traits(
     "own_model",
     "another algorithm, or no [own_model]",
     {
-        "data": "all data are in one place, so clients cannot have their own models",
+        "data": "all data are pooled, so clients cannot have their own models",
         "mixture": "its clients train several models",
         "keeps_layers": "the method already keeps values on its clients",
         "own_model": "the method already keeps values on its clients",
@@ -157,9 +157,9 @@ ASYNCHRONOUS = Feature(
                 "own_step": "has its own step",
                 "regroups": "regroups the replies of a round",
                 "mixture": "its clients train several models",
-                "moves_beside": "updates a second vector from the replies of a round",
+                "moves_second_vector": "updates a second vector from the replies of a round",
                 "all_clients": "samples its clients itself",
-                "data": "all data are in one place",
+                "data": "all data are pooled",
                 "sums_of_a_round": "its server sees only the sums of a round",
             },
         ),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from torch import nn
 
 from coterie.core.objective import AddsToTask
-from coterie.core.own_model import SendsBeside
+from coterie.core.own_model import SendsSecondVector
 from coterie.core.task import Smoothable, Task, is_classes
 from coterie.core.training import FullGradient, Phases
 from coterie.core.traits import Need, Occasion, Trait, holding
@@ -23,17 +23,17 @@ from coterie.rules.weighing import WeighsAlone, by_size, evenly, mean
 # What needs no single client's updates or data.
 NOT_OF_CLIENTS: frozenset[Need] = frozenset({"class_labels", "all_clients"})
 # In every round; the others only now and then.
-IN_ROUNDS: tuple[Occasion, ...] = ("chains", "grouping", "beside", "weights", "shares")
+IN_ROUNDS: tuple[Occasion, ...] = ("chains", "grouping", "second_vector", "weights", "shares")
 # In the order in which a run comes to them.
 WORDS: Mapping[Occasion, str] = {
     "start": "before the first groups",
     "newcomers": "of clients that join later",
     "chains": "a model passes from client to client",
     "grouping": "updates decide the groups",
-    "beside": "each moves the vector next to the model by its own number of steps",
+    "second_vector": "each moves the vector next to the model by its own number of steps",
     "weights": "weights depend on other replies",
     "shares": "a reply counts for several models",
-    "data": "all data are in one place",
+    "data": "all data are pooled",
 }
 
 
@@ -68,7 +68,7 @@ def traits_of(made: Method | Algorithm) -> frozenset[Trait]:
         "places_nobody": not isinstance(assign, PlacesClients),
         "groups_late": method.groups < 2 or local.choose is not None,
         "regroups": method.recluster is not None,
-        "moves_beside": isinstance(local.own_model, SendsBeside),
+        "moves_second_vector": isinstance(local.own_model, SendsSecondVector),
         "starts_privately": private,
         "reads_clients": bool(needs - NOT_OF_CLIENTS) and not private,
         "weighs_unevenly": method.weigh not in (by_size, evenly) or not sums,
@@ -133,8 +133,8 @@ def single_updates(method: Method) -> tuple[Occasion, ...]:
         ((), ('start',), ('weights',))
     """
     found: set[str] = {*_needs(method)}
-    if isinstance(method.local.own_model, SendsBeside) and method.recluster is not None:
-        found.add("beside")
+    if isinstance(method.local.own_model, SendsSecondVector) and method.recluster is not None:
+        found.add("second_vector")
     elif method.recluster is not None:
         found.add("grouping")
     # A client adds to one sum in secure aggregation, and would have to add to each model's.

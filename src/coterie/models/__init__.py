@@ -1,6 +1,6 @@
 """Networks, `MODELS` by name, with their parameter counts; or the user's own.
 
-A network's factory takes its options and gives a `ModelSpec`. To add one, write it beside these and
+A network's factory takes its options and gives a `ModelSpec`. To add one, write it next to these and
 name it in `MODELS`.
 """
 
@@ -81,8 +81,9 @@ def spec(name: str, **parameters: Any) -> ModelSpec:
     # A factory of the user's own takes what the data say, and no options.
     if ":" in name:
         if parameters:
-            where = f"model.{next(iter(parameters))}"
-            raise ConfigError("unknown-key", where, f"unknown for {name}", allowed="no parameters")
+            option, value = next(iter(parameters.items()))
+            expected = f"no options for the network {name}"
+            raise ConfigError("unknown-key", f"model.{option}", got=value, allowed=expected)
         return custom_model(name)
     return registry.build("model", {"name": name, **parameters})
 

@@ -123,7 +123,7 @@ def _block(before: int, after: int, stride: int, norm_groups: int) -> Residual:
 
 def _check_groups(norm_groups: int, channels: int) -> None:
     if channels % norm_groups:
-        what = f"{channels} channels cannot be divided"
+        what = f"does not divide {channels} channels"
         expected = f"a divisor of {channels}"
         raise ConfigError(
             "wrong-shape", "model.norm_groups", what, found=norm_groups, allowed=expected

@@ -127,8 +127,9 @@ def transformer(
 
     def build(shape: Shape, classes: int) -> nn.Module:
         if width % heads:
-            what = f"{width} cannot be divided"
-            raise ConfigError("wrong-shape", "model.heads", what, found=heads, allowed="a divisor")
+            what = f"does not divide the width {width}"
+            expected = f"a divisor of {width}"
+            raise ConfigError("wrong-shape", "model.heads", what, found=heads, allowed=expected)
         # A token that no target has may still be an input; it is never the likeliest next one.
         outputs = classes
         if per_token and vocabulary is not None:
@@ -155,7 +156,7 @@ def _embedding(shape: Shape, width: int, vocabulary: int) -> nn.Module:
 
 
 def _block(width: int, heads: int, causal: bool) -> nn.Module:
-    """Attention, then two dense layers, each beside a shortcut."""
+    """Attention, then two dense layers, each with a shortcut."""
     # Normalised first: such a network trains without a warm-up of the learning rate.
     attention = nn.Sequential(nn.LayerNorm(width), SelfAttention(width, heads, causal))
     dense = nn.Sequential(

@@ -81,7 +81,7 @@ PRIVACY = Feature(
                 "keeps_layers": _PART,
                 "mixture": "clips one update of each client, not those of several models",
                 # SCAFFOLD's server takes the number of steps of each client from its update.
-                "moves_beside": "sees only the noisy sum of updates, but the server also needs "
+                "moves_second_vector": "sees only the noisy sum of updates, but the server also needs "
                 "each client's update and number of steps, for its second vector",
             },
         ),

@@ -42,7 +42,7 @@ SECURE = Feature(
             "a method that needs only sums of whole updates, such as fedavg or ifca, or no [secure]",
             {
                 # SCAFFOLD's server takes the number of steps of each client from its update.
-                "beside": "its server needs each client's update and number of steps, for its second "
+                "second_vector": "its server needs each client's update and number of steps, for its second "
                 "vector",
                 "own_step": _SINGLE,
                 "chains": _SINGLE,

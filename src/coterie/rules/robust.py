@@ -24,10 +24,10 @@ from coterie.core import FloatArray, Groups, IntArray, Plan, Updates, one_torch_
 from coterie.errors import ConfigError
 from coterie.math import robust
 from coterie.math.similarity import Matrix
-from coterie.rules.standing import (
-    StandingMemory,
+from coterie.rules.reputation import (
+    ReputationMemory,
+    reputation_memory,
     shortened,
-    standing_memory,
     trust_of,
     with_replies,
 )
@@ -125,7 +125,7 @@ class RememberingMedian(RobustAverage):
     """The geometric median, in which clients that go against their group count less.
 
     What a client has sent is compared with what all clients of its group have sent, see
-    `coterie.rules.standing`. Replies are limited to three times the typical length in the group's
+    `coterie.rules.reputation`. Replies are limited to three times the typical length in the group's
     previous round. If no client goes against its group and no reply is that long, a round is
     bitwise identical to that of the plain rule.
     """
@@ -134,7 +134,7 @@ class RememberingMedian(RobustAverage):
     def __call__(
         self, groups: Groups, updates: Updates, weights: Matrix, plan: Plan, round: Round
     ) -> Aggregated:
-        memory = with_replies(standing_memory(groups), groups.models, updates)
+        memory = with_replies(reputation_memory(groups), groups.models, updates)
         total = torch.zeros(groups.models.shape, dtype=torch.float64)
         length = memory.length.copy()
         for j, replies in replies_by_group(groups.models, updates, self.votes(weights)):
@@ -143,7 +143,7 @@ class RememberingMedian(RobustAverage):
             total[j] = torch.from_numpy(self.average(points, share / share.sum()))
             # Of the shortened ones, so that a hostile round makes it three times as long at most.
             length[j] = np.median(np.linalg.norm(points, axis=1))
-        known = StandingMemory(memory.sent, memory.group, length)
+        known = ReputationMemory(memory.sent, memory.group, length)
         return Aggregated(groups.remember(known), total, any_weight(weights))
 
 
@@ -250,7 +250,7 @@ def geometric_median(
         nu: smoothing: smaller distances are replaced by this value.
         bucket: number of replies that are first averaged, in random buckets.
         remember: clients that go against their group, round after round, count less
-            (`coterie.rules.standing`). The server then keeps 256 numbers for each client.
+            (`coterie.rules.reputation`). The server then keeps 256 numbers for each client.
         evenly: give all replies the same weight instead of weighting them by samples: if sizes
             differ much, one client can have half of a round's samples.
 

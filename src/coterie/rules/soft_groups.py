@@ -165,7 +165,7 @@ class ByShare:
 by_share = ByShare()
 
 
-# --- what clients answered beside their updates ---------------------------------------------------
+# --- what clients answered with their updates -----------------------------------------------------
 
 
 def with_answers(groups: Groups, updates: Updates, local: Train, notes: dict[str, Any]) -> Groups:

@@ -13,7 +13,7 @@ from coterie.clients.bounds import CLAIMED
 from coterie.clients.round import Round
 from coterie.core import ClientShares, Groups, Plan, Reply, Train, Updates, one_torch_thread
 from coterie.core.arrays import FloatArray, IntArray, places_of
-from coterie.core.own_model import SendsBeside
+from coterie.core.own_model import SendsSecondVector
 
 WeightOf = Callable[[FloatArray], FloatArray]
 
@@ -43,9 +43,9 @@ def _train_side_by_side(local: Train, groups: Groups, plan: Plan, round: Round) 
     starts = plan.start_models(groups.models)
     models = starts
     which = plan.row
-    if isinstance(local.own_model, SendsBeside):
+    if isinstance(local.own_model, SendsSecondVector):
         # Every client is sent this row, too, behind the row of its model.
-        models = torch.cat([starts, local.own_model.beside(groups)[None]])
+        models = torch.cat([starts, local.own_model.second_vector(groups)[None]])
         which = np.stack([plan.row, np.full(len(plan.ids), len(starts))], axis=1)
     reply = round.clients.run(local, plan.ids, models, which, key=round.key)
     # Some clients may not have answered.

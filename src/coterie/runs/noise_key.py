@@ -49,5 +49,5 @@ def check_noise_key(folder: Path, key: Key | None) -> None:
     data = checked_file(folder, NOISE_KEY)
     if data != key_bytes(key):
         what = "the noise of the run cannot be drawn again"
-        expected = "the file as the run wrote it"
-        raise CheckpointError("missing", folder / NOISE_KEY, what, allowed=expected)
+        advice = "put the file that the run wrote back in its place"
+        raise CheckpointError("missing", folder / NOISE_KEY, what, do=advice)

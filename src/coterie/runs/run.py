@@ -126,7 +126,7 @@ class Run:
         longest = self.spec.schedule.quorum.max_wait
         waited = self.progress.waited
         if longest is not None and waited > longest:
-            what = f"{self.progress.skipped} skipped rounds in a row"
+            what = f"waited through {self.progress.skipped} skipped rounds"
             got = f"{waited:.1f} s"
             expected = f"at most {longest:g} s"
             raise QuorumError("too-few", "quorum.max_wait", what, found=got, allowed=expected)

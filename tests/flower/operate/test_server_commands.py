@@ -177,7 +177,7 @@ def test_a_proxy_of_an_earlier_version_is_named(
     ("file", "before", "after", "words"),
     [
         ("nginx.conf", "server 127.0.0.1:", "server 127.0.0.1:9", "a different SuperLink, got 127"),
-        ("nginx.conf", "listen ", "# listen ", "no port; expected listen"),
+        ("nginx.conf", "listen ", "# listen ", "no port: add listen"),
         (
             "deploy.toml",
             '"127.0.0.1:18101"',
@@ -227,13 +227,13 @@ def test_a_server_ends_with_either_of_its_processes(
     control, outer = free_ports(2)
     set_port(deployment, 18101, control)
     set_port(deployment, 18001, outer)
-    # The process that plays nginx ends a second after it listens.
+    # The process that plays nginx ends when a connection has shown that it listens.
     fake_flower.write_text(
         "import socket, sys, time\n"
         f"port = {outer} if sys.argv[1] == 'nginx' else int(sys.argv[1])\n"
         "print('listens on', port, flush=True)\n"
         "listener = socket.create_server(('127.0.0.1', port))\n"
-        "time.sleep(1 if sys.argv[1] == 'nginx' else 97)\n"
+        "listener.accept() if sys.argv[1] == 'nginx' else time.sleep(97)\n"
         "sys.exit(3)\n"
     )
     assert invoke(["server", "up", str(deployment)]) == 7

@@ -8,7 +8,7 @@ from typing import Any
 
 try:
     from coterie.errors import DataError
-except ImportError:  # beside an export, which needs no Coterie
+except ImportError:  # next to an export, which needs no Coterie
 
     class DataError(ValueError):  # type: ignore[no-redef]
         """What is wrong with a file, in one line."""
@@ -18,8 +18,11 @@ except ImportError:  # beside an export, which needs no Coterie
             words = {
                 "found": ", got {}",
                 "allowed": "; expected {}",
+                "do": ": {}",
                 "hint": "; did you mean '{}'?",
             }
+            if code in ("missing", "not-found") and more.get("found") is None:
+                words["allowed"] = ": give {}"
             parts = [words[name].format(value) for name, value in more.items() if value is not None]
             super().__init__(line + "".join(parts))
 
@@ -39,8 +42,8 @@ def missing_column(where: str, name: str, present: Collection[str], option: str 
     if option:
         path = f"data.{option}"
         what = f"{where}: {what}"
-    expected = f"one of {', '.join(known) or '(none)'}"
-    return DataError("not-found", path, what, allowed=expected, hint=hint)
+    columns = f"it has {', '.join(known) or 'none'}"
+    return DataError("not-found", path, what, do=columns, hint=hint)
 
 
 def unreadable(path: object, kind: str, error: Exception) -> DataError:

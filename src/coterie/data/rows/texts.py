@@ -79,7 +79,7 @@ def is_missing_word(value: Any) -> bool:
 
 
 def words_are_missing(texts: Collection[str]) -> bool:
-    """Whether a word such as n/a is a missing value beside these: numbers, codes, or yes and no."""
+    """Whether a word such as n/a is a missing value among these: numbers, codes, or yes and no."""
     return all(map(is_number, texts)) or {text.lower() for text in texts} <= {"true", "false"}
 
 

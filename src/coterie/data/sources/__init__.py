@@ -1,7 +1,7 @@
 """Where samples come from: one factory a source, `SOURCES` by name.
 
 A source is called as ``source(root, **options)``, with the data folder and the options of the table
-``[data]`` of a configuration, and gives `Samples`. To add one, write its file beside these and name
+``[data]`` of a configuration, and gives `Samples`. To add one, write its file next to these and name
 it in `SOURCES`; another image dataset is a record in `image_datasets` and a short factory.
 """
 

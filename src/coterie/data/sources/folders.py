@@ -21,7 +21,7 @@ def dataset_folder(root: Path | None, name: str, advice: str) -> Path:
     """The folder of a dataset below the data folder; it need not exist."""
     base = root if root is not None else os.environ.get("COTERIE_DATA")
     if not base:
-        raise DataError("missing", "data.source", f"no data folder for {name!r}", allowed=advice)
+        raise DataError("missing", "data.source", f"no data folder for {name!r}", do=advice)
     return Path(base).expanduser() / name
 
 

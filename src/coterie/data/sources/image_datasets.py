@@ -287,17 +287,17 @@ def _describe_scale(dataset: ImageDataset, scale: PixelScale) -> str:
 def _load_from_root(dataset: ImageDataset, root: Path | None) -> list[ImageSplit]:
     stems = ("train", *dataset.test)
     files = f"{dataset.name}/{{{','.join(stems)}}}.parquet"
-    advice = f"--data-root (or COTERIE_DATA) set to a folder with {files}"
+    advice = f"set --data-root (or COTERIE_DATA) to a folder with {files}"
     if dataset.hub is not None:
-        advice += " or hub = true to use the Hugging Face hub"
+        advice += ", or hub = true to use the Hugging Face hub"
     folder = dataset_folder(root, dataset.name, advice)
     if not folder.is_dir():
-        raise DataError("not-found", folder, allowed=advice)
+        raise DataError("not-found", folder, do=advice)
     paths = [folder / f"{stem}.parquet" for stem in stems]
     # All are looked for before the first is decoded, which takes seconds.
     for path in paths:
         if not path.is_file():
-            raise DataError("not-found", path, allowed=advice)
+            raise DataError("not-found", path, do=advice)
     return [_read_split(path, dataset.columns) for path in paths]
 
 

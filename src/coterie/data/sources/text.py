@@ -193,10 +193,10 @@ def _texts(rows: Rows) -> list[list[str]]:
 
 def _tweets_file(root: Path | None, stem: str) -> Path:
     files = f"sent140/{{{','.join(SENT140_FILES)}}}.parquet"
-    advice = f"--data-root (or COTERIE_DATA) set to a folder with {files}"
+    advice = f"set --data-root (or COTERIE_DATA) to a folder with {files}"
     path = dataset_folder(root, "sent140", advice) / f"{stem}.parquet"
     if not path.is_file():
-        raise DataError("not-found", path, allowed=advice)
+        raise DataError("not-found", path, do=advice)
     return path
 
 

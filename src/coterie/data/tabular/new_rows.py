@@ -1,6 +1,6 @@
 """New rows of a table as inputs of a network, by the record of a run.
 
-Written by `coterie export` beside the folder `rows`; needs NumPy and pandas, and no Coterie. `coterie
+Written by `coterie export` next to the folder `rows`; needs NumPy and pandas, and no Coterie. `coterie
 predict` reads new rows with the same functions.
 """
 
@@ -240,7 +240,7 @@ def _new_categories(
 
 def inputs(data: Any) -> Any:
     """The inputs of the rows of a file, a frame, or of dictionaries, a float32 tensor ``[n, ...]``;
-    by the file ``columns.json`` beside this one."""
+    by the file ``columns.json`` next to this one."""
     import torch
 
     record = json.loads(Path(__file__).with_name("columns.json").read_text(encoding="utf-8"))

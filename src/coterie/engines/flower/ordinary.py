@@ -183,7 +183,7 @@ class OrdinaryEngine:
 
 
 def _asked(work: Train) -> dict[str, Any]:
-    """What a training asks for beside a model."""
+    """What a training asks for in addition to a model."""
     asked: dict[str, Any] = {}
     if work.objective.mu:
         # The weight of a proximal term, as Flower's ``FedProx`` sends it.
@@ -210,8 +210,8 @@ def _choice(metrics: MetricRecord, models: int) -> int:
 
 def _no_mod(name: str) -> ConfigError:
     what = "no node chooses among several models in one message"
-    allowed = f"the mod {name} of coterie.flower.client_mods in their ClientApp"
-    return ConfigError("missing", "several_models", what, allowed=allowed)
+    advice = f"add the mod {name} of coterie.flower.client_mods to your ClientApp"
+    return ConfigError("missing", "several_models", what, do=advice)
 
 
 def _cannot_answer(work: Work) -> ConfigError:

@@ -56,7 +56,7 @@ class Terms:
 @dataclass(slots=True)
 class Pause:
     """Waits between two polls: each is a share of the time waited so far, so that a long wait costs
-    few polls, and a reply is read soon after it came, beside the time that it took."""
+    few polls, and a reply is read soon after it came, compared with the time that it took."""
 
     end: float
     least: float
@@ -106,7 +106,7 @@ class ClientRegister:
         # node -> the name that its key was registered with, "" where it has none
         self._registered: dict[int, str] = {}
         self._refused: Counter[str] = Counter()
-        self._met: dict[int, int | None] = {}  # node -> its client, None: refused
+        self._answered: dict[int, int | None] = {}  # node -> its client, None: refused
         # message -> node and time of questions that were not answered yet
         self._asked: dict[str, tuple[int, float]] = {}
         # name -> node and identity of clients without a number yet
@@ -182,7 +182,7 @@ class ClientRegister:
     @property
     def answered(self) -> int:
         """How many nodes that are connected have said who they are, also those that were refused."""
-        return len(self._met) + len(self._waiting)
+        return len(self._answered) + len(self._waiting)
 
     def poll(self) -> None:
         """See which nodes are there, ask new ones who they are, and read what those asked before
@@ -192,7 +192,7 @@ class ClientRegister:
         self._forget_absent(present)
         asked = {node for node, _ in self._asked.values()}
         waiting = {node for node, _ in self._waiting.values()}
-        self._ask(sorted(present - asked - waiting - set(self._met)))
+        self._ask(sorted(present - asked - waiting - set(self._answered)))
         self._read_answers()
 
     def number_clients(self) -> list[str]:
@@ -210,7 +210,7 @@ class ClientRegister:
             node, identity = self._waiting.pop(name)
             client = self.names.index(name)
             self.nodes[client] = node
-            self._met[node] = client
+            self._answered[node] = client
             self.trains[client] = identity.trains and identity.labelled
             self.tests[client] = identity.tests and identity.labelled
             self.labelled[client] = identity.labelled
@@ -222,7 +222,7 @@ class ClientRegister:
 
     def _forget_absent(self, present: set[int]) -> None:
         """Forget nodes that are gone, and questions that are too old."""
-        for node in [node for node in self._met if node not in present]:
+        for node in [node for node in self._answered if node not in present]:
             self._leave(node)
         for name in [name for name, (node, _) in self._waiting.items() if node not in present]:
             del self._waiting[name]
@@ -233,7 +233,7 @@ class ClientRegister:
                 self.inbox.drop([message])
 
     def _leave(self, node: int) -> None:
-        client = self._met.pop(node)
+        client = self._answered.pop(node)
         if client is not None and self.nodes.get(client) == node:
             del self.nodes[client]
             self.say(f"client {self.names[client]!r} left")
@@ -292,7 +292,7 @@ class ClientRegister:
             self._waiting[identity.client] = (node, identity)
 
     def _refuse(self, node: int, reason: str, line: str) -> None:
-        self._met[node] = None
+        self._answered[node] = None
         self._refused[reason] += 1
         self.say(f"refused: {line}")
 

@@ -141,7 +141,7 @@ def export_kept(name: str, out: Path, cache: Path | None) -> list[str]:
     files = sorted(found, key=lambda file: file.stat().st_mtime)
     if not files:
         kept = f"no {KEPT_FILE} or {SERVED_FILE} in {root}"
-        raise _nothing_kept("nothing stays with such a client", name, kept)
+        raise _nothing_kept("this client keeps nothing", name, kept)
     last = files[-1]
     if last.name == SERVED_FILE:
         tensors = dict(ServedModel.read(last).tensors)
@@ -161,7 +161,7 @@ def forget(name: str, cache: Path | None) -> tuple[list[Path], Path | None]:
     root = cache_root({"cache": cache}, name)
     runs = sorted(root.glob("run-*"))
     if not runs:
-        raise _nothing_kept("no values are stored for such a client", name, f"no run in {root}")
+        raise _nothing_kept("nothing is stored for this client", name, f"no run in {root}")
     for run in runs:
         # Renamed first: what a node at work writes in the meantime would stay.
         run.rename(root / f"{_GONE}{secrets.token_hex(4)}")

@@ -64,8 +64,8 @@ def load_function(file: Path) -> Callable[[Any], Any]:
         raise DataError("cannot-be-read", file, what, allowed="a file with load_client") from None
     function = found.get("load_client")
     if not callable(function):
-        expected = "load_client(context) -> (train, test)"
-        raise DataError("missing", file, "no function load_client", allowed=expected)
+        advice = "define load_client(context) -> (train, test)"
+        raise DataError("missing", file, "no function load_client", do=advice)
     return function
 
 

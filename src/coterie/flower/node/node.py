@@ -219,8 +219,8 @@ class UndescribedNode:
     def answer(self, request: Request) -> Answer:
         """What the client reports of the columns and the targets of its training rows."""
         if not isinstance(request.work, Describe) or request.work.statistic != "columns":
-            what = f"columns that {type(request.work).__name__} needs are not described yet"
-            expected = "a request for a report about them first"
+            what = f"{type(request.work).__name__} needs columns that are not described yet"
+            expected = "first a request for a report about them"
             raise ConfigError("does-not-fit", "node", what, allowed=expected)
         targets = np.asarray(self.data.train[1])
         reports = []

@@ -62,19 +62,19 @@ def node_port(folder: Path, settings: DeploymentSettings) -> int:
     try:
         text = file.read_text(encoding="utf-8")
     except OSError:
-        raise ConfigError("not-found", file, allowed="the one from `coterie deploy init`") from None
+        raise ConfigError("not-found", file, do="`coterie deploy init` writes it") from None
     text = re.sub(r"#.*", "", text)
     upstream = re.search(r"\bserver\s+([^\s;{]+)\s*;", text)
     if upstream is None:
-        expected = f"server {settings.superlink}; in an upstream"
-        raise ConfigError("missing", file, "no SuperLink", allowed=expected)
+        advice = f"add an upstream with server {settings.superlink};"
+        raise ConfigError("missing", file, "no SuperLink", do=advice)
     if upstream[1] != settings.superlink:
         got = upstream[1]
         expected = f"{settings.superlink}, the superlink of deploy.toml"
         raise ConfigError("differs", file, "a different SuperLink", found=got, allowed=expected)
     listen = re.search(r"\blisten\s+(?:\S*:)?(\d+)\b", text)
     if listen is None:
-        raise ConfigError("missing", file, "no port", allowed="listen PORT ssl;")
+        raise ConfigError("missing", file, "no port", do="add listen PORT ssl;")
     return int(listen[1])
 
 

@@ -96,7 +96,7 @@ def checked_method(method: Method | Algorithm | InitAndStep, classes: int) -> Al
     if not classes:
         refuse_traits(_WITHOUT_COUNTS, traits, name)
     if slots is not None and getattr(slots.local.objective, "form", "") != "cross_entropy":
-        what = "clients would have to minimise the method's loss, but they minimise their own"
+        what = "has a loss of its own, and a ClientApp computes another"
         raise ConfigError("does-not-fit", "method", what, found=name)
     return algorithm
 

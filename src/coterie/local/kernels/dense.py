@@ -19,7 +19,7 @@ from coterie.local.kernels.inner_loops import (
 
 # Samples from which on a library's matrix products are faster than the loops here.
 WIDE = 32
-_CACHED = 2**16  # values of a kernel that stay in a processor's second cache beside the samples
+_CACHED = 2**16  # values of a kernel that stay in a processor's second cache next to the samples
 
 
 @inlined

@@ -237,7 +237,7 @@ def summed(added: PerSample, rows: ClientSamples) -> FloatArray:
     clients = len(rows.bounds) - 1
     owner = np.repeat(np.arange(clients), np.diff(rows.bounds))
     # Cell by cell in the order of samples, so a client's histogram has the same bits whichever
-    # clients are counted beside it.
+    # clients are counted with it.
     cells = np.bincount(owner * added.bins + place, weight, clients * added.bins)
     return cells.astype(np.float64).reshape(clients, added.bins)
 

@@ -49,7 +49,7 @@ class Scorer:
 
     @property
     def batch_invariant(self) -> bool:
-        """Whether a sample's score has the same bits whatever samples are scored beside it."""
+        """Whether a sample's score has the same bits whatever samples are scored with it."""
         return self._compiled is not None
 
     def set_population(self, population: Population, *, samples_changed: bool) -> None:

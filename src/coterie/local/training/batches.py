@@ -16,7 +16,7 @@ from coterie.core import IntArray, Key, Solver
 from coterie.core.augment import augmented
 from coterie.core.own_model import Batch
 
-_CACHED = 2**18  # bytes that stay in a processor's second cache beside a network
+_CACHED = 2**18  # bytes that stay in a processor's second cache next to a network
 _MOST_SHUFFLED = 2**14  # numbers of samples that are shuffled at once
 
 

@@ -241,7 +241,7 @@ class NetworkProbe:
         """Whether the answer to a sample is the same whoever shares its batch, in training and
         afterwards."""
         x = x.to(self.device.name)
-        # The first sample beside the others, beside fewer, and beside zeros.
+        # The first sample with the others, with fewer, and with zeros.
         others = torch.cat([x[:1], torch.zeros_like(x[1:])])
         for network in (self.network.model, self.network.received):
             first = [self._first_output(network, batch) for batch in (x, x[:2], others)]

@@ -31,7 +31,7 @@ class Trained:
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """What is added to the gradients of a training beside the objective's own terms, the model that
+    """What is added to the gradients of a training in addition to the objective's own terms, the model that
     these terms compare with, and what the optimiser remembers.
 
     Args:

@@ -124,7 +124,7 @@ def _are_named(run: RunView) -> bool:
 
 
 def _names_of_lines(names: Sequence[str]) -> alt.Axis:
-    """An axis with the name of each client beside the middle of its line."""
+    """An axis with the name of each client next to the middle of its line."""
     # ASCII alone: a name is data, whatever it has in it.
     text = f"{json.dumps(list(names))}[floor(datum.value)]"
     middles = [at + 0.45 for at in range(len(names))]

@@ -17,13 +17,13 @@
   }
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   // Vega lays out a legend in columns whatever its width and cuts off what does not fit, so the
-  // columns are counted here. Two legends stand beside each other only where there is room.
+  // columns are counted here. Two legends stand next to each other only where there is room.
   const legends = (id) => {
     const widths = (specs[id].usermeta || {}).legends || [];
     const room = document.getElementById(id).clientWidth - 70; // the axis is left of the legend
     const stacked = room < 600;
-    const beside = stacked ? 1 : Math.max(1, widths.length);
-    const columns = Math.floor((room - 40 * (beside - 1)) / beside / Math.max(1, ...widths));
+    const abreast = stacked ? 1 : Math.max(1, widths.length);
+    const columns = Math.floor((room - 40 * (abreast - 1)) / abreast / Math.max(1, ...widths));
     return { columns: Math.max(1, columns), stacked };
   };
   const theme = (id) => {

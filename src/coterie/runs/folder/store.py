@@ -270,8 +270,8 @@ def check_folder(folder: RunFolder, *, resumed: bool = False) -> None:
     file = folder.path / DIGESTS
     if not file.exists():
         if not resumed:
-            expected = f"that of the run; `coterie resume {folder.path}` creates one"
-            raise CheckpointError("missing", file, allowed=expected)
+            advice = f"`coterie resume {folder.path}` writes it"
+            raise CheckpointError("missing", file, do=advice)
         warn(f"{folder.path}: {DIGESTS} is missing, so damaged files cannot be detected")
     digests = record.read_digests(folder.path)
     _check_settings(folder, digests)

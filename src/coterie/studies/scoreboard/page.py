@@ -112,8 +112,8 @@ def markdown(figures: SuiteFigures) -> str:
         lines += [*markdown_lines(table["columns"], table["rows"]), ""]
     refused = refusals(figures)
     if refused:
-        told = [f"- {escape_cell(name)}: {escape_cell(why)}" for name, why in refused]
-        lines += ["## Not run", "", *told, ""]
+        reasons = [f"- {escape_cell(name)}: {escape_cell(why)}" for name, why in refused]
+        lines += ["## Not run", "", *reasons, ""]
     return "\n".join(lines)
 
 

@@ -92,9 +92,11 @@ def _check(path: Path, found: Mapping[str, Any]) -> None:
     for entry in checked.entries:
         for run in entry.runs:
             if len(run.course) != len(run.seconds.course):
-                got = f"{len(run.seconds.course)} timings for {len(run.course)} points"
-                what = f"the course of {entry.method} on {entry.federation}"
-                raise ConfigError("wrong-shape", path, what, found=got, allowed="one per point")
+                got = f"{len(run.seconds.course)} for {len(run.course)} points"
+                what = f"the timings of {entry.method} on {entry.federation}"
+                raise ConfigError(
+                    "wrong-shape", path, what, found=got, allowed="one for each point"
+                )
 
 
 # --- a file ---------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ class Federation(_Part):
     tables: Tables
 
     @property
-    def groups_told(self) -> int:
+    def groups_or_default(self) -> int:
         """The number of groups for a method that needs one."""
         return self.groups or GROUPS_WITHOUT
 
@@ -167,7 +167,7 @@ def default_setting(suite: Suite, federation: Federation, method: str) -> Settin
     known = registry.options("algorithm", method).get("groups")
     # A method that finds the number by itself has another default, such as "auto" or none.
     if known is not None and (known[1] is ... or isinstance(known[1], int)):
-        options["groups"] = federation.groups_told
+        options["groups"] = federation.groups_or_default
     return Setting({**options, **suite.told.get(method, {})})
 
 

@@ -35,7 +35,7 @@ _LONGER = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class StandingMemory(GrowingRecord):
+class ReputationMemory(GrowingRecord):
     """What is remembered of clients and groups.
 
     Args:
@@ -44,16 +44,16 @@ class StandingMemory(GrowingRecord):
         length: float64 ``[k]``, the median length of each group's last replies, 0 for none.
     """
 
-    record_name: ClassVar[str] = "standing"
+    record_name: ClassVar[str] = "reputation"
     newcomer: ClassVar[Mapping[str, float]] = {"sent": 0.0, "group": -1}
     sent: Tensor
     group: IntArray
     length: FloatArray
 
 
-def standing_memory(groups: Groups) -> StandingMemory:
+def reputation_memory(groups: Groups) -> ReputationMemory:
     """What is remembered; where the number of groups has changed, clients are known of none."""
-    known = groups.memory.get(StandingMemory)
+    known = groups.memory.get(ReputationMemory)
     if known is not None and len(known.length) == groups.k:
         return known
     # A group that has split has clients of two kinds, whose older replies say nothing of each other.
@@ -61,7 +61,7 @@ def standing_memory(groups: Groups) -> StandingMemory:
     sent = torch.zeros(n, min(_SKETCH, groups.models.shape[1]))
     if known is not None:
         sent = known.sent
-    return StandingMemory(sent, np.full(n, NO_GROUP), np.zeros(groups.k))
+    return ReputationMemory(sent, np.full(n, NO_GROUP), np.zeros(groups.k))
 
 
 @lru_cache(maxsize=4)
@@ -89,7 +89,7 @@ def sketch(points: Tensor) -> Tensor:
 
 
 def trust(sent: FloatArray) -> FloatArray:
-    """How much each client of a group counts beside the others, float64 ``[m]``, at most 1.
+    """How much each client of a group counts compared with the others, float64 ``[m]``, at most 1.
 
     With ``u_i`` the direction of what client ``i`` has sent, and ``g`` the geometric median of all
     ``u_i`` weighted by ``t_i``: ``t_i = exp(20 min(0, <u_i, g>))``. Who does not go against the
@@ -135,7 +135,7 @@ def shortened(points: FloatArray, length: float) -> FloatArray:
     return points
 
 
-def with_replies(memory: StandingMemory, models: Tensor, updates: Updates) -> StandingMemory:
+def with_replies(memory: ReputationMemory, models: Tensor, updates: Updates) -> ReputationMemory:
     """The memory with the directions of this round's updates, and the models they count for."""
     relative = updates.relative_to(models).to(torch.float64)
     length = relative.norm(dim=1, keepdim=True)
@@ -147,10 +147,10 @@ def with_replies(memory: StandingMemory, models: Tensor, updates: Updates) -> St
     sent[which] = _KEEP * sent[which] + sketch(direction).to(torch.float32)
     group = memory.group.copy()
     group[updates.ids] = updates.row
-    return StandingMemory(sent, group, memory.length)
+    return ReputationMemory(sent, group, memory.length)
 
 
-def trust_of(ids: IntArray, j: int, memory: StandingMemory) -> FloatArray:
+def trust_of(ids: IntArray, j: int, memory: ReputationMemory) -> FloatArray:
     """What clients count for model ``j``, float64 ``[n]``: 1 for those of other groups."""
     counts = np.ones(len(memory.group))
     # All that were heard of, and not only this round's: that is what outvotes a hostile round.

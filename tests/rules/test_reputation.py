@@ -17,8 +17,8 @@ from coterie.core.plan import Plan
 from coterie.core.updates import Updates
 from coterie.engines.attacks import sign_flip
 from coterie.errors import ConfigError
+from coterie.rules.reputation import ReputationMemory, reputation_memory, sketch, trust
 from coterie.rules.robust import geometric_median
-from coterie.rules.standing import StandingMemory, sketch, standing_memory, trust
 from coterie.rules.weighing import Aggregate
 from tests.refusals import refuses
 
@@ -67,7 +67,7 @@ def test_a_hostile_majority_of_one_round_does_not_decide(factor: float) -> None:
     assert plain.mean() < -0.8
     groups, step = last_step(geometric_median(remember=True), factor)
     assert step.mean() > 0.8
-    counts = trust(standing_memory(groups).sent.to(torch.float64).numpy())
+    counts = trust(reputation_memory(groups).sent.to(torch.float64).numpy())
     assert counts[:6].tolist() == [1.0] * 6
     assert (counts[HOSTILE] < 0.01).all()
 
@@ -99,14 +99,14 @@ def test_where_all_clients_are_of_one_size_evenly_changes_no_bit() -> None:
 
 def test_memory_is_in_checkpoints_and_goes_with_the_number_of_groups() -> None:
     groups, _ = last_step(geometric_median(remember=True), k=2)
-    known = standing_memory(groups)
-    loaded = Memory.from_tensors(groups.memory.tensors()).get(StandingMemory)
+    known = reputation_memory(groups)
+    loaded = Memory.from_tensors(groups.memory.tensors()).get(ReputationMemory)
     assert loaded is not None
     assert torch.equal(loaded.sent, known.sent)
     assert loaded.group.tolist() == known.group.tolist() == [0] * CLIENTS
     assert loaded.length.tolist() == known.length.tolist()
     assert known.length[0] > 0 == known.length[1]
-    after = standing_memory(groups.select([0, 0, 1]))
+    after = reputation_memory(groups.select([0, 0, 1]))
     assert torch.equal(after.sent, known.sent)
     assert after.group.tolist() == [NO_GROUP] * CLIENTS
 
