@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from coterie.cli.main import invoke
+from coterie.errors import ConfigError
 from coterie.runs.folder.store import RunFolder
 from tests.cli.conftest import errors
+from tests.refusals import refuses
 
 EVIL = """
 from pathlib import Path
@@ -165,3 +167,30 @@ def test_a_folder_of_ones_own_configuration_is_trusted(
     assert invoke(["resume", "r"]) == 0
     assert invoke(["report", "r"]) == 0
     assert invoke(["export", "r"]) == 0
+
+
+@pytest.mark.usefixtures("fresh_user")
+def test_ones_own_code_that_has_changed_is_named(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = tmp_path / "evil_code.py"
+    code.write_text(EVIL.format(mark=str(tmp_path / "mark")))
+    assert invoke(["run", config, "--set", "model.name=evil_code:Net", "--out", "r"]) == 0
+    before = code.read_text()
+    code.write_text(f"{before}# changed\n")
+    for words in (["resume", "r"], ["report", "r"], ["export", "r"]):
+        capsys.readouterr()
+        assert invoke(words) == 2
+        with refuses(ConfigError, "differs", "r") as caught:
+            RunFolder.open("r").config()
+        assert caught.value.problems[0].got == str(code)
+    # Restored, all is as it was.
+    code.write_text(before)
+    assert invoke(["report", "r"]) == 0
+    code.write_text(f"{before}# changed\n")
+    assert invoke(["resume", "r", "--rounds", "4", "--trust"]) == 0
+    # From then on, its rounds are those of no single code.
+    code.write_text(before)
+    capsys.readouterr()
+    assert invoke(["report", "r"]) == 0
+    assert str(code) in capsys.readouterr().err

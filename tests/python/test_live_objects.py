@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -16,6 +18,8 @@ from torch import Tensor, nn
 import coterie as ct
 from coterie.cli.main import invoke
 from coterie.errors import ConfigError
+from coterie.rules.weighing import by_size
+from coterie.sweep.run_once import plan_of_runs
 from tests.conftest import blobs
 from tests.refusals import refuses
 
@@ -89,16 +93,14 @@ def test_the_folder_says_what_the_objects_were(tmp_path: Path) -> None:
     called(1, tmp_path / "run")
     tables = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
     source = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    digests = json.loads((tmp_path / "run" / "digests.json").read_text())
+    assert digests["code"][__file__] == source
     assert tables["model"]["name"] == "(Net)"
     assert tables["model"]["type"] == f"{__name__}.Net"
-    assert tables["model"]["source"] == source
-    assert tables["objective"] == {
-        "name": "(Shifted)",
-        "type": f"{__name__}.Shifted",
-        "source": source,
-    }
-    # Coterie's own record has no source of the user's.
+    assert tables["objective"] == {"name": "(Shifted)", "type": f"{__name__}.Shifted"}
+    # Coterie's own record has no rule of the user's.
     assert tables["algorithm"]["name"] == "(Method)"
+    assert "rules" not in tables["algorithm"]
     saved = load_file(tmp_path / "run" / "initial.safetensors")
     for name, tensor in Net(1).state_dict().items():
         assert torch.equal(saved[name], tensor)
@@ -172,7 +174,50 @@ def test_a_changed_source_file_is_said(
     called(1, tmp_path / "run", method=ct.fedavg(), weigh=my_rules.weigh)
     file.write_text(file.read_text() + "# changed\n")
     ct.resume(tmp_path / "run", model=Net(1), objective=Shifted(), weigh=my_rules.weigh)
-    (line,) = [
-        one for one in capsys.readouterr().err.splitlines() if "my_rules" in one or "weigh" in one
-    ]
-    assert "has changed" in line
+    (line,) = [one for one in capsys.readouterr().err.splitlines() if "my_rules" in one]
+    assert str(file) in line
+    with refuses(ConfigError, "differs", "compare"):
+        plan_of_runs([tmp_path / "run"])
+
+
+def halved(groups: Any, updates: Any, round: Any) -> Any:
+    """A rule of the user's own."""
+    return by_size(groups, updates, round) / 2
+
+
+class Method:
+    """An algorithm of the user's own, by a common name."""
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+
+    def init(self, initial_models: Any, clients: int) -> ct.Groups:
+        return ct.Groups(initial_models(0)[None], np.zeros(clients, np.int64))
+
+    def step(self, state: ct.Groups, round: Any) -> tuple[ct.Groups, dict[str, Any]]:
+        return state, {}
+
+
+def test_methods_of_ones_own_have_names_of_their_own(tmp_path: Path) -> None:
+    given = {
+        "halved": replace(method(), weigh=halved),
+        "slow": replace(method(), weigh=halved, name="slow"),
+        "Method": Method(),
+        "other": Method("other"),
+    }
+    for name, one in given.items():
+        called(1, tmp_path / name, method=one, objective=None)
+    plan = plan_of_runs([tmp_path / name for name in given])
+    assert plan.algorithms == tuple(given)
+    called(1, tmp_path / "again", method=Method("other"), objective=None)
+    with refuses(ConfigError, "in-conflict", "compare"):
+        plan_of_runs([tmp_path / "other", tmp_path / "again"])
+
+
+def test_a_method_of_other_rules_is_another(tmp_path: Path) -> None:
+    called(1, tmp_path / "run", method=replace(method(), weigh=halved))
+    objects = {"model": Net(1), "objective": Shifted()}
+    with refuses(ConfigError, "differs", "method"):
+        ct.resume(tmp_path / "run", rounds=2, method=method(), **objects)
+    again = replace(method(), weigh=halved)
+    assert len(ct.resume(tmp_path / "run", rounds=2, method=again, **objects).rows) == 2

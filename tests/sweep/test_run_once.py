@@ -9,11 +9,12 @@ import pytest
 from filelock import Timeout
 
 from coterie.errors import ConfigError
+from coterie.report.load import run_folders
 from coterie.runs.folder.store import RunFolder
 from coterie.runs.run import Stopped
 from coterie.sweep.comparison import tabulate
 from coterie.sweep.plan import make_plan
-from coterie.sweep.run_once import carry_out, is_done, is_taken, lock_of, plan_of_runs
+from coterie.sweep.run_once import carry_out, is_done, is_taken, lock_of, outdated, plan_of_runs
 from tests.refusals import refuses
 
 
@@ -67,3 +68,39 @@ def test_finished_runs_of_any_folders_are_compared(config: str, tmp_path: Path) 
     (folders[0] / "summary.json").unlink()
     with refuses(ConfigError, "does-not-fit", "compare"):
         plan_of_runs(folders)
+
+
+OWN = "import coterie as ct\n\n\ndef mine():\n    return ct.fedavg()\n"
+
+
+@pytest.mark.parametrize("begun", ["finished", "stopped"])
+def test_a_run_whose_code_has_changed_is_run_anew(
+    begun: str, config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    code = tmp_path / f"own_{begun}.py"
+    code.write_text(OWN)
+    (run,) = make_plan(config, [f"own_{begun}:mine"]).runs
+    out = tmp_path / "s"
+    out.mkdir()
+    if begun == "finished":
+        carry_out(run, out)
+        assert is_done(run, out)
+        assert not outdated(run, out)
+    else:
+        with pytest.raises(Stopped):
+            carry_out(run, out, lambda: signal.SIGTERM)
+    before = (out / run.id / "rounds.jsonl").read_bytes()
+    code.write_text(f"# changed\n{OWN}")
+    assert not is_done(run, out)
+    assert outdated(run, out) == [str(code)]
+    with refuses(ConfigError, "differs", "compare") as caught:
+        plan_of_runs([out / run.id])
+    assert str(code) in str(caught.value)
+    assert carry_out(run, out)
+    assert is_done(run, out)
+    assert len(RunFolder(out / run.id).rows()) == 3
+    # Kept, where no report of the sweep reads it.
+    (kept,) = (out / "earlier").glob("*/rounds.jsonl")
+    assert kept.read_bytes() == before
+    assert len(run_folders([out])) == 1

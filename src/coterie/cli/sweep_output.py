@@ -66,7 +66,7 @@ class SweepProgress:
         cls, plan: SweepPlan, out: Path, jobs: int, figure: Figure, what: str
     ) -> SweepProgress:
         """Print how many runs there are, and how many an earlier command left done or begun."""
-        from coterie.sweep.run_once import is_done
+        from coterie.sweep.run_once import EARLIER, is_done, outdated
         from coterie.terminal import counted, say
 
         # Asked of the folders, which an earlier or another sweep may have filled.
@@ -74,11 +74,17 @@ class SweepProgress:
         for line in plan.refused.values():
             say(f"refused: {line}")
         done = sum(is_done(run, out) for run in plan.runs)
-        begun = sum((out / run.id / "config.toml").exists() for run in plan.runs) - done
+        changed = [files for files in (outdated(run, out) for run in plan.runs) if files]
+        begun = sum((out / run.id / "config.toml").exists() for run in plan.runs)
+        begun -= done + len(changed)
         line = f"{counted(len(plan.runs), what)} in {out}: {done} done, {begun} begun"
         if jobs > 1:
             line += f", {jobs} at a time"
         say(line)
+        if changed:
+            files = ", ".join(sorted({file for one in changed for file in one}))
+            runs = counted(len(changed), "earlier run")
+            say(f"{files} changed since {runs}: they are kept in {out / EARLIER} and run again")
         return cls(out, len(plan.runs), figure)
 
     def __call__(self, run: SweepRun, state: str, reason: str) -> None:

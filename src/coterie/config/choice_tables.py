@@ -92,7 +92,8 @@ class Absent:
 
     @property
     def name(self) -> str:
-        return str(self.table["type"]).rpartition(".")[2]
+        """What tables call it; in the folder in parentheses, which no name of a factory has."""
+        return str(self.table.get("name", self.table.get("kind"))).strip("()")
 
     @property
     def argument(self) -> str:

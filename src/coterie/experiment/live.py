@@ -1,19 +1,18 @@
 """Objects of Python that a run was given: what its folder says of them, and how it takes them again.
 
-No file can hold a network's code or a rule. The folder has the name of its type, the digest of the
-source file, and for a network its first weights. Who resumes the run hands the object over again.
+No file can hold a network's code or a rule. The folder has the name of its type, the digests of its
+source files, and for a network its first weights. Who resumes the run hands the object over again.
 """
 
 from __future__ import annotations
 
 import copy
 import hashlib
-import inspect
 import re
-import sysconfig
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import replace
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,15 +21,16 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from coterie.config.choice_tables import Absent
+from coterie.config.own_code import is_own
 from coterie.errors import ConfigError
 from coterie.experiment.tables import SELECTORS, Tables
+from coterie.methods.method import Method
 from coterie.models import Network
-from coterie.terminal import warn
 
 E = TypeVar("E", bound=Tables)
 
 # The name of a choice that was an object, such as (Net): no factory can be called so.
-OF_OBJECT = re.compile(r"\((\w+)\)")
+OF_OBJECT = re.compile(r"\([\w. -]+\)")
 
 
 def described(value: Any, selector: str) -> dict[str, Any]:
@@ -45,12 +45,10 @@ def described(value: Any, selector: str) -> dict[str, Any]:
         {'name': '(Counter)', 'type': 'collections.Counter'}
     """
     value = _module_of(value)
-    kind = value if hasattr(value, "__qualname__") else type(value)
-    name = re.sub(r"\W", "", kind.__qualname__.rpartition(".")[2])
-    table = {selector: f"({name})", "type": f"{kind.__module__}.{name}"}
-    source = _source_digest(kind)
-    if source:
-        table["source"] = source
+    table: dict[str, Any] = {selector: f"({_short_name(value)})", "type": _spelled(value)}
+    rules = _own_rules(value)
+    if rules:
+        table["rules"] = rules
     if isinstance(value, nn.Module):
         table["weights"] = hashlib.sha256(weights_bytes(value)).hexdigest()
     return table
@@ -102,26 +100,25 @@ def taken_again(absent: Absent, value: Any, weights: bytes | None) -> Any:
     Raises:
         ConfigError: for an object of another type, or a network with other parameters.
     """
-    now = described(value, "name")
-    if now["type"].rpartition(".")[2] != absent.name:
-        raise _other(absent, now["type"], str(absent.table["type"]))
-    if now.get("source") != absent.table.get("source"):
-        warn(
-            f"{absent.argument}: the source file of {absent.name} has changed since the run "
-            "began, so its result may differ from that of an uninterrupted run"
-        )
+    now = _spelled(_module_of(value))
+    before = str(absent.table["type"])
+    if now.rpartition(".")[2] != before.rpartition(".")[2]:
+        raise _other(absent, now, before)
+    rules = _own_rules(value)
+    if rules != absent.table.get("rules", rules):
+        raise _other(absent, ", ".join(rules), ", ".join(absent.table["rules"]))
     module = _module_of(value)
     if not isinstance(module, nn.Module) or weights is None:
         return value
     # Not shared, not even frozen parameters: the object stays as its owner has it.
     begun = copy.deepcopy(module)
     saved = load(weights)
-    before = {name: tuple(tensor.shape) for name, tensor in saved.items()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in saved.items()}
     own = {name: tuple(tensor.shape) for name, tensor in _tensors(begun).items()}
-    if own != before:
-        differs = sorted(name for name in {*own, *before} if own.get(name) != before.get(name))
+    if own != shapes:
+        differs = sorted(name for name in {*own, *shapes} if own.get(name) != shapes.get(name))
         got = f"{differs[0]} of shape {own.get(differs[0], 'none')}"
-        raise _other(absent, got, f"the {len(before)} tensors that the run began with")
+        raise _other(absent, got, f"the {len(shapes)} tensors that the run began with")
     begun.load_state_dict(saved, strict=False)
     return replace(value, module=begun) if isinstance(value, Network) else begun
 
@@ -158,12 +155,40 @@ def _tensors(module: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def _source_digest(kind: Any) -> str:
-    """SHA-256 of the file of a class or a function; empty for one of an installed package, and for
-    one that has no file."""
-    with suppress(TypeError, OSError):
-        path = Path(inspect.getsourcefile(kind) or "")
-        installed = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
-        if not any(path.is_relative_to(folder) for folder in installed):
-            return hashlib.sha256(path.read_bytes()).hexdigest()
-    return ""
+def _spelled(value: Any) -> str:
+    """The module and the name of a function or a class, or those of an object's class."""
+    kind = value if hasattr(value, "__qualname__") else type(value)
+    module = kind.__module__
+    script = getattr(sys.modules.get(module), "__file__", None)
+    # Another process finds a script by the name of its file alone.
+    if module == "__main__" and script is not None:
+        module = Path(script).stem
+    name = re.sub(r"\W", "", kind.__qualname__.rpartition(".")[2])
+    return f"{module}.{name}"
+
+
+def _short_name(value: Any) -> str:
+    """What tables call an object: a method its ``name``, or else its first own rule; anything else
+    its type."""
+    name = ""
+    if isinstance(value, Method) or callable(getattr(value, "step", None)):
+        name = re.sub(r"[^\w. -]", "", str(getattr(value, "name", "")))
+    return name or [*_own_rules(value), _spelled(value)][0].rpartition(".")[2]
+
+
+def _own_rules(value: Any) -> list[str]:
+    """The parts of a method that are not Coterie's, each once: such methods are all of one type."""
+    if not isinstance(value, Method):
+        return []
+    found = (_spelled(part) for part in _parts(value))
+    return list(dict.fromkeys(name for name in found if is_own(name.rpartition(".")[0])))
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """An object, and the objects that its fields hold."""
+    yield value
+    if isinstance(value, partial):
+        yield from _parts(value.func)
+    if is_dataclass(value) and not isinstance(value, type):
+        for one in fields(value):
+            yield from _parts(getattr(value, one.name))

@@ -44,6 +44,7 @@ class Method:
         needs: what the method needs from single clients in addition to the sums of their updates;
             ``()``: nothing; ``None``: not stated. The needs of its rules are derived from the
             rules, see ``coterie.methods.traits``.
+        name: what tables call the method; by default its first rule that is not Coterie's.
 
     ``made_by`` is the table ``[algorithm]`` of the same method, if one of Coterie's factories
     created it.
@@ -63,6 +64,7 @@ class Method:
     serve: Serve = by_group
     first: FirstModels = FirstModels()
     needs: tuple[Need, ...] | None = None
+    name: str = ""
 
     # Set by a factory on what it made. No field: a method that `replace` changed is another one.
     made_by: ClassVar[Mapping[str, Any] | None] = None

@@ -63,8 +63,9 @@ def views_of(
     read = set()
     views: dict[int, RunView] = {}
     for i in by_seed:
-        # Without the seed: runs of a series have the rest in common.
-        configuration = config_hash({**resolved[i], "seed": 0})
+        # Without the seed: runs of a series have the rest in common, and the user's own code.
+        code = sorted(RunFolder(folders[i]).code.values())
+        configuration = " ".join([config_hash({**resolved[i], "seed": 0}), *code])
         view = view_of(folders[i], root, light=configuration in read, trust=trust)
         views[i] = replace(view, identity=configuration)
         read.add(configuration)

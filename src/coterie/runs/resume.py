@@ -39,6 +39,7 @@ def reopen(
     # With the options of the caller: those that change results are refused here.
     checkpoint = folder.checkpoints.latest(config.resolved())
     check_folder(folder, resumed=True)
+    folder.record_changed_code()
     # Nothing to change, so nothing is written: also a run that is done may be resumed.
     if rounds is None or rounds == config.train.rounds:
         composed = compose(config, folder.partition)

@@ -1,4 +1,5 @@
-"""One run of a sweep, executed once: skipped if it is done, resumed if it was interrupted.
+"""One run of a sweep, executed once: skipped if it is done, resumed if it was interrupted, and begun
+anew if the user's own code has changed since.
 
 The process that works on a run holds the lock next to its folder. The operating system releases the
 lock when the process ends, however it ends.
@@ -20,14 +21,18 @@ from coterie.experiment import check
 from coterie.files import refuse_unwritable
 from coterie.headline import Headline
 from coterie.runs.compose import compose
+from coterie.runs.folder.digests import CONFIG
 from coterie.runs.folder.lock import is_locked
 from coterie.runs.folder.store import RunFolder, check_folder
 from coterie.runs.run import execute, make_folder
 from coterie.sweep.plan import SweepPlan, SweepRun
 
+EARLIER = "earlier"  # in the folder of the sweep: runs whose code has changed since
+
 
 def is_done(run: SweepRun, out: Path) -> bool:
-    """Whether a run is complete in the folder of the sweep, with files that can be read."""
+    """Whether a run is complete in the folder of the sweep, with files that can be read, and with
+    the user's own code as it is now."""
     folder = RunFolder(out / run.id)
     try:
         summary = folder.results.summary()
@@ -35,12 +40,35 @@ def is_done(run: SweepRun, out: Path) -> bool:
         if summary is None:
             return False
         resolved = folder.resolved
+        if folder.changed_code:
+            return False
     except (CheckpointError, ConfigError):
         return False
     if not isinstance(summary, dict) or not summary.get("complete"):
         return False
     # The folder's name also depends on the data. A user may have put other files in it by hand.
     return config_hash(resolved) == config_hash(run.tables)
+
+
+def outdated(run: SweepRun, out: Path) -> list[str]:
+    """The files of the user's own code that have changed since a run of the sweep began."""
+    folder = RunFolder(out / run.id)
+    if not (folder.path / CONFIG).exists():
+        return []
+    try:
+        return folder.changed_code
+    except (CheckpointError, ConfigError):
+        return []
+
+
+def _set_aside(run: SweepRun, out: Path) -> None:
+    """Keep a run of earlier code in a folder of its own, where no table or report reads it."""
+    number = 1
+    while (out / EARLIER / f"{run.id}-{number}").exists():
+        number += 1
+    with refuse_unwritable(out):
+        (out / EARLIER).mkdir(exist_ok=True)
+        (out / run.id).rename(out / EARLIER / f"{run.id}-{number}")
 
 
 def lock_of(run: SweepRun, out: Path) -> FileLock:
@@ -85,8 +113,10 @@ def carry_out(run: SweepRun, out: Path, stop: Callable[[], int] | None = None) -
         # A process that was killed while it made the folder left one under a temporary name.
         for left in out.glob(f".{run.id}.tmp-*"):
             shutil.rmtree(left, ignore_errors=True)
+        if outdated(run, out):
+            _set_aside(run, out)
         folder = RunFolder(out / run.id)
-        if (folder.path / "config.toml").exists():
+        if (folder.path / CONFIG).exists():
             # `coterie resume` of this run alone knows the folder and not the sweep.
             with folder.locked():
                 _resume(run, folder, stop)
@@ -122,13 +152,21 @@ def plan_of_runs(folders: Sequence[Path]) -> SweepPlan:
     headlines = []
     for path in folders:
         folder = RunFolder.open(path)
-        run = replace(SweepRun.of(check(folder.resolved)), id=str(path.absolute()))
+        changed = folder.changed_code
+        if changed:
+            what = f"code has changed since {path} was run"
+            do = "run it again, or restore the code"
+            raise ConfigError("differs", "compare", what, found=", ".join(changed), do=do)
+        run = replace(SweepRun.of(folder.config()), id=str(path.absolute()))
         if not is_done(run, Path()):
             raise ConfigError("does-not-fit", "compare", "the run is not finished", got=str(path))
         cell = (run.algorithm, 0, run.seed)
         if cell in cells:
             what = f"a second run of {run.name}"
-            raise ConfigError("in-conflict", "compare", what, got=str(path))
+            do = ""
+            if "type" in run.tables["algorithm"]:
+                do = "give each method a name, as in dataclasses.replace(method, name='other')"
+            raise ConfigError("in-conflict", "compare", what, got=str(path), do=do)
         cells[cell] = run
         headlines.append(folder.headline)
     names = tuple(dict.fromkeys(name for name, _, _ in cells))

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import tomli_w
 
 from coterie.config.identity import differing_keys, relevant
+from coterie.config.own_code import code_digests
 from coterie.config.toml_text import read
 from coterie.errors import CheckpointError, Code, ConfigError
 from coterie.files import (
@@ -89,6 +90,7 @@ class Digests:
         rows: how many rounds ``rounds.jsonl`` has at least.
         planned: how many rounds the run has now, where that is not the number of ``config``; two
             numbers while it is being changed.
+        code: file of the user's own code -> SHA-256 when the run began; empty where it is not known.
     """
 
     config: Mapping[str, Any]
@@ -96,6 +98,7 @@ class Digests:
     rows: int = 0
     chain: str = ""
     planned: tuple[int, ...] = ()
+    code: Mapping[str, str] = field(default_factory=dict)
 
     def as_started(self, resolved: Mapping[str, Any]) -> dict[str, Any]:
         """A configuration with the number of rounds that the run was started with, if it has the
@@ -131,6 +134,7 @@ class Digests:
                 "rows": self.rows,
                 "chain": self.chain,
                 "planned": list(self.planned),
+                "code": dict(self.code),
             }
         )
 
@@ -175,7 +179,10 @@ def read_digests(folder: Path) -> Digests:
             raise CheckpointError(
                 "unknown-choice", file, "unknown file", got=name, allowed="a file of the run"
             )
-    return Digests(body["config"], files, body["rows"], body["chain"], tuple(body["planned"]))
+    planned = tuple(body["planned"])
+    # Folders of earlier versions have no digests of code.
+    code = body.get("code", {})
+    return Digests(body["config"], files, body["rows"], body["chain"], planned, code)
 
 
 def _as_found(folder: Path) -> Digests:
@@ -256,7 +263,8 @@ def new_digests(folder: Path, config: Mapping[str, Any], files: Mapping[str, byt
         write = write_private if name == NOISE_KEY else write_synced
         write(folder / name, data)
     known = {name: (sha256(data),) for name, data in files.items()}
-    write_synced(folder / DIGESTS, Digests(config, known).data())
+    digests = Digests(config, known, code=code_digests(config))
+    write_synced(folder / DIGESTS, digests.data())
 
 
 def read_config(folder: Path) -> dict[str, Any]:

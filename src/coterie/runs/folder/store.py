@@ -7,14 +7,15 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
 from coterie.config.identity import differing
-from coterie.config.trust import require_trust
+from coterie.config.own_code import changed_code
+from coterie.config.trust import is_trusted, require_trust
 from coterie.core.arrays import EMPTY
 from coterie.errors import CheckpointError, ConfigError, CoterieError, DataError
 from coterie.files import (
@@ -134,7 +135,7 @@ class RunFolder:
         imports the code that it names; with ``trust`` also code that is not known to be the user's
         own."""
         resolved = self.resolved
-        require_trust(self.path, resolved, trusted=trust)
+        require_trust(self.path, resolved, self.code, trusted=trust)
         # The file may have been edited, and is not checked yet: the table may be gone.
         data = resolved.get("data")
         # Data that are in the folder itself move with it.
@@ -150,6 +151,25 @@ class RunFolder:
 
         config = load_config(self.path / CONFIG, (), values)
         return with_objects(config, self.objects, self.file(WEIGHTS))
+
+    @property
+    def code(self) -> Mapping[str, str]:
+        """File of the user's own code -> SHA-256 when the run began."""
+        return record.read_digests(self.path).code
+
+    @property
+    def changed_code(self) -> list[str]:
+        """The files of the user's own code that have changed since the run began."""
+        return changed_code(self.resolved, self.code)
+
+    def record_changed_code(self) -> None:
+        """Record that a run goes on with other code: its rounds are those of no single code."""
+        changed = dict.fromkeys(self.changed_code, "several")
+        if changed:
+            with refuse_unwritable(self.path):
+                digests = record.read_digests(self.path)
+                code = {**digests.code, **changed}
+                record.write_digests(self.path, replace(digests, code=code))
 
     def write_headline(self, headline: Headline) -> None:
         """``headline.json``: what the run is measured by, where that is not accuracy."""
@@ -275,6 +295,13 @@ def check_folder(folder: RunFolder, *, resumed: bool = False) -> None:
         warn(f"{folder.path}: {DIGESTS} is missing, so damaged files cannot be detected")
     digests = record.read_digests(folder.path)
     _check_settings(folder, digests)
+    changed = folder.changed_code
+    # Otherwise the code is not run, and the refusal names the files.
+    if changed and is_trusted(folder.path, folder.resolved):
+        files = ", ".join(changed)
+        warn(
+            f"{folder.path}: {files} changed since the run began, so earlier rounds used other code"
+        )
     for name in digests.files:
         # The noise is drawn again by a resumed run alone, and by nobody but its owner.
         if not CHECKPOINT.match(name) and (resumed or name != NOISE_KEY):
