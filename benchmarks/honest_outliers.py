@@ -1,6 +1,5 @@
-"""What the outliers that FedClust and StoCFL have by default change for honest clients.
+"""What the outliers that StoCFL has by default change for honest clients.
 
-    python -m benchmarks.honest_outliers fedclust digits-iid,digits-dir0.1 --seeds 1-19
     python -m benchmarks.honest_outliers stocfl digits-rotate --seeds 1-10 --rounds 20
 
 A line has the points by which the accuracy, the mean of the last three evaluations, is above that
@@ -100,7 +99,7 @@ def one_run(method: ct.Method, name: str, seed: int, rounds: int) -> tuple[float
 def main() -> None:
     """Print a line for each federation."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("method", choices=("fedclust", "stocfl"))
+    parser.add_argument("method", choices=("stocfl",))
     parser.add_argument("federations", help="names, with commas")
     parser.add_argument("--seeds", default="1-10")
     parser.add_argument("--rounds", type=int, default=10)

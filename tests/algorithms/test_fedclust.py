@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,9 +40,12 @@ def test_a_number_of_groups_is_kept_to() -> None:
     assert min(run.member[2], run.member[5]) >= 0
 
 
-def test_fedclust_by_hand() -> None:
-    """Everybody trains w_0 for an epoch; the distances are those between final layers."""
-    run = Run(ct.fedclust(warmup_epochs=1, linkage="complete"), two_classes_each())
+@pytest.mark.parametrize("threshold", ["auto", "gap"])
+def test_fedclust_by_hand(threshold: Any) -> None:
+    """Everybody trains w_0 for an epoch; the distances are those between final layers, or between
+    the directions in which they moved."""
+    method = ct.fedclust(warmup_epochs=1, linkage="complete", threshold=threshold)
+    run = Run(method, two_classes_each())
     run.step([0])
     net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
     work = ct.Train(ct.fedclust().local.objective, Epochs(1))
@@ -53,9 +57,12 @@ def test_fedclust_by_hand() -> None:
         key=run.key.at(0).of("assign").of("signatures"),
         counts=False,
     )
-    final = np.stack(
-        [flatten_final(net, run.w0 + torch.from_numpy(d)) for d in reply.fields["delta"]]
-    )
+    start = run.w0
+    if threshold == "auto":
+        start = torch.zeros_like(run.w0)
+    final = np.stack([flatten_final(net, start + d) for d in reply.delta])
+    if threshold == "auto":
+        final /= np.linalg.norm(final, axis=1, keepdims=True)
     np.testing.assert_allclose(signatures(run).proximity, cdist(final, final), atol=1e-5)
     np.testing.assert_allclose(
         signatures(run).tree[:, 2],
@@ -130,7 +137,7 @@ def first_round(method: ct.Method, data: ct.Population, seed: int) -> ct.Result:
         model="mclr",
         local=local,
         rounds=1,
-        clients_per_round=6,
+        clients_per_round=min(6, data.clients),
         seed=seed,
         engine="serial",
     )
@@ -144,8 +151,29 @@ def test_swapped_labels_of_30_samples_a_client_are_found_without_a_wide_gap(seed
     found = first_round(ct.fedclust(warmup_epochs=10), data, seed)
     assert set(by_gap.groups.tolist()) == {0}
     assert same_partition(found.groups, data.planted)
-    line = found.rows[0]["notes"]["grouping"]
-    assert line.startswith("3 groups found by silhouettes: no gap between merges is 10 % of the")
+    assert found.rows[0]["notes"]["groups_found"] == 3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_groups_of_clients_of_unequal_sizes_are_found(seed: int) -> None:
+    """Sizes of 3 to 72: clients with few samples move less and in noisier directions."""
+    sizes = np.random.default_rng(seed).permutation(50 ** np.linspace(0, 1, 60))
+    table = {"kind": "planted", "clients": 60, "groups": 3, "how": "swap", "copies": True}
+    whole = ct.load("digits", partition={**table, "size": 150}, seed=seed)
+    train = tuple(
+        part[: max(3, round(3 * size))] for part, size in zip(whole.train, sizes, strict=True)
+    )
+    result = first_round(ct.fedclust(warmup_epochs=10), whole.with_parts(train, whole.test), seed)
+    assert result.state.k == 3
+    assert result.rows[0]["agreement"]["ari"] > 0.9
+
+
+@pytest.mark.parametrize("clients", [2, 3, 8])
+def test_few_alike_clients_are_one_group(clients: int) -> None:
+    data = ct.load("digits", partition={"kind": "iid", "clients": clients})
+    result = first_round(ct.fedclust(), data, 0)
+    assert result.groups.tolist() == [0] * clients
+    assert result.rows[0]["notes"]["groups_found"] == 1
 
 
 def test_one_group_is_explained_in_a_line() -> None:

@@ -14,7 +14,12 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import cdist, squareform
 from torch import Tensor
 
-from coterie.math.clustering import agglomerate, cut_without_few, linkage_distance
+from coterie.math.clustering import (
+    agglomerate,
+    cut_without_few,
+    large_clusters,
+    linkage_distance,
+)
 from coterie.math.cuts import largest_gap
 from coterie.math.distances import cosine_distance, l1, l2
 from coterie.measures.groups import agreement
@@ -155,3 +160,37 @@ def test_very_few_points(n: int) -> None:
     found, aside = cut_without_few(cdist(points, points), "average", "auto")
     assert len(found.labels) == n
     assert not aside.any()
+
+
+@pytest.mark.parametrize("method", ["average", "complete", "single"])
+@pytest.mark.parametrize("far", [0, 1, 9])
+def test_large_clusters_are_found_beside_far_points(method: Any, far: int) -> None:
+    distance = cdist(*[clients(60, 3, far, apart=20.0)] * 2)
+    found, aside = large_clusters(distance, method, 3, least=2)
+    assert aside.nonzero()[0].tolist() == list(range(60, 60 + far))
+    assert agreement(found.labels, np.arange(60) % 3)["ari"] == 1.0
+    kept = agglomerate(distance[:60, :60], method, count=3)
+    assert found.threshold == pytest.approx(kept.threshold)
+    assert found.tree.shape == (59, 4)
+
+
+def test_there_are_no_more_large_clusters_than_some_level_has() -> None:
+    at = np.array([0.0, 0.1, 0.2, 3.0, 3.1, 3.2, 90.0])
+    distance = np.abs(np.subtract.outer(at, at))
+    found, aside = large_clusters(distance, "average", 5, least=3)
+    assert found.count == 2
+    assert aside.nonzero()[0].tolist() == [6]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 20])
+@pytest.mark.parametrize("spread", [0.0, 1.0])
+def test_one_large_cluster_is_cut_above_its_last_merge(n: int, spread: float) -> None:
+    at = spread * np.arange(float(n))
+    found, aside = large_clusters(np.abs(np.subtract.outer(at, at)), "average", 1, least=2)
+    assert found.labels.tolist() == [0] * n
+    assert not aside.any()
+    heights = found.tree[:, 2]
+    if heights.any():
+        assert found.threshold == pytest.approx(heights[-1] / 0.9)
+    else:
+        assert found.threshold == np.inf

@@ -79,24 +79,6 @@ def test_where_a_gap_is_wide_it_decides() -> None:
     assert found.threshold == by_gap.threshold
 
 
-def test_points_nearer_to_another_group_are_tolerated() -> None:
-    """A few points of each group are where another one begins; their silhouettes are negative."""
-    points = clients(45, 3, 4.0, width=20)
-    distance = cdist(points, points)
-    assert agglomerate(distance).count == 1
-    found = agglomerate(distance, tolerated=0.1)
-    assert found.count == 3
-    assert agreement(found.labels, np.arange(45) % 3)["ari"] > 0.8
-    wrong = silhouettes(distance, found.labels) <= 0
-    assert 1 <= wrong.sum() <= 4
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_noise_alone_stays_one_cluster_when_points_are_tolerated(seed: int) -> None:
-    points = clients(48, 1, 0.0, seed)
-    assert agglomerate(cdist(points, points), tolerated=0.1).count == 1
-
-
 def test_silhouettes_of_few_points_are_not_trusted() -> None:
     points = clients(15, 3, 100.0)
     distance = cdist(points, points)

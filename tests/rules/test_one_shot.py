@@ -138,6 +138,34 @@ def test_newcomers_beyond_the_threshold_open_one_group_from_the_first_model(
     assert run.state.optimiser["m"].shape == run.state.models.shape
 
 
+def test_a_newcomer_with_few_samples_opens_no_group() -> None:
+    """Its direction is mostly noise; at the beginning it would have joined the nearest cluster."""
+    population = two_classes_each(12, groups=3)
+    train = list(population.train)
+    train[2] = train[2][:2]
+    run = Run(ct.fedclust(), population.with_parts(tuple(train), population.test))
+    run.step([0, 1, 3], able=[0, 1, 3, 4, 6, 7, 9, 10])
+    assert "opened" not in run.step([2])
+    assert run.member[2] in (0, 1)
+    assert run.step([5, 8])["opened"] == 1
+    assert run.member[5] == run.member[8] == 2
+
+
+def test_clients_that_send_the_same_are_one_group_as_are_newcomers() -> None:
+    class Alike:
+        def run(self, *request: Any, key: Key) -> list[Reply]:
+            replies = list(run.engine.run(*request, key=key))
+            for reply in replies:
+                reply.fields["delta"][:] = 1.0
+            return replies
+
+    run = Run(ct.fedclust(), two_classes_each())
+    run.reach(Alike())
+    run.step([0, 1], able=list(range(8)))
+    run.step([8, 9, 10, 11])
+    assert run.member == [0] * 12
+
+
 @each
 def test_auto_does_not_cluster_three_replies_of_many(make: Callable[[], ct.Method]) -> None:
     run = Run(make(), two_classes_each())

@@ -9,8 +9,9 @@ from pydantic import Field
 from coterie.config.arguments import validated
 from coterie.math.group_count import GroupCount
 from coterie.methods.method import Method
+from coterie.rules.cold_start import Outliers
 from coterie.rules.migration import Detector, Migration, migrating
-from coterie.rules.one_shot import OneShot, Threshold, TreeOutliers, fixed_groups
+from coterie.rules.one_shot import OneShot, Threshold, fixed_groups
 from coterie.rules.signatures import Ask, LargeFederation, SampleSize, SketchSize, TrainedUpdate
 
 
@@ -25,7 +26,7 @@ def fedclust(
     bias: bool = True,
     warmup_epochs: Annotated[int, Field(ge=1)] | None = None,
     migration: Detector | Migration = "none",
-    outliers: TreeOutliers = "tolerate_one",
+    outliers: Outliers = "keep",
     sample: SampleSize = None,
     sketch: SketchSize = None,
     ask: Ask = "all",
@@ -43,17 +44,16 @@ def fedclust(
     Args:
         linkage: how clusters are merged.
         threshold: ``lambda``, the largest distance at which clusters are merged; ``gap``: found by
-            the largest gap; ``auto``: the same, or by silhouettes if no gap is wide enough.
+            the largest gap; ``auto``: the groups are counted, at most eight, from the directions of
+            the layers, by whose distances clients are then clustered.
         groups: number of groups, in place of a threshold; ``auto`` is the same as ``None``: the
             threshold decides.
         layer: ``final``, or the name of a layer or a tensor of the model.
         bias: whether the layer's bias is also uploaded.
         warmup_epochs: local epochs before the upload; ``None``: the run's.
         migration: with a detector, clients whose data drifted send their layer again.
-        outliers: with ``tolerate_one`` one client need not fit the groups that ``auto`` finds, so it
-            cannot hide them. ``leave_out`` tolerates a tenth of the clients, and keeps those that
-            are far from all others out of the tree; they join the nearest cluster. ``keep``: all
-            clients must fit.
+        outliers: ``leave_out`` keeps clients that are far from all others out of the tree; they join
+            the nearest cluster.
         sample: number of clients that form the tree; the others join the nearest cluster, or open a
             new one. ``None``: all clients if there are at most 10,000, otherwise 4,096.
         sketch: number of values to which longer layers are randomly projected if a sample forms the
@@ -74,13 +74,16 @@ def fedclust(
         >>> fedclust(threshold=2.5).assign.threshold
         2.5
     """
+    number: GroupCount | None = fixed_groups(groups)
+    if number is None and threshold == "auto":
+        number = "auto"
     # Groups start from w_0, the model of the signatures: of the rest of the trained models nothing
     # was uploaded that could be averaged.
     rule = OneShot(
         TrainedUpdate(warmup_epochs, layer, bias),
         linkage,
         threshold,
-        fixed_groups(groups),
+        number,
         outliers=outliers,
         large=LargeFederation(sample, sketch, ask),
     )

@@ -11,6 +11,7 @@ import numpy as np
 from coterie.core import BoolArray, FloatArray, IntArray, Key, one_library_thread
 from coterie.core.startup import starting_up
 from coterie.math.cuts import (
+    above_last,
     by_first_appearance,
     cut_after,
     largest_gap,
@@ -52,7 +53,6 @@ def agglomerate(
     method: Linkage = "average",
     threshold: float | Automatic = "auto",
     count: int | None = None,
-    tolerated: float = 0.0,
 ) -> Clusters:
     """Agglomerative hierarchical clustering, cut at a height, at a number, or automatically.
 
@@ -68,8 +68,6 @@ def agglomerate(
             PACFL's code does).
         threshold: ``lambda``, ``auto`` or ``gap``.
         count: number of clusters; it takes precedence over the threshold.
-        tolerated: the share of the points that may be misplaced in ``auto``, see
-            ``cuts.silhouette_count``.
 
     Source: Day and Edelsbrunner, Efficient Algorithms for Agglomerative Hierarchical Clustering
     Methods (1984).
@@ -87,7 +85,7 @@ def agglomerate(
     tree = _merge(distance, method)
     heights = tree[:, 2]
     if count is None and threshold == "auto":
-        count = _count_without_gap(distance, tree, tolerated)
+        count = _count_without_gap(distance, tree)
     if count is not None:
         merges = max(0, n - count)
         return Clusters(cut_after(tree, merges), tree, middle_of_gap(heights, merges))
@@ -97,12 +95,12 @@ def agglomerate(
     return Clusters(cut_after(tree, merges), tree, height)
 
 
-def _count_without_gap(distance: Matrix, tree: Matrix, tolerated: float) -> int | None:
+def _count_without_gap(distance: Matrix, tree: Matrix) -> int | None:
     """The number of clusters where no gap tells it; ``None`` where a gap does, or all are one."""
     heights = tree[:, 2]
     if (heights > largest_gap(heights)).any():
         return None
-    count = silhouette_count(distance, tree, tolerated)
+    count = silhouette_count(distance, tree)
     if count == 1:
         return None
     return count
@@ -342,7 +340,7 @@ MOST_ASIDE = 0.25
 
 
 def cut_without_few(
-    distance: Matrix, method: Linkage, threshold: Automatic, tolerated: float = 0.0
+    distance: Matrix, method: Linkage, threshold: Automatic
 ) -> tuple[Clusters, BoolArray]:
     """Agglomerative clustering with an automatic cut, in which far points do not hide clusters.
 
@@ -356,7 +354,6 @@ def cut_without_few(
         distance: ``[n, n]``, symmetric.
         method: how clusters are merged.
         threshold: ``auto`` or ``gap``, see `agglomerate`.
-        tolerated: see `agglomerate`.
 
     Returns:
         The clusters of the points that were not set aside, and those that were, bool ``[n]``.
@@ -372,7 +369,7 @@ def cut_without_few(
     """
     n = len(distance)
     nothing_apart = np.zeros(n, bool)
-    first = agglomerate(distance, method, threshold, tolerated=tolerated)
+    first = agglomerate(distance, method, threshold)
     found = first
     kept = np.arange(n)
     while True:
@@ -387,4 +384,39 @@ def cut_without_few(
         if not few.any() or n - len(kept) > MOST_ASIDE * n:
             return first, nothing_apart
         among_kept = distance[np.ix_(kept, kept)]
-        found = agglomerate(among_kept, method, threshold, tolerated=tolerated)
+        found = agglomerate(among_kept, method, threshold)
+
+
+def large_clusters(
+    distance: Matrix, method: Linkage, count: int, least: int
+) -> tuple[Clusters, BoolArray]:
+    """Agglomerative clustering into a number of clusters of at least so many points each.
+
+    The tree is cut at the highest level with ``count`` such clusters, or with as many of them as
+    any level has. The points of smaller clusters are set aside.
+
+    Returns:
+        The clusters of the points that were not set aside, and those that were, bool ``[n]``.
+
+    Example:
+        >>> at = np.array([0.0, 0.1, 0.2, 3.0, 3.1, 3.2, 90.0])
+        >>> distance = np.abs(at[:, None] - at)
+        >>> found, aside = large_clusters(distance, "average", 2, least=2)
+        >>> found.labels.tolist(), aside.nonzero()[0].tolist()
+        ([0, 0, 0, 1, 1, 1], [6])
+    """
+    n = len(distance)
+    tree = _merge(distance, method)
+    large = np.concatenate([np.ones(n), tree[:, 3]]) >= least
+    # How many large clusters there are after each merge, counted from the last one back.
+    fewer = large[tree[:, :2].astype(np.int64)].sum(axis=1) - large[n:]
+    after = 1 + np.append(np.cumsum(fewer[::-1])[::-1], 0)
+    count = min(count, int(after.max()))
+    if count == 1:
+        return Clusters(cut_after(tree, n - 1), tree, above_last(tree[:, 2])), np.zeros(n, bool)
+    merges = int(np.flatnonzero(after >= count).max())
+    labels = cut_after(tree, merges)
+    aside = np.bincount(labels)[labels] < least
+    if aside.any():
+        return agglomerate(distance[np.ix_(~aside, ~aside)], method, count=count), aside
+    return Clusters(labels, tree, middle_of_gap(tree[:, 2], merges)), aside

@@ -39,15 +39,29 @@ def largest_gap(heights: FloatArray) -> float:
         10.0
     """
     last = float(heights.max(initial=0))
-    n = len(heights) + 1
-    if last == 0:
-        return float("inf")
-    first = _first_merge(n)
+    first = _first_merge(len(heights) + 1)
     gaps = np.diff(heights[first:])
-    if not len(gaps) or gaps.max() < GAP * last:
-        return last / (1 - GAP)
+    if last == 0 or not len(gaps) or gaps.max() < GAP * last:
+        return above_last(heights)
     at = first + int(gaps.argmax())
     return float(heights[at] + heights[at + 1]) / 2
+
+
+def above_last(heights: FloatArray) -> float:
+    """The height of a cut above all merges, beyond which a point would open a gap of a tenth;
+    infinite if all points coincide.
+
+    Args:
+        heights: float64 ``[n-1]``, ascending.
+
+    Example:
+        >>> above_last(np.array([8.0, 8.5, 9.0])), above_last(np.zeros(2))
+        (10.0, inf)
+    """
+    last = float(heights.max(initial=0))
+    if last == 0:
+        return float("inf")
+    return last / (1 - GAP)
 
 
 def widest_gap(heights: FloatArray) -> float:
@@ -75,7 +89,7 @@ def _first_merge(n: int) -> int:
     return -(-n // 2) - 1
 
 
-def silhouette_count(distance: Matrix, tree: Matrix, tolerated: float = 0.0) -> int:
+def silhouette_count(distance: Matrix, tree: Matrix) -> int:
     """The number of clusters for which all points are nearer to their own cluster than to others.
 
     The distances between updates of many noisy values are all similar: clients of the same group
@@ -90,8 +104,6 @@ def silhouette_count(distance: Matrix, tree: Matrix, tolerated: float = 0.0) -> 
     Args:
         distance: ``[n, n]``, symmetric.
         tree: float64 ``[n-1, 4]``, its merges.
-        tolerated: the share of the points whose silhouette need not be positive, because they may
-            belong to attackers, whose updates fit no cluster.
 
     Source: Rousseeuw, Silhouettes: A Graphical Aid to the Interpretation and Validation of Cluster
     Analysis (1987).
@@ -114,11 +126,11 @@ def silhouette_count(distance: Matrix, tree: Matrix, tolerated: float = 0.0) -> 
     for count in range(2, min(n // 2, MOST) + 1):
         labels = cut_after(tree, n - count)
         # Finer cuts have the same single points, whose silhouettes are 0.
-        if (np.bincount(labels) == 1).sum() > tolerated * n:
+        if (np.bincount(labels) == 1).any():
             break
         found = silhouettes(distance, labels)
         mean = float(found.mean())
-        if (found <= 0).sum() <= tolerated * n and mean >= best:
+        if (found > 0).all() and mean >= best:
             best = mean
             answer = count
     return answer

@@ -5,27 +5,41 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from coterie.clients.round import Round
-from coterie.core import NO_GROUP, BoolArray, Describe, FloatArray, Groups, IntArray, Plan
+from coterie.core import NO_GROUP, BoolArray, Describe, FloatArray, Groups, IntArray, Key, Plan
 from coterie.errors import ConfigError
-from coterie.math.clustering import Automatic, Clusters, Linkage, agglomerate, cut_without_few
+from coterie.math.clustering import (
+    Automatic,
+    Clusters,
+    Linkage,
+    agglomerate,
+    cut_without_few,
+    large_clusters,
+)
 from coterie.math.cuts import GAP, largest_gap, widest_gap
-from coterie.math.group_count import GroupCount
+from coterie.math.group_count import (
+    GroupCount,
+    enough_samples,
+    estimate_groups,
+    estimate_notes,
+)
 from coterie.math.outliers import outliers
 from coterie.math.similarity import Matrix
 from coterie.rules.assigning import PlacesClients, everyone
-from coterie.rules.cold_start import enough_to_count
+from coterie.rules.cold_start import Outliers, enough_to_count
 from coterie.rules.signatures import (
     LargeFederation,
     Signature,
     SignatureMemory,
+    Signatures,
     Subspace,
     ask_shortened,
     ask_signatures,
@@ -34,15 +48,12 @@ from coterie.rules.signatures import (
 )
 
 Threshold = Annotated[float, Field(gt=0)] | Automatic
-TreeOutliers = Literal["keep", "tolerate_one", "leave_out"]
-# The share of the clients that need not fit where outliers are left out: attackers that flip labels
-# lie between groups, or make small ones.
-TOLERATED = 0.1
-# Clients that need not fit with `tolerate_one`: more than one, so that it is one also where up to a
-# quarter of the clients is set aside.
-ONE = 1.5
 # Groups that are reckoned with where their number is open.
 SEVERAL = 4
+# The most groups that are counted, and the clients that are enough for it: it takes the cube of
+# their number.
+MOST_COUNTED = 8
+COUNTED = 1024
 # Clients whose distances are kept for the report's heat map; it grows with their square.
 SHOWN = 500
 
@@ -64,20 +75,22 @@ class OneShot(PlacesClients):
             silhouettes where no gap is wide enough (``cuts.silhouette_count``). Where these leave all
             but a few clients in one cluster, the few are set aside (`cut_without_few`);
             they join the nearest cluster.
-        groups: number of groups instead of a threshold; newcomers then never open one.
+        groups: number of groups instead of a threshold; newcomers then never open one. ``auto``:
+            counted from the directions of the signatures, as FedGroup does, and distances are then
+            those of directions. Clients with few samples have no part in the count and the tree;
+            they join the nearest cluster, and never open one.
         after: rounds of FedAvg before; newcomers train in it as all clients do.
-        outliers: ``tolerate_one``: one client need not fit an automatic cut. ``leave_out``: nor
-            need a tenth of them, and clients whose signature is far from all others have no part in
-            the tree, whose gaps they would decide; they join the nearest cluster.
+        outliers: ``leave_out``: clients whose signature is far from all others have no part in the
+            tree, whose gaps they would decide; they join the nearest cluster.
         large: what is done where there are many clients.
     """
 
     signature: Signature
     linkage: Linkage = "average"
     threshold: float | Automatic = "auto"
-    groups: int | None = None
+    groups: GroupCount | None = None
     after: int = 0
-    outliers: TreeOutliers = "keep"
+    outliers: Outliers = "keep"
     large: LargeFederation = LargeFederation()
 
     def __post_init__(self) -> None:
@@ -99,7 +112,9 @@ class OneShot(PlacesClients):
             memory = groups.memory.get(SignatureMemory)
             if memory is not None:
                 found = {"groups": groups.k, "threshold": _finite(memory.threshold)}
-                if self._is_automatic():
+                if self._counts:
+                    found |= estimate_notes(groups.k, len(groups.member))
+                elif self._is_automatic:
                     found |= cut_notes(memory.tree[:, 2], groups.k, notes["outliers"])
         else:
             cohort = round.cohort
@@ -109,12 +124,24 @@ class OneShot(PlacesClients):
         ids = round.cohort[groups.member[round.cohort] >= 0]
         return groups, Plan(ids, groups.member[ids], notes={**notes, **found})
 
+    @property
+    def _counts(self) -> bool:
+        return self.groups == "auto"
+
+    @property
+    def _number(self) -> int | None:
+        """The number of groups that was asked for, if one was."""
+        if isinstance(self.groups, int):
+            return self.groups
+        return None
+
+    @property
     def _is_automatic(self) -> bool:
-        """Whether the distances decide how many groups there are."""
-        return self.groups is None and isinstance(self.threshold, str)
+        """Whether the signatures decide how many groups there are."""
+        return self._number is None and isinstance(self.threshold, str)
 
     def _check_groups(self, clients: int) -> None:
-        if self.groups is not None and self.groups > clients:
+        if self._number is not None and self._number > clients:
             what = "more groups than clients to cluster"
             expected = f"1 to {clients}"
             got = self.groups
@@ -126,15 +153,15 @@ class OneShot(PlacesClients):
         trainable = self.large.draw(every, round)
         sampled = len(trainable) < len(every)
         # Before the clustering there is one model.
-        ids, rows = self._ask(groups.models[0], trainable, round, notes, sampled)
+        received = self._ask(groups.models[0], trainable, round, notes, sampled)
         least = round.least_replies
-        if self._is_automatic():
+        if self._is_automatic:
             # The largest gap between merges means nothing among three clients.
             least = enough_to_count(round, trainable)
-        if len(ids) < least:
+        if len(received.ids) < least:
             notes["unclustered"] = 1
             return groups
-        groups = self._form(groups, ids, rows, notes, sampled)
+        groups = self._form(groups, received, round, notes, sampled)
         if not sampled or self.large.ask == "sample":
             return groups
         return self._place_others(groups, np.setdiff1d(every, trainable), round, notes)
@@ -152,27 +179,28 @@ class OneShot(PlacesClients):
         return groups
 
     def _form(
-        self, groups: Groups, ids: IntArray, rows: Tensor, notes: Counter[str], sampled: bool
+        self, groups: Groups, received: Signatures, round: Round, notes: Counter[str], sampled: bool
     ) -> Groups:
         """The groups of these clients by their signatures."""
         clients = len(groups.member)
         origin = groups.models[0]
-        proximity = self.signature.distance(rows)
-        found, far = self._cut(rows, proximity)
-        left_out = ids[far]
-        rows_left_out = rows[torch.from_numpy(far)]
-        if far.any():
-            notes["outliers"] = len(left_out)
-            ids = ids[~far]
-            rows = rows[torch.from_numpy(~far)]
-            proximity = proximity[np.ix_(~far, ~far)]
+        proximity = self.signature.distance(received.rows)
+        found, formed = self._cut(received, proximity, round.key.of("count"))
+        later = received.of(~formed)
+        received = received.of(formed)
+        least = float(received.size.min()) if self._counts else 0.0
+        far = int((later.size >= least).sum())
+        if far:
+            notes["outliers"] = far
+        proximity = _among(proximity, formed)
+        ids = received.ids
         notes["cold_start"] = len(ids)
         member = np.full(clients, NO_GROUP)
         member[ids] = found.labels
-        signature = rows
+        signature = received.rows
         if not sampled:
-            signature = rows.new_zeros(clients, *rows.shape[1:])
-            signature[torch.from_numpy(ids)] = rows
+            signature = signature.new_zeros(clients, *signature.shape[1:])
+            signature[torch.from_numpy(ids)] = received.rows
         memory = SignatureMemory(
             origin,
             signature,
@@ -182,41 +210,54 @@ class OneShot(PlacesClients):
             ids,
             proximity if len(ids) <= SHOWN else None,
             ids if sampled else None,
+            least,
         )
         groups = groups.select([0] * found.count)
         groups = replace(groups, member=member).remember(memory)
-        if not len(left_out):
+        if not len(later.ids):
             return groups
         # At any distance: a far client that opened a group would be alone with its model.
-        distance = self._distances(memory, groups.k, rows_left_out)
-        opened = np.zeros(len(left_out), bool)
-        return self._join(groups, memory, left_out, rows_left_out, distance.argmin(axis=1), opened)
+        distance = self._distances(memory, groups.k, later.rows)
+        opened = np.zeros(len(later.ids), bool)
+        return self._join(groups, memory, later, distance.argmin(axis=1), opened)
 
-    def _cut(self, rows: Tensor, proximity: Matrix) -> tuple[Clusters, BoolArray]:
-        """The clusters, and the clients that have no part in them, bool ``[n]``."""
-        far = np.zeros(len(rows), bool)
-        tolerated = 0.0
-        if self.outliers == "tolerate_one":
-            tolerated = ONE / len(rows)
-        elif self.outliers == "leave_out":
-            far = outliers(rows, proximity, self.groups or SEVERAL)
-            tolerated = TOLERATED
-        near = np.flatnonzero(~far)
-        if far.any():
-            proximity = proximity[np.ix_(near, near)]
-        if self.groups is not None or not isinstance(self.threshold, str):
-            return agglomerate(proximity, self.linkage, self.threshold, self.groups), far
-        found, aside = cut_without_few(proximity, self.linkage, self.threshold, tolerated)
-        far[near[aside]] = True
-        return found, far
+    def _cut(self, received: Signatures, proximity: Matrix, key: Key) -> tuple[Clusters, BoolArray]:
+        """The clusters, and the clients that form them, bool ``[n]``."""
+        formed = np.ones(len(received.ids), bool)
+        if self._counts:
+            formed = enough_samples(received.size)
+        if self.outliers == "leave_out":
+            rows = received.of(formed).rows
+            clusters = self._number or SEVERAL
+            formed[formed] = ~outliers(rows, _among(proximity, formed), clusters)
+        proximity = _among(proximity, formed)
+        if self._counts:
+            count = _count(received.of(formed).rows, key)
+            least = max(2, len(proximity) // (4 * MOST_COUNTED))
+            found, aside = large_clusters(proximity, self.linkage, count, least)
+        elif self._is_automatic:
+            assert isinstance(self.threshold, str)
+            found, aside = cut_without_few(proximity, self.linkage, self.threshold)
+        else:
+            return agglomerate(proximity, self.linkage, self.threshold, self._number), formed
+        formed[formed] = ~aside
+        return found, formed
 
     def _ask(
         self, origin: Tensor, ids: IntArray, round: Round, notes: Counter[str], sampled: bool
-    ) -> tuple[IntArray, Tensor]:
-        """The signatures that were received, shortened where a sample makes the tree."""
+    ) -> Signatures:
+        """The signatures that were received, shortened where a sample makes the tree, and their
+        directions where these are counted."""
         if sampled and self.signature.projects:
-            return ask_shortened(self.signature, self.large, origin, ids, round, notes)
-        return ask_signatures(self.signature, origin, ids, round, notes)
+            received = ask_shortened(self.signature, self.large, origin, ids, round, notes)
+        else:
+            received = ask_signatures(self.signature, origin, ids, round, notes)
+        if not self._counts:
+            return received
+        # Clients with more samples take more steps, so lengths say how many, and not of which kind.
+        # In float64 the square of no value is zero.
+        rows = normalize(received.rows.to(torch.float64), dim=1, eps=0.0)
+        return replace(received, rows=rows.to(torch.float32))
 
     def _place(
         self,
@@ -228,26 +269,28 @@ class OneShot(PlacesClients):
     ) -> Groups:
         """Newcomers to their nearest clusters; those beyond the threshold are clustered among
         themselves, and each cluster opens a group."""
-        ids, rows = self._ask(memory.origin, new, round, notes, memory.kept is not None)
-        if not len(ids):
+        received = self._ask(memory.origin, new, round, notes, memory.kept is not None)
+        if not len(received.ids):
             return groups
-        notes["newcomers"] += len(ids)
-        distance = self._distances(memory, groups.k, rows)
-        # With a fixed number of groups the nearest one is always near enough.
+        notes["newcomers"] += len(received.ids)
+        distance = self._distances(memory, groups.k, received.rows)
+        # With a fixed number of groups the nearest one is always near enough, and for a client
+        # whose few samples say little of its place.
         level = memory.threshold
-        if self.groups is not None:
+        if self._number is not None:
             level = np.inf
         nearest = distance.min(axis=1)
+        near = (nearest <= level) | (received.size < memory.least_samples)
         # Infinite where no group has a signature left to compare with.
-        joins = np.isfinite(nearest) & (nearest <= level)
+        joins = np.isfinite(nearest) & near
         joined = distance.argmin(axis=1)
         if not joins.all():
-            among_themselves = self.signature.distance(rows[torch.from_numpy(~joins)])
-            opened = agglomerate(among_themselves, self.linkage, level, self.groups)
+            among_themselves = self.signature.distance(received.of(~joins).rows)
+            opened = agglomerate(among_themselves, self.linkage, level, self._number)
             joined[~joins] = groups.k + opened.labels
             notes["opened"] += opened.count
             groups = _open(groups, memory.origin, opened.count)
-        return self._join(groups, memory, ids, rows, joined, ~joins)
+        return self._join(groups, memory, received, joined, ~joins)
 
     @property
     def places_by_inputs(self) -> bool:
@@ -276,18 +319,32 @@ class OneShot(PlacesClients):
         self,
         groups: Groups,
         memory: SignatureMemory,
-        ids: IntArray,
-        rows: Tensor,
+        received: Signatures,
         joined: IntArray,
         opened: BoolArray,
     ) -> Groups:
         """These clients in these groups, for which their signatures stand from now on."""
-        memory = memory.with_clients(ids, rows, joined, opened)
-        return groups.with_members(ids, joined).remember(memory)
+        memory = memory.with_clients(received.ids, received.rows, joined, opened)
+        return groups.with_members(received.ids, joined).remember(memory)
 
     def _distances(self, memory: SignatureMemory, k: int, rows: Tensor) -> Matrix:
         """``[n, k]``: newcomers to the groups, by the stored signatures of each."""
         return signature_distances(memory, self.signature, self.linkage, k, rows)
+
+
+def _among(proximity: Matrix, chosen: BoolArray) -> Matrix:
+    """The distances among some clients."""
+    if chosen.all():
+        return proximity
+    return proximity[np.ix_(chosen, chosen)]
+
+
+def _count(rows: Tensor, key: Key) -> int:
+    """The number of groups among directions."""
+    if len(rows) > COUNTED:
+        chosen = key.of("chosen").generator().choice(len(rows), COUNTED, replace=False)
+        rows = rows[torch.from_numpy(np.sort(chosen))]
+    return estimate_groups(rows, MOST_COUNTED, key)
 
 
 def _open(groups: Groups, origin: Tensor, count: int) -> Groups:

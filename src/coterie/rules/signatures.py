@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Annotated, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
@@ -167,6 +168,7 @@ class SignatureMemory(GrowingRecord):
         leaves: int64 ``[n]``, the client of each leaf of the tree.
         proximity: float64 ``[n, n]``, distances of the leaves, for up to 500 clients.
         kept: int64 ``[s]``, ascending, the clients whose signatures are kept; ``None``: all.
+        least_samples: newcomers with fewer join at any distance.
     """
 
     record_name: ClassVar[str] = "signatures"
@@ -179,6 +181,7 @@ class SignatureMemory(GrowingRecord):
     leaves: IntArray
     proximity: FloatArray | None = None
     kept: IntArray | None = None
+    least_samples: float = 0.0
 
     def stored(self) -> tuple[Tensor, IntArray]:
         """The signatures that stand for a group, ``[s, ...]``, and the group of each."""
@@ -298,11 +301,32 @@ _BLOCK_BYTES = 2**27
 _BLOCK_CLIENTS = 8192
 
 
+@dataclass(frozen=True, slots=True)
+class Signatures:
+    """Signatures that were received and are not zero.
+
+    Args:
+        ids: int64 ``[n]``, the clients.
+        rows: float32 ``[n, ...]``, what they sent.
+        size: ``[n]``, their numbers of samples.
+    """
+
+    ids: IntArray
+    rows: Tensor
+    size: NDArray[Any]
+
+    def of(self, chosen: BoolArray) -> Signatures:
+        """Those of some clients, bool ``[n]``."""
+        if chosen.all():
+            return self
+        return Signatures(self.ids[chosen], self.rows[torch.from_numpy(chosen)], self.size[chosen])
+
+
 def ask_signatures(
     signature: Signature, origin: Tensor, ids: IntArray, round: Round, notes: Counter[str]
-) -> tuple[IntArray, Tensor]:
-    """The signatures ``[n, ...]`` that were received and are not zero, and of whom; the notes count
-    as ``unsigned`` those who sent none that is usable."""
+) -> Signatures:
+    """The signatures that were received; the notes count as ``unsigned`` those who sent none that
+    is usable."""
     work = signature.work(round)
     if isinstance(work, Train):
         name = "delta"
@@ -313,10 +337,10 @@ def ask_signatures(
         reply = round.clients.run(work, ids, key=round.key)
     rows = torch.from_numpy(reply.fields[name]).to(torch.float32)
     # A zero signature would be equally near to all, and a zero vector has no angle.
-    usable = rows.flatten(1).any(dim=1)
+    usable = rows.flatten(1).any(dim=1).numpy()
     if len(ids) > int(usable.sum()):
         notes["unsigned"] += len(ids) - int(usable.sum())
-    return reply.ids[usable.numpy()], rows[usable]
+    return Signatures(reply.ids, rows, reply.size).of(usable)
 
 
 def ask_shortened(
@@ -326,15 +350,17 @@ def ask_shortened(
     ids: IntArray,
     round: Round,
     notes: Counter[str],
-) -> tuple[IntArray, Tensor]:
+) -> Signatures:
     """What `ask_signatures` gives, each block of clients shortened before the next one is asked."""
-    answered = []
-    shortened = []
+    blocks = []
     for block in blocks_of(ids, signature.work(round), len(origin)):
-        some, rows = ask_signatures(signature, origin, block, round, notes)
-        answered.append(some)
-        shortened.append(large.shortened(rows, round))
-    return np.concatenate(answered), torch.cat(shortened)
+        some = ask_signatures(signature, origin, block, round, notes)
+        blocks.append(replace(some, rows=large.shortened(some.rows, round)))
+    return Signatures(
+        np.concatenate([some.ids for some in blocks]),
+        torch.cat([some.rows for some in blocks]),
+        np.concatenate([some.size for some in blocks]),
+    )
 
 
 def blocks_of(ids: IntArray, work: Train | Describe, d: int) -> Iterator[IntArray]:
