@@ -17,7 +17,7 @@ from coterie.headline import ACCURACY, Headline
 from coterie.measures.client_table import ScoredClients
 from coterie.measures.gains import gain_of
 from coterie.measures.seeds import SeedOverlap
-from coterie.measures.verdict import Candidate, ScoredRun, verdict
+from coterie.measures.verdict import Candidate, ScoredRun, candidate, verdict
 from coterie.report.comparison import final_difference
 from coterie.report.load import views_of
 from coterie.report.sections import sections
@@ -107,6 +107,18 @@ def test_a_verdict_that_favours_training_alone_says_that_new_clients_have_no_mod
     assert "new clients" not in verdict([FEDAVG, LOCAL, GOOD], ACCURACY).detail
     worse = method("local", [[0.1, 0.2, 0.3, 0.2]] * 3)
     assert "new clients" not in verdict([FEDAVG, worse, BETWEEN], ACCURACY).detail
+
+
+@pytest.mark.parametrize(("groups", "grouped"), [((1, 1, 2), False), ((1, 2, 3), True)])
+def test_a_method_has_groups_if_most_of_its_runs_ended_with_several(
+    groups: tuple[int, ...], grouped: bool
+) -> None:
+    samples = np.full(6, 10)
+    runs = [
+        ({"seed": seed}, 3, ScoredClients("abcdef", np.arange(6) % count, samples, {}))
+        for seed, count in enumerate(groups)
+    ]
+    assert candidate("ifca", "ifca", runs).grouped is grouped
 
 
 def test_predictions_without_a_model_that_are_better_than_all_methods_are_named() -> None:

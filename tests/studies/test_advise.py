@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -122,7 +123,15 @@ def test_a_bare_file_is_enough_and_what_is_suggested_runs(tmp_path, capsys):
     assert advice["verdict"] == "helps"
     assert advice["groups_found"] == 2
     assert len(advice["learning_rates"]) == 5
-    assert "next: coterie run" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "next: coterie run" in printed
+    # Whole runs are compared with the number of groups that was found.
+    command = shlex.split(printed.partition("compare whole runs: coterie ")[2].splitlines()[0])
+    quick = ["--seeds", "0", "--set", "train.rounds=2", "--out", str(tmp_path / "compared")]
+    assert invoke([*command, *quick]) == 0
+    configs = [tomllib.loads(file.read_text()) for file in tmp_path.glob("compared/*/config.toml")]
+    groups = {one["algorithm"]["name"]: one["algorithm"].get("groups") for one in configs}
+    assert groups == {"fedavg": None, "local": None, "fedgroup": 2}
     suggested = str(tmp_path / "out" / "suggested.toml")
     assert (
         invoke(["run", suggested, "--set", "train.rounds=2", "--out", str(tmp_path / "run")]) == 0
@@ -471,6 +480,27 @@ def test_the_number_of_groups_is_the_one_that_most_samples_of_clients_show() -> 
     certain = ProbeResult(np.arange(10), 3, (3, 3, 4, 3, 3), member, np.full(10, np.nan))
     assert "not certain" not in probe_text(certain)
     assert "not certain" in probe_text(replace(certain, groups_in_parts=(4, 5, 3, 6, 3)))
+
+
+def test_it_names_predictions_without_a_model_that_are_better(tmp_path: Path) -> None:
+    """Steps so small that nothing is learned; each client has some classes more often."""
+    text = CONFIG.format(how="labels", groups=2).replace("lr = 0.1", "lr = 1e-6")
+    (tmp_path / "c.toml").write_text(text)
+    found = advise_on(tmp_path, str(tmp_path / "c.toml"), *QUICK)
+    assert "needs no model" in found["headline"]
+
+
+def test_a_column_that_gives_the_label_away_is_warned_of_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    lines = ["client,value,copy,label"]
+    for row in range(240):
+        label = int(rng.integers(2))
+        lines.append(f"site {row % 8},{rng.normal():.3f},{label},{'ill' if label else 'well'}")
+    (tmp_path / "mine.csv").write_text("\n".join(lines))
+    advise_on(tmp_path, str(tmp_path / "mine.csv"), "--engine", "serial", *QUICK)
+    assert capsys.readouterr().err.count("column copy: determines label") == 1
 
 
 @pytest.mark.parametrize(("noise", "said"), [(0.0, False), (0.9, True)])

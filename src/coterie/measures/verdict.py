@@ -9,6 +9,7 @@ paired: the same seed means the same clients, samples and first model.
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -57,7 +58,7 @@ class Candidate:
     Args:
         name: as people read it.
         algorithm: the name of its algorithm.
-        groups: with how many groups it ended, at most.
+        groups: with how many groups it ended: the median over its runs, of two the smaller.
     """
 
     name: str
@@ -77,11 +78,12 @@ def candidate(
 ) -> Candidate:
     """The candidate of some finished runs: the configuration, the rounds and the clients of each."""
     scored = []
-    groups = 0
+    groups = []
     for tables, rounds, table in runs:
-        groups = max(groups, len(np.unique(table.member[table.member >= 0])))
+        groups.append(len(np.unique(table.member[table.member >= 0])))
         scored.append(ScoredRun(int(tables.get("seed", 0)), _data(tables, rounds, table), table))
-    return Candidate(name, algorithm, groups, scored)
+    # A method that found groups in a few seeds alone cannot show what groups gain.
+    return Candidate(name, algorithm, statistics.median_low(groups or [0]), scored)
 
 
 def _data(tables: Mapping[str, Any], rounds: int, table: ScoredClients) -> Hashable:
@@ -216,11 +218,14 @@ def verdict(candidates: Sequence[Candidate], headline: Headline) -> Verdict:
         return Verdict("unknown", missing=f"{missing} of a method with groups")
     best, gain = max(known, key=lambda each: each[1].mean)
     found = Verdict(gain.answer, best.name, bar.name, gain, alone=bar.algorithm == ALONE)
-    return _beside_references(found, gain, [run.clients for run in best.runs])
+    return with_reference(found, [run.clients for run in best.runs])
 
 
-def _beside_references(found: Verdict, gain: Gain, tables: Sequence[ScoredClients]) -> Verdict:
-    """The verdict, with what predicts best without a model where that is better than both."""
+def with_reference(found: Verdict, tables: Sequence[ScoredClients]) -> Verdict:
+    """The verdict, with what predicts best without a model where that is better than both methods."""
+    gain = found.gain
+    if gain is None:
+        return found
     means = reference_means(tables, gain.headline)
     best = gain.headline.best([gain.ours, gain.theirs, *means.values()])
     for name, value in means.items():

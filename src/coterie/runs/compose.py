@@ -146,6 +146,7 @@ def compose(experiment: Experiment, saved: Path | None = None) -> Composed:
     where it exists, and so are other files in its folder that the run was given."""
     refuse_absent(experiment)
     if isinstance(experiment.data, Population):
+        warn_of_columns(experiment, experiment.data)
         return compose_on(experiment, HeldData(experiment.data))
     noise = noise_key(experiment, saved)
     samples, partition, population = load_data(experiment, saved, noise=noise)
@@ -154,6 +155,7 @@ def compose(experiment: Experiment, saved: Path | None = None) -> Composed:
         experiment = assume_task(experiment)
     labels = tuple(samples.label_names)
     data = HeldData(population, partition, labels, booleans=samples.booleans)
+    warn_of_columns(experiment, population)
     return compose_on(experiment, data, saved, noise)
 
 
@@ -165,8 +167,6 @@ def compose_on(
     refuse_absent(experiment)
     experiment = fit_to_clients(experiment, data.population.clients)
     refuse_numbered_classes(make_choice(experiment, "task"), data.population)
-    if data.at_hand:
-        warn_of_columns(experiment, data.population)
     method = make_method(experiment)
     refuse_conflicts(experiment, method, data.population)
     key = Key(experiment.seed)

@@ -16,8 +16,9 @@ from coterie.data import Population
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment, check
 from coterie.experiment.objects import make_choice
+from coterie.measures.client_table import ScoredClients
 from coterie.measures.gains import Gain
-from coterie.measures.verdict import FEDAVG, Verdict, verdict_of
+from coterie.measures.verdict import FEDAVG, Verdict, verdict_of, with_reference
 from coterie.studies.advise.answer import Advice, trial_text
 from coterie.studies.advise.differences import GroupDifferences, differences
 from coterie.studies.advise.probe import ProbeResult, probe
@@ -83,7 +84,7 @@ def advise(
     best = alone if bar is alone else plain[0]
     best = best if recommended is None else trials[recommended]
     return Advice(
-        verdict=_verdict(grouped, recommended, bar.name),
+        verdict=_verdict(grouped, recommended, bar.name, setup.without_model()),
         best=best,
         bar=bar,
         plain=plain,
@@ -185,11 +186,13 @@ def _better(first: Trial, second: Trial) -> Trial:
     return first
 
 
-def _verdict(gains: Mapping[str, Gain], recommended: str | None, bar: str) -> Verdict:
+def _verdict(
+    gains: Mapping[str, Gain], recommended: str | None, bar: str, without_model: ScoredClients
+) -> Verdict:
     """The verdict by the method recommended, else by the best one."""
     if recommended is not None:
-        return verdict_of({recommended: gains[recommended]}, bar)
-    return verdict_of(gains, bar)
+        gains = {recommended: gains[recommended]}
+    return with_reference(verdict_of(gains, bar), [without_model])
 
 
 def _run_alone(setup: TrialSetup, report: Report) -> Trial:

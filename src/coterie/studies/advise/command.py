@@ -17,7 +17,13 @@ from coterie.runs.data import load_data
 from coterie.studies.advise.advice import advise
 from coterie.studies.advise.answer import Advice, evidence
 from coterie.studies.advise.configuration import is_bare
-from coterie.studies.advise.output import table_notes, trial_columns, trial_rows, write_advice
+from coterie.studies.advise.output import (
+    comparison,
+    table_notes,
+    trial_columns,
+    trial_rows,
+    write_advice,
+)
 from coterie.studies.advise.trials import TrialBudget
 from coterie.terminal import columns_table, console, counted, duration, say, warn
 
@@ -75,7 +81,9 @@ def print_advice(
     names = ", ".join(file.name for file in files)
     written = f"{counted(len(files), 'file')} in {folder}: {names}"
     say(f"\n{written}; took {duration(found.seconds)}")
-    say(f"next: coterie run {folder / 'suggested.toml'}")
+    suggested = folder / "suggested.toml"
+    say(f"next: coterie run {suggested}")
+    say(f"or compare whole runs: {comparison(found, suggested)}")
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 
 from coterie.files import csv_text, escape_cell, markdown_lines, plain, refuse_unwritable_output
 from coterie.headline import with_unit
+from coterie.measures.verdict import FEDAVG
 from coterie.studies.advise.answer import Advice, evidence
 from coterie.studies.advise.configuration import short_toml
 from coterie.studies.advise.trials import HELD_OUT, Trial
@@ -106,6 +108,19 @@ def table_notes(advice: Advice) -> list[str]:
     ]
 
 
+def comparison(advice: Advice, suggested: object) -> str:
+    """The command that compares whole runs of what the verdict is about, with the options of the
+    trials: by its default a method may make another number of groups."""
+    method = advice.verdict.method or advice.best.name
+    names = dict.fromkeys((FEDAVG, ALONE, method))
+    words = ["coterie compare", shlex.quote(str(suggested)), "--algorithms", ",".join(names)]
+    words += ["--seeds 0-4"]
+    trial = advice.trials.get(method)
+    if trial is not None:
+        words += [f"--set {method}.{key}={value}" for key, value in trial.options.items()]
+    return " ".join(words)
+
+
 # --- Markdown -------------------------------------------------------------------------------------
 
 
@@ -126,7 +141,8 @@ def advice_markdown(advice: Advice) -> str:
     lines += [
         "",
         "`clients.csv` lists the group of every client. `coterie run suggested.toml` starts the "
-        "full run.",
+        "full run."
+        f" `{comparison(advice, 'suggested.toml')}` compares whole runs.",
         "",
     ]
     return "\n".join(lines)

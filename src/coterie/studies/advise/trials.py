@@ -12,6 +12,7 @@ from coterie.clients.bounds import Bounds
 from coterie.clients.clients import Clients
 from coterie.clients.cohort import Quorum
 from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.groups import NO_GROUP
 from coterie.core.keys import Key
 from coterie.core.task import Metric, Sums, Task, headline_of
 from coterie.data import Population
@@ -19,12 +20,13 @@ from coterie.errors import ConfigError
 from coterie.experiment import Experiment, Training, check
 from coterie.experiment.objects import make_choice
 from coterie.headline import Headline
-from coterie.measures.client_table import DIGITS, clients_mean
+from coterie.measures.client_table import DIGITS, ScoredClients, clients_mean
+from coterie.measures.clients import reference_columns
 from coterie.measures.gains import Gain, gain_of
 from coterie.measures.scoring import Evaluate
 from coterie.measures.seeds import SeedOverlap
 from coterie.models import Network
-from coterie.runs.compose import compose
+from coterie.runs.compose import HeldData, compose_on
 from coterie.runs.fitting import make_network
 from coterie.runs.held_out import on_validation
 from coterie.runs.run import Run
@@ -138,6 +140,14 @@ class TrialSetup:
         part = on_validation(population, HELD_OUT, Key(config.seed))
         return cls(config, part, network, cohort, budget, task)
 
+    def without_model(self) -> ScoredClients:
+        """What predictions without a model reach on the samples of each client that are held out."""
+        population = self.population
+        member = np.full(population.clients, NO_GROUP)
+        columns = reference_columns(self.task, population)
+        values = {name: np.asarray(column, np.float64) for name, column in columns.items()}
+        return ScoredClients(population.names, member, population.sizes("test"), values)
+
     @property
     def headline(self) -> Headline:
         """What trials are measured by."""
@@ -165,7 +175,8 @@ class TrialSetup:
             train=train,
             **_LEFT_TO_THE_RUN,
         )
-        return compose(trial).spec
+        # Not `compose`, which would repeat what it says of the columns for every trial.
+        return compose_on(trial, HeldData(self.population)).spec
 
     def open_clients(self, spec: RunSpec) -> Clients:
         """The clients of a run, a context manager."""
