@@ -170,14 +170,14 @@ def test_a_second_label_is_named_with_what_to_write(
     path = write(tmp_path, table)
     compose(check(tables(path)))
     printed = capsys.readouterr().err
-    assert "column stage: determines y in all " in printed
+    assert "column stage: determines y in " in printed
     assert "leave it out: [data.encode] leave_out = ['stage']" in printed
     # No other column is accused, and what the line says is enough.
     assert printed.count(": determines") == 1
     # To look at the data is the first that a user does, and a look without a network.
     (tmp_path / "c.toml").write_text(tomli_w.dumps(tables(path)))
     assert invoke(["data", "inspect", str(tmp_path / "c.toml")]) == 0
-    assert "column stage: determines y in all " in capsys.readouterr().err
+    assert "column stage: determines y in " in capsys.readouterr().err
     compose(check(tables(path, encode={"leave_out": ["stage"]})))
     assert ": determines" not in capsys.readouterr().err
 
@@ -213,9 +213,23 @@ def test_what_tells_and_what_only_helps() -> None:
     # A single row on the wrong side, a name of the row, and a constant tell nothing.
     assert not lines_of(np.where(np.arange(60) == 7, 0.0, score), y)
     assert not lines_of(rng.permutation(60), y)
+    assert not lines_of(np.where(rng.random(60) < 0.1, 1 - y, y), y)
     assert not lines_of(np.zeros(60), y)
     # Too few rows to say.
     assert not lines_of(score[:20], y[:20])
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.9])
+def test_a_copy_of_the_label_with_a_few_wrong_entries_tells(spread: float) -> None:
+    rng = np.random.default_rng(0)
+    y = np.tile([0, 1], 400)
+    copy = y + spread * rng.random(800)
+    copy[[3, 50, 601, 702]] = 1 - y[[3, 50, 601, 702]]
+    assert len(lines_of(copy, y)) == 1
+    # Of a rare class the copy has to name nearly all rows.
+    rare = (np.arange(800) % 100 == 0).astype(int)
+    assert len(lines_of(rare + spread * rng.random(800), rare)) == 1
+    assert not lines_of(np.zeros(800) + spread * rng.random(800), rare)
 
 
 def test_a_number_in_another_unit_tells() -> None:

@@ -34,6 +34,9 @@ A_REGRESSION = (
 ENOUGH_ROWS = 50
 # A column whose values have this many rows each on average repeats, and is no name of a row.
 ROWS_A_VALUE = 4
+# The share of the rows of all but the largest class that need not follow from a column that gives
+# the label away: such a column may have a few wrong entries.
+EXCEPTIONS = 0.02
 # A number this much in line with the target is the target in another unit.
 NEARLY_ONE = 0.9999
 
@@ -120,7 +123,7 @@ def scale_warning(population: Population, names: Sequence[str]) -> str | None:
 def telling_columns(
     population: Population, names: Sequence[str], label: str | Sequence[str]
 ) -> list[str]:
-    """A line for each column that alone gives away the label in every training row. It is not left
+    """A line for each column that alone gives away the label, but for a few rows. It is not left
     out, since it may be known in time."""
     held = np.concatenate(population.train)
     table = population.table
@@ -139,11 +142,12 @@ def telling_columns(
         names = [column.name for column in table.raw.columns]
         values = table.raw.values[table.first[rows]]
     lines = []
-    for name in columns_that_tell(names, values, targets, numbers=not population.classes):
+    told = columns_that_tell(names, values, targets, numbers=not population.classes)
+    for name, count in told.items():
         if table is not None:
             remedy = f"[data.encode] leave_out = ['{name}']"
         lines.append(
-            f"column {name}: determines {label} in all {len(rows)} training rows; unless it is "
+            f"column {name}: determines {label} in {count} of {len(rows)} training rows; unless it is "
             f"known before {label}, leave it out: {remedy}"
         )
     return lines
@@ -151,34 +155,55 @@ def telling_columns(
 
 def columns_that_tell(
     names: Sequence[str], values: FloatArray, targets: IntArray | FloatArray, *, numbers: bool
-) -> list[str]:
-    """The columns of ``values`` ``[n, p]`` that alone give away the targets of all rows."""
-    tells = _in_line if numbers else _separates
-    return [name for name, column in zip(names, values.T, strict=True) if tells(column, targets)]
+) -> dict[str, int]:
+    """The columns of ``values`` ``[n, p]`` that alone give away the targets, and in how many rows:
+    in all but a few."""
+    rows_told = _in_line if numbers else _separated
+    found = {name: rows_told(column, targets) for name, column in zip(names, values.T, strict=True)}
+    return {name: count for name, count in found.items() if count}
 
 
-def _in_line(column: FloatArray, targets: IntArray | FloatArray) -> bool:
-    """Whether targets are nearly a linear function of a column that has no missing values."""
+def _in_line(column: FloatArray, targets: IntArray | FloatArray) -> int:
+    """All rows, if targets are nearly a linear function of a column that has no missing values; else
+    0."""
     targets = targets.astype(np.float64)
     if np.isnan(column).any() or not column.std() or not targets.std():
-        return False
-    return bool(abs(np.corrcoef(column, targets)[0, 1]) > NEARLY_ONE)
+        return 0
+    return len(targets) * int(abs(np.corrcoef(column, targets)[0, 1]) > NEARLY_ONE)
 
 
-def _separates(column: FloatArray, targets: IntArray | FloatArray) -> bool:
-    """Whether each value of a column, a missing one among them, goes with a single class.
+def _separated(column: FloatArray, targets: IntArray | FloatArray) -> int:
+    """In how many rows the class follows from the value of a column, which may be missing; 0 if these
+    are not all rows but a few.
 
-    That is no wonder where hardly a value repeats. Then the classes have to follow one another in
-    the order of the values.
+    That each value goes with one class is no wonder where hardly a value repeats. Then the classes
+    have to follow one another in the order of the values.
     """
-    labels = targets.astype(np.int64)
+    _, label = np.unique(targets, return_inverse=True)
     _, value = np.unique(column, return_inverse=True)
-    order = np.lexsort((labels, value))
-    ordered = labels[order]
-    changes = ordered[1:] != ordered[:-1]
-    same_value = np.diff(value[order]) == 0
-    if (changes & same_value).any():
-        return False
-    classes = len(np.unique(labels))
-    repeats = ROWS_A_VALUE * (value.max() + 1) <= len(labels)
-    return bool(classes > 1 and (repeats or changes.sum() == classes - 1))
+    classes = int(label.max()) + 1
+    if ROWS_A_VALUE * (value.max() + 1) <= len(label):
+        counts = np.bincount(value * classes + label).reshape(-1, classes)
+        wrong = len(label) - counts.max(axis=1).sum()
+    else:
+        wrong = _wrong_by_order(value, label, classes)
+    others = len(label) - np.bincount(label).max()
+    if others == 0 or wrong > EXCEPTIONS * others:
+        return 0
+    return int(len(label) - wrong)
+
+
+def _wrong_by_order(value: IntArray, label: IntArray, classes: int) -> int:
+    """In how many rows the class is not the one that follows from the order of the values; of more
+    than two classes, 0 if there are none, else all rows."""
+    counts = np.zeros((int(value.max()) + 1, classes), np.int64)
+    np.add.at(counts, (value, label), 1)
+    if classes == 2:
+        # One class is on one side of a value, and the other one on the other.
+        below = np.cumsum(counts, axis=0)
+        first_below = below[:, 0] + (below[-1, 1] - below[:, 1])
+        return int(len(label) - max(first_below.max(), len(label) - first_below.min()))
+    changes = np.diff(label[np.lexsort((label, value))]) != 0
+    if (np.count_nonzero(counts, axis=1) == 1).all() and changes.sum() == classes - 1:
+        return 0
+    return len(label)

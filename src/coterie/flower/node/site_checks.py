@@ -175,9 +175,11 @@ def _warn_of_columns(found: ClientTable, form: DataForm) -> None:
             warn(f"column {name} has the same value in every row at this site")
     if len(targets) < ENOUGH_ROWS or targets.ndim > 1:
         return
-    for name in columns_that_tell(names, table.values, targets, numbers=not form.classes):
+    told = columns_that_tell(names, table.values, targets, numbers=not form.classes)
+    for name, count in told.items():
         warn(
-            f"column {name}: determines the label in all rows of this site; unless it is known "
+            f"column {name}: determines the label in {count} of the {len(targets)} rows of this "
+            "site; unless it is known "
             "before the label, the operator should leave it out of deploy.toml"
         )
 
