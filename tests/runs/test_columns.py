@@ -226,6 +226,8 @@ def test_a_copy_of_the_label_with_a_few_wrong_entries_tells(spread: float) -> No
     copy = y + spread * rng.random(800)
     copy[[3, 50, 601, 702]] = 1 - y[[3, 50, 601, 702]]
     assert len(lines_of(copy, y)) == 1
+    assert len(lines_of(np.where(y == 1, 1.0, 5.0), y)) == 1
+    assert len(lines_of(np.arange(800) % 3, np.arange(800) % 3, classes=3)) == 1
     # Of a rare class the copy has to name nearly all rows.
     rare = (np.arange(800) % 100 == 0).astype(int)
     assert len(lines_of(rare + spread * rng.random(800), rare)) == 1

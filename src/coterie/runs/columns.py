@@ -181,29 +181,33 @@ def _separated(column: FloatArray, targets: IntArray | FloatArray) -> int:
     """
     _, label = np.unique(targets, return_inverse=True)
     _, value = np.unique(column, return_inverse=True)
-    classes = int(label.max()) + 1
-    if ROWS_A_VALUE * (value.max() + 1) <= len(label):
-        counts = np.bincount(value * classes + label).reshape(-1, classes)
-        wrong = len(label) - counts.max(axis=1).sum()
+    counts = np.zeros((int(value.max()) + 1, int(label.max()) + 1), np.int64)
+    np.add.at(counts, (value, label), 1)
+    if ROWS_A_VALUE * len(counts) <= len(label):
+        wrong = len(label) - int(counts.max(axis=1).sum())
     else:
-        wrong = _wrong_by_order(value, label, classes)
+        wrong = _wrong_by_order(counts)
     others = len(label) - np.bincount(label).max()
     if others == 0 or wrong > EXCEPTIONS * others:
         return 0
     return int(len(label) - wrong)
 
 
-def _wrong_by_order(value: IntArray, label: IntArray, classes: int) -> int:
+def _wrong_by_order(counts: IntArray) -> int:
     """In how many rows the class is not the one that follows from the order of the values; of more
-    than two classes, 0 if there are none, else all rows."""
-    counts = np.zeros((int(value.max()) + 1, classes), np.int64)
-    np.add.at(counts, (value, label), 1)
-    if classes == 2:
+    than two classes, 0 if there are none, else all rows.
+
+    Args:
+        counts: ``[values, classes]``, the rows of each value, ascending, and class.
+    """
+    rows = int(counts.sum())
+    if counts.shape[1] == 2:
         # One class is on one side of a value, and the other one on the other.
         below = np.cumsum(counts, axis=0)
         first_below = below[:, 0] + (below[-1, 1] - below[:, 1])
-        return int(len(label) - max(first_below.max(), len(label) - first_below.min()))
-    changes = np.diff(label[np.lexsort((label, value))]) != 0
-    if (np.count_nonzero(counts, axis=1) == 1).all() and changes.sum() == classes - 1:
+        return rows - int(max(first_below.max(), rows - first_below.min()))
+    single = (np.count_nonzero(counts, axis=1) == 1).all()
+    changes = np.count_nonzero(np.diff(counts.argmax(axis=1)))
+    if single and changes == counts.shape[1] - 1:
         return 0
-    return len(label)
+    return rows
