@@ -47,6 +47,8 @@ def _wrapped_block(block: str) -> str:
     end = "\n" if block.endswith("\n") else ""
     # A command that is broken over two lines cannot be copied from the file.
     kept = CODE.sub(lambda code: code[0].replace(" ", "\0"), " ".join(block.split()))
+    # MyST takes a line that begins with a percent sign for a comment.
+    kept = kept.replace(" %", "\0%")
     lines = textwrap.wrap(
         kept, width=100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )

@@ -65,6 +65,12 @@ def test_links_lead_somewhere(page):
         assert target.startswith("https://") or (page.parent / target).exists(), target
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_no_line_is_taken_for_a_comment(page):
+    # MyST drops a line that begins with a percent sign, and splits its paragraph there.
+    assert not re.search(r"^%", page.read_text(encoding="utf-8"), re.MULTILINE)
+
+
 def test_the_page_of_a_choice_names_all_that_can_be_chosen():
     text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
     pages = dict(re.findall(r"^\| `\[([\w.]+)\]` \|.+\]\(([\w-]+\.md)", text, re.MULTILINE))
