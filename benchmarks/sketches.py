@@ -82,7 +82,7 @@ def by_rule(rule: OneShot, clients: int, part: float) -> tuple[np.ndarray, float
 
 def fedclust(clients: int, part: float) -> dict[str, float]:
     """FedClust's proximity with a projection, and a sample that makes the tree."""
-    member, seconds = by_rule(OneShot(TrainedUpdate()), clients, part)
+    member, seconds = by_rule(OneShot(TrainedUpdate(), groups="auto"), clients, part)
     found = int(member.max()) + 1
     ari = float(adjusted_rand_score(np.arange(clients) % GROUPS, member))
     return {"seconds": seconds, "groups": found, "ari": ari}
@@ -106,9 +106,11 @@ def exact(clients: int, part: float) -> dict[str, float]:
     ids = np.arange(clients)
     updates = torch.from_numpy(update_rows(ids, part))
     found = _distance_errors(updates)
-    member, _ = by_rule(OneShot(TrainedUpdate()), clients, part)
+    member, _ = by_rule(OneShot(TrainedUpdate(), groups="auto"), clients, part)
     sampled, _ = by_rule(
-        OneShot(TrainedUpdate(), large=LargeFederation(clients * 2 // 5)), clients, part
+        OneShot(TrainedUpdate(), groups="auto", large=LargeFederation(clients * 2 // 5)),
+        clients,
+        part,
     )
     found["exact_ari"] = float(adjusted_rand_score(ids % GROUPS, member))
     found["sampled_ari"] = float(adjusted_rand_score(ids % GROUPS, sampled))
