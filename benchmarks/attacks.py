@@ -36,7 +36,7 @@ ATTACKS_TRIED: dict[str, tuple[str, dict[str, Any]]] = {
     "collusion": ("collusion", {}),
 }
 # Methods that have outliers without being asked.
-OUTLIERS_BY_DEFAULT = ("fedclust", "stocfl", "clove", "sr_fca")
+OUTLIERS_BY_DEFAULT = ("stocfl", "clove", "sr_fca")
 DEFENCES = ("off", "bounds", "rule", "on", "even", "mean")
 RULES = {
     "rule": geometric_median(),

@@ -53,7 +53,7 @@ METHODS: dict[str, Entry] = {
     "MOON": Entry(lambda _: ct.moon()),
     "FedGroup": Entry(_fedgroup),
     "IFCA": Entry(_ifca),
-    "FedClust": Entry(lambda _: ct.fedclust(outliers="keep")),
+    "FedClust": Entry(lambda _: ct.fedclust()),
     "FedSoft": Entry(lambda federation: ct.fedsoft(groups=federation.groups)),
     "FedEM": Entry(lambda federation: ct.fedem(groups=federation.groups), several_models=True),
     "FedGroup + personal head": Entry(_fedgroup, personal=("head",)),

@@ -102,7 +102,6 @@ class Study:
             if method == "fedclust":
                 # It needs no number: by default the distances between clients decide.
                 choices = ("auto", *self.groups)
-                table["outliers"] = "keep"  # the default when it was measured
             table["groups"] = choices[trial % len(choices)]
         if method == "fedgroup":
             # As many clients as can be take part in the cold start.
