@@ -133,8 +133,8 @@ def test_a_rule_for_own_models_that_is_wrong(rule: Any, line: str) -> None:
             "objective: wrong type, got a WithoutMu; expected a name, a table of a name ",
         ),
         (Number, "objective: is a class, got Number; expected Number()"),
-        (Number(), "objective: Number.loss, got float; expected a tensor of one value"),
-        (EachSample(), "objective: EachSample.loss, got shape (5,); expected a tensor of one"),
+        (Number(), "objective: Number.loss at "),
+        (EachSample(), "objective: EachSample.loss at "),
     ],
 )
 def test_an_objective_that_is_wrong(objective: Any, line: str) -> None:

@@ -173,7 +173,7 @@ def test_a_comparison_says_which_way_is_better(
         ('[task]\nkind = "classification"\nheadline = "f1"\n', "task.headline: unknown choice"),
         ('[task]\nkind = "classification"\nmetrics = ["f1"]\n', "task.metrics"),
         ('[task]\nkind = "no_module:here"\n', "task.kind: cannot be used"),
-        ('[task]\nkind = "builtins:object"\n', "task.kind: does not return a task"),
+        ('[task]\nkind = "builtins:object"\n', "task.kind: builtins:object does not return a task"),
     ],
 )
 def test_mistakes_are_one_line(

@@ -339,8 +339,14 @@ def _models_and_rows(
     """The models ``[k, d]`` that a request sends, and the rows that each of ``n`` clients gets."""
     if models is None:
         return torch.zeros(1, 0), np.empty((n, 0), np.int64)
+    if not isinstance(models, Tensor) or models.dtype != torch.float32:
+        got = getattr(models, "dtype", "")
+        raise TypeError(f"models are a {got} {type(models).__name__}, and not a float32 tensor")
     if models.ndim == 1:
         return models[None], np.zeros(n, np.int64)
     if which is None:
         return models, np.tile(np.arange(len(models)), (n, 1))
+    which = np.asarray(which)
+    if which.size and not 0 <= which.min() <= which.max() < len(models):
+        raise ValueError(f"`which` names a row that is none of the {len(models)} models")
     return models, which

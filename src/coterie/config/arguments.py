@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, wraps
+from functools import lru_cache, partial, wraps
 from types import NoneType, UnionType
 from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin
 
@@ -127,7 +127,7 @@ def check_takes(
     path: str, function: Callable[..., Any], names: Sequence[str], hint: str = ""
 ) -> None:
     """Refuse a function that cannot be called with these arguments."""
-    if isinstance(function, type):
+    if isinstance(function, type) or not callable(function):
         raise ConfigError("wrong-type", path, got=function, allowed="a function")
     try:
         signature = inspect.signature(function)
@@ -143,37 +143,25 @@ def check_takes(
         raise ConfigError("differs", path, what, found=f"({taken})", allowed=allowed) from None
 
 
-def check_returned(
-    path: str, value: Any, fits: bool, expected: str, function: Callable[..., Any] | None = None
-) -> None:
+def check_returned(path: str, value: Any, fits: bool, expected: str) -> None:
     """Refuse what a function returned."""
     if not fits:
-        what = f"the function{_place(function)} returned something else"
+        what = "the function returned something else"
         raise ConfigError("wrong-type", path, what, got=value, allowed=expected)
 
 
-def check_pair(
-    path: str, function: Callable[..., Any], value: Any, kinds: tuple[Any, Any], expected: str
-) -> None:
-    """Refuse what a function returned if it is no pair of these types."""
-    fits = isinstance(value, tuple) and len(value) == 2 and all(map(isinstance, value, kinds))
-    # By its type: the text of a state is long, and says nothing.
-    got = type(value).__name__
-    if isinstance(value, tuple):
-        got = f"({', '.join(type(one).__name__ for one in value)})"
-    if not fits:
-        what = f"the function{_place(function)} returned something else"
-        raise ConfigError("wrong-type", path, what, found=got, allowed=expected)
-
-
-def _place(function: Callable[..., Any] | None) -> str:
-    """Where a function begins, in words; empty where that is not known."""
-    if function is None:
-        return ""
+def place_of(function: Callable[..., Any]) -> str:
+    """A function by its name and where it begins, as ``Mine.__call__ at mine.py, line 7,``."""
     called: Any = inspect.unwrap(function)
+    while isinstance(called, partial):
+        called = called.func
+    name = getattr(called, "__qualname__", "")
     if not inspect.isroutine(called):
         called = type(called).__call__
+        name = called.__qualname__
     code = getattr(called, "__code__", None)
     if code is None:
-        return ""
-    return f" at {code.co_filename}, line {code.co_firstlineno},"
+        return name
+    # The name of a function in a function says nothing of where that one is.
+    name = name.rpartition("<locals>.")[2]
+    return f"{name} at {code.co_filename}, line {code.co_firstlineno},"

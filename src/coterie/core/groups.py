@@ -87,7 +87,19 @@ class Memory:
         return _record(kind, self._saved)
 
     def with_record(self, record: Record) -> Memory:
-        """The same memory with this record in place of the one of its type."""
+        """The same memory with this record in place of the one of its type.
+
+        Raises:
+            TypeError: for a record that no checkpoint can hold.
+        """
+        assert is_dataclass(record), f"{type(record).__name__} is no dataclass"
+        for one in fields(record):
+            value = getattr(record, one.name)
+            if not isinstance(value, Tensor | np.ndarray | np.generic | int | float | None):
+                what = (
+                    f"is a {type(value).__name__}; a checkpoint holds arrays, tensors and numbers"
+                )
+                raise TypeError(f"{type(record).__name__}.{one.name} {what}")
         return Memory({**self._records, record.record_name: record}, self._saved)
 
     def tensors(self) -> dict[str, Tensor]:

@@ -9,6 +9,7 @@ from typing import Literal, Protocol, final, runtime_checkable
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from coterie.config.arguments import place_of
 from coterie.core.keys import Key
 from coterie.core.target_scaling import TargetScaling, scaling_of
 from coterie.core.task import Task, check_label_logits, has_squared_error, is_classes
@@ -43,11 +44,13 @@ class Objective(Protocol):
 
 def check_loss(objective: Objective, loss: object) -> None:
     """Refuse a loss that has no gradient, of an objective of the user's own."""
-    if isinstance(loss, Tensor) and loss.numel() == 1:
-        return
-    got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
-    what = f"{type(objective).__name__}.loss"
-    expected = "a tensor of one value, the mean loss of the batch"
+    got = type(loss).__name__
+    if isinstance(loss, Tensor):
+        if loss.numel() == 1 and loss.requires_grad:
+            return
+        got = f"shape {tuple(loss.shape)}" if loss.numel() != 1 else "a tensor without gradient"
+    what = f"{place_of(objective.loss)} returned a wrong loss"
+    expected = "a tensor of one value, the mean loss of the batch, with a gradient"
     raise ConfigError("wrong-type", "objective", what, found=got, allowed=expected)
 
 

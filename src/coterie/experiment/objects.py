@@ -182,8 +182,8 @@ def make_choice(experiment: Tables, kind: str) -> Any:
     made = registry.build(kind, {selector: name, **value.options})
     wanted = OBJECTS[KINDS[kind].place[0]]
     # The factory may be a user's, and what it makes would fail only in the first round.
-    if kind != "algorithm" and not wanted.fits(made):
+    if not wanted.fits(made):
         expected = f"a factory such as those of coterie.{wanted.home}"
-        what = f"does not return {KINDS[kind].article} {kind}"
-        raise ConfigError("wrong-type", KINDS[kind].path, what, got=name, allowed=expected)
+        what = f"{name} does not return {KINDS[kind].article} {kind}"
+        raise ConfigError("wrong-type", KINDS[kind].path, what, got=made, allowed=expected)
     return made

@@ -22,6 +22,7 @@ from coterie.export.table_outputs import TaskRecord, nearest_group, placed_by_la
 from coterie.local.describe import describe_inputs
 from coterie.methods.placing import rule_without_labels
 from coterie.rules.assigning import Serve
+from coterie.rules.hooks import call
 from coterie.rules.newcomers import BY_INPUTS, ONE_MODEL, WITHOUT_LABELS
 from coterie.runs.spec import ModelOutputs
 from coterie.terminal import counted
@@ -171,14 +172,15 @@ def group_by_inputs(source: ExportSource, x: Tensor) -> int | None:
     """The group of a client whose samples have no labels; ``None`` if the method has no rule for
     it."""
     rule = rule_without_labels(source.composed.algorithm)
-    asked = None if rule is None else rule.ask_unlabelled(source.checkpoint.groups)
+    groups = source.checkpoint.groups
+    asked = None if rule is None else call("ask_unlabelled", rule.ask_unlabelled, groups)
     if rule is None or asked is None:
         return None
     work, model = asked
     key = Key(source.composed.experiment.seed)
     described = describe_inputs(work, x, key, source.composed.module, model)
     rows = torch.from_numpy(described[None])
-    return int(rule.place_unlabelled(source.checkpoint.groups, rows)[0])
+    return int(call("place_unlabelled", rule.place_unlabelled, groups, rows)[0])
 
 
 def newcomer_vector(serve: Serve, groups: Groups) -> Tensor:

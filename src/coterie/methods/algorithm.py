@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 from coterie.clients.round import Round
-from coterie.config.arguments import check_pair, check_takes
+from coterie.config.arguments import check_takes
 from coterie.core import Groups, Served
 from coterie.methods.buffered import Buffered
 from coterie.methods.first_models import InitialModels
 from coterie.methods.method import Clustered, Method
 from coterie.rules.assigning import by_group
+from coterie.rules.hooks import call
 
 _OF_ROUND = "; the cohort, the clients and the key are attributes of round"
 
@@ -45,37 +46,24 @@ class InitAndStep(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ServedByGroup:
-    """An algorithm that only has ``init`` and ``step``: its cohorts are sampled by the run, and
-    clients are served by their group's model."""
+class OwnAlgorithm:
+    """An algorithm of the user's own, what it returns checked. Without ``samples_cohort`` its cohorts
+    are sampled by the run, and without ``serve`` clients are served by their group's model."""
 
-    steps: InitAndStep
+    own: Algorithm | InitAndStep
 
     @property
     def samples_cohort(self) -> bool:
-        return False
+        return bool(getattr(self.own, "samples_cohort", False))
 
     def init(self, initial_models: InitialModels, clients: int) -> Groups:
-        return self.steps.init(initial_models, clients)
+        return call("init", self.own.init, initial_models, clients)
 
     def step(self, state: Groups, round: Round) -> tuple[Groups, Mapping[str, Any]]:
-        return checked_step(self.steps.step, state, round)
+        return call("step", self.own.step, state, round)
 
     def serve(self, state: Groups) -> Served:
-        return by_group(state)
-
-
-Notes = Mapping[str, Any]
-
-
-def checked_step(
-    step: Callable[[Groups, Round], tuple[Groups, Notes]], state: Groups, round: Round
-) -> tuple[Groups, Notes]:
-    """What a step returned, which may be a user's own."""
-    returned = step(state, round)
-    expected = "(groups, notes), a coterie.Groups and values by their names"
-    check_pair("step", step, returned, (Groups, Mapping), expected)
-    return returned
+        return call("serve", getattr(self.own, "serve", by_group), state)
 
 
 def as_algorithm(method: Method | Algorithm | InitAndStep) -> Algorithm:
@@ -88,11 +76,15 @@ def as_algorithm(method: Method | Algorithm | InitAndStep) -> Algorithm:
             check_takes("recluster", method.recluster, takes, _OF_ROUND)
         check_takes("weigh", method.weigh, ("groups", "updates", "round"), _OF_ROUND)
         check_takes("server", method.server, ("groups", "total", "trained"))
+        if method.inter_group is not None:
+            check_takes("inter_group", method.inter_group, ("groups",))
+        check_takes("serve", method.serve, ("groups",))
         return Clustered(method)
-    check_takes("step", method.step, ("state", "round"), _OF_ROUND)
-    if isinstance(method, Algorithm):
+    if isinstance(method, Clustered | Buffered | OwnAlgorithm):
         return method
-    return ServedByGroup(method)
+    check_takes("step", method.step, ("state", "round"), _OF_ROUND)
+    check_takes("init", method.init, ("initial_models", "clients"))
+    return OwnAlgorithm(method)
 
 
 def method_of(made: Method | Algorithm) -> Method | None:

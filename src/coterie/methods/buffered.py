@@ -21,7 +21,8 @@ from coterie.core.reply_times import ReplyTimes
 from coterie.core.startup import work_clock
 from coterie.errors import ConfigError
 from coterie.methods.first_models import InitialModels
-from coterie.methods.method import Clustered, Method, assigned, move_models, training_notes
+from coterie.methods.method import Clustered, Method, move_models, training_notes
+from coterie.rules.hooks import call
 from coterie.rules.soft_groups import take_choices
 from coterie.rules.training import train
 
@@ -240,7 +241,7 @@ def _begin(
         updates = Updates(empty, empty, nothing, none, none)
         return groups, plan, updates, {"replies": 0, "seconds": {}, "plan": plan}
     begun = work_clock()
-    groups, plan = assigned(method, groups, round.of("assign"))
+    groups, plan = call("assign", method.assign, groups, round.of("assign"))
     _check_plan(plan)
     seconds = {"grouping": work_clock() - begun - round.clients.ledger.training}
     # What they send is known at once, in a simulation; it comes in when they are done.

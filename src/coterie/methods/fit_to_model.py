@@ -14,6 +14,7 @@ from coterie.errors import ConfigError
 from coterie.methods.algorithm import Algorithm, method_of, with_method
 from coterie.methods.method import Method
 from coterie.objectives.weighted import weighted
+from coterie.rules.hooks import call
 from coterie.rules.server import Server, sgd
 
 
@@ -59,7 +60,7 @@ def paced(server: Server, pace: Tensor) -> Server:
         >>> slow(groups, torch.ones(1, 2), torch.tensor([True])).models.tolist()
         [[1.0, 0.5]]
     """
-    return lambda groups, update, trained: server(groups, update * pace, trained)
+    return lambda groups, update, trained: call("server", server, groups, update * pace, trained)
 
 
 def on_parameters(server: Server, count: int) -> Server:
@@ -78,7 +79,8 @@ def on_parameters(server: Server, count: int) -> Server:
     mean = sgd(1.0)
 
     def step(groups: Groups, update: Tensor, trained: Tensor) -> Groups:
-        ours = server(replace(groups, models=groups.models[:, :count]), update[:, :count], trained)
+        parameters = replace(groups, models=groups.models[:, :count])
+        ours = call("server", server, parameters, update[:, :count], trained)
         rest = mean(replace(groups, models=groups.models[:, count:]), update[:, count:], trained)
         return replace(
             groups, models=torch.cat([ours.models, rest.models], dim=1), optimiser=ours.optimiser

@@ -10,14 +10,15 @@ import numpy as np
 import torch
 
 from coterie.clients.round import Round
-from coterie.config.arguments import check_pair, check_returned
 from coterie.core import NO_GROUP, Groups, Keep, Plan, Served, Train, one_torch_thread
 from coterie.core.own_model import serves_as_sent
 from coterie.core.startup import work_clock
 from coterie.core.traits import Need
 from coterie.core.updates import Updates, mean_discrepancy
+from coterie.errors import ConfigError
 from coterie.methods.first_models import FirstModels, InitialModels
 from coterie.rules.assigning import Assign, Serve, by_group
+from coterie.rules.hooks import call
 from coterie.rules.inter_group import InterGroup, pull_shared
 from coterie.rules.server import Server, sgd
 from coterie.rules.soft_groups import with_answers
@@ -69,6 +70,12 @@ class Method:
     # Set by a factory on what it made. No field: a method that `replace` changed is another one.
     made_by: ClassVar[Mapping[str, Any] | None] = None
 
+    def __post_init__(self) -> None:
+        for slot, kind in (("local", Train), ("aggregate", Aggregate), ("first", FirstModels)):
+            value = getattr(self, slot)
+            if not isinstance(value, kind):
+                raise ConfigError("wrong-type", slot, got=value, allowed=kind.__name__)
+
     @property
     def groups(self) -> int:
         """Number of models at the start."""
@@ -112,7 +119,7 @@ class Clustered:
 
         # Step 1: who trains from which model, and after whom?
         begun = work_clock()
-        groups, plan = assigned(method, state, grouping)
+        groups, plan = call("assign", method.assign, state, grouping)
         # Some rules train clients only to place them; that time counts as training.
         seconds = {"grouping": work_clock() - begun - round.clients.ledger.training}
 
@@ -131,10 +138,7 @@ class Clustered:
         if too_few:
             updates = updates.first(0)
         if method.recluster is not None:
-            returned = method.recluster(groups, updates, grouping)
-            expected = "(groups, updates), a coterie.Groups and the replies"
-            check_pair("recluster", method.recluster, returned, (Groups, Updates), expected)
-            groups, updates = returned
+            groups, updates = call("recluster", method.recluster, groups, updates, grouping)
         if too_few:
             return groups, {**notes, "exchange": 0, "skipped": True}
 
@@ -146,21 +150,13 @@ class Clustered:
     @one_torch_thread()
     def serve(self, state: Groups) -> Served:
         """Which model serves each client."""
-        served = self.method.serve(state)
+        served = call("serve", self.method.serve, state)
         if serves_as_sent(self.method.local.own_model):
             return served
         return replace(served, personal=self.method.local)
 
 
 # --- parts of a round -----------------------------------------------------------------------------
-
-
-def assigned(method: Method, groups: Groups, round: Round) -> tuple[Groups, Plan]:
-    """What the assign rule of a method returned, checked."""
-    returned = method.assign(groups, round)
-    expected = "(groups, plan), a coterie.Groups and a coterie.Plan"
-    check_pair("assign", method.assign, returned, (Groups, Plan), expected)
-    return returned
 
 
 def training_notes(method: Method, groups: Groups, plan: Plan, updates: Updates) -> dict[str, Any]:
@@ -179,18 +175,15 @@ def move_models(
     """The groups, after the reclustering, with models moved by the replies, and notes for the
     round's row."""
     before = groups.models
-    weights = method.weigh(groups, updates, round.of("assign"))
-    fits = isinstance(weights, np.ndarray) and weights.shape == (groups.k, len(updates))
-    expected = f"a NumPy array of shape [{groups.k}, {len(updates)}]: models and replies"
-    check_returned("weigh", weights, fits, expected, method.weigh)
+    weights = call("weigh", method.weigh, groups, updates, round.of("assign"))
     notes: dict[str, Any] = {"ids": updates.ids, "weights": weights}
     notes["loss"] = None
     if len(updates):
         notes["loss"] = float(np.average(updates.loss, weights=updates.size))
-    groups, total, trained, found = method.aggregate.combine(groups, updates, weights, plan, round)
-    groups = method.server(groups, total, torch.from_numpy(trained))
-    fits = isinstance(groups, Groups)
-    check_returned("server", groups, fits, "a coterie.Groups", method.server)
+    combine = method.aggregate.combine
+    combined = call("aggregate", combine, groups, updates, weights, plan, round)
+    groups, total, trained, found = combined
+    groups = call("server", method.server, groups, total, torch.from_numpy(trained))
     if method.inter_group is not None:
         groups = pull_shared(method.inter_group, method.local.stays, groups)
     groups = replace(groups, trained=trained)

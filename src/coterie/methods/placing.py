@@ -10,7 +10,7 @@ import torch
 from coterie.clients.round import Round
 from coterie.core.groups import Groups
 from coterie.methods.algorithm import Algorithm, method_of
-from coterie.methods.method import assigned
+from coterie.rules.hooks import call
 from coterie.rules.newcomers import PlacesUnlabelled, unlabelled_rule
 from coterie.rules.training import train
 
@@ -35,7 +35,7 @@ def place(algorithm: Algorithm, state: Groups, round: Round) -> Groups:
         return state
     round = replace(round, cohort=np.sort(round.cohort), local=method.local)
     # Streams of the same names as in a round of the method.
-    groups, plan = assigned(method, state, round.of("assign"))
+    groups, plan = call("assign", method.assign, state, round.of("assign"))
     ungrouped = bool((groups.member[round.cohort] < 0).any())
     chooses = method.local.choose is not None
     if not chooses and (method.recluster is None or not ungrouped):
@@ -45,7 +45,7 @@ def place(algorithm: Algorithm, state: Groups, round: Round) -> Groups:
         groups = groups.with_members(updates.ids, updates.row)
     if method.recluster is None:
         return groups
-    found, _ = method.recluster(groups, updates, round.of("assign"))
+    found, _ = call("recluster", method.recluster, groups, updates, round.of("assign"))
     # Newcomers alone are no reason to split a group.
     if found.k == groups.k:
         return found
@@ -76,7 +76,7 @@ def place_unlabelled(algorithm: Algorithm, state: Groups, round: Round) -> Group
     rule = rule_without_labels(algorithm)
     asked = None
     if rule is not None:
-        asked = rule.ask_unlabelled(state)
+        asked = call("ask_unlabelled", rule.ask_unlabelled, state)
     if rule is None or asked is None or not len(ids):
         return state
     work, model = asked
@@ -88,4 +88,5 @@ def place_unlabelled(algorithm: Algorithm, state: Groups, round: Round) -> Group
     rows = torch.from_numpy(reply.fields[work.statistic])
     if not len(reply.ids):
         return state
-    return state.with_members(reply.ids, rule.place_unlabelled(state, rows))
+    found = call("place_unlabelled", rule.place_unlabelled, state, rows)
+    return state.with_members(reply.ids, found)

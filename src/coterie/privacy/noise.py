@@ -22,6 +22,7 @@ from coterie.clients.round import Round
 from coterie.core import FloatArray, Groups, IntArray, Key, Plan, Train, Updates, one_torch_thread
 from coterie.math.similarity import Matrix
 from coterie.rules.assigning import Assign, PlacesClients
+from coterie.rules.hooks import call
 from coterie.rules.training import train
 from coterie.rules.weighing import Aggregate, Aggregated, Weigh
 
@@ -217,7 +218,7 @@ class Rebalanced(PlacesClients):
     secret: Key | None = None
 
     def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
-        groups, plan = self.assign(groups, round)
+        groups, plan = call("assign", self.assign, groups, round)
         memory = groups.memory.get(PrivateMemory)
         if memory is None or memory.counts is None:
             return groups, plan

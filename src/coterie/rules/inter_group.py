@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from coterie.core import Groups, Keep
+from coterie.rules.hooks import call
 
 Rule = Literal["normalized_difference", "normalized_model", "convex"]
 InterGroup = Callable[[Groups], Groups]
@@ -125,8 +126,9 @@ def pull_shared(pull: InterGroup, stays: Keep | None, groups: Groups) -> Groups:
     """The models after they have pulled on each other, in the coordinates that are shared with
     clients."""
     if stays is None:
-        return pull(groups)
+        return call("inter_group", pull, groups)
     shared = torch.from_numpy(stays.shared(groups.models.shape[1]))
     models = groups.models.clone()
-    models[:, shared] = pull(replace(groups, models=groups.models[:, shared])).models
+    of_shared = replace(groups, models=groups.models[:, shared])
+    models[:, shared] = call("inter_group", pull, of_shared).models
     return replace(groups, models=models)

@@ -20,6 +20,7 @@ from coterie.config.arguments import check_fields
 from coterie.core import NO_GROUP, BoolArray, Describe, FloatArray, Groups, IntArray, Plan
 from coterie.core.groups import GrowingRecord
 from coterie.rules.assigning import Assign, PlacesClients
+from coterie.rules.hooks import call
 
 Detector = Literal["none", "per_label", "counts", "ordinal"]
 Tau = Annotated[float, Field(ge=0)]
@@ -132,7 +133,7 @@ class Migrating(PlacesClients):
             return self._by_reports(groups, round)
         if round.fixed_data:
             # No client drifts, and histograms of all clients are what a large federation lacks time for.
-            return self.assign(groups, round)
+            return call("assign", self.assign, groups, round)
         memory = groups.memory.get(DriftMemory)
         trainable = round.trainable(len(groups.member))
         classes = round.clients.classes
@@ -189,7 +190,7 @@ class Migrating(PlacesClients):
         groups = before.with_members(drifted, NO_GROUP).remember(memory)
         # Alg. 2 l. 4 migrates every warm client, not only those of the cohort.
         asked = round.with_cohort(np.union1d(round.cohort, drifted))
-        groups, plan = self.assign(groups, asked)
+        groups, plan = call("assign", self.assign, groups, asked)
         return _settle(before, groups, plan, drifted, round.cohort)
 
 

@@ -23,7 +23,7 @@ from coterie.core.startup import start_up_seconds, work_clock
 from coterie.data.population import Population
 from coterie.data.shifts import FederationSnapshot
 from coterie.errors import QuorumError
-from coterie.methods.algorithm import Algorithm, checked_step
+from coterie.methods.algorithm import Algorithm
 from coterie.methods.first_models import InitialModels
 from coterie.rules.assigning import Serve
 from coterie.runs.round_row import (
@@ -152,7 +152,7 @@ class _RoundSteps:
 
     def step(self, groups: Groups, round: Round) -> tuple[Groups, Mapping[str, Any]]:
         """The method's round: the groups after it, and its notes."""
-        groups, notes = checked_step(self.algorithm.step, groups, round)
+        groups, notes = self.algorithm.step(groups, round)
         unseen = self.schedule.evaluation.unseen
         if unseen:
             # FedAvg says that all clients are members of its one group.
