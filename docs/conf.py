@@ -16,6 +16,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")])
 )
 
+from docutils import nodes  # noqa: E402
+
 from coterie import __version__  # noqa: E402
 
 project = "Coterie"
@@ -71,5 +73,13 @@ def shorter(
     return ranged.sub(r"\1", signature or "") or signature, returns
 
 
+def unbroken(app: Any, tree: Any, page: str) -> None:
+    """No line breaks before a percent sign."""
+    for text in list(tree.findall(nodes.Text)):
+        if " %" in text and not isinstance(text.parent, nodes.literal | nodes.literal_block):
+            text.parent.replace(text, nodes.Text(text.replace(" %", "\u00a0%")))
+
+
 def setup(app: Any) -> None:
+    app.connect("doctree-resolved", unbroken)
     app.connect("autodoc-process-signature", shorter)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -134,7 +135,10 @@ def test_a_prediction_without_a_model_can_be_the_best() -> None:
 
 def test_clients_share_a_letter_if_they_share_a_group() -> None:
     one = ScoredClients("abcd", np.array([2, 0, 2, -1]), np.ones(4, np.int64), {})
-    assert group_letters([one]) == ["A", "B", "A", "-"]
+    other = replace(one, member=np.array([0, 0, 1, 1]))
+    assert group_letters([one, other]) == ["A A", "B A", "A B", "- B"]
+    # Numbers mean something within a run, and nothing over seeds.
+    assert group_letters([one]) == ["2", "0", "2", "-"]
     alone = ScoredClients("abcd", np.zeros(4, np.int64), np.ones(4, np.int64), {})
     assert group_letters([alone]) is None
 

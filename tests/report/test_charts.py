@@ -88,6 +88,14 @@ def test_accuracy_chart_marks_the_best_prediction_without_a_model_that_beats_a_v
     assert marks(constant=least / 2) == []
 
 
+def test_predictions_without_a_model_are_means_over_seeds():
+    runs = [run for run in both_methods() if run.name == "fedavg"]
+    known = [{"majority": 0.7}, {"majority": 0.9}]
+    both = [replace(run, without_model=one) for run, one in zip(runs, known, strict=True)]
+    [series] = series_of(both)
+    assert series.without_model == {"majority": pytest.approx(0.8)}
+
+
 @pytest.mark.parametrize(("groups", "width"), [(3, 640), (20, 640), (20, 320)])
 def test_legends_of_files_fit_the_width(groups, width):
     from coterie.report.figures.gains import gain_chart
@@ -160,6 +168,50 @@ def test_gains_are_means_over_seeds_with_intervals_and_marks():
     assert gain_table(alone)[0][-1] != "± 95 %"
 
 
+def both(first: list[float], second: list[float], headline: Headline) -> list[Series]:
+    """Two seeds of a baseline and of a method with groups, by their clients' figures."""
+    found = []
+    for name, values in (("fedavg", first), ("ifca", second)):
+        for seed in (0, 1):
+            clients = [f"station {client}" for client in range(len(values))]
+            shifted = np.array(values) + 0.1 * seed * (name == "ifca")
+            columns = {headline.name: shifted}
+            if headline.name == "accuracy":
+                columns = {"correct": 10 * shifted}
+            sizes = np.full(len(values), 10)
+            member = np.arange(len(values)) % 2
+            table = ScoredClients(clients, member, sizes, columns)
+            settings = {"seed": seed, "algorithm": {"name": name}}
+            known = {"tables": settings, "client_table": table, "headline": headline}
+            course = [{"round": 0, headline.name: 0.5}]
+            found.append(RunView(name, course, member, clients, **known))
+    return series_of(found)
+
+
+def test_no_interval_reaches_beyond_what_a_client_can_gain():
+    base, one = both([0.9, 0.1], [0.8, 0.9], Headline())
+    for row in ranked_gains(one, base).rows:
+        # With one degree of freedom the half is 63 points.
+        assert row["half"] > 60
+        assert -row["before"] <= row["low"] < row["gain"] < row["high"] <= 100 - row["before"]
+
+
+def test_names_at_the_edge_of_a_scatter_are_all_there():
+    from coterie.report.figures.gains import scatter_chart
+
+    auroc = Headline("auroc", "higher", "", "AUROC")
+    base, one = both([0.918, 0.927, 0.756, 0.740], [0.816, 0.812, 0.665, 0.561], auroc)
+    spec = scatter_chart(ranked_gains(one, base))
+    marks = data_of(spec, "before", "after", "side")
+    assert len(marks) == 4
+    assert all(side for *_, side in marks)
+    # No mark lies on the frame, and names have the colour of the page's text.
+    [_, points, *names] = spec["layer"]
+    low, high = points["encoding"]["y"]["scale"]["domain"]
+    assert all(low < value < high for *both, _ in marks for value in both)
+    assert not any("color" in layer["encoding"] for layer in names)
+
+
 def test_lines_of_up_to_thirty_clients_have_their_names():
     for clients, named in ((30, True), (31, False)):
         moves = [[client, client % 2] for client in range(clients)]
@@ -218,6 +270,8 @@ def test_agreement_chart_shows_rounds_in_which_it_is_known():
     course = [{"round": 0, "agreement": None}, {"round": 1, "agreement": {"ari": -0.2, "nmi": 0.5}}]
     spec = agreement_chart([plain(), grouped(rounds=course)])
     assert sorted(data_of(spec, "round", "agreement")) == [(2, -0.2)]
+    # A run that agrees fully is not hidden by the frame.
+    assert spec["encoding"]["y"]["scale"]["domain"][1] > 1
     assert agreement_chart([plain(), grouped()]) is None
 
 

@@ -113,7 +113,11 @@ def test_the_client_that_is_served_worst_is_that_of_the_means_over_seeds() -> No
     rows = [{**runs[0].rounds[0], **fairness}]
     [section] = scores_section(series_of([replace(run, rounds=rows) for run in runs]))
     assert "local (2 seeds) serves va worst: 0.7" in section["note"]
-    assert "swiss has a lower figure, which is less certain: 0.65" in section["note"]
+    assert "figure of swiss is lower, but less certain: 0.65" in section["note"]
+    # Figures that read the same are not called lower and higher.
+    alike = replace(view(0, [0.75, 0.749999], half, 1000), rounds=rows)
+    [section] = scores_section(series_of([alike]))
+    assert section["note"].count("0.75") == 1
 
 
 def test_training_alone_has_a_model_for_each_client(

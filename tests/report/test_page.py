@@ -176,9 +176,8 @@ def test_a_page_that_cannot_be_written_is_refused_in_a_line(tmp_path):
 def test_the_page_of_a_sweep_says_who_won_and_who_lost(tmp_path):
     page = parse(write_page(tmp_path / "page.html", both_methods()))
     assert {"gain-1", "before-after-1", "members-1"} <= set(json.loads(page.scripts[0][1]))
-    assert (
-        "4 of 6 clients gained, 1 lost, 1 did not change, by their means over 2 seeds" in page.text
-    )
+    said = "4 of 6 clients gained and 1 lost; 1 did not change, by their means over 2 seeds"
+    assert said in page.text
     assert "+10.0 ± 0.0" in page.text
 
 

@@ -154,8 +154,8 @@ def _best(row: ClientRow, headline: Headline) -> str:
 
 
 def group_letters(tables: Sequence[ScoredClients]) -> list[str] | None:
-    """The group of each client, a letter for each seed: the first client's group is A, the next other
-    one B. ``None`` for a method without groups.
+    """The group of each client: its number, or of several seeds a letter for each. The first client's
+    group is A, the next other one B. ``None`` for a method without groups.
 
     Example:
         >>> one = ScoredClients("xyz", np.array([1, 0, 1]), np.ones(3, int), {})
@@ -164,6 +164,8 @@ def group_letters(tables: Sequence[ScoredClients]) -> list[str] | None:
     """
     if all(len(np.unique(table.member[table.member >= 0])) < 2 for table in tables):
         return None
+    if len(tables) == 1:
+        return [str(group) if group >= 0 else "-" for group in tables[0].member.tolist()]
     columns = []
     for table in tables:
         names: dict[int, str] = {-1: "-"}

@@ -71,6 +71,12 @@ def ranked_gains(series: Series, base: Series) -> RankedGains:
         groups = [group_name(int(group)) for group in member]
         colours = sorted({int(group) for group in member[known]})
     marks = np.where(found.few, MARK, "")
+    low = gains - found.half
+    high = gains + found.half
+    if headline.unit == "%":
+        # No interval reaches beyond what a client can lose or gain.
+        low = np.maximum(low, -found.theirs)
+        high = np.minimum(high, 1 - found.theirs)
 
     def shown(value: float) -> float | None:
         if not np.isfinite(value):
@@ -86,8 +92,8 @@ def ranked_gains(series: Series, base: Series) -> RankedGains:
             "after": shown(found.ours[i]),
             "gain": shown(gains[i]),
             "half": shown(found.half[i]),
-            "low": shown(gains[i] - found.half[i]),
-            "high": shown(gains[i] + found.half[i]),
+            "low": shown(low[i]),
+            "high": shown(high[i]),
             "few": bool(found.few[i]),
         }
         for rank, i in enumerate(order)

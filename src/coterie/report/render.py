@@ -171,9 +171,16 @@ def _environment() -> Any:
 
     loader = jinja2.PackageLoader("coterie.report")
     # Names of clients, labels and runs are anything: all of them are escaped.
-    return jinja2.Environment(
+    found = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
+    found.filters["unbroken"] = _unbroken
+    return found
+
+
+def _unbroken(text: str) -> str:
+    """A text whose lines do not break before a unit or within an interval."""
+    return text.replace(" %", "\u00a0%").replace(" ± ", "\u00a0±\u00a0")
 
 
 def pack(spec: dict[str, Any]) -> dict[str, Any]:

@@ -120,7 +120,7 @@ def _without_model(series: Sequence[Series]) -> str:
     """What predictions without a model reach, in the first run that says so."""
     for one in series:
         # Runs of one page have the same headline, and mostly the same data.
-        known = one.first.without_model
+        known = one.without_model
         if known:
             said = [f"{one.headline.text(value)} {name}" for name, value in known.items()]
             return f" Without a model: {', '.join(said)}."
@@ -283,11 +283,11 @@ def _worst_client(series: Series) -> list[str]:
     text = f"{method} serves {name} worst: {_figure(table, worst, series.headline)}"
     gains = [series.headline.gain(value, over=0.0) for value in values]
     lowest = int(np.nanargmin(gains))
-    if lowest != worst:
+    if series.headline.text(values[lowest]) != series.headline.text(values[worst]):
         lower = "lower" if series.headline.better == "higher" else "higher"
         other = client_name(table.names[lowest])
         figure = _figure(table, lowest, series.headline)
-        text += f". {other} has a {lower} figure, which is less certain: {figure}"
+        text += f". The figure of {other} is {lower}, but less certain: {figure}"
     return [f"{text}."]
 
 

@@ -68,6 +68,16 @@ class Series:
         return [run.client_table for run in self.runs if run.client_table is not None]
 
     @property
+    def without_model(self) -> dict[str, float]:
+        """What predictions without a model reach, means over its runs."""
+        known = [run.without_model for run in self.runs if run.without_model]
+        names = dict.fromkeys(name for of_run in known for name in of_run)
+        return {
+            name: statistics.fmean(of_run[name] for of_run in known if name in of_run)
+            for name in names
+        }
+
+    @property
     def final_accuracy(self) -> float:
         """Mean accuracy after the last evaluated round; NaN where nothing was evaluated."""
         known = [run.final_accuracy for run in self.runs if run.accuracies]

@@ -89,6 +89,8 @@ def intro_of(views: Sequence[RunView]) -> str:
 def _setting(tables: Mapping[str, Any]) -> str:
     """Data and model of a configuration."""
     data = tables["data"]
+    if data["source"] == "saved":
+        return f"data from Python, {tables['model']['name']}"
     source = f"{data['source']} ({data['partition']['kind']}{_word_vectors(data)})"
     return f"{source}, {tables['model']['name']}"
 

@@ -30,6 +30,7 @@ HEIGHT = 300  # pixels
 # Per cent. An axis that does not begin at 0 makes small differences look large, so it begins there
 # unless all accuracies are above this one.
 HIGH = 60
+ROOM_FOR_TEXT = 6  # per cent of an axis of accuracies
 ACCURACY_NOTE = (
     "Accuracy is the share of test samples that are classified correctly, where each client uses "
     "the model that serves it. A round counts only the clients that have a group in that round."
@@ -107,7 +108,8 @@ def accuracy_chart(series: Sequence[Series], of_clients: bool = False) -> Spec:
     if arrivals:
         layers.append(_first_newcomers(min(arrivals)))
     for name, value in references[of_clients].items():
-        layers.append(_without_model(name, headline.scale * value, scale))
+        below = headline.unit == "%" and headline.scale * value >= ROOM_FOR_TEXT
+        layers.append(_without_model(name, headline.scale * value, scale, below))
     if many_seeds:
         band = base.mark_area(opacity=0.16, line=False, tooltip=False)
         layers.append(band.encode(y=alt.Y("low:Q", scale=scale), y2=alt.Y2("high:Q")))
@@ -180,12 +182,10 @@ def _first_newcomers(round: int) -> alt.LayerChart:
 def _reference(series: Series, shown: Sequence[float], of_clients: bool) -> dict[str, float]:
     """The best prediction without a model, as name and value, where it is better than a value shown;
     all runs of a page have the same data."""
-    run = series.first
     headline = series.headline
-    known = dict(run.without_model)
+    known = series.without_model
     if of_clients:
-        table = run.client_table
-        known = {} if table is None else reference_means([table], headline)
+        known = reference_means(series.client_tables, headline) if series.client_tables else {}
     if not known:
         return {}
     best = headline.best(known.values())
@@ -194,12 +194,14 @@ def _reference(series: Series, shown: Sequence[float], of_clients: bool) -> dict
     return {next(name for name, value in known.items() if value == best): best}
 
 
-def _without_model(name: str, value: float, scale: alt.Scale) -> alt.LayerChart:
+def _without_model(name: str, value: float, scale: alt.Scale, below: bool) -> alt.LayerChart:
+    """A rule whose text is at its end, where curves are far from it."""
     frame = pd.DataFrame([{"value": value, "text": f"{name}, no model"}])
     base = alt.Chart(frame).encode(y=alt.Y("value:Q", scale=scale))
     rule = base.mark_rule(strokeDash=[2, 3], opacity=0.7)
-    text = base.mark_text(align="left", baseline="bottom", fontSize=11, opacity=0.85)
-    return alt.layer(rule, text.encode(text=alt.Text("text:N"), x=alt.value(6)))
+    side = "top" if below else "bottom"
+    text = base.mark_text(align="right", baseline=side, dy=3 if below else -2, fontSize=11)
+    return alt.layer(rule, text.encode(text=alt.Text("text:N"), x=alt.value("width")))
 
 
 def accuracy_table(series: Sequence[Series], of_clients: bool = False) -> Table:

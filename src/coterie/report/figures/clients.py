@@ -65,8 +65,8 @@ def map_chart(run: RunView) -> Spec:
     rows = with_sides([_mark(run, int(i), points[i]) for i in known], 380)
     scale = alt.Scale(zero=False, padding=16)
     base = alt.Chart(pd.DataFrame(rows)).encode(
-        x=alt.X("x:Q", title="first axis of spread", scale=scale),
-        y=alt.Y("y:Q", title="second axis", scale=scale),
+        x=alt.X("x:Q", title="first axis", scale=scale, axis=alt.Axis(tickCount=5)),
+        y=alt.Y("y:Q", title="second axis", scale=scale, axis=alt.Axis(tickCount=5)),
         color=colour_by_group(run.groups),
         tooltip=tooltip("client:N", "group:N", "population:N", "came:N"),
     )
@@ -166,7 +166,7 @@ def mix_chart(run: RunView) -> Spec:
         "samples:Q",
         stack="normalize",
         title="share of the training samples",
-        axis=alt.Axis(format="%"),
+        axis=alt.Axis(tickCount=5, labelExpr="format(100 * datum.value, 'd') + ' %'"),
     )
     bars = alt.Chart(pd.DataFrame(rows)).mark_bar(height={"band": 0.75})
     chart = bars.encode(

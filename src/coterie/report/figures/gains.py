@@ -42,6 +42,7 @@ MANY_CLIENTS = 200  # beyond which their marks are smaller, and intervals are in
 # Multiples of two such numbers, modulo 1, fill a square evenly, and are the same in every page.
 JITTER_X = 0.618034
 JITTER_Y = 0.754878
+EDGE = 0.08  # of the axes, beyond their outermost marks
 JITTER_POINTS = 2  # percentage points: the side of that square
 
 NOTE = (
@@ -93,10 +94,9 @@ def _gain_section(one: Series, base: Series, gain: Gain, number: int) -> Section
 
 
 def _in_words(ranked: RankedGains, gain: Gain) -> str:
-    text = (
-        f"{gain.won:,} of {counted(gain.clients, 'client')} gained, {gain.lost:,} lost, "
-        f"{gain.same:,} did not change"
-    )
+    text = f"{gain.won:,} of {counted(gain.clients, 'client')} gained and {gain.lost:,} lost"
+    if gain.same:
+        text += f"; {gain.same:,} did not change"
     if ranked.seeds > 1:
         text += f", by their means over {ranked.seeds} seeds"
     # A mean gain can hide clients that lost much: the worst tenth is counted apart.
@@ -104,7 +104,7 @@ def _in_words(ranked: RankedGains, gain: Gain) -> str:
     worst = sum(row["gain"] for row in tenth) / len(tenth) / ranked.headline.scale
     step = f" {ranked.headline.step}".rstrip()
     return (
-        f"{text}. The mean gain of the tenth that lost most is "
+        f"{text}. The mean gain of the tenth that gained least is "
         f"{ranked.headline.short(worst, '+')}{step}. Over all clients, weighted by their test "
         f"samples, it is {gain.text}."
     )
@@ -184,19 +184,19 @@ def scatter_chart(ranked: RankedGains) -> Spec:
         moved_y = round(row["after"] + jitter * y, digits)
         rows.append({**row, "x": moved_x, "y": moved_y})
     # Both axes have the same ends, as the diagonal does.
-    rows = with_sides(rows, 300, _ends(headline, rows))
+    ends = _ends(headline, rows)
+    rows = with_sides(rows, 300, ends)
     size = 70 if len(rows) <= MANY_CLIENTS else 34
     points = (
         alt.Chart(pd.DataFrame(rows))
         .mark_point(filled=True, size=size, opacity=0.75)
         .encode(
-            _value_axis(alt.X, "x:Q", f"{headline.title} under {ranked.theirs}", headline),
-            _value_axis(alt.Y, "y:Q", f"{headline.title} under {ranked.ours}", headline),
+            _value_axis(alt.X, "x:Q", f"{headline.title} under {ranked.theirs}", headline, ends),
+            _value_axis(alt.Y, "y:Q", f"{headline.title} under {ranked.ours}", headline, ends),
             color=_colour(ranked),
             tooltip=_tooltip(ranked),
         )
     )
-    ends = _ends(headline, rows)
     diagonal = alt.Chart(pd.DataFrame([{"x": end, "y": end} for end in ends])).mark_line(
         strokeDash=[4, 4], strokeWidth=1.2, opacity=0.6, color="#838d99"
     )
@@ -207,21 +207,22 @@ def scatter_chart(ranked: RankedGains) -> Spec:
 
 
 def _ends(headline: Headline, rows: Sequence[Row]) -> tuple[float, float]:
-    """The ends of both axes."""
+    """The ends of both axes: 0 to 100 %, or those of other figures, with room for marks and names."""
     if headline.unit == "%":
-        return 0.0, 100.0
+        return -3.0, 103.0
     values = [row[name] for row in rows for name in ("before", "after")]
-    return min(values), max(values)
+    room = EDGE * (max(values) - min(values))
+    return min(values) - room, max(values) + room
 
 
-def _value_axis(channel: Any, field: str, title: str, headline: Headline) -> Any:
-    """An axis of 0 to 100 % with room for marks that were moved over its ends; of another figure
-    one that holds all marks."""
-    title = with_unit(title, headline.unit)
-    if headline.unit != "%":
-        return channel(field, title=title, scale=alt.Scale(zero=False))
-    scale = alt.Scale(domain=[-3, 103], nice=False)
-    return channel(field, title=title, scale=scale, axis=alt.Axis(values=[0, 20, 40, 60, 80, 100]))
+def _value_axis(
+    channel: Any, field: str, title: str, headline: Headline, ends: tuple[float, float]
+) -> Any:
+    axis = alt.Axis(tickCount=5)
+    if headline.unit == "%":
+        axis = alt.Axis(values=[0, 20, 40, 60, 80, 100])
+    scale = alt.Scale(domain=list(ends), nice=False, zero=False)
+    return channel(field, title=with_unit(title, headline.unit), scale=scale, axis=axis)
 
 
 def _tooltip(ranked: RankedGains) -> list[Any]:

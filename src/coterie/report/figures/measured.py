@@ -80,13 +80,17 @@ def agreement_chart(runs: Sequence[RunView]) -> Spec | None:
         return None
     # The adjusted Rand index of groups that are worse than chance is negative.
     low = min(0.0, *(row["agreement"] for row in rows))
-    up = alt.Y("agreement:Q", title="adjusted Rand index", scale=alt.Scale(domain=[low, 1]))
+    # A little more than 1: a line there would lie on the frame.
+    up = alt.Y(
+        "agreement:Q", title="adjusted Rand index", scale=alt.Scale(domain=[low, 1.04], nice=False)
+    )
     shown = list(dict.fromkeys(row["run"] for row in rows))
     # A run has the colour that it has in the chart of accuracies, where all runs are.
     palette = [RUNS[i % len(RUNS)] for i, run in enumerate(runs) if run.name in shown]
+    colour = colour_by("run", shown, palette, "run") if len(runs) > 1 else alt.value(GROUPS[0])
     lines = alt.Chart(pd.DataFrame(rows)).mark_line(point=TOOLTIP_POINTS)
     encoded = lines.encode(
-        colour_by("run", shown, palette, "run"),
+        color=colour,
         x=round_axis("round:Q"),
         y=up,
         strokeWidth=_narrower(len(grouped)),

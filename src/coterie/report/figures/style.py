@@ -92,7 +92,10 @@ def named_marks(marks: Any) -> list[Any]:
         text = marks.transform_filter(f"datum.side === '{side}'").mark_text(
             align=align, dx=across * NAME_ACROSS, dy=dy, fontSize=11, limit=NAME_WIDTH
         )
-        layers.append(text.encode(text=alt.Text("client:N"), tooltip=alt.value(None)))
+        named = text.encode(text=alt.Text("client:N"), tooltip=alt.value(None))
+        # In the colour of the page's text: some groups' colours are too weak for letters.
+        named.encoding.color = alt.Undefined
+        layers.append(named)
     return layers
 
 
@@ -151,7 +154,7 @@ def colour_by_group(numbers: Iterable[int]) -> alt.Color:
 def round_axis(field: str) -> alt.X:
     """The axis of rounds, which are whole numbers."""
     whole = "datum.value % 1 ? '' : format(datum.value, 'd')"
-    axis = alt.Axis(tickMinStep=1, grid=False, ticks=False, labelExpr=whole)
+    axis = alt.Axis(tickMinStep=1, grid=False, ticks=False, labelExpr=whole, labelFlush=False)
     # Rounds are shown from 1: an axis that was made to begin at 0 would show a round that is none.
     scale = alt.Scale(zero=False, nice=False)
     return alt.X(field, title="round", axis=axis, scale=scale)
