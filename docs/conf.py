@@ -74,10 +74,11 @@ def shorter(
 
 
 def unbroken(app: Any, tree: Any, page: str) -> None:
-    """No line breaks before a percent sign."""
+    """No line breaks before a percent sign or at the sign of an interval."""
     for text in list(tree.findall(nodes.Text)):
-        if " %" in text and not isinstance(text.parent, nodes.literal | nodes.literal_block):
-            text.parent.replace(text, nodes.Text(text.replace(" %", "\u00a0%")))
+        kept = text.replace(" %", "\u00a0%").replace(" ± ", "\u00a0±\u00a0")
+        if kept != text and not isinstance(text.parent, nodes.literal | nodes.literal_block):
+            text.parent.replace(text, nodes.Text(kept))
 
 
 def setup(app: Any) -> None:

@@ -158,6 +158,9 @@ def test_gains_are_means_over_seeds_with_intervals_and_marks():
     half = 4.302652729911275 * 0.1 / 3**0.5  # t of 0.975, two degrees of freedom
     assert ranked.rows[1]["half"] == pytest.approx(half, abs=1e-6)
     drawn = data_of(gain_chart(ranked), "client", "low", "high")
+    # Pointing at an interval answers as pointing at its bar does.
+    bars, _, whiskers = gain_chart(ranked)["layer"]
+    assert whiskers["encoding"]["tooltip"] == bars["encoding"]["tooltip"]
     assert ("va", pytest.approx(0.2 - half, abs=1e-6), pytest.approx(0.2 + half, abs=1e-6)) in drawn
     columns, cells = gain_table(ranked)
     assert columns[-1] == "± 95 %"

@@ -126,6 +126,8 @@ def _print(browser: str, page: Path, target: Path, profile: Path) -> str:
         "--disable-gpu",
         "--no-first-run",
         "--no-pdf-header-footer",
+        # Charts are drawn for this width, and shrink to that of the paper: little, and two abreast.
+        "--window-size=900,1200",
         f"--user-data-dir={profile}",
         f"--print-to-pdf={target.resolve()}",
     ]

@@ -141,7 +141,8 @@ def gain_chart(ranked: RankedGains) -> Spec:
         whiskers = data.transform_filter("datum.half !== null").mark_rule(strokeWidth=1.5)
         # With the same axis: that of another layer would leave out names.
         middle = alt.X("rank:Q", axis=axis)
-        layers.append(whiskers.encode(middle, alt.Y("low:Q"), y2=alt.Y2("high:Q")))
+        ends = {"y2": alt.Y2("high:Q"), "tooltip": _tooltip(ranked)}
+        layers.append(whiskers.encode(middle, alt.Y("low:Q"), **ends))
     return to_spec(alt.layer(*layers), 240)
 
 
