@@ -56,6 +56,8 @@ def write(
             measurements[name] = before.measurements[name]
             found[name] = [one for one in before.records if one.measured == name]
     order = [name for name in (*FEDERATIONS, *MIXTURES) if name in found]
+    # Methods that were measured again alone.
+    order += [name for name in found if name not in order]
     page = ResultPage(
         question=QUESTION,
         topic="accuracy",
