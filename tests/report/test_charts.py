@@ -88,6 +88,16 @@ def test_accuracy_chart_marks_the_best_prediction_without_a_model_that_beats_a_v
     assert marks(constant=least / 2) == []
 
 
+@pytest.mark.parametrize("above", [0.02, -0.02])
+def test_the_text_of_a_prediction_without_a_model_stands_on_no_curve(above):
+    known = {"constant": plain().accuracies[-1] + above}
+    spec = accuracy_chart(series_of([replace(plain(), without_model=known)]))
+    found = [row for rows in spec["datasets"].values() for row in rows]
+    (bottom,) = [row["bottom"] for row in found if "bottom" in row]
+    last = [row["mean"] for row in found if "mean" in row][-1]
+    assert not bottom <= last <= bottom + 6
+
+
 def test_predictions_without_a_model_are_means_over_seeds():
     runs = [run for run in both_methods() if run.name == "fedavg"]
     known = [{"majority": 0.7}, {"majority": 0.9}]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -30,7 +30,8 @@ HEIGHT = 300  # pixels
 # Per cent. An axis that does not begin at 0 makes small differences look large, so it begins there
 # unless all accuracies are above this one.
 HIGH = 60
-ROOM_FOR_TEXT = 6  # per cent of an axis of accuracies
+ROOM_FOR_TEXT = 6  # per cent of an axis
+WIDTH_OF_TEXT = 0.35  # of a chart, at its end
 ACCURACY_NOTE = (
     "Accuracy is the share of test samples that are classified correctly, where each client uses "
     "the model that serves it. A round counts only the clients that have a group in that round."
@@ -108,8 +109,9 @@ def accuracy_chart(series: Sequence[Series], of_clients: bool = False) -> Spec:
     if arrivals:
         layers.append(_first_newcomers(min(arrivals)))
     for name, value in references[of_clients].items():
-        below = headline.unit == "%" and headline.scale * value >= ROOM_FOR_TEXT
-        layers.append(_without_model(name, headline.scale * value, scale, below))
+        line = headline.scale * value
+        axis = scale.domain if isinstance(scale.domain, list) else [line, line]
+        layers.append(_without_model(name, line, scale, _place_of_text(line, rows, axis)))
     if many_seeds:
         band = base.mark_area(opacity=0.16, line=False, tooltip=False)
         layers.append(band.encode(y=alt.Y("low:Q", scale=scale), y2=alt.Y2("high:Q")))
@@ -194,14 +196,32 @@ def _reference(series: Series, shown: Sequence[float], of_clients: bool) -> dict
     return {next(name for name, value in known.items() if value == best): best}
 
 
-def _without_model(name: str, value: float, scale: alt.Scale, below: bool) -> alt.LayerChart:
-    """A rule whose text is at its end, where curves are far from it."""
-    frame = pd.DataFrame([{"value": value, "text": f"{name}, no model"}])
-    base = alt.Chart(frame).encode(y=alt.Y("value:Q", scale=scale))
+def _without_model(name: str, value: float, scale: alt.Scale, bottom: float) -> alt.LayerChart:
+    """A rule, and its text at the end of the chart, which stands on ``bottom``."""
+    frame = pd.DataFrame([{"value": value, "bottom": bottom, "text": f"{name}, no model"}])
+    base = alt.Chart(frame)
     rule = base.mark_rule(strokeDash=[2, 3], opacity=0.7)
-    side = "top" if below else "bottom"
-    text = base.mark_text(align="right", baseline=side, dy=3 if below else -2, fontSize=11)
-    return alt.layer(rule, text.encode(text=alt.Text("text:N"), x=alt.value("width")))
+    text = base.mark_text(align="right", baseline="bottom", dy=-2, fontSize=11).encode(
+        text=alt.Text("text:N"), x=alt.value("width"), y=alt.Y("bottom:Q", scale=scale)
+    )
+    return alt.layer(rule.encode(y=alt.Y("value:Q", scale=scale)), text)
+
+
+def _place_of_text(value: float, rows: Sequence[Mapping[str, Any]], axis: Sequence[float]) -> float:
+    """The lower edge of a text near a value that no curve crosses at the end of the chart."""
+    step = (axis[1] - axis[0]) / 100
+    height = ROOM_FOR_TEXT * step
+    rounds = sorted({row["round"] for row in rows})
+    begin = rounds[-1] - WIDTH_OF_TEXT * (rounds[-1] - rounds[0])
+    # With the round before, from which a line leads to the text.
+    first = max(round for round in rounds if round <= begin)
+    curves = [(row["low"], row["high"]) for row in rows if row["round"] >= first]
+    for away in range(100):
+        for bottom in (value - height - away * step, value + away * step):
+            inside = axis[0] <= bottom and bottom + height <= axis[1]
+            if inside and all(high < bottom or low > bottom + height for low, high in curves):
+                return bottom
+    return value
 
 
 def accuracy_table(series: Sequence[Series], of_clients: bool = False) -> Table:
