@@ -7,6 +7,7 @@ import importlib.util
 import runpy
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from coterie.cli.main import invoke
 from coterie.errors import ConfigError
 from coterie.experiment import check
 from coterie.export import export_run
+from coterie.export.models import number_of
 from coterie.runs.run import run_config
 from tests.conftest import config_errors
 from tests.export.conftest import tables
@@ -169,3 +171,13 @@ def test_the_loader_prints_no_control_characters(
     folder = export_run(tmp_path / "run", client=name).folder
     runpy.run_path(str(folder / "load.py"), run_name="__main__")
     assert "ann\\x1b[2J: 650 parameters" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("keeps", "word"), [(True, "coterie node export ann"), (False, "predict.py")]
+)
+def test_a_client_of_a_real_federation_is_told_where_its_model_is(keeps: bool, word: str) -> None:
+    source: Any = SimpleNamespace(real=True, keeps=keeps)
+    with refuses(ConfigError, "does-not-fit", "--client") as refused:
+        number_of(source, "ann")
+    assert word in str(refused.value)

@@ -23,7 +23,7 @@ from coterie.flower.keys import key_fingerprint, make_node_key
 from coterie.flower.node import site
 from coterie.flower.node.site import NodeWatch, Site, killed_node, run_node
 from coterie.flower.operate import server_folder, server_up
-from coterie.flower.operate.server_folder import DATABASE, added_nodes
+from coterie.flower.operate.server_folder import DATABASE, add_node, added_nodes
 from coterie.flower.operate.server_up import check_server, serve_until_end
 from coterie.flower.processes.process import free_ports
 
@@ -101,7 +101,7 @@ def test_a_key_has_one_name_and_a_name_one_key(
     )
     other = str(key(tmp_path / "new", "hospital-3"))
     assert invoke(["server", "add", str(folder), other]) == 2
-    assert "has another key" in capsys.readouterr().err
+    assert "another key" in capsys.readouterr().err
     assert invoke(["server", "add", str(folder), other, "--replace"]) == 0
     assert calls[-2] == ["supernode", "unregister", "1", "coterie"]
     assert added_nodes(folder)["hospital-3"].key == key_fingerprint(Path(other))
@@ -111,6 +111,29 @@ def test_a_key_has_one_name_and_a_name_one_key(
     assert invoke(["server", "remove", str(folder), "b"]) == 0
     assert sorted(added_nodes(folder)) == ["c", "d", "hospital-3"]
     assert invoke(["server", "remove", str(folder), "b"]) == 2
+
+
+def test_a_key_that_flower_had_before_is_refused_and_its_name_is_free(
+    up: tuple[Path, list[list[str]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _ = up
+    old, spent, new = (key(tmp_path / place, "a") for place in ("old", "spent", "new"))
+    add_node(folder, old, None, replace=False)
+
+    def refuse_spent(home: Path, arguments: Sequence[str], timeout: float = 0.0) -> dict[str, Any]:
+        if str(spent) in arguments:
+            raise RemoteError(
+                "failed", "flwr supernode register", found="Public key already in use."
+            )
+        return {"node-id": "9"}
+
+    monkeypatch.setattr(server_folder, "run_flwr", refuse_spent)
+    with refuses(ConfigError, "in-use", "a.pub"):
+        add_node(folder, spent, None, replace=True)
+    # The old key was taken away before, so its node is no longer said to be there.
+    assert "a" not in added_nodes(folder)
+    add_node(folder, new, None, replace=False)
+    assert added_nodes(folder)["a"].node == "9"
 
 
 def test_files_that_are_no_public_keys_are_refused(tmp_path: Path) -> None:

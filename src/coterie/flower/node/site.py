@@ -120,7 +120,7 @@ NO_CONNECTION = "no connection"
 _REMEDIES = {
     STARTING: "check again in a minute",
     NOT_ADDED: "ask the server's operator to run `coterie server add`",
-    NOT_ADMITTED: "wait a minute, or have the operator add it again if it was removed",
+    NOT_ADMITTED: "wait a minute; if it was removed, join with an empty --folder, whose new key is added",
     NO_CONNECTION: "check that the server is up, and that the firewall lets this machine reach it",
 }
 # What Flower's SuperNode prints.
@@ -347,7 +347,10 @@ def _ended(code: int, watch: NodeWatch) -> RemoteError:
     # Flower ends it in this way where the server refuses its signs of life, and says nothing.
     if code == 0 and watch.state in (CONNECTED, NO_CONNECTION):
         what = "the server no longer accepts it"
-        do = f"check the clock with `coterie node check`, or have the operator add {watch.name} again"
+        do = (
+            "check the clock with `coterie node check`; if it was removed there, join with an empty "
+            "--folder, whose new key is added"
+        )
         return RemoteError("not-trusted", "node", what, do=do)
     return RemoteError("failed", "node", f"ended with {code} ({watch.last})")
 

@@ -112,19 +112,34 @@ def add_node(folder: Path, public_key: Path, name: str | None, replace: bool) ->
             what = "a key can have only one name"
             raise ConfigError("in-conflict", public_key, what, got=name, allowed=f"{other!r}")
     if before is not None and not replace:
-        got = f"{key} and {before.key}"
-        expected = "--replace if the site lost its old key"
-        raise ConfigError("in-conflict", name, "has another key", found=got, allowed=expected)
+        what = f"was added with another key, {before.key}"
+        expected = "--replace if the site lost that key"
+        raise ConfigError("in-conflict", name, what, got=key, allowed=expected)
     _, settings = load_deployment(folder)
     require_up(folder, settings)
     home = flower_home(folder)
     if before is not None:
         run_flwr(home, ["supernode", "unregister", before.node, FEDERATION])
-    words = ["supernode", "register", str(public_key), FEDERATION, "--name", name]
-    answer = run_flwr(home, words)
-    nodes[name] = AddedNode(str(answer.get("node-id", "")), key)
+        # Noted at once: the old key is of no use any more, also where the new one is refused.
+        note_nodes(folder, {other: nodes[other] for other in nodes if other != name})
+    nodes[name] = AddedNode(_register(home, public_key, name), key)
     note_nodes(folder, nodes)
+    if before is not None:
+        return f"{name}: replaced, its key is {key}; {before.key} is no longer let in"
     return f"{name}: added, its key is {key}"
+
+
+def _register(home: Path, public_key: Path, name: str) -> str:
+    """Let a key in; returns Flower's number of its node."""
+    try:
+        words = ["supernode", "register", str(public_key), FEDERATION, "--name", name]
+        return str(run_flwr(home, words).get("node-id", ""))
+    except RemoteError as error:
+        if "already in use" not in str(error):
+            raise
+    what = "Flower has let this key in before, and takes no key twice"
+    advice = "the site makes a new one by `coterie node join` with an empty --folder"
+    raise ConfigError("in-use", public_key, what, do=advice)
 
 
 def remove_node(folder: Path, name: str) -> None:

@@ -160,5 +160,5 @@ def _reason(stderr: str, answer: dict[str, Any]) -> str:
     """Why a command failed, on one line of at most 300 letters."""
     text = f"{stderr}\n{answer.get('error-message', '')}"
     lines = [line.strip() for line in text.splitlines()]
-    # The end, since a traceback begins with where and ends with what.
-    return "; ".join(line for line in lines if line)[-300:]
+    # The end, since a traceback begins with where and ends with what. Flower also says what it uses.
+    return "; ".join(line for line in lines if line and not line.startswith("Using "))[-300:]
