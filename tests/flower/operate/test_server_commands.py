@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,11 @@ from tests.refusals import refuses
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from coterie.cli.main import invoke
+from coterie.cli.signals import stop_once
 from coterie.errors import ConfigError, RemoteError
 from coterie.flower.keys import key_fingerprint, make_node_key
 from coterie.flower.node import site
-from coterie.flower.node.site import NodeWatch, Site, killed_node, run_node
+from coterie.flower.node.site import NodeWatch, Site, killed_node, make_key, run_node
 from coterie.flower.operate import server_folder, server_up
 from coterie.flower.operate.server_folder import DATABASE, add_node, added_nodes
 from coterie.flower.operate.server_up import check_server, serve_until_end
@@ -364,7 +367,7 @@ def test_a_node_says_when_something_changes(tmp_path: Path) -> None:
     assert watch.state == "connected"
     assert said[1:] == ["no connection to the server; trying again", "connected again"]
     # What Flower prints of itself stays in the log.
-    watch("INFO: Received: query message")
+    watch("INFO: Sending: query message")
     watch("INFO:      coterie: round 3: trained on 212 samples")
     watch("ERROR:     coterie: DataError: label: \x1b[2Jgone")
     assert said[3:] == ["round 3: trained on 212 samples", "DataError: label: \\x1b[2Jgone"]
@@ -372,6 +375,78 @@ def test_a_node_says_when_something_changes(tmp_path: Path) -> None:
     watch.begin()
     watch("ERROR: Exit Code: 305 ... Failed to activate SuperNode.")
     assert watch.state == "not admitted"
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        "INFO: Connection successful after 2.50 seconds and 3 tries.",
+        # The call that was retried was the push of a reply to a run that a restart ended.
+        "INFO: Run ID 1258 is not in `RUNNING` status. Ignoring reply message 9f.",
+        "INFO: Run ID 1258 is not in `RUNNING` status. Ignoring message 9f.",
+        "INFO: Receiving: train message (ID: 9f)",
+        "INFO: Received successfully",
+        "INFO: Sent successfully",
+        "ERROR: Failed to send message 9f: status 500",
+    ],
+)
+def test_a_call_that_ends_shows_that_a_node_is_connected_again(
+    evidence: str, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    watch = NodeWatch(said.append, "hospital-3", tmp_path)
+    watch.begin()
+    watch("INFO: SuperNode ID: 475")
+    for _ in range(2):
+        watch("WARNING: Connection attempt failed, retrying in 0.50 seconds")
+        # What begins without the server, or goes on without it, shows nothing.
+        watch("INFO: Sending: train message (ID: 9f)")
+        watch("INFO:      coterie: round 3: trained on 212 samples")
+        assert watch.state == "no connection"
+        watch(evidence)
+        assert watch.state == "connected"
+    assert said.count("connected again") == 2
+
+
+def test_a_node_that_is_stopped_says_so_last(fake_node: tuple[Site, Path]) -> None:
+    made, script = fake_node
+    script.write_text(
+        "import signal, sys, time\n"
+        "def end(*_):\n"
+        "    print('Connection attempt failed, retrying in 0.85 seconds', flush=True)\n"
+        "    sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        "print('INFO: SuperNode ID: 475', flush=True)\n"
+        "time.sleep(97)\n"
+    )
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        if line.startswith("joined"):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with stop_once(), pytest.raises(SystemExit) as left:
+        run_node(made, say)
+    assert left.value.code == 143
+    assert said == ["joined as hospital-3; waiting for work", "stopped"]
+    log = (made.folder / "node.log").read_text()
+    assert "Connection attempt failed" in log
+
+
+def test_a_folder_with_the_key_of_another_name_is_refused(
+    fake_node: tuple[Site, Path],
+) -> None:
+    made, _ = fake_node
+    make_key(made)
+    make_key(made)
+    with refuses(ConfigError, "differs", "--name") as caught:
+        make_key(replace(made, name="hospital-33"))
+    assert "hospital-3:" in str(caught.value)
+    assert [file.name for file in made.folder.glob("*.key")] == ["hospital-3.key"]
+    # Keys that were made on purpose are used.
+    key(made.folder, "hospital-33")
+    make_key(replace(made, name="hospital-33"))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere its processes may go on")

@@ -69,9 +69,18 @@ def default_folder(name: str) -> Path:
 
 
 def make_key(site: Site) -> str:
-    """Make the node's key, if it has none; returns what to do with it, in a line."""
+    """Make the node's key, if it has none; returns what to do with it, in a line.
+
+    A folder with keys of other names alone is refused: the name is likely misspelt.
+    """
     site.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     new = not site.private_key.exists()
+    others = [file.stem for file in site.folder.glob("*.key") if file.with_suffix(".pub").exists()]
+    if new and others:
+        names = ", ".join(sorted(others))
+        what = f"{site.folder} has no key of {site.name}, but of {names}"
+        advice = "give that --name, or another --folder"
+        raise ConfigError("differs", "--name", what, do=advice)
     make_node_key(site.folder, site.name)
     begin = "made" if new else "there"
     return f"key: {begin}, {key_fingerprint(site.public_key)}, public half in {site.public_key}"
@@ -127,7 +136,20 @@ _REMEDIES = {
 _UNKNOWN_KEY = "Failed to activate SuperNode"
 _CONNECTED = "SuperNode ID:"
 _LOST = "Connection attempt failed"
-_FOUND = "Connection successful"
+# A call to the server has ended, so it answers; one that fails again says so by _LOST. Not each call
+# that was retried ends with the first of these lines: a reply to a run that is over does not. Lines
+# of training are not among them, since a client trains on without a connection.
+_FOUND = (
+    "Connection successful",
+    "Receiving: ",
+    "Received successfully",
+    "Sent successfully",
+    "Ignoring message",
+    "Ignoring the message",
+    "Ignoring reply message",
+    "Failed to receive message",
+    "Failed to send message",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +215,7 @@ class NodeWatch:
     """Reads the lines of a SuperNode, and notes and says what changes.
 
     Args:
+        stopping: whether its process is being stopped, so that its connection is of no interest.
         reported: whether its site knows that it is not admitted.
         last: the line that says why the process ended, or else the last one.
     """
@@ -202,6 +225,7 @@ class NodeWatch:
     folder: Path
     joined: bool = False
     state: str = ""
+    stopping: bool = False
     reported: bool = False
     last: str = ""
 
@@ -214,6 +238,7 @@ class NodeWatch:
         """A process of the node begins."""
         self.joined = (self.folder / JOINED).exists()
         self.last = "it printed nothing"
+        self.stopping = False
         self.note(STARTING)
 
     def note(self, state: str) -> None:
@@ -230,6 +255,8 @@ class NodeWatch:
         # What its own processes still write explains nothing.
         if says_why(line) or not says_why(self.last):
             self.last = line[-200:]
+        if self.stopping:
+            return
         if _CONNECTED in line:
             number = line.partition(_CONNECTED)[2].strip()
             (self.folder / JOINED).write_text(number, encoding="utf-8")
@@ -240,7 +267,7 @@ class NodeWatch:
         # Before it is in, and after it ended, the node's own processes print the same of each other.
         elif _LOST in line and self.state == CONNECTED:
             self._change(NO_CONNECTION, "no connection to the server; trying again")
-        elif _FOUND in line and self.state == NO_CONNECTION:
+        elif self.state == NO_CONNECTION and any(found in line for found in _FOUND):
             self._change(CONNECTED, "connected again")
         # What the node did, and why it could not: all else is Flower's own, for the log alone.
         elif OWN_LINE in line:
@@ -302,14 +329,18 @@ def run_node(site: Site, say: Callable[[str], None], as_json: bool = False) -> N
                         log.handle(logging.LogRecord("", logging.INFO, "", 0, text, None, None))
                         watch(line)
 
-        while True:
-            before = killed_node(site.folder)
-            watch.begin()
-            code = _run_once(site, read, before)
-            if not watch.refused:
-                raise _ended(code, watch)
-            watch.say_once(_not_let_in(site, watch.state))
-            time.sleep(AGAIN)
+        try:
+            while True:
+                before = killed_node(site.folder)
+                watch.begin()
+                code = _run_once(site, read, before, watch)
+                if not watch.refused:
+                    raise _ended(code, watch)
+                watch.say_once(_not_let_in(site, watch.state))
+                time.sleep(AGAIN)
+        except (SystemExit, KeyboardInterrupt):
+            say("stopped")
+            raise
 
 
 def _open_log(file: Path) -> RotatingFileHandler:
@@ -319,7 +350,7 @@ def _open_log(file: Path) -> RotatingFileHandler:
     )
 
 
-def _run_once(site: Site, read: Callable[[IO[bytes]], None], before: str) -> int:
+def _run_once(site: Site, read: Callable[[IO[bytes]], None], before: str, watch: NodeWatch) -> int:
     """Run the SuperNode to its end, in place of one that was killed, if any; returns its exit code."""
     command = supernode_command(
         site.server,
@@ -339,6 +370,7 @@ def _run_once(site: Site, read: Callable[[IO[bytes]], None], before: str) -> int
         reader.join(2.0)
         return code
     finally:
+        watch.stopping = True
         stop([process])
 
 
