@@ -197,6 +197,7 @@ def picky(a, b, c): return nn.Linear(6, 3)
 def nothing(): return 3
 def broken(): raise RuntimeError("two\\nlines")
 def wrong(): return nn.Linear(7, 3)
+ready = nn.Flatten()
 """
 
 
@@ -228,6 +229,7 @@ def test_a_network_of_ones_own() -> None:
         ("their_model:", ("cannot-be-used", "model.name")),
         ("their_model:picky", ("wrong-type", "model.name")),
         ("their_model:nothing", ("wrong-type", "model.name")),
+        ("their_model:ready", ("wrong-type", "model.name")),
         ("their_model:broken", ("failed", "model.name")),
     ],
 )
@@ -235,6 +237,19 @@ def test_a_network_of_ones_own_that_cannot_be_used(name: str, refusal: tuple[Cod
     with refuses(ConfigError, *refusal) as caught:
         build_model(name, (6,), 3, Key(0))
     assert "\n" not in str(caught.value)
+
+
+def uncalled() -> nn.Module:
+    return nn.Linear(6, 3)
+
+
+@pytest.mark.parametrize("model", [uncalled, nn.Flatten])
+def test_what_makes_a_network_is_to_be_called(model: Any) -> None:
+    rows = np.arange(30).reshape(5, 6)
+    data = ct.Population(torch.zeros(30, 6), torch.arange(30) % 3, tuple(rows), ([],) * 5, 3)
+    with refuses(ConfigError, "wrong-type", "model") as caught:
+        ct.run(ct.fedavg(), data=data, model=model, rounds=1, engine="serial")
+    assert f"{model.__name__}()" in caught.value.problems[0].do
 
 
 @pytest.mark.usefixtures("folder")

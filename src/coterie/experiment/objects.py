@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -136,6 +137,8 @@ def _uncalled(name: str, value: Any) -> str:
     for known, factory in registry.builtin(CHOICES[name]).items():
         if factory is value:
             return f"call it: {known}()"
+    if name in ("algorithm", "model") and (inspect.isfunction(value) or isinstance(value, type)):
+        return f"call it: {value.__name__}()"
     return ""
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
 from coterie.config.custom import import_factory
-from coterie.errors import ConfigError, first_line
+from coterie.errors import ConfigError, first_line, shown
 from coterie.models.spec import ModelSpec, Shape
 
 
@@ -34,6 +34,11 @@ def custom_model(name: str) -> ModelSpec:
             "cannot-be-used", "model.name", what, got=name, allowed="module:factory"
         ) from error
 
+    if isinstance(factory, nn.Module):
+        what = f"{name} is a network, and no function that makes one"
+        do = f"name its class, {type(factory).__name__}, or a function that returns it"
+        raise ConfigError("wrong-type", "model.name", what, do=do)
+
     def build(shape: Shape, classes: int) -> nn.Module:
         try:
             made = _call(factory, shape, classes, name)
@@ -43,7 +48,7 @@ def custom_model(name: str) -> ModelSpec:
             what = f"{name} failed: {first_line(error)}"
             raise ConfigError("failed", "model.name", what) from error
         if not isinstance(made, nn.Module):
-            what = f"{name} returned a {type(made).__name__}"
+            what = f"{name} returned {shown(made)}"
             raise ConfigError("wrong-type", "model.name", what, allowed="an nn.Module")
         return made
 
