@@ -167,6 +167,8 @@ def test_every_command_knows_a_folder_of_python(tmp_path: Path) -> None:
 
 def test_a_damaged_population_is_refused(tmp_path: Path) -> None:
     ct.run(ct.fedavg(), data=blobs(), model="mclr", rounds=1, engine="serial", out=tmp_path / "run")
+    # Its own split is the population's, of which no option of the partition says anything.
+    assert RunFolder(tmp_path / "run").resolved["data"]["partition"] == {"kind": "given"}
     other = replace(blobs(), x=blobs().x + 1)
     ct.run(ct.fedavg(), data=other, model="mclr", rounds=1, engine="serial", out=tmp_path / "other")
     shutil.copy(tmp_path / "other" / "population.npz", tmp_path / "run" / "population.npz")

@@ -81,7 +81,9 @@ def read_joining(
     held = [np.flatnonzero(new.client == name) for name in names]
     # A partition whose test samples are the source's has no such option.
     _, fraction = registry.options("partition", "natural")["test_fraction"]
-    fraction = composed.experiment.options("partition").get("test_fraction", fraction)
+    said = composed.experiment.options("partition").get("test_fraction")
+    if said is not None:
+        fraction = said
     # By the number of the first of them, so that clients that join later draw something else.
     key = Key(composed.experiment.seed).of("newcomers").at(population.clients)
     parts = split_train_test(held, key, fraction)

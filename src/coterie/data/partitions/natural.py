@@ -91,7 +91,12 @@ def _no_such_column(column: str, columns: Mapping[str, NDArray[Any]]) -> DataErr
     return DataError("not-found", path, got=column, allowed=f"one of {known}", hint=hint)
 
 
-def predefined(samples: Samples, key: Key, /, *, test_fraction: Fraction = 0.1) -> Partition:
+_TESTED = 0.1  # of a client's samples, where neither the source nor the user says more
+
+
+def predefined(
+    samples: Samples, key: Key, /, *, test_fraction: Fraction | None = None
+) -> Partition:
     """The clients of the source: the first rows of each are for training, the last for testing.
 
     If the source is ordered by client, a client's rows are stored as two numbers, so a million
@@ -100,6 +105,7 @@ def predefined(samples: Samples, key: Key, /, *, test_fraction: Fraction = 0.1) 
 
     Args:
         test_fraction: share of each client's samples to test on; one is always left to train on.
+            ``None``: as the source divides them, or else a tenth.
     """
     if samples.holders is not None:
         return samples.holders
@@ -109,6 +115,8 @@ def predefined(samples: Samples, key: Key, /, *, test_fraction: Fraction = 0.1) 
         path = "data.partition.kind"
         raise DataError("does-not-fit", path, what, found="'given'", allowed="another kind")
     sizes = np.diff(offsets)
+    if test_fraction is None:
+        test_fraction = _TESTED
     wanted = ((1 - test_fraction) * sizes).astype(np.int64)
     # One sample at least to train on, except where a client has none at all.
     train = np.maximum(wanted, np.minimum(1, sizes))
