@@ -92,6 +92,22 @@ def test_a_run_that_failed_elsewhere_has_its_exit_code(
     assert said in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ("finished:failed", "failed without an error message, as after a restart of the server"),
+        ("finished:stopped", "stopped"),
+        ("", "no status"),
+    ],
+)
+def test_a_run_that_ended_without_a_word_is_described_in_plain_english(
+    status: str, said: str, tmp_path: Path
+) -> None:
+    from coterie.flower.operate import submit
+
+    assert submit.Events(tmp_path, 7, status=status).how() == said
+
+
 def test_a_complete_run_whose_last_lines_were_lost_is_not_said_to_have_been_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,7 +146,10 @@ def test_a_server_that_falls_silent_is_given_up(
     with refuses(RemoteError, "unreachable", "flwr list"):
         followed(["Using SuperLink: coterie", START], silent, tmp_path, monkeypatch)
     # Said once, and not at every look.
-    assert capsys.readouterr().out.count("the SuperLink is not responding; retrying") == 1
+    said = capsys.readouterr().out
+    assert said.count("the SuperLink is not responding; retrying") == 1
+    # A restart is what makes a server silent, and it ends the run.
+    assert "--resume" in said
 
 
 def test_a_server_that_is_slow_to_answer_is_not_given_up(tmp_path: Path) -> None:

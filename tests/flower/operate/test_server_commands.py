@@ -29,6 +29,7 @@ from coterie.flower.operate import server_folder, server_up
 from coterie.flower.operate.server_folder import DATABASE, add_node, added_nodes
 from coterie.flower.operate.server_up import check_server, serve_until_end
 from coterie.flower.processes.process import free_ports
+from coterie.flower.settings import load_deployment
 
 
 @pytest.fixture
@@ -271,6 +272,47 @@ def test_a_server_ends_with_either_of_its_processes(
     assert "nginx: ended with 3" in seen.err
     left = subprocess.run(["pgrep", "-f", str(fake_flower)], capture_output=True)
     assert left.stdout == b""
+
+
+@pytest.mark.parametrize(
+    ("live", "resumes"),
+    [
+        ({"doing": "asking"}, True),
+        ({"doing": "waiting"}, True),
+        ({"doing": "done"}, False),
+        ({"doing": "failed"}, False),
+        ([], False),
+        (None, False),
+    ],
+)
+def test_a_server_that_is_stopped_says_how_its_run_goes_on(
+    live: object,
+    resumes: bool,
+    deployment: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, settings = load_deployment(deployment)
+    run = Path(settings.folder) / "a"
+    run.mkdir(parents=True)
+    if live is not None:
+        (run / "live.json").write_text(json.dumps(live))
+        (deployment / "last-run.json").write_text(json.dumps({"out": str(run)}))
+    for before, port in zip((18101, 18001), free_ports(2), strict=True):
+        set_port(deployment, before, port)
+
+    def start(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(server_up, "find_nginx", lambda: "nginx")
+    monkeypatch.setattr(server_up, "start", start)
+    with pytest.raises(SystemExit) as left:
+        invoke(["server", "up", str(deployment)])
+    assert left.value.code == 143
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 1
+    assert said[0].startswith("stopped")
+    assert (f"coterie deploy run {deployment} --resume" in said[0]) == resumes
 
 
 # --- nodes ----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from coterie.errors import ConfigError, RemoteError
+from coterie.files import MALFORMED, read_json
 from coterie.flower.keys import certificate_end, create_private
 from coterie.flower.operate.proxy import NGINX, find_nginx, nginx_command, write_card
 from coterie.flower.operate.server_folder import (
@@ -16,6 +17,7 @@ from coterie.flower.operate.server_folder import (
     require_free,
     require_up,
 )
+from coterie.flower.operate.submit import last_run
 from coterie.flower.processes.flower_commands import (
     FEDERATION,
     environment,
@@ -25,6 +27,7 @@ from coterie.flower.processes.flower_commands import (
     write_connection,
 )
 from coterie.flower.processes.process import Popen, listens, refuse_end, start, stop, wait_for_port
+from coterie.flower.server.live import LIVE
 from coterie.flower.settings import DeploymentSettings, load_deployment
 from coterie.terminal import columns_table, console, printable, say, warn
 
@@ -57,6 +60,14 @@ def serve_until_end(folder: Path) -> None:
     Their output is that of this command."""
     folder = folder.resolve()
     settings, nginx = check_server(folder)
+    try:
+        _serve(folder, settings, nginx)
+    except (SystemExit, KeyboardInterrupt):
+        say(f"stopped{_advice(folder, settings)}")
+        raise
+
+
+def _serve(folder: Path, settings: DeploymentSettings, nginx: str) -> None:
     control = control_port(settings)
     outer = node_port(folder, settings)
     home = flower_home(folder)
@@ -86,6 +97,17 @@ def serve_until_end(folder: Path) -> None:
             time.sleep(_LOOK)
     finally:
         stop(list(started.values()))
+
+
+def _advice(folder: Path, settings: DeploymentSettings) -> str:
+    """What to do about the last run if it is not complete, as far as its folder says."""
+    try:
+        doing = read_json(Path(last_run(folder, settings.folder)) / LIVE)["doing"]
+    except (ConfigError, *MALFORMED, OSError):
+        return ""
+    if doing in ("done", "failed"):
+        return ""
+    return f"; the last run is not complete: `coterie deploy run {folder} --resume` continues it"
 
 
 # --- what it does ---------------------------------------------------------------------------------

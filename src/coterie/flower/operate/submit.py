@@ -170,7 +170,10 @@ class Events:
                 raise RemoteError.of(problems) from None
             if self.unanswered == 1:
                 left = duration(max(0.0, UNREACHABLE - silence))
-                say(f"the SuperLink is not responding; retrying for {left}, at least twice")
+                say(
+                    f"the SuperLink is not responding; retrying for {left}, at least twice (if the "
+                    "server was restarted, the run has failed; --resume continues it)"
+                )
 
     def _wait_for_status(self) -> None:
         """Give the run a little time to end after its last event."""
@@ -192,12 +195,15 @@ class Events:
                 return event
         return None
 
-    def why(self) -> str:
-        """The last line that speaks of an error, for a run that ended without saying why."""
+    def how(self) -> str:
+        """How a run ended that did not say why, with the last line that speaks of an error."""
+        how = self.status.removeprefix("finished:") or "no status"
         for line in reversed(self.other_lines):
             if "rror" in line or "ERROR" in line:
-                return repr(line.strip()[-200:])
-        return "no error message (it may have been killed)"
+                return f"{how} ({line.strip()[-200:]!r})"
+        if how == "failed":
+            return "failed without an error message, as after a restart of the server"
+        return how
 
 
 def ignore_round(row: Mapping[str, Any]) -> None:
@@ -242,11 +248,10 @@ def follow(
     if summary is None and events.status == COMPLETE and out is not None:
         summary = _stored_summary(out)
     if summary is None:
-        status = events.status or "no status"
-        why = f"{status} ({events.why()})"
+        why = events.how()
         advice = "to continue, run the same command with --resume"
         # On a busy machine Flower drops what it could not send within three seconds.
-        if status == COMPLETE:
+        if events.status == COMPLETE:
             why = "complete, but the end of its log is missing"
             advice = "to see its results, run the same command with --resume"
         raise RemoteError("failed", f"run {run}", why, do=advice)
