@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.config.wording import nearest
 from coterie.data.rows.arrays import float32_inputs, lists_of, plain_inputs
 from coterie.data.rows.kinds import ARRAY, NUMBER
 from coterie.data.rows.reading import SUFFIXES, read_rows
@@ -164,8 +165,9 @@ def with_labels(rows: Rows, label: str, classes: Sequence[str] | None) -> Rows:
     """
     if label not in rows.names:
         got = f"columns {', '.join(rows.names)}"
-        expected = f"{label!r}, or --unlabelled"
-        raise DataError("missing", rows.where, "no labels", found=got, allowed=expected)
+        expected = f"{label!r}, the column of --label, or --unlabelled"
+        hint = nearest(label, rows.names)
+        raise DataError("missing", rows.where, "no labels", found=got, allowed=expected, hint=hint)
     if rows.kind(label) == ARRAY:
         return rows
     if rows.kind(label) == NUMBER or (classes and words_are_missing(classes)):
