@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from coterie.core.arrays import FloatArray
 from coterie.headline import Headline, with_unit
 from coterie.measures.client_comparison import MARK, group_letters
 from coterie.measures.client_table import DIGITS
-from coterie.measures.gains import client_gains
+from coterie.measures.gains import ClientGains, client_gains
 from coterie.report.comparison import paired_clients
 from coterie.report.figures.style import group_name
 from coterie.report.render import Table
@@ -71,12 +72,7 @@ def ranked_gains(series: Series, base: Series) -> RankedGains:
         groups = [group_name(int(group)) for group in member]
         colours = sorted({int(group) for group in member[known]})
     marks = np.where(found.few, MARK, "")
-    low = gains - found.half
-    high = gains + found.half
-    if headline.unit == "%":
-        # No interval reaches beyond what a client can lose or gain.
-        low = np.maximum(low, -found.theirs)
-        high = np.minimum(high, 1 - found.theirs)
+    low, high = _ends(gains, found, headline)
 
     def shown(value: float) -> float | None:
         if not np.isfinite(value):
@@ -99,6 +95,19 @@ def ranked_gains(series: Series, base: Series) -> RankedGains:
         for rank, i in enumerate(order)
     ]
     return RankedGains(rows, colours, len(pairs), series.name, base.name, headline)
+
+
+def _ends(
+    gains: FloatArray, found: ClientGains, headline: Headline
+) -> tuple[FloatArray, FloatArray]:
+    """The ends of the interval of each client's gain."""
+    low = gains - found.half
+    high = gains + found.half
+    if headline.unit == "%":
+        # No interval reaches beyond what a client can lose or gain.
+        low = np.maximum(low, -found.theirs)
+        high = np.minimum(high, 1 - found.theirs)
+    return low, high
 
 
 def decimals_of(headline: Headline) -> int:
