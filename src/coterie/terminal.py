@@ -245,10 +245,7 @@ def _summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
         **_scores(summary, headline),
         "groups": found_groups(summary["sizes"], summary["clients"], summary["algorithm"]),
     }
-    if summary.get("baseline") is not None:
-        rows["baseline"] = f"{headline.text(summary['baseline'])} without looking at the inputs"
-    for name, value in summary.get("naive", {}).items():
-        rows[name] = headline.text(value)
+    rows |= _without_model(summary, headline)
     agreement = summary.get("agreement")
     if agreement and len(summary["sizes"]) > 1:
         information = f"mutual information {agreement['nmi']:.2f}"
@@ -272,6 +269,22 @@ def _summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
         "transfers": f"{transfers['models']:,} models, {moved}",
         "replies": replies,
     }
+
+
+def _without_model(summary: Mapping[str, Any], headline: Headline) -> dict[str, str]:
+    """A line for each prediction that no model made, and whether it is better than the model."""
+    values = dict(summary.get("naive", {}))
+    notes = {}
+    if summary.get("baseline") is not None:
+        values = {"baseline": summary["baseline"], **values}
+        notes["baseline"] = " without looking at the inputs"
+    final = summary[headline.name]["final"]
+    rows = {}
+    for name, value in values.items():
+        rows[name] = f"{headline.text(value)}{notes.get(name, '')}"
+        if final is not None and headline.gain(value, over=final) > 0:
+            rows[name] += ", better than the model"
+    return rows
 
 
 def _scores(summary: Mapping[str, Any], headline: Headline) -> dict[str, str]:

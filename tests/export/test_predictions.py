@@ -350,6 +350,12 @@ def test_without_client_and_with_missing_columns(
 ) -> None:
     rows = predicted(run, {"value": [1.0, -1.0]}, tmp_path)
     assert [row["client"] for row in rows] == ["new", "new"]
+    # Into a folder that is made, as a run's is.
+    out = tmp_path / "made" / "p.csv"
+    assert (
+        invoke(["predict", str(run), "--data", str(tmp_path / "new.csv"), "--out", str(out)]) == 0
+    )
+    assert out.read_bytes() == (tmp_path / "p.csv").read_bytes()
     said = capsys.readouterr().err
     assert "warning: new.csv: no column ward, so it is missing in every row\n" in said
 

@@ -120,6 +120,14 @@ def test_the_client_that_is_served_worst_is_that_of_the_means_over_seeds() -> No
     assert section["note"].count("0.75") == 1
 
 
+def test_a_prediction_without_a_model_that_is_better_is_marked(tmp_path: Path) -> None:
+    summary = run_config(check(tables(tmp_path, {"name": "fedavg"})), tmp_path / "run")
+    final = summary["auroc"]["final"]
+    for value, better in ((final + 0.01, True), (final, False), (final - 0.01, False)):
+        text = summary_table(summary | {"naive": {"persistence": value}}, "run").plain
+        assert ("better than the model" in text) is better
+
+
 def test_training_alone_has_a_model_for_each_client(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

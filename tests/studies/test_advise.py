@@ -394,7 +394,7 @@ def test_labels_of_two_values_are_measured_as_the_user_says(tmp_path, capsys) ->
 def test_what_is_suggested_for_fewer_clients_than_the_default_cohort_runs(tmp_path):
     import pandas as pd
 
-    pd.DataFrame(patients(clients=6)).to_csv(tmp_path / "mine.csv", index=False)
+    pd.DataFrame(patients(clients=12)).to_csv(tmp_path / "mine.csv", index=False)
     (tmp_path / "c.toml").write_text(
         f"""
 [data]
@@ -420,7 +420,8 @@ name = "serial"
     )
     advise_on(tmp_path, str(tmp_path / "c.toml"), *QUICK)
     suggested = tmp_path / "out" / "suggested.toml"
-    assert load_config(suggested).train.clients_per_round == 6
+    # All of them, as a run of the configuration has.
+    assert load_config(suggested).train.clients_per_round == 12
     assert invoke(["run", str(suggested), "--out", str(tmp_path / "run")]) == 0
 
 

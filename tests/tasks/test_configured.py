@@ -251,4 +251,4 @@ def test_the_best_is_the_least_where_lower_is_better() -> None:
     grouped = view("FedGroup", [0, 1], 2.5, [1.0, 6.0])
     assert headline([plain, grouped]) == "FedGroup reached MAE 2.5 mm, FedAvg 4 mm"
     [found] = gain_sections(series_of([plain, grouped]), series_of([plain])[0], 1)
-    assert found["note"].startswith("1 of 2 clients gained, 1 lost")
+    assert found["note"].startswith("1 of 2 clients gained")

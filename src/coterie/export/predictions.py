@@ -64,6 +64,10 @@ def predict(
     method serves a client without a group. Where clients keep something, a new one has what the
     method serves newcomers.
     """
+    if out is not None:
+        # Before the work, as a folder that cannot be made would lose it.
+        with refuse_unwritable_output("--out", out):
+            out.parent.mkdir(parents=True, exist_ok=True)
     source = ExportSource.open(run, root, trust=trust)
     if source.real:
         what = "the data of real clients, and the values that they keep, are on their nodes"

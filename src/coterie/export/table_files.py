@@ -63,8 +63,11 @@ def read_rows_for_run(
     if isinstance(data, str | PathLike):
         path = Path(data)
         if not path.is_file():
+            what = "no such file"
+            if path.is_dir():
+                what = "a folder"
             expected = "a .parquet or .csv file"
-            raise DataError("not-found", "--data", "no such file", found=path, allowed=expected)
+            raise DataError("not-found", "--data", what, found=path, allowed=expected)
         if path.suffix.lower() not in SUFFIXES:
             what = "unknown format"
             expected = ".parquet or .csv"

@@ -134,13 +134,16 @@ def _check(population: Population, methods: Sequence[str]) -> None:
 
 
 def _with_cohort(config: Experiment, population: Population, bare: bool) -> Experiment:
-    """The configuration, whose cohort is a tenth of the clients, at least ten, where it says none."""
-    # More clients a round than there are would be refused when the suggestion is run.
-    if not bare and config.train.clients_per_round <= population.clients:
+    """The configuration with the cohort that its run has; for a bare file a tenth of the clients, at
+    least ten."""
+    # The default is lowered to all clients, as in a run.
+    cohort = min(population.clients, config.train.clients_per_round)
+    if bare:
+        # Rounded up; the same share as in the trials.
+        tenth = -(-population.clients // 10)
+        cohort = min(population.clients, max(10, tenth))
+    if cohort == config.train.clients_per_round:
         return config
-    # Rounded up; the same share as in the trials.
-    tenth = -(-population.clients // 10)
-    cohort = min(population.clients, max(10, tenth))
     tables = config.resolved()
     tables["train"] = {**tables["train"], "clients_per_round": cohort}
     return check(tables, config.file)
