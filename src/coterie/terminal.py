@@ -25,6 +25,7 @@ Output = TypeVar("Output", bound=IO[str])
 
 PLAIN_WIDTH = 110  # characters of a line, where there is no terminal
 MOST_LAYERS = 8  # that are named
+LAST = 10  # rounds, whose mean a summary has
 # In a terminal that lacks them: bars and curves, each level darker or higher than the one before.
 STAND_INS = dict(zip("░▒▓█▁▂▃▄▅▆▇", ".:*#_.,-~=*", strict=True)) | {"±": "+-", "…": "..."}
 # What the seconds of a run are split into, as its summary names them.
@@ -289,7 +290,8 @@ def _without_model(summary: Mapping[str, Any], headline: Headline) -> dict[str, 
 
 def _scores(summary: Mapping[str, Any], headline: Headline) -> dict[str, str]:
     """A line for each way in which clients were scored, what they are of, and how even they are."""
-    rows = {headline.title: _figures(summary[headline.name], headline)}
+    rounds = summary["rounds"]
+    rows = {headline.title: _figures(summary[headline.name], headline, rounds)}
     # Beside the score over all samples, which can hide a client.
     rows |= _over_clients(summary, headline)
     # The usual way needs no name.
@@ -298,7 +300,7 @@ def _scores(summary: Mapping[str, Any], headline: Headline) -> dict[str, str]:
     for title, keys in headline.keys.others.items():
         titles[keys.value] = f", {title}"
         if keys.value in summary:
-            rows[title] = _figures(summary[keys.value], headline)
+            rows[title] = _figures(summary[keys.value], headline, rounds)
     for name, found in summary.get("fairness", {}).items():
         if found is not None:
             rows[f"fairness{titles[name]}"] = fairness_text(found, headline)
@@ -367,12 +369,14 @@ def fairness_text(found: Mapping[str, float | None], headline: Headline) -> str:
     return text
 
 
-def _figures(figures: Mapping[str, float | None], headline: Headline) -> str:
-    """Best, last and mean of the last ten of the evaluated rounds."""
+def _figures(figures: Mapping[str, float | None], headline: Headline, rounds: int) -> str:
+    """Best and last of the evaluated rounds, and the mean of the last ten if there are more."""
     best = headline.text(figures[headline.best_key])
     last = headline.text(figures["final"])
-    mean = headline.text(figures["last10_mean"])
-    return f"{headline.best_key} {best}, final {last}, mean of the last ten {mean}"
+    text = f"{headline.best_key} {best}, final {last}"
+    if rounds > LAST:
+        text += f", mean of the last ten {headline.text(figures['last10_mean'])}"
+    return text
 
 
 def _rounds_done(summary: Mapping[str, Any]) -> str:
