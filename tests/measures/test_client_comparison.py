@@ -15,7 +15,7 @@ from coterie.headline import ACCURACY, Headline
 from coterie.measures.client_comparison import (
     client_rows,
     client_texts,
-    group_letters,
+    group_labels,
     mean_rows,
     row_columns,
     row_note,
@@ -136,11 +136,11 @@ def test_a_prediction_without_a_model_can_be_the_best() -> None:
 def test_clients_share_a_letter_if_they_share_a_group() -> None:
     one = ScoredClients("abcd", np.array([2, 0, 2, -1]), np.ones(4, np.int64), {})
     other = replace(one, member=np.array([0, 0, 1, 1]))
-    assert group_letters([one, other]) == ["A A", "B A", "A B", "- B"]
+    assert group_labels([one, other]) == ["A A", "B A", "A B", "- B"]
     # Numbers mean something within a run, and nothing over seeds.
-    assert group_letters([one]) == ["2", "0", "2", "-"]
+    assert group_labels([one]) == ["2", "0", "2", "-"]
     alone = ScoredClients("abcd", np.zeros(4, np.int64), np.ones(4, np.int64), {})
-    assert group_letters([alone]) is None
+    assert group_labels([alone]) is None
 
 
 def test_compare_and_report_have_the_same_table(

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import tomli_w
 import torch
 
+import coterie as ct
 from coterie.cli.main import invoke
 from coterie.data import Population
 from coterie.errors import ConfigError, DataError
@@ -195,6 +197,19 @@ def test_advise_names_it_too_and_all_columns_that_it_took(
     printed = capsys.readouterr()
     assert "column stage: determines y" in printed.err
     assert "measure11, stage" in printed.out
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_run_in_python_warns_of_columns_once(
+    folder: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = pd.DataFrame({**columns(), "client": np.arange(len(columns()["y"])) % 3})
+    table["stage"] = 2 * table["y"]
+    roles = {"label": "y", "client": "client", "partition": {"kind": "natural"}}
+    data = ct.load(table, features=["age", "stage"], **roles)
+    out = tmp_path / "run" if folder else None
+    ct.run(ct.fedavg(), data=data, model="mclr", rounds=1, engine="serial", out=out)
+    assert capsys.readouterr().err.count("column stage: determines") == 1
 
 
 def lines_of(column: np.ndarray, y: np.ndarray, classes: int = 2) -> list[str]:

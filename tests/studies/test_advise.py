@@ -213,6 +213,12 @@ def test_flexcfl_is_recommended_where_data_shift():
     assert recommend(trials, gains, shifting=True) == "flexcfl"
 
 
+def test_a_trial_has_the_groups_of_most_seeds():
+    one = trial("ifca", 0.9, groups=2)
+    assert one.groups == 2
+    assert [replace(one, ended=ended).groups for ended in ((2, 1, 1), (1, 2, 2))] == [1, 2]
+
+
 def test_a_gain_that_may_be_chance_is_none():
     rng = np.random.default_rng(0)
     size = np.full((3, 40), 5.0)

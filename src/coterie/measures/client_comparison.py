@@ -37,7 +37,7 @@ class ClientRow:
         few: whether its figures rest on fewer than ten samples of a class in any run.
         references: the metric of predictions without a model.
         figures: method -> value, and the ends of its interval; NaN where there is none.
-        groups: method with groups -> a letter for each seed, see `group_letters`.
+        groups: method with groups -> a number, or a letter for each seed, see `group_labels`.
         best: the method, or what predicts without a model, with the best value; empty where the
             figures rest on few, or none is known.
     """
@@ -66,7 +66,7 @@ def client_rows(methods: Tables, headline: Headline) -> list[ClientRow]:
     known = {name: tables for name, tables in known.items() if tables}
     every = [table for tables in known.values() for table in tables]
     figures = {name: _figures(tables, headline) for name, tables in known.items()}
-    letters = {name: group_letters(tables) for name, tables in known.items()}
+    letters = {name: group_labels(tables) for name, tables in known.items()}
     references = {
         name: mean_over_seeds(
             [
@@ -153,13 +153,13 @@ def _best(row: ClientRow, headline: Headline) -> str:
     return next(name for name, value in values.items() if value == best)
 
 
-def group_letters(tables: Sequence[ScoredClients]) -> list[str] | None:
+def group_labels(tables: Sequence[ScoredClients]) -> list[str] | None:
     """The group of each client: its number, or of several seeds a letter for each. The first client's
     group is A, the next other one B. ``None`` for a method without groups.
 
     Example:
         >>> one = ScoredClients("xyz", np.array([1, 0, 1]), np.ones(3, int), {})
-        >>> group_letters([one, replace(one, member=np.array([0, 0, -1]))])
+        >>> group_labels([one, replace(one, member=np.array([0, 0, -1]))])
         ['A A', 'B A', 'A -']
     """
     if all(len(np.unique(table.member[table.member >= 0])) < 2 for table in tables):

@@ -205,7 +205,7 @@ def verdict(candidates: Sequence[Candidate], headline: Headline) -> Verdict:
     plain = {name: [one for one in scored if one.algorithm == name] for name in (FEDAVG, ALONE)}
     lacking = [f"no finished run of {name}" for name, found in plain.items() if not found]
     if not grouped:
-        lacking.append("no finished run of a method that ended with several groups")
+        lacking.append("no method that ended with several groups in most of its runs")
     if lacking:
         return Verdict("unknown", missing=f"there is {' and '.join(lacking)}")
     if len({run.data for one in (*grouped, *plain[FEDAVG], *plain[ALONE]) for run in one.runs}) > 1:

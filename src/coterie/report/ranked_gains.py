@@ -9,7 +9,7 @@ import numpy as np
 
 from coterie.core.arrays import FloatArray
 from coterie.headline import Headline, with_unit
-from coterie.measures.client_comparison import MARK, group_letters
+from coterie.measures.client_comparison import MARK, group_labels
 from coterie.measures.client_table import DIGITS
 from coterie.measures.gains import ClientGains, client_gains
 from coterie.report.comparison import paired_clients
@@ -65,7 +65,7 @@ def ranked_gains(series: Series, base: Series) -> RankedGains:
     known = np.flatnonzero(np.isfinite(gains))
     # A stable order: clients with the same gain stay in the order of their numbers.
     order = known[np.argsort(gains[known], kind="stable")]
-    groups = group_letters(ours) or [""] * len(gains)
+    groups = group_labels(ours) or [""] * len(gains)
     colours: list[int] = []
     if len(pairs) == 1:
         member = ours[0].member

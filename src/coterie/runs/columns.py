@@ -142,8 +142,8 @@ def telling_columns(
         names = [column.name for column in table.raw.columns]
         values = table.raw.values[table.first[rows]]
     lines = []
-    told = columns_that_tell(names, values, targets, numbers=not population.classes)
-    for name, count in told.items():
+    found = columns_that_tell(names, values, targets, numbers=not population.classes)
+    for name, count in found.items():
         if table is not None:
             remedy = f"[data.encode] leave_out = ['{name}']"
         lines.append(
@@ -158,8 +158,10 @@ def columns_that_tell(
 ) -> dict[str, int]:
     """The columns of ``values`` ``[n, p]`` that alone give away the targets, and in how many rows:
     in all but a few."""
-    rows_told = _in_line if numbers else _separated
-    found = {name: rows_told(column, targets) for name, column in zip(names, values.T, strict=True)}
+    rows_given_away = _in_line if numbers else _separated
+    found = {
+        name: rows_given_away(column, targets) for name, column in zip(names, values.T, strict=True)
+    }
     return {name: count for name, count in found.items() if count}
 
 

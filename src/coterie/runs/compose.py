@@ -73,6 +73,7 @@ class HeldData:
         at_hand: ``False`` for a population that stands in for the data of real clients.
         scaling: how targets are scaled, where they are not at hand.
         booleans: columns of yes and no that are inputs as they are.
+        warned: whether the user was warned of their columns, as before the trials of an advice.
     """
 
     population: Population
@@ -81,6 +82,7 @@ class HeldData:
     at_hand: bool = True
     scaling: TargetScaling | None = None
     booleans: tuple[str, ...] = ()
+    warned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,6 @@ def compose(experiment: Experiment, saved: Path | None = None) -> Composed:
     where it exists, and so are other files in its folder that the run was given."""
     refuse_absent(experiment)
     if isinstance(experiment.data, Population):
-        warn_of_columns(experiment, experiment.data)
         return compose_on(experiment, HeldData(experiment.data))
     noise = noise_key(experiment, saved)
     samples, partition, population = load_data(experiment, saved, noise=noise)
@@ -155,7 +156,6 @@ def compose(experiment: Experiment, saved: Path | None = None) -> Composed:
         experiment = assume_task(experiment)
     labels = tuple(samples.label_names)
     data = HeldData(population, partition, labels, booleans=samples.booleans)
-    warn_of_columns(experiment, population)
     return compose_on(experiment, data, saved, noise)
 
 
@@ -167,6 +167,8 @@ def compose_on(
     refuse_absent(experiment)
     experiment = fit_to_clients(experiment, data.population.clients)
     refuse_numbered_classes(make_choice(experiment, "task"), data.population)
+    if data.at_hand and not data.warned:
+        warn_of_columns(experiment, data.population)
     method = make_method(experiment)
     refuse_conflicts(experiment, method, data.population)
     key = Key(experiment.seed)

@@ -13,7 +13,7 @@ from coterie.headline import Headline, with_unit
 from coterie.measures.client_comparison import (
     client_rows,
     client_texts,
-    group_letters,
+    group_labels,
     mean_columns,
     mean_rows,
     row_columns,
@@ -114,7 +114,7 @@ def clients_csv(table: SweepTable) -> str:
         lines.append((name, tables, means))
     rows = []
     for name, tables, means in lines:
-        groups = group_letters(tables) or [""] * len(tables[0].names)
+        groups = group_labels(tables) or [""] * len(tables[0].names)
         for client, of in enumerate(tables[0].names):
             cells = [_cell(means.get(column), client) for column in columns]
             rows.append([name, of, len(tables), groups[client], *cells])

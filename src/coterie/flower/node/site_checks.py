@@ -175,8 +175,8 @@ def _warn_of_columns(found: ClientTable, form: DataForm) -> None:
             warn(f"column {name} has the same value in every row at this site")
     if len(targets) < ENOUGH_ROWS or targets.ndim > 1:
         return
-    told = columns_that_tell(names, table.values, targets, numbers=not form.classes)
-    for name, count in told.items():
+    giving_away = columns_that_tell(names, table.values, targets, numbers=not form.classes)
+    for name, count in giving_away.items():
         warn(
             f"column {name}: determines the label in {count} of the {len(targets)} rows of this "
             "site; unless it is known "

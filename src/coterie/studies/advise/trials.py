@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -56,6 +57,7 @@ class Trial:
             there are, ``[seeds, N, ...]`` each.
         member: int64 ``[N]``, the groups at the end, of the first seed.
         rows: the rows of all rounds of the first seed.
+        ended: with how many groups the run of each seed ended.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Trial:
     member: IntArray
     rows: Sequence[Mapping[str, Any]] = field(repr=False)
     metric: Metric = CLASSIFICATION.metrics[0]
+    ended: tuple[int, ...] = ()
 
     @property
     def headline(self) -> Headline:
@@ -87,7 +90,9 @@ class Trial:
 
     @property
     def groups(self) -> int:
-        """Groups with members."""
+        """Groups with members: the median over the seeds, as in the verdict of whole runs."""
+        if self.ended:
+            return statistics.median_low(self.ended)
         return len(np.unique(self.member[self.member >= 0]))
 
     def cost(self, rounds: int, share: float = 1.0) -> dict[str, float]:
@@ -175,8 +180,7 @@ class TrialSetup:
             train=train,
             **_LEFT_TO_THE_RUN,
         )
-        # Not `compose`, which would repeat what it says of the columns for every trial.
-        return compose_on(trial, HeldData(self.population)).spec
+        return compose_on(trial, HeldData(self.population, warned=True)).spec
 
     def open_clients(self, spec: RunSpec) -> Clients:
         """The clients of a run, a context manager."""
@@ -199,7 +203,8 @@ class TrialSetup:
             key: np.concatenate([found, *(other.sums[key] for other in others)])
             for key, found in first.sums.items()
         }
-        return replace(first, name=name, options=dict(options), sums=sums)
+        ended = tuple(one.groups for one in (first, *others))
+        return replace(first, name=name, options=dict(options), sums=sums, ended=ended)
 
     def _run_seed(self, config: Experiment, seed: int, lr: float | None) -> Trial:
         """Run a method once, and score the models that it serves on the held-out samples."""
