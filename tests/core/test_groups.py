@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from coterie.core.groups import NO_GROUP, Groups
@@ -49,3 +51,14 @@ def test_groups_that_nobody_is_in_have_no_members() -> None:
     assert groups.sizes().tolist() == [0, 0, 0]
     assert groups.assigned == 0
     assert not groups.has_group.any()
+
+
+@pytest.mark.parametrize("wrong", [np.array([0.0, 1.7, 2.2]), np.zeros(2, np.int64), 0.5, "1"])
+def test_groups_that_are_no_integers_or_not_one_for_each_client_are_refused(wrong: Any) -> None:
+    groups = some_groups()
+    with pytest.raises(ValueError, match="with_members"):
+        groups.with_members(np.arange(3), wrong)
+    # One for all of them, and one for each client of a mask.
+    assert groups.with_members(np.arange(3), 1).member[:3].tolist() == [1, 1, 1]
+    few = np.arange(200) < 2
+    assert groups.with_members(few, np.array([2, 0])).member[:2].tolist() == [2, 0]

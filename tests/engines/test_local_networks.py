@@ -129,3 +129,19 @@ def test_clients_remember_only_if_they_are_asked_to() -> None:
         clients.run(Train(), IDS, START, zeros(4), key=KEY)
         assert clients.stores.networks is not None
         assert clients.stores.networks.ids().tolist() == IDS.tolist()
+
+
+def test_l2_is_on_the_weights_of_a_network_as_in_a_run() -> None:
+    """It was on none of them, and nothing said so."""
+    solver = replace(SOLVER, epochs=1, batch_size=64, l2=0.25)
+    with make_clients(blobs(), NET, solver, "serial") as clients:
+        (reply,) = clients.engine.run(Train(), IDS[:1], START, zeros(1), key=KEY)
+    with make_clients(blobs(), NET, solver, "serial", decay=()) as clients:
+        (plain,) = clients.engine.run(Train(), IDS[:1], START, zeros(1), key=KEY)
+    penalised = torch.cat(
+        [torch.full((value.numel(),), float(value.ndim >= 2)) for value in NET.parameters()]
+    )
+    # A step of SGD on all samples: the gradient of 0.25 sum w^2 is 0.5 w.
+    moved = torch.from_numpy(reply.fields["delta"] - plain.fields["delta"])[0]
+    expected = -SOLVER.lr * 0.5 * START[0] * penalised
+    torch.testing.assert_close(moved, expected, rtol=1e-4, atol=1e-6 * float(START.abs().max()))

@@ -17,10 +17,13 @@ from coterie.measures.client_comparison import (
     client_texts,
     group_labels,
     mean_rows,
+    mean_table,
     row_columns,
     row_note,
 )
 from coterie.measures.client_table import ScoredClients
+from coterie.measures.gains import client_gains, gain_of_runs
+from coterie.measures.seeds import Split
 from coterie.report.load import views_of
 from coterie.report.sections import sections
 from tests.sweep.cases import TABLES
@@ -90,8 +93,8 @@ def test_a_metric_without_an_interval_claims_none() -> None:
     rmse = Headline("rmse", "lower", "", "RMSE")
     columns = {"rmse": np.array([2.0, 3.0])}
     clients = ScoredClients(NAMES, np.zeros(2, int), np.array([40, 31]), columns)
-    assert "95 %" not in row_note(client_rows({"x": [clients]}, rmse), rmse, 1)
-    assert "95 %" in row_note(client_rows(METHODS, AUROC), AUROC, 2)
+    assert "95 %" not in row_note({"x": [clients]}, client_rows({"x": [clients]}, rmse), rmse)
+    assert "95 %" in row_note(METHODS, client_rows(METHODS, AUROC), AUROC)
 
 
 def test_a_run_over_other_clients_is_left_out() -> None:
@@ -163,3 +166,39 @@ def test_compare_and_report_have_the_same_table(
         low, high = (100 * float(line[f"accuracy_{end}"]) for end in ("low", "high"))
         assert shown.rstrip("*").replace("*", "") == f"{value:.1f} ({low:.1f} to {high:.1f})"
         assert shown in text
+
+
+def test_clients_that_each_seed_draws_anew_are_those_of_the_first_seed() -> None:
+    """Means were over clients that have nothing in common but their number."""
+    samples = np.array([1, 2], np.uint8)
+    runs = {
+        name: [
+            replace(table, split=Split(samples[:1], samples[1:], 0.5, bytes([seed])))
+            for seed, table in enumerate(tables)
+        ]
+        for name, tables in METHODS.items()
+    }
+    rows = client_rows(runs, AUROC)
+    va, swiss = rows
+    assert (va.positives, va.figures["fedavg"][0], va.groups) == ((20, 20), 0.75, {"ifca": "1"})
+    assert swiss.figures["ifca"][0] == 0.5
+    assert "anew" in row_note(runs, rows, AUROC)
+    assert "anew" not in row_note(METHODS, rows, AUROC)
+    # The clients' mean is still one over all seeds.
+    [mean] = mean_rows(runs, rows, AUROC)
+    [expected] = mean_rows(METHODS, rows, AUROC)
+    assert mean.figures["ifca"][0] == expected.figures["ifca"][0]
+    assert mean_table(runs["fedavg"]).columns["auroc"].tolist() == [0.75, 1.0]
+    pairs = list(zip(runs["ifca"], runs["fedavg"], strict=True))
+    assert client_gains(pairs, AUROC).ours.tolist() == [0.75, 0.5]
+    assert np.isnan(client_gains(pairs, AUROC).half).all()
+    # Of each seed's own clients: one of two ties in the first, one has no value in the second.
+    gain = gain_of_runs(pairs, AUROC)
+    assert gain is not None
+    assert (gain.clients, gain.won, gain.lost, gain.seeds) == (3, 1, 1, 2)
+    assert gain.mean == pytest.approx(gain_of_runs(same_pairs(), AUROC).mean)
+
+
+def same_pairs() -> list[tuple[ScoredClients, ScoredClients]]:
+    """The same runs with the same clients under each seed."""
+    return list(zip(METHODS["ifca"], METHODS["fedavg"], strict=True))

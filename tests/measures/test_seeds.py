@@ -26,6 +26,22 @@ def test_seeds_that_test_on_what_others_train_on_are_counted_as_dependent() -> N
     assert (overlap_of(fixed).reuse, overlap_of(fixed).fixed) == (0.0, True)
 
 
+def test_a_division_that_each_seed_draws_anew_is_told_from_a_fixed_one() -> None:
+    # The same samples of each client, split into training and test samples by the seed.
+    same = [
+        split_of(Partition((np.array([0, 1]), np.array(b)), (np.array([2]), np.array(c))), {})
+        for b, c in (([4, 5], [6, 7]), ([7, 4], [5, 6]))
+    ]
+    assert overlap_of(same).redrawn is False
+    # The same test samples, held by other clients.
+    drawn = [
+        split_of(Partition((np.array([0]), np.array([1])), (np.array(a), np.array(b))), {})
+        for a, b in (([2], [3]), ([3], [2]))
+    ]
+    assert (overlap_of(drawn).fixed, overlap_of(drawn).redrawn) == (True, True)
+    assert overlap_of(drawn).note != overlap_of([drawn[0], drawn[0]]).note
+
+
 def test_a_single_seed_and_unknown_samples_share_nothing() -> None:
     one = split([0, 1], [2])
     lazy = split_of(Partition(*[ranges(np.array([0]), np.array([4]))] * 2), {})

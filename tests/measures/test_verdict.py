@@ -217,7 +217,8 @@ def test_compare_report_and_card_give_one_answer(
     assert invoke(command) == 0
     record = json.loads(Path("s/verdict.json").read_text())
     assert record["answer"] != "unknown"
-    assert (record["clients"], record["seeds"]) == (12, 2)
+    # Each seed draws its twelve clients anew.
+    assert (record["clients"], record["seeds"]) == (24, 2)
     # The figures that the verdict compares are in the tables of clients, of the report and of compare.
     means = record["clients_mean"]
     assert record["gain"] == pytest.approx(means[record["method"]] - means[record["bar"]])

@@ -322,10 +322,21 @@ class Groups:
         Args:
             ids: int64 ``[n]``, the clients.
             group: int64 ``[n]``, the new group of each, or one for all of them.
+
+        Raises:
+            ValueError: for groups that are no integers, or not one for each client.
         """
         # A copy: the state before a round is still compared with the one after it.
         member = self.member.copy()
-        member[ids] = group
+        wanted = member[ids].shape
+        given = np.asarray(group)
+        # NumPy would cut the decimals off.
+        if given.dtype.kind not in "iu" or given.shape not in ((), wanted):
+            got = f"{given.dtype} {list(given.shape)}"
+            raise ValueError(
+                f"with_members: wrong groups, got {got}; expected int64 {list(wanted)}"
+            )
+        member[ids] = given
         counted = self.counted.after(self.member, member, np.asarray(ids))
         return replace(self, member=member, counted=counted)
 

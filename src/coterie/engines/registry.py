@@ -207,7 +207,7 @@ def make_clients(
     solver: Solver | None = None,
     engine: str = "pool",
     *,
-    decay: tuple[str, ...] = (),
+    decay: tuple[str, ...] | None = None,
     task: Task = CLASSIFICATION,
     remember_networks: bool = False,
     load_samples: Callable[[], Tensor] | None = None,
@@ -222,7 +222,8 @@ def make_clients(
             models.
         solver: the local training of a client.
         engine: ``pool``, ``serial``, ``vmap`` or ``ray``.
-        decay: names of the kernels that have an L2 penalty.
+        decay: names of the weights that have the L2 penalty ``solver.l2``; by default all with two or
+            more dimensions, as in a run of your own network.
         task: what is learned and measured, fitted to the population's targets.
         remember_networks: whether each client remembers the network that it trained last
             (``ClientStores.networks``).

@@ -30,6 +30,7 @@ from coterie.local.training.gru import compile_gru
 from coterie.local.training.sgd import Trained
 from coterie.local.training.trainers import Trainers
 from coterie.math.similarity import nearest_direction
+from coterie.models import decay_for
 from coterie.tasks import CLASSIFICATION
 
 _FEW = 2**24  # bytes of all clients' training samples that are kept side by side
@@ -38,20 +39,22 @@ _FEW = 2**24  # bytes of all clients' training samples that are kept side by sid
 class LocalRunner:
     """Pooled data, a module and a solver; trains one client, or answers for many in one pass. Work
     records may override the solver's budget. Models are scored on ``device``; training is on the
-    CPU."""
+    CPU. ``decay`` names the weights that have the L2 penalty, all kernels by default."""
 
     def __init__(
         self,
         population: Population,
         module: nn.Module,
         solver: Solver,
-        decay: tuple[str, ...] = (),
+        decay: tuple[str, ...] | None = None,
         device: str = "cpu",
         task: Task = CLASSIFICATION,
     ) -> None:
         self.population = population
         self.module = module
         self.solver = solver
+        if decay is None:
+            decay = decay_for(None, module, solver.l2)
         self.decay = decay
         self.task = task
         self.layout = Layout.of(module)

@@ -16,11 +16,13 @@ from coterie.measures.client_table import (
     ScoredClients,
     clients_mean,
     mean_over_seeds,
+    of_same_clients,
     reference_means,
 )
 
 CLIENTS_MEAN = "clients' mean"
 MARK = "*"  # behind a value that rests on few samples
+REDRAWN_NOTE = "Each seed draws its clients anew, so single clients are those of the first seed."
 FEW_NOTE = f" {MARK}: fewer than {FEW} samples of a class; such a figure may be due to chance."
 # Method -> the clients of its runs, one for each seed.
 Figure = tuple[float, float, float]  # a value, and the ends of its interval
@@ -53,16 +55,14 @@ class ClientRow:
 
 
 def client_rows(methods: Tables, headline: Headline) -> list[ClientRow]:
-    """A row for each client of runs over the same clients; none where no run is known."""
+    """A row for each client of the first run, from all runs with the same clients; none where no run is
+    known."""
     known = {name: tables for name, tables in methods.items() if tables}
     every = [table for tables in known.values() for table in tables]
     if not every:
         return []
     first = every[0]
-    known = {
-        name: [table for table in tables if list(table.names) == list(first.names)]
-        for name, tables in known.items()
-    }
+    known = {name: of_same_clients([first, *tables])[1:] for name, tables in known.items()}
     known = {name: tables for name, tables in known.items() if tables}
     every = [table for tables in known.values() for table in tables]
     figures = {name: _figures(tables, headline) for name, tables in known.items()}
@@ -247,7 +247,7 @@ def _figure_text(figure: Figure, headline: Headline, mark: str) -> str:
 
 
 def row_note(
-    rows: Sequence[ClientRow], headline: Headline, seeds: int, intervals: bool = True
+    methods: Tables, rows: Sequence[ClientRow], headline: Headline, intervals: bool = True
 ) -> str:
     """What the table shows."""
     note = f"{headline.capital}"
@@ -259,7 +259,13 @@ def row_note(
         note += ". This metric has no interval."
     else:
         note += ", with its 95 % interval." if intervals else "."
-    if seeds > 1:
+    seeds = max(len(tables) for tables in methods.values())
+    every = [table for tables in methods.values() for table in tables]
+    if len(of_same_clients(every)) < len(every):
+        note += " " + REDRAWN_NOTE
+        if len(rows) > 1:
+            note += f" The {CLIENTS_MEAN} is of all {seeds} seeds."
+    elif seeds > 1:
         note += f" All figures are means over {seeds} seeds. Groups have a letter for each seed."
     if len(rows) > 1:
         note += f" The {CLIENTS_MEAN} is weighted by test samples."
@@ -269,8 +275,9 @@ def row_note(
 
 
 def mean_columns(tables: Sequence[ScoredClients]) -> dict[str, Any]:
-    """The columns of ``clients.csv``, means over the runs, with shares of correct predictions in place of
-    counts: ``[N]`` each."""
+    """The columns of ``clients.csv``, means over the runs with the clients of the first, with shares of
+    correct predictions in place of counts: ``[N]`` each."""
+    tables = of_same_clients(tables)
     found: dict[str, Any] = {
         "test_samples": mean_over_seeds([table.samples.astype(float) for table in tables])
     }
@@ -286,6 +293,6 @@ def mean_columns(tables: Sequence[ScoredClients]) -> dict[str, Any]:
 def mean_table(tables: Sequence[ScoredClients]) -> ScoredClients:
     """The clients of several seeds as one table of means, with the groups of the first seed."""
     first = tables[0]
-    columns = mean_columns([one for one in tables if list(one.names) == list(first.names)])
+    columns = mean_columns(tables)
     samples = np.rint(columns.pop("test_samples")).astype(np.int64)
     return replace(first, samples=samples, columns=columns)

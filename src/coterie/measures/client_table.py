@@ -52,6 +52,11 @@ class ScoredClients:
         return low, self.columns.get(f"{headline.name}_high", none)
 
     @property
+    def client_id(self) -> tuple[tuple[str, ...], bytes]:
+        """What is the same for runs with the same clients: their names and which samples they hold."""
+        return tuple(self.names), self.split.division if self.split is not None else b""
+
+    @property
     def positives(self) -> FloatArray | None:
         """The positive samples of each client, of a binary task."""
         return self.columns.get("positives")
@@ -86,6 +91,11 @@ class ScoredClients:
             for name, values in self.columns.items()
             if name.startswith(begin) and not name.removeprefix(begin).startswith(others)
         }
+
+
+def of_same_clients(tables: Sequence[ScoredClients]) -> list[ScoredClients]:
+    """The tables with the clients of the first: all of them, unless a seed has drawn other clients."""
+    return [table for table in tables if table.client_id == tables[0].client_id]
 
 
 def clients_mean(values: FloatArray, samples: FloatArray | IntArray) -> float:

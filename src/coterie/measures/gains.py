@@ -29,7 +29,8 @@ class Gain:
         half: half the width of its 95 % interval: the larger of that over clients and that over
             seeds (Student's t both).
         overlap: what the seeds share.
-        won: clients that it serves better, by their means over the seeds.
+        won: clients that it serves better, by their means over the seeds. Where each seed draws other
+            clients, those of every seed are counted.
         least: a smaller gain is not worth groups.
         ours, theirs: the clients' means that are compared, of the method and of the other one.
     """
@@ -112,15 +113,15 @@ def gain_of(
     weights = np.where(known, samples, 0.0).astype(np.float64)
     gains = np.where(known, gains, 0.0)
     mean = float((weights * gains).sum() / weights.sum())
-    of_client = weights.sum(axis=0)
+    of_client = _by_client(weights, overlap)
     scored = of_client > 0
-    residuals = (weights * (gains - mean)).sum(axis=0)[scored] / of_client[scored].mean()
+    residuals = _by_client(weights * (gains - mean), overlap)[scored] / of_client[scored].mean()
     by_seed = (weights * gains).sum(axis=1)[known.any(axis=1)]
     by_seed /= weights.sum(axis=1)[known.any(axis=1)]
     half = half_width(residuals)
     if len(by_seed) > 1:
         half = max(half, half_width(by_seed, overlap.reuse))
-    by_client = gains.sum(axis=0)[scored]
+    by_client = _by_client(gains, overlap)[scored]
     level = clients_mean(np.where(known, theirs, np.nan), samples)
     least = MIN_GAIN
     if headline.better == "lower":
@@ -139,6 +140,11 @@ def gain_of(
         ours=level + sign * mean,
         theirs=level,
     )
+
+
+def _by_client(values: FloatArray, overlap: SeedOverlap) -> FloatArray:
+    """Sums over the seeds, unless these have other clients."""
+    return values.ravel() if overlap.redrawn else values.sum(axis=0)
 
 
 # --- single clients -------------------------------------------------------------------------------
@@ -161,8 +167,14 @@ class ClientGains:
     few: BoolArray
 
 
+def pairs_of_same_clients(pairs: Sequence[Pair]) -> Sequence[Pair]:
+    """The pairs with the clients of the first."""
+    return [pair for pair in pairs if pair[0].client_id == pairs[0][0].client_id]
+
+
 def client_gains(pairs: Sequence[Pair], headline: Headline) -> ClientGains:
-    """What each client gains, over the seeds."""
+    """What each client of the first seed gains, over the seeds that have the same clients."""
+    pairs = pairs_of_same_clients(pairs)
     values = np.array([[one.value(headline) for one in pair] for pair in pairs])
     differences = values[:, 0] - values[:, 1]
     known = np.isfinite(differences)

@@ -163,7 +163,8 @@ class Verdict:
         found = self.gain
         if found is not None:
             ours, theirs = found.figures
-            over = f"{counted(found.clients, 'client')} and {counted(found.seeds, 'seed')}"
+            joined = "of" if found.overlap.redrawn else "and"
+            over = f"{counted(found.clients, 'client')} {joined} {counted(found.seeds, 'seed')}"
             parts.insert(0, f"{self.bar} is the better of FedAvg and training alone.")
             parts += [
                 f"The clients' mean is compared: the {found.headline.title} of each client on "

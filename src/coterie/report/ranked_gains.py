@@ -11,7 +11,7 @@ from coterie.core.arrays import FloatArray
 from coterie.headline import Headline, with_unit
 from coterie.measures.client_comparison import MARK, group_labels
 from coterie.measures.client_table import DIGITS
-from coterie.measures.gains import ClientGains, client_gains
+from coterie.measures.gains import ClientGains, client_gains, pairs_of_same_clients
 from coterie.report.comparison import paired_clients
 from coterie.report.figures.style import group_name
 from coterie.report.render import Table
@@ -54,8 +54,8 @@ class RankedGains:
 
 
 def ranked_gains(series: Series, base: Series) -> RankedGains:
-    """What each client gained, means over the seeds."""
-    pairs = paired_clients(series, base)
+    """What each client gained, means over the seeds that have the same clients."""
+    pairs = pairs_of_same_clients(paired_clients(series, base))
     ours = [one for one, _ in pairs]
     found = client_gains(pairs, series.headline)
     headline = series.headline.with_decimals_for([*found.ours, *found.theirs], DIGITS)

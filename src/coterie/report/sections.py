@@ -169,7 +169,7 @@ def clients_section(series: Sequence[Series]) -> list[Section]:
     rows = client_rows(tables, headline)
     if not rows:
         return []
-    note = row_note(rows, headline, max(len(one.runs) for one in series))
+    note = row_note(tables, rows, headline)
     if len(rows) > MOST_CLIENTS:
         note += f" The first {MOST_CLIENTS} of {len(rows):,} clients; clients.csv of a run has all."
     heads = row_columns(rows)

@@ -20,6 +20,7 @@ from coterie.measures.client_comparison import (
     row_note,
     with_few_digits,
 )
+from coterie.measures.client_table import of_same_clients
 from coterie.measures.gains import ClientGains, client_gains
 from coterie.sweep.comparison import SweepTable
 from coterie.terminal import printable
@@ -53,7 +54,7 @@ def clients_text(
     shown = [*rows[:MOST_CLIENTS], *mean_rows(table.clients, rows, headline)]
     cells = client_texts(shown, headline, intervals)
     texts = [[printable(cell) for cell in row] for row in cells]
-    note = row_note(rows, headline, len(table.seeds), intervals)
+    note = row_note(table.clients, rows, headline, intervals)
     return ClientsText(row_columns(rows), texts, note, with_few_digits(rows, headline))
 
 
@@ -108,7 +109,8 @@ def clients_csv(table: SweepTable) -> str:
     seeds, with a letter for its group under each seed."""
     columns: dict[str, None] = {}
     lines = []
-    for name, tables in table.clients.items():
+    for name, of_seeds in table.clients.items():
+        tables = of_same_clients(of_seeds)
         means = mean_columns(tables)
         columns |= dict.fromkeys(means)
         lines.append((name, tables, means))

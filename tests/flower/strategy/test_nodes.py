@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -95,6 +96,16 @@ GARBAGE: dict[str, tuple[Callable[[RecordDict], None], str]] = {
 }
 
 
+@functools.cache
+def without_the_node() -> ClusteredResult:
+    """A federation in which the hostile node does not answer."""
+
+    def silent(request: Message, reply: Message) -> Message | None:
+        return None if request.metadata.dst_node_id == HOSTILE else reply
+
+    return start(AppGrid(torch_app(rotated_digits(6, 2)), NODES, silent))
+
+
 @pytest.mark.parametrize("name", GARBAGE)
 def test_garbage_changes_nothing_but_its_own_count(name: str) -> None:
     """The result is that of a federation in which the node does not answer."""
@@ -106,11 +117,8 @@ def test_garbage_changes_nothing_but_its_own_count(name: str) -> None:
             meddle(reply.content)
         return reply
 
-    def silent(request: Message, reply: Message) -> Message | None:
-        return None if request.metadata.dst_node_id == HOSTILE else reply
-
     attacked = start(AppGrid(app, NODES, forged))
-    without = start(AppGrid(app, NODES, silent))
+    without = without_the_node()
     assert largest_gap(attacked.arrays, without.arrays) == 0.0
     assert attacked.groups == without.groups
     assert all(row["refused"].get(reason, 0) >= 1 for row in attacked.rows)
