@@ -89,7 +89,7 @@ class Result:
         >>> import coterie as ct
         >>> data = ct.load("digits", partition={"kind": "iid", "clients": 6})
         >>> ct.run(ct.ifca(groups=2), data=data, model="mclr", rounds=1, engine="serial")
-        Result(1 round, 6 clients, 2 models, accuracy 0.833)
+        Result(1 round, 6 clients, 2 models, 650 parameters, accuracy 0.833)
     """
 
     rows: Sequence[dict[str, Any]]
@@ -156,6 +156,7 @@ class Result:
             "round": len(self.rows),
             "client": len(self.groups),
             "model": len(self.state.models),
+            "parameter": sum(values.numel() for values in self.module.parameters()),
         }
         parts = [counted(number, what) for what, number in numbers.items()]
         if self.scores:

@@ -255,3 +255,51 @@ def test_a_number_in_another_unit_tells() -> None:
     y = celsius.astype(np.float32)
     assert lines_of(32 + 1.8 * celsius, y, classes=0)
     assert not lines_of(celsius + rng.normal(size=60), y, classes=0)
+
+
+def measured(rng: np.random.Generator, clients: int = 6) -> pd.DataFrame:
+    """Patients of some hospitals: nothing is wrong."""
+    rows = 40 * clients
+    table = {
+        "site": [f"site{at // 40}" for at in range(rows)],
+        "pressure": rng.normal(130, 15, rows),
+        "ward": rng.integers(1, 4, rows),
+        "year": 2000 + np.arange(rows) // 40,
+        "y": rng.integers(0, 2, rows),
+    }
+    return pd.DataFrame(table)
+
+
+@pytest.mark.parametrize("features", ["*", ["pressure", "ward", "year"]])
+def test_a_column_in_another_unit_at_one_client_is_named(
+    features: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = measured(np.random.default_rng(0))
+    path = tmp_path / "patients.csv"
+    table.to_csv(path, index=False)
+    config = check(tables(str(path), features=features, label="y", client="site"))
+    compose(config)
+    # Years follow one another, which is no wrong unit.
+    assert "unit" not in capsys.readouterr().err
+    table.loc[table.site == "site5", "pressure"] *= 0.1333
+    table.loc[table.index[3], "pressure"] = np.nan if features == "*" else 130.0
+    table.to_csv(path, index=False)
+    compose(config)
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "unit" in line]
+    assert "column pressure" in line
+    assert "site5" in line
+
+
+def test_a_target_in_another_unit_at_one_client_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = measured(np.random.default_rng(0))
+    table["y"] = np.random.default_rng(1).normal(37, 0.5, len(table))
+    table.loc[table.site == "site2", "y"] = table.y * 1.8 + 32
+    path = tmp_path / "patients.csv"
+    table.to_csv(path, index=False)
+    config = tables(str(path), features="*", label="y", client="site")
+    compose(check({**config, "task": {"kind": "regression"}}))
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "unit" in line]
+    assert "column y" in line
+    assert "site2" in line

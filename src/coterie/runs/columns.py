@@ -18,6 +18,7 @@ from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.target_scaling import TargetScaling
 from coterie.data import Population
 from coterie.experiment import Experiment
+from coterie.runs.other_units import columns_apart, some_of, values_of
 from coterie.runs.target_scaling import scaling_bytes
 from coterie.tasks.scaling import report_size
 from coterie.terminal import warn
@@ -69,8 +70,7 @@ def record_description(
 
 
 def warn_of_columns(config: Experiment, population: Population) -> None:
-    """Warn of columns that are left out, of those that give the label away, and of features whose
-    scales differ widely."""
+    """Warn of columns that are left out, and of what `warn_of_values` finds."""
     if population.table is not None:
         for line in population.table.encoder.notes:
             warn(line)
@@ -84,8 +84,8 @@ def warn_of_columns(config: Experiment, population: Population) -> None:
 
 
 def warn_of_values(config: Experiment, population: Population) -> None:
-    """Warn of columns whose values give the label away, and of features whose scales differ widely;
-    the arguments are those of `warn_of_columns`."""
+    """Warn of columns whose values give the label away or are apart at one client, and of features whose
+    scales differ widely; the arguments are those of `warn_of_columns`."""
     names: Sequence[str] = ()
     if population.table is not None:
         names = population.table.encoder.features
@@ -95,7 +95,7 @@ def warn_of_values(config: Experiment, population: Population) -> None:
     if not names:
         return
     label = config.options("source").get("label", "the label")
-    for line in telling_columns(population, names, label):
+    for line in telling_columns(population, names, label) + columns_apart(population, names, label):
         warn(line)
     scales = scale_warning(population, names)
     if scales is not None:
@@ -133,14 +133,12 @@ def telling_columns(
     # The past of a series has what is predicted, and several targets have no single column.
     if population.y.ndim > 1 or len(held) < ENOUGH_ROWS or population.x.ndim > 2:
         return []
-    rows = held[np.unique(np.linspace(0, len(held) - 1, LOOKED_AT).astype(np.int64))]
+    rows = some_of(held, LOOKED_AT)
     targets = population.y.numpy()[rows]
     remedy = "take it out of data.features"
-    if table is None:
-        values = population.x.numpy()[rows].astype(np.float64)
-    else:
+    if table is not None:
         names = [column.name for column in table.raw.columns]
-        values = table.raw.values[table.first[rows]]
+    values = values_of(population, rows)
     lines = []
     found = columns_that_tell(names, values, targets, numbers=not population.classes)
     for name, count in found.items():

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tomli_w
 from pydantic import BaseModel
 
@@ -20,11 +19,9 @@ from coterie.data.rows.errors import missing_column
 from coterie.data.rows.kinds import ARRAY, CATEGORY, EMPTY, IDENTIFIER, TEXT
 from coterie.data.rows.reading import read_rows
 from coterie.data.rows.table import Rows
-from coterie.data.rows.texts import is_plain, plain_values
 from coterie.errors import ConfigError, DataError
 from coterie.experiment import Experiment, check, load_config
 from coterie.experiment.tables import record_types, table_names
-from coterie.runs.columns import WIDE
 from coterie.terminal import first_few, say
 
 DATA_FILES = (".parquet", ".csv", ".npz")
@@ -63,9 +60,8 @@ def _tables(path: Path, columns: Mapping[str, str | None]) -> dict[str, Any]:
     # What names a client, a class or a split is a number in many files, but no input.
     others = [name for name in names if name not in (client, label, SPLIT_COLUMN)]
     features = _named_features(path, names, columns.get("features"))
-    wide = False
     if features is None:
-        features, wide = _taken(path, others)
+        features = _taken(path, others)
     data = {
         "source": "file",
         "path": str(path.absolute()),
@@ -74,7 +70,8 @@ def _tables(path: Path, columns: Mapping[str, str | None]) -> dict[str, Any]:
         "client": client,
         "partition": {"kind": "natural"},
     }
-    if wide and path.suffix != ".npz":
+    # A single column may hold arrays, which are taken as they are, as those of an .npz file.
+    if isinstance(features, list) and path.suffix != ".npz":
         data["encode"] = {"scaling": "standard"}
     return {
         "data": data,
@@ -109,6 +106,9 @@ def short_toml(config: Experiment) -> str:
             brief[name] = {**brief.get(name, {}), **table}
         else:
             brief[name] = table
+    # This table has a meaning even where it has its defaults.
+    if resolved["data"].get("encode"):
+        brief["data"].setdefault("encode", {"scaling": resolved["data"]["encode"]["scaling"]})
     # In the order in which all configurations have their tables.
     ordered = {name: brief[name] for name in resolved if name in brief}
     # Some defaults follow from other tables; where leaving one out changes the run, nothing is.
@@ -225,23 +225,18 @@ def _named_features(path: Path, names: Sequence[str], named: str | None) -> str 
     return found
 
 
-def _taken(path: Path, others: Sequence[str]) -> tuple[list[str], bool]:
-    """All columns that can be inputs, in the order of the file, and whether they need scaling, as a
-    wide range of scales does."""
+def _taken(path: Path, others: Sequence[str]) -> list[str]:
+    """All columns that can be inputs, in the order of the file."""
     if path.suffix == ".npz":
         arrays = read_npz(path)
         taken = [
             name for name in others if arrays[name].ndim == 1 and arrays[name].dtype.kind in "iufb"
         ]
-        wide = _is_wide([arrays[name] for name in taken])
         left = {name: "not one number per row" for name in others if name not in taken}
     else:
         rows = read_rows(path)
         left = {name: why for name in others if (why := _why_left(rows, name))}
         taken = [name for name in others if name not in left]
-        plain = all(is_plain(rows.frame[name]) for name in taken)
-        # What is no plain number is encoded anyway, and scaled with it.
-        wide = plain and _is_wide([plain_values(rows.frame[name]) for name in taken])
     if not taken:
         what = "no column of features found"
         got = ", ".join(sorted(others))
@@ -251,9 +246,7 @@ def _taken(path: Path, others: Sequence[str]) -> tuple[list[str], bool]:
     if left:
         shown = first_few([f"{name} ({why})" for name, why in left.items()], SHOWN)
         say(f"left out: {shown}")
-    if wide:
-        say("features are scaled, because their ranges differ widely")
-    return taken, wide
+    return taken
 
 
 def _why_left(rows: Rows, name: str) -> str:
@@ -268,10 +261,3 @@ def _why_left(rows: Rows, name: str) -> str:
         if different > NAMES * len(rows):
             return f"text with {different:,} different values"
     return ""
-
-
-def _is_wide(columns: Sequence[Any]) -> bool:
-    """Whether standard deviations differ by more than a factor of 100."""
-    spreads = np.array([np.asarray(values, np.float64).std() for values in columns])
-    known = spreads[spreads > 0]
-    return bool(len(known) and known.max() > WIDE * known.min())
