@@ -14,8 +14,10 @@ def decimals_for(largest: float, digits: int = 4) -> int:
     Example:
         >>> [decimals_for(value) for value in (0.01234, 7.1, 101.2, 12345.0)]
         [5, 3, 1, 0]
+        >>> decimals_for(1.0, 3), decimals_for(0.999, 3)  # a perfect score is as precise as others
+        (3, 3)
     """
-    return min(12, max(0, digits - 1 - math.floor(math.log10(largest))))
+    return min(12, max(0, digits - math.ceil(math.log10(largest))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,7 +190,7 @@ def found_groups(counts: Sequence[int], clients: int, algorithm: str = "") -> st
 
     Example:
         >>> found_groups([20, 0, 38], 60)
-        '2 found, of 58 clients: 20 + 38; 1 without clients; 2 of 60 clients in none'
+        '2 groups of 58 clients: 20 + 38; 1 without clients; 2 of 60 clients in none'
         >>> found_groups([60], 60)
         'one model for 60 clients'
         >>> found_groups([60], 60, "local")
@@ -203,7 +203,7 @@ def found_groups(counts: Sequence[int], clients: int, algorithm: str = "") -> st
     elif len(counts) == 1:
         text = f"one model for {counted(grouped, 'client')}"
     else:
-        text = f"{len(filled)} found, of {counted(grouped, 'client')}: {sizes(filled)}"
+        text = f"{counted(len(filled), 'group')} of {counted(grouped, 'client')}: {sizes(filled)}"
         if len(filled) < len(counts):
             text += f"; {len(counts) - len(filled)} without clients"
     if grouped < clients:

@@ -50,7 +50,7 @@ json.dump({name: load.load(group)(x).tolist() for name, group in load.groups().i
 def test_an_export_predicts_the_same_without_coterie(run: Path, tmp_path: Path, capsys) -> None:
     assert invoke(["export", str(run), "--out", str(tmp_path / "out")]) == 0
     said = capsys.readouterr().out
-    assert "after 1 round: 2 found" in said
+    assert "after 1 round: 2 groups" in said
     assert "in none" in said
     networks, which, x = reference(run)
     torch.save(x, tmp_path / "x.pt")

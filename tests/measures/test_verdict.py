@@ -263,3 +263,13 @@ def test_a_comparison_without_groups_leaves_no_verdict_of_an_earlier_one(
         command = ["compare", "c.toml", "--algorithms", methods, "--seeds", "0", "--out", "s"]
         assert invoke(command) == 0
         assert Path("s/verdict.json").exists() == known
+
+
+def test_a_verdict_names_the_methods_that_ended_with_one_group() -> None:
+    """They stand above in the table, and are not the best method with groups."""
+    better = method("ifca", [[0.9, 0.9, 0.9, 0.9]] * 3)
+    found = verdict([FEDAVG, LOCAL, GOOD, better], ACCURACY)
+    assert found.method == GOOD.name
+    assert list(found.single) == ["ifca"]
+    assert "ifca" in found.detail
+    assert not verdict([FEDAVG, LOCAL, GOOD], ACCURACY).single

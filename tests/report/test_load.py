@@ -20,7 +20,7 @@ def test_a_run_folder_becomes_a_page(tmp_path, monkeypatch, capsys):
     late = '[[shift]]\nkind = "arrivals"\nround = 2\ncount = 1\n[[shift]]\nkind = "swap_all"\np = 1.0\nstart = 3\n'
     Path("c.toml").write_text(planted + method + rest + late)
     assert invoke(["run", "c.toml", "--out", "r"]) == 0
-    assert "groups    2 found, of 8 clients: " in (printed := capsys.readouterr().out)
+    assert "groups    2 groups of 8 clients: " in (printed := capsys.readouterr().out)
     assert "agreement adjusted Rand index" in printed
     view = view_of("r")
     assert view.newcomer_ids.tolist() == [int(i) for i in arrived(view)]

@@ -84,6 +84,8 @@ class RoundLines:
         if done not in (1, ROUNDS) and done % LINE_EVERY:
             return
         groups = "one model"
+        if self.name == "Local":
+            groups = "a model for each client"
         if result.groups.k > 1:
             groups = f"groups of {sizes(result.groups.sizes().tolist())}"
         accuracy = f"accuracy {percent(result.row['accuracy'])}"

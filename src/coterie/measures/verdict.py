@@ -121,6 +121,7 @@ class Verdict:
         alone: whether the bar is training alone.
         reference: what predicts without a model, such as persistence, and is better than both.
         reference_mean: its clients' mean.
+        single: other methods, which ended with one group in most of their runs.
     """
 
     answer: Answer
@@ -131,6 +132,7 @@ class Verdict:
     alone: bool = False
     reference: str = ""
     reference_mean: float = 0.0
+    single: Sequence[str] = ()
 
     @property
     def title(self) -> str:
@@ -173,6 +175,10 @@ class Verdict:
                 found.overlap.note,
                 f"{counted(found.won, 'client')} gained and {found.lost} lost.",
             ]
+            if self.single:
+                parts.append(
+                    f"Not counted, since most runs ended with one group: {', '.join(self.single)}."
+                )
         return " ".join(part for part in parts if part)
 
     @property
@@ -218,7 +224,9 @@ def verdict(candidates: Sequence[Candidate], headline: Headline) -> Verdict:
         missing = f"no client has {headline.title} of its own under the same seed of {bar.name} and"
         return Verdict("unknown", missing=f"{missing} of a method with groups")
     best, gain = max(known, key=lambda each: each[1].mean)
-    found = Verdict(gain.answer, best.name, bar.name, gain, alone=bar.algorithm == ALONE)
+    single = [one.name for one in scored if not one.grouped and one.algorithm not in plain]
+    alone = bar.algorithm == ALONE
+    found = Verdict(gain.answer, best.name, bar.name, gain, alone=alone, single=single)
     return with_reference(found, [run.clients for run in best.runs])
 
 

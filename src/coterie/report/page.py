@@ -78,7 +78,7 @@ def facts(runs: Sequence[RunView]) -> list[tuple[str, str]]:
     if best is None:
         return found
     run = best.first
-    found.append((f"groups that {best.name} found", str(run.group_count)))
+    found.append((f"groups of {best.name}", str(run.group_count)))
     score = group_agreement(run)
     if score is not None:
         name = f"agreement of {best.name}'s groups with the planted ones"
