@@ -89,11 +89,15 @@ def test_what_clients_send_is_in_a_private_file(
 
 
 def test_a_key_has_one_name_and_a_name_one_key(
-    up: tuple[Path, list[list[str]]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    up: tuple[Path, list[list[str]]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder, calls = up
     public = str(key(tmp_path, "hospital-3"))
-    assert invoke(["server", "add", str(folder), public]) == 0
+    monkeypatch.chdir(tmp_path)
+    assert invoke(["server", "add", str(folder), "hospital-3.pub"]) == 0
     assert calls[-1] == ["supernode", "register", public, "coterie", "--name", "hospital-3"]
     assert invoke(["server", "add", str(folder), public]) == 0
     assert "already added" in capsys.readouterr().out

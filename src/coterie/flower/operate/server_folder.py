@@ -132,7 +132,7 @@ def add_node(folder: Path, public_key: Path, name: str | None, replace: bool) ->
 def _register(home: Path, public_key: Path, name: str) -> str:
     """Let a key in; returns Flower's number of its node."""
     try:
-        words = ["supernode", "register", str(public_key), FEDERATION, "--name", name]
+        words = ["supernode", "register", str(public_key.resolve()), FEDERATION, "--name", name]
         return str(run_flwr(home, words).get("node-id", ""))
     except RemoteError as error:
         if "already in use" not in str(error):

@@ -80,6 +80,7 @@ def log_lines(home: Path, run: int) -> Generator[str | None, None, None]:
     process = subprocess.Popen(
         [find_command("flwr"), "log", str(run), FEDERATION, "--stream"],
         env=environment(home),
+        cwd=home,  # as in `run_flwr`
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -320,7 +321,8 @@ def submit(
     # In a file: on a command line, TOML inside of TOML would need two kinds of quotes.
     values_file = home / "run-config.toml"
     values_file.write_text(tomli_w.dumps(values), encoding="utf-8")
-    answer = run_flwr(home, ["run", str(folder), FEDERATION, "--run-config", str(values_file)])
+    app = str(folder.resolve())
+    answer = run_flwr(home, ["run", app, FEDERATION, "--run-config", str(values_file)])
     number = str(answer.get("run-id", ""))
     if not number.isdigit():
         raise RemoteError("failed", "flwr run", "its answer contains no run number", found=answer)

@@ -97,7 +97,7 @@ def find_command(name: str) -> str:
     found = shutil.which(name)
     if found is None:
         raise _not_installed(f"no command {name} on the path")
-    return found
+    return str(Path(found).absolute())
 
 
 def flower_home(folder: Path) -> Path:
@@ -126,11 +126,23 @@ def write_connection(home: Path, superlink: str, certificates: Path | None) -> N
 
 
 def run_flwr(home: Path, arguments: Sequence[str], timeout: float = 120.0) -> dict[str, Any]:
-    """Run the command ``flwr``; returns the JSON that it prints."""
+    """Run the command ``flwr``; returns the JSON that it prints.
+
+    Args:
+        arguments: paths among them are absolute.
+    """
     line = [find_command("flwr"), *arguments, "--format", "json"]
+    home.mkdir(parents=True, exist_ok=True)
     try:
         done = subprocess.run(
-            line, env=environment(home), capture_output=True, text=True, timeout=timeout
+            line,
+            env=environment(home),
+            # Flower takes the connection's name for an app, where the current folder has one of that
+            # name: a clone of Coterie.
+            cwd=home,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
         )
     except subprocess.TimeoutExpired:
         where = f"flwr {arguments[0]}"
