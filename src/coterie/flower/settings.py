@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,8 +21,9 @@ from coterie.errors import ConfigError, Problem
 from coterie.experiment import Experiment, check
 from coterie.experiment.defaults import fit_cohort
 from coterie.experiment.objects import make_choice
-from coterie.files import read_json
+from coterie.files import MALFORMED, read_json
 from coterie.runs.data import read_samples
+from coterie.runs.folder.digests import CONFIG
 from coterie.tasks import Multilabel
 
 # --- deploy.toml ----------------------------------------------------------------------------------
@@ -114,23 +116,34 @@ def load_deployment(
     _refuse_other_app(folder / "pyproject.toml")
     run_file = folder / "run.toml"
     tables = read(run_file)
+    begun = _last_run(folder) if resume else {}
+    _keep_rounds(tables, begun)
     for override in overrides:
         put(tables, override)
     settings_file = folder / "deploy.toml"
     settings = DeploymentSettings.of(read(settings_file), str(settings_file))
+    # The defaults of a run follow from the number of clients that it began with.
     clients = settings.clients
-    if resume:
-        # Its defaults follow from the number of clients that it began with.
-        clients = _begun_with(folder) or clients
+    with suppress(ValueError, TypeError):
+        clients = int(begun.get("clients") or clients)
     return fit_cohort(check(tables, str(run_file)), clients), settings
 
 
-def _begun_with(folder: Path) -> int | None:
-    """For how many clients the last run began; ``None`` where that is not known."""
-    try:
-        return int(read_json(folder / LAST_RUN)["clients"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+def _last_run(folder: Path) -> Mapping[str, Any]:
+    """What is noted of a deployment's last run; nothing where that is not known."""
+    with suppress(OSError, *MALFORMED):
+        found = read_json(folder / LAST_RUN)
+        if isinstance(found, dict):
+            return found
+    return {}
+
+
+def _keep_rounds(tables: dict[str, Any], begun: Mapping[str, Any]) -> None:
+    """Keep the number of rounds to which a run was extended, where its folder is on this machine."""
+    with suppress(ConfigError, OSError, *MALFORMED):
+        rounds = read(Path(begun["out"]) / CONFIG)["train"]["rounds"]
+        train = tables.setdefault("train", {})
+        train["rounds"] = max(rounds, train.get("rounds", 0))
 
 
 def _refuse_other_app(file: Path) -> None:

@@ -61,24 +61,25 @@ def _grown(composed: Composed, checkpoint: Checkpoint | None) -> Checkpoint | No
     )
 
 
-def refuse_rounds(config: Experiment, rounds: int, done: int) -> None:
-    """Refuse another number of rounds for a run, of which so many are ``done``, where it cannot be had."""
+def refuse_rounds(config: Experiment, rounds: int, done: int, option: str = "--rounds") -> None:
+    """Refuse another number of rounds for a run, of which so many are ``done``, where it cannot be
+    had; ``option`` sets that number."""
     before = config.train.rounds
     # Rows and models of those rounds are there, and a run is never cut.
     if rounds < done:
         expected = f"at least the {done} that are complete"
         what = "fewer rounds than are complete"
-        raise ConfigError("out-of-range", "--rounds", what, got=rounds, allowed=expected)
+        raise ConfigError("out-of-range", option, what, got=rounds, allowed=expected)
     # With `over` the course is the same whatever the number of rounds.
     schedule = config.local.round_schedule
     if schedule is not None and schedule.kind == "cosine" and schedule.over is None:
         what = f"the learning rate follows a cosine over the {counted(before, 'round')} of the run"
         expected = f"{before}, or a run with local.round_schedule.over"
-        raise ConfigError("in-conflict", "--rounds", what, got=rounds, allowed=expected)
+        raise ConfigError("in-conflict", option, what, got=rounds, allowed=expected)
     if config.privacy is not None and config.privacy.noise is None:
         what = f"the noise was chosen so that {counted(before, 'round')} spend privacy.epsilon"
         expected = f"{before}, or a run with privacy.noise"
-        raise ConfigError("in-conflict", "--rounds", what, got=rounds, allowed=expected)
+        raise ConfigError("in-conflict", option, what, got=rounds, allowed=expected)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -38,7 +38,7 @@ from coterie.flower.processes.flower_commands import (
     run_flwr,
     write_connection,
 )
-from coterie.flower.server.configured import check_before_submitting
+from coterie.flower.server.configured import check_before_submitting, check_rounds
 from coterie.flower.server.live import MARK
 from coterie.flower.settings import LAST_RUN, DeploymentSettings
 from coterie.runs.compose import task_headline
@@ -353,6 +353,9 @@ def _run_folder(
     if resume:
         out = last_run(folder, settings.folder)
         _refuse_moved(folder, settings.folder, Path(out).name)
+        if (Path(out) / CONFIG).is_file():
+            run = RunFolder.open(out)
+            check_rounds(run, config, max(run.checkpoints.all(), default=0))
         return out
     name = f"{config.name('algorithm')}-{config.name('source')}-{config.seed}"
     safe_name = re.sub(r"[^A-Za-z0-9_-]+", "-", name)

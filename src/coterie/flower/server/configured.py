@@ -27,6 +27,7 @@ from coterie.privacy.private import Repeats
 from coterie.runs.fitting import private_spec
 from coterie.runs.folder.digests import RELEASES
 from coterie.runs.folder.store import RunFolder
+from coterie.runs.resume import refuse_rounds
 from coterie.runs.spec import RunSpec
 
 
@@ -154,3 +155,11 @@ def check_before_submitting(config: Experiment, settings: DeploymentSettings) ->
         # How many inputs there will be is known when clients have reported of their columns.
         form = replace(form, shape=(len(form.columns),))
     private_spec(FederationSpec.of(config, form, settings.clients).run, config.privacy)
+
+
+def check_rounds(folder: RunFolder, config: Experiment, done: int) -> None:
+    """Refuse a number of rounds to which a run cannot be changed of which so many are ``done``."""
+    planned = folder.resolved["train"]["rounds"]
+    if config.train.rounds != planned:
+        as_planned = config.with_table("train", rounds=planned)
+        refuse_rounds(as_planned, config.train.rounds, done, "--set train.rounds")

@@ -29,7 +29,12 @@ from coterie.flower.server.agreement import (
     make_flower_engine,
 )
 from coterie.flower.server.attendance import Attendance
-from coterie.flower.server.configured import NODES_KNOW_THE_SEED, ServerInput, private_deployment
+from coterie.flower.server.configured import (
+    NODES_KNOW_THE_SEED,
+    ServerInput,
+    check_rounds,
+    private_deployment,
+)
 from coterie.flower.server.live import LiveState, WriteEvent
 from coterie.flower.server.scores import (
     COLUMN,
@@ -45,7 +50,7 @@ from coterie.runs.folder.checkpoints import Checkpoint
 from coterie.runs.folder.store import RunFolder, check_folder
 from coterie.runs.loop import RoundResult
 from coterie.runs.progress import make_progress
-from coterie.runs.resume import refuse_rounds, with_places
+from coterie.runs.resume import with_places
 from coterie.runs.run import OnRound, Run
 from coterie.runs.spec import RunSpec
 
@@ -212,15 +217,14 @@ def _find_checkpoint(server: ServerInput, folder: RunFolder) -> Checkpoint | Non
     """The checkpoint to go on from; ``None`` in a new folder."""
     if not server.resume:
         return None
-    rounds = folder.resolved["train"]["rounds"]
-    config = server.config.with_table("train", rounds=rounds)
-    checkpoint = folder.checkpoints.latest(config.resolved())
+    config = server.config
+    planned = folder.resolved["train"]["rounds"]
+    checkpoint = folder.checkpoints.latest(config.with_table("train", rounds=planned).resolved())
     check_folder(folder, resumed=True)
-    if server.config.train.rounds != rounds:
-        done = 0 if checkpoint is None else checkpoint.round
-        refuse_rounds(config, server.config.train.rounds, done)
-        folder.plan_rounds(server.config.train.rounds)
-    if checkpoint is not None and server.config.privacy is not None:
+    check_rounds(folder, config, 0 if checkpoint is None else checkpoint.round)
+    if config.train.rounds != planned:
+        folder.plan_rounds(config.train.rounds)
+    if checkpoint is not None and config.privacy is not None:
         clients = len(checkpoint.groups.member)
         if clients != server.settings.clients:
             what = "differs from the number for which the noise of [privacy] was chosen"
