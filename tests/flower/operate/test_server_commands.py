@@ -368,11 +368,19 @@ def test_a_node_waits_until_it_is_added_and_ends_with_its_process(
 
 
 def test_a_node_that_was_removed_says_so(fake_node: tuple[Site, Path]) -> None:
-    """Flower ends it without a word of why: its last line was said to be the reason."""
+    """Flower ends it without a word of why: its last line was said to be the reason. Its processes
+    then lose each other, and not the server."""
     made, script = fake_node
-    script.write_text("print('SuperNode ID: 475')\nprint('SuperExec terminated gracefully.')\n")
+    lines = (
+        "SuperNode ID: 475",
+        "SuperNode terminated gracefully.",
+        "Connection attempt failed, retrying in 0.06 seconds",
+    )
+    script.write_text("".join(f"print({line!r})\n" for line in lines))
+    said: list[str] = []
     with refuses(RemoteError, "not-trusted", "node"):
-        run_node(made, lambda line: None)
+        run_node(made, said.append)
+    assert said == ["joined as hospital-3; waiting for work"]
 
 
 def test_a_log_of_a_node_does_not_grow_for_ever_and_its_lines_have_times(

@@ -68,6 +68,27 @@ def test_it_ends_with_a_thread() -> None:
     assert done.stderr.splitlines()[-1] == "a thread failed: ZeroDivisionError: division by zero"
 
 
+REFUSED = """
+    import os
+    import signal
+
+    import httpx
+
+    def send_sign_of_life():
+        os.kill(os.getpid(), signal.SIGINT)
+        answer = httpx.Response(401, request=httpx.Request("POST", "https://localhost"))
+        answer.raise_for_status()
+
+    threading.Thread(target=send_sign_of_life).start()
+    time.sleep(600)
+"""
+
+
+def test_a_node_that_the_server_refuses_ends_as_flower_ends_it() -> None:
+    """By which its site knows that it was removed: a second signal killed it in the middle."""
+    assert run(REFUSED.strip()).returncode == 0
+
+
 def test_a_thread_may_end_on_purpose() -> None:
     done = run("threading.Thread(target=sys.exit).start(); time.sleep(1); raise KeyError('later')")
     assert done.returncode == 1

@@ -136,6 +136,7 @@ _REMEDIES = {
 _UNKNOWN_KEY = "Failed to activate SuperNode"
 _CONNECTED = "SuperNode ID:"
 _LOST = "Connection attempt failed"
+_ENDS = "SuperNode terminated gracefully"
 # A call to the server has ended, so it answers; one that fails again says so by _LOST. Not each call
 # that was retried ends with the first of these lines: a reply to a run that is over does not. Lines
 # of training are not among them, since a client trains on without a connection.
@@ -264,7 +265,9 @@ class NodeWatch:
             self._change(CONNECTED, f"joined as {self.name}; waiting for work")
         elif _UNKNOWN_KEY in line:
             self.note(NOT_ADMITTED if self.joined else NOT_ADDED)
-        # Before it is in, and after it ended, the node's own processes print the same of each other.
+        elif _ENDS in line:
+            self.stopping = True
+        # Before it is in, and while it ends, the node's own processes print the same of each other.
         elif _LOST in line and self.state == CONNECTED:
             self._change(NO_CONNECTION, "no connection to the server; trying again")
         elif self.state == NO_CONNECTION and any(found in line for found in _FOUND):

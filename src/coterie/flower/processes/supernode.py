@@ -105,12 +105,20 @@ def _end_with_thread(failure: threading.ExceptHookArgs) -> None:
     """End the process with a thread of it: without the one of its signs of life, the server takes
     the node for gone, and the node does not know."""
     threading.__excepthook__(failure)
-    # Threads that end in this way did so on purpose, and have said why.
-    if failure.exc_type is SystemExit:
+    # Threads that end in this way did so on purpose, and have said why. Where the server refuses the
+    # key, Flower ends the process itself; a second signal would kill it in the middle of that.
+    if failure.exc_type is SystemExit or _is_refusal(failure.exc_value):
         return
     _failures.append(f"{failure.exc_type.__name__}: {failure.exc_value}")
     # Not at once: Flower takes its leave of the server first, so that the next process is let in.
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _is_refusal(error: BaseException | None) -> bool:
+    """Whether it is the server's refusal of the node's key."""
+    from httpx import HTTPStatusError, codes
+
+    return isinstance(error, HTTPStatusError) and error.response.status_code == codes.UNAUTHORIZED
 
 
 if __name__ == "__main__":
