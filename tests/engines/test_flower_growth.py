@@ -66,6 +66,7 @@ def test_a_site_joins_a_run_that_has_no_place_for_it(tmp_path: Path) -> None:
     joins = Hook(1, lambda: grid.contexts.update({105: sixth}))
     deploy(tmp_path, config, grid, reported=joins, **FIVE)
     assert not joins.refused
+    assert joins.lines == ["client 'client-05' joined"]
     # Asked in round 3, and there in the next one, as one for which there was a place.
     (event,) = (row["attendance"] for row in joins.rows if row["attendance"])
     assert event == [{"kind": "joined", "clients": ["client-05"]}]
@@ -154,7 +155,7 @@ def test_a_run_that_is_over_gets_more_rounds_and_a_site(tmp_path: Path) -> None:
     grid.contexts[105] = sixth
     deploy(tmp_path / "a", tables(rounds=7), grid, resume=True, **FIVE)
     assert int(group_rows(tmp_path / "a")["client-05"]["group"]) >= 0
-    with refuses(ConfigError, "out-of-range", "--rounds"):
+    with refuses(ConfigError, "out-of-range", "--set train.rounds"):
         deploy(tmp_path / "a", tables(rounds=6), grid, resume=True, **FIVE)
 
 

@@ -20,8 +20,10 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from coterie.cli.main import invoke
 from coterie.errors import ConfigError, QuorumError
+from coterie.flower.operate.server_folder import AddedNode, note_nodes
 from coterie.flower.processes.process import identify
 from coterie.flower.server.live import KEPT_EXCHANGES, LIVE, LiveState
+from coterie.flower.settings import load_deployment
 from coterie.flower.watch.page import (
     StatusServer,
     client_chart,
@@ -126,6 +128,29 @@ def test_a_private_run_that_waits_for_a_client_does_not_name_it() -> None:
     page = status_page(status)
     assert "waiting for 1 client to connect" in page
     assert "hospital" not in page + metrics_text(status)
+
+
+def test_a_client_that_is_away_may_have_been_removed(deployment: Path, tmp_path: Path) -> None:
+    config = tables("fedavg", rounds=1)
+    deploy(tmp_path, config)
+    out = Path(load_deployment(deployment)[1].folder) / "a"
+    out.parent.mkdir()
+    (tmp_path / "run").rename(out)
+    (deployment / "last-run.json").write_text(json.dumps({"out": str(out)}))
+    (deployment / ".flwr").mkdir()
+    # Those of a trial on one machine are added by no operator.
+    assert not read_status(deployment).removed
+    note_nodes(deployment, {f"client-0{i}": AddedNode(str(i), "key") for i in range(4)})
+    status = read_status(deployment)
+    assert list(status.removed) == ["client-04", "client-05"]
+    live = {**status.live, "connected": ["client-00", "client-05"]}
+    clients = status_tables(replace(status, live=live, running=True))[0]
+    assert {row[0]: row[1] for row in clients.rows} == {
+        "client-00": "connected",
+        **dict.fromkeys(("client-01", "client-02", "client-03"), "away"),
+        "client-04": "removed",
+        "client-05": "connected",
+    }
 
 
 def test_the_tables_name_clients_reasons_and_times() -> None:

@@ -98,6 +98,7 @@ class Attendance:
     live: LiveState | None = None
     say: Callable[[str], None] = lambda line: None
     last: BoolArray | None = None  # [N], who was present in the round before
+    numbered: int = 0  # clients that had a number in the round before
     awaited: str = ""  # who was last said to be waited for
     expected: int = 0  # clients for which the next round waits, in addition to `min_clients`
 
@@ -116,6 +117,7 @@ class Attendance:
             names = engine.register.names
             there = who_took_part(names, rows)
             attendance.expected = min(attendance.expected, len(there))
+            attendance.numbered = len(names)
             attendance.last = np.zeros(engine.terms.capacity, bool)
             attendance.last[[names.index(name) for name in there]] = True
         return attendance
@@ -208,13 +210,18 @@ class Attendance:
         key: Key,
     ) -> FederationSnapshot:
         """The federation in this round. See ``coterie.data.shifts.Shift``."""
+        register = self.engine.register
         before = self.last
         # No client joins in the first round: all that are there by then belong to the beginning.
         if before is None:
-            before = self.engine.register.present
+            before = register.present
         self.gather(round)
-        present = self.engine.register.present
+        present = register.present
+        if self.last is not None:
+            for name in register.names[self.numbered :]:
+                register.say(f"client {name!r} joined")
         self.last = present
+        self.numbered = len(register.names)
         joined = self._names(present & ~before)
         left = self._names(before & ~present)
         # The population is made anew: a node says only when it comes what its client holds.

@@ -12,6 +12,7 @@ from typing import Any
 from coterie.config.toml_text import read
 from coterie.errors import CheckpointError, ConfigError
 from coterie.files import MALFORMED, read_json
+from coterie.flower.operate.server_folder import added_nodes
 from coterie.flower.operate.submit import last_run
 from coterie.flower.processes.process import ProcessId, is_running
 from coterie.flower.server.live import LIVE
@@ -34,6 +35,8 @@ class FederationStatus:
     running: bool
     names: Sequence[str]
     groups: Sequence[int]
+    # Clients whose keys the operator removed.
+    removed: Sequence[str] = ()
     # Whether single clients may be shown.
     shows_clients: bool = True
 
@@ -54,6 +57,7 @@ class FederationStatus:
             live=live,
             names=(),
             groups=(),
+            removed=(),
             shows_clients=False,
         )
 
@@ -189,7 +193,14 @@ def read_status(folder: Path) -> FederationStatus:
         live = _read_json(run / LIVE)
         names = [str(name) for name in _read_json(run / NODES).get("clients", [])]
         groups = _groups(opened, state.rows, len(names))
-        return FederationStatus(state, live, _runs(live), names, groups)
+        removed = _removed(folder, names)
+        return FederationStatus(state, live, _runs(live), names, groups, removed)
+
+
+def _removed(folder: Path, names: Sequence[str]) -> list[str]:
+    """The clients of a run whose keys are no longer among those of a deployment, where it has any."""
+    added = added_nodes(folder)
+    return [name for name in names if added and name not in added]
 
 
 @contextmanager

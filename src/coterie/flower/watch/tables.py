@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,6 @@ def _clients(status: FederationStatus) -> StatusTable:
     live = status.live
     connected = set(live.get("connected") or [])
     known: Mapping[str, Any] = live.get("clients") or {}
-    awaited = set(status.awaited)
     groups = dict(zip(status.names, status.groups, strict=False))
     # Whoever is connected has a number, but its name may come later than the rest of the file.
     names = list(dict.fromkeys([*status.names, *known, *sorted(connected)]))
@@ -54,7 +53,7 @@ def _clients(status: FederationStatus) -> StatusTable:
         group = "-"
         if groups.get(name, -1) >= 0:
             group = str(groups[name])
-        state = _client_state(status, name in connected, name in awaited)
+        state = _client_state(status, name, connected)
         exchanges = _answers_of(known.get(name) or {}, status.state.now)
         rows.append([name, state, scores.get(name, "-"), *exchanges, group])
     headline = status.state.headline
@@ -85,13 +84,15 @@ def _last_scores(status: FederationStatus) -> dict[str, str]:
     return {name: status.state.headline.text(float(value)) for name, value in last.items()}
 
 
-def _client_state(status: FederationStatus, connected: bool, awaited: bool) -> str:
+def _client_state(status: FederationStatus, name: str, connected: Container[str]) -> str:
     if not status.running:
         return "-"
-    if awaited:
+    if name in status.awaited:
         return "awaited"
-    if connected:
+    if name in connected:
         return "connected"
+    if name in status.removed:
+        return "removed"
     return "away"
 
 
