@@ -328,6 +328,9 @@ def _over_clients(summary: Mapping[str, Any], headline: Headline) -> dict[str, s
     text = f"mean {headline.text(found['mean'])}, {worst}"
     if "samples" in found:
         text += f", {samples_text(found['samples'], found.get('positives'))}"
+    # A client may be away in the last round, or have no test samples.
+    if found.get("scored", summary["clients"]) < summary["clients"]:
+        text += f"; {found['scored']:,} of {counted(summary['clients'], 'client')} scored"
     return {"clients": text}
 
 

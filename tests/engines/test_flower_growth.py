@@ -22,6 +22,7 @@ from coterie.flower.server.attendance import names_only
 from coterie.flower.watch.status import read_status
 from coterie.report.load import view_of
 from coterie.runs.folder.store import RunFolder
+from coterie.terminal import summary_table
 from tests.conftest import PATIENCE
 from tests.engines.fake_grid import FakeGrid, contexts
 from tests.engines.test_flower import (
@@ -88,6 +89,20 @@ def test_more_sites_than_expected_begin_a_run(tmp_path: Path) -> None:
     assert not reported.lines
     assert registered_names(tmp_path) == [f"client-0{i}" for i in range(6)]
     assert len(reported.rows[-1]["client_scores"]) == 6
+
+
+def test_a_summary_says_how_many_clients_the_last_round_scored(tmp_path: Path) -> None:
+    config = tables(rounds=3)
+    grid, _ = grid_of(tmp_path, config)
+    leaves = Hook(1, lambda: grid.contexts.pop(104))
+    deploy(tmp_path, config, grid, reported=leaves, **FIVE)
+    summary = RunFolder.open(tmp_path / "run").results.summary()
+    assert summary is not None
+    assert summary["clients"] == 5
+    assert summary["over_clients"]["scored"] == 4
+    assert "4 of 5 clients scored" in summary_table(summary, "run").plain
+    complete = {**summary, "clients": 4}
+    assert "clients scored" not in summary_table(complete, "run").plain
 
 
 def test_rounds_before_a_site_joins_are_those_without_it(tmp_path: Path) -> None:

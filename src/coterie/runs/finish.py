@@ -130,8 +130,10 @@ def _over_clients(folder: RunFolder, names: Sequence[str], headline: Headline) -
     if table is None or worst is None:
         return {}
     values = table.value(headline)
+    scored = np.isfinite(values)
     found: dict[str, Any] = {
-        "mean": float(values[np.isfinite(values)].mean()),
+        "scored": int(scored.sum()),
+        "mean": float(values[scored].mean()),
         "worst": float(values[worst]),
         "client": names[worst],
         "samples": int(table.samples[worst]),

@@ -252,6 +252,12 @@ def test_a_weak_site_that_leaves_does_not_raise_the_figure_of_the_same_clients()
     again = row(3, [0.6], accuracy=0.6, client_scores=both)
     assert figures_of([*rows, again])["max"] == 0.6
     assert figures_of(rows)["max"] == 0.9
+    # Nor is one before a client joined that is away in the last one.
+    before = row(
+        0, [0.95], accuracy=0.95, clients_assigned=1, client_scores=rows[-1]["client_scores"]
+    )
+    later = [{**one, "clients_assigned": 2} for one in rows]
+    assert figures_of([before, *later])["max"] == 0.9
 
 
 # --- the file that a run writes -------------------------------------------------------------------
