@@ -13,7 +13,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from io import TextIOWrapper
-from typing import IO, Any, TextIO, TypeVar
+from textwrap import wrap
+from typing import IO, Any, Literal, TextIO, TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -403,12 +404,26 @@ def _seconds_taken(seconds: Mapping[str, Any]) -> str:
 
 
 def columns_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """A table whose first column is text and the others are numbers."""
+    """A table whose first column is text and the others are numbers. Heads take several lines before a
+    cell does."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    first, *others = columns
-    table.add_column(first, vertical="bottom", no_wrap=True)
-    for name in others:
-        table.add_column(name, justify="right", vertical="bottom")
+    rows = list(rows)
+    widths = column_widths(columns, rows)
+    fits = sum(widths) + 2 * len(widths) <= console().width
+    for at, (name, width) in enumerate(zip(columns, widths, strict=True)):
+        head = "\n".join(wrap(name, width, break_on_hyphens=False))
+        justify: Literal["left", "right"] = "right" if at else "left"
+        table.add_column(head, justify=justify, vertical="bottom", no_wrap=fits or not at)
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def column_widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    """The letters that each column of a table needs: those of its longest cell and of the longest word
+    of its head."""
+    cells = zip(*rows, strict=True) if rows else ((),) * len(columns)
+    return [
+        max(map(len, [*name.split(), *column]), default=1)
+        for name, column in zip(columns, cells, strict=True)
+    ]

@@ -16,7 +16,7 @@ import pytest
 import coterie as ct
 from coterie.cli.main import invoke
 from coterie.core.availability import read_spans
-from coterie.terminal import say, with_escapes
+from coterie.terminal import columns_table, console, say, with_escapes
 from tests.cli.conftest import CONFIG
 from tests.conftest import PATIENCE
 from tests.runs.calls import sweeps_here
@@ -180,3 +180,14 @@ def test_a_byte_order_mark_before_spans(tmp_path: Path, encoding: str) -> None:
     file = tmp_path / "spans.csv"
     file.write_text("client,from,until\nZürich,0,3\nZürich,5,6\n", encoding=encoding)
     assert read_spans(file) == {"Zürich": ((0, 3), (5, 6))}
+
+
+def test_the_head_of_a_column_takes_several_lines_before_a_cell_does(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    heads = [f"a rather long head of the column number {at}" for at in range(9)]
+    console().print(columns_table(heads, [["name", *["94 to 104"] * 8]] * 2))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.count("94 to 104") for line in lines][-2:] == [8, 8]
+    assert all(len(line) <= 110 for line in lines)
+    assert lines[0].split() == ["a"]

@@ -23,7 +23,7 @@ from coterie.measures.client_comparison import (
 from coterie.measures.client_table import of_same_clients
 from coterie.measures.gains import ClientGains, client_gains
 from coterie.sweep.comparison import SweepTable
-from coterie.terminal import printable
+from coterie.terminal import column_widths, printable
 
 MOST_CLIENTS = 100  # of a table as text
 
@@ -39,9 +39,8 @@ class ClientsText:
 
     @property
     def width(self) -> int:
-        """Letters of its longest line, without the heads."""
-        columns = zip(*self.rows, strict=True)
-        return sum(2 + max(len(cell) for cell in column) for column in columns)
+        """Letters of its longest line, with heads over several lines."""
+        return sum(2 + width for width in column_widths(self.columns, self.rows))
 
 
 def clients_text(
