@@ -18,7 +18,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 Factories = Mapping[str, Callable[..., Any]]
 
-PER_GROUP = "one per group, their number "
+PER_GROUP = "one per group; their number is "
 
 SOURCE = re.compile(r"Source: (?P<authors>[^,]+), (?P<title>.+) \((?P<year>\d{4})\)")
 ROW = re.compile(

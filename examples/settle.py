@@ -1,4 +1,4 @@
-"""Settle: IFCA whose clients stop asking once they are sure. A method in one file."""
+"""Settle: a variant of IFCA in which a client keeps its model once its choice is stable."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class SettledMemory:
 class Settling:
     """Assign rule: a client takes the model with the least training loss, ``argmin_j F_i(w_j)``.
 
-    One that has chosen the same model ``times`` times in a row stays with it, and is sent that
-    model alone.
+    A client that has chosen the same model ``times`` times in a row keeps it, and from then on
+    receives only that model.
     """
 
     times: int
@@ -64,7 +64,7 @@ def settle(
         groups: number of models.
         times: how often a client must choose the same model.
 
-    Models: one per group, their number set.
+    Models: one per group; their number is set.
 
     Source: the Coterie authors, Write a method (2026).
     """

@@ -75,7 +75,7 @@ def body(name: str, page: ResultPage) -> str:
     """A page's Markdown."""
     source = f"[benchmarks/results/{name}.json](../../benchmarks/results/{name}.json)"
     head = f"{COMMENT.format(name=f'{name}.json and {name}.md')}\n\n# {page.question}\n"
-    foot = f"All figures of this page, seed by seed: {source}.\n"
+    foot = f"All figures on this page, seed by seed: {source}.\n"
     return "\n".join([head, fill(template(name), page), foot])
 
 

@@ -218,7 +218,7 @@ class Result:
         """What the rule of a method with models of the clients' own makes of the one it is sent."""
         rule = personal.own_model
         if not isinstance(rule, ServesStored):
-            what = "the result has no model of this client, which is fitted only when the client is scored"
+            what = "this method fits a client's model only during scoring, so the result does not contain it"
             got = "a method that stores no such models"
             expected = "a method that stores the models of its clients"
             raise ConfigError("does-not-fit", "client", what, found=got, allowed=expected)

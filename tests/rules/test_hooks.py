@@ -132,7 +132,7 @@ def test_a_wrong_value_is_one_line_with_its_place(
         run(ct.Method(**{"assign": planned, **slots}))
     (problem,) = caught.value.problems
     assert problem.path == slot
-    assert f"returned a wrong {part}" in problem.what
+    assert f"returned an invalid {part}" in problem.what
     assert f" at {Path(__file__)}, line " in problem.what
     assert problem.got
     assert problem.allowed

@@ -197,7 +197,7 @@ def auxo(share: Share = 0.05, participants: Count = 10, reward: Above = 5.0) -> 
         participants: average number of participants that a cohort must have in a round to split.
         reward: ``R_0``, the reward of a client in the centre of a cohort.
 
-    Models: one per group, their number by two thresholds.
+    Models: one per group; their number is determined by two thresholds.
 
     Source: Liu et al., Auxo: Efficient Federated Learning via Scalable Client Clustering (2023).
 

@@ -338,7 +338,7 @@ def cfl(
             ``max_age`` rounds.
         migration: with a detector, clients whose data drifted descend the tree of splits again.
 
-    Models: one per group, their number by two thresholds.
+    Models: one per group; their number is determined by two thresholds.
 
     Source: Sattler et al., Clustered Federated Learning: Model-Agnostic Distributed Multi-Task
     Optimization under Privacy Constraints (2020).

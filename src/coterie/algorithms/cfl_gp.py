@@ -116,7 +116,7 @@ def cfl_gp(groups: Count = 3, every: Count = 2, partitions: Count = 5) -> Method
         every: number of rounds between two clusterings.
         partitions: number of clusterings.
 
-    Models: one per group, their number set.
+    Models: one per group; their number is set.
 
     Source: Kim et al., Clustered Federated Learning via Gradient-based Partitioning (2024).
 

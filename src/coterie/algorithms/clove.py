@@ -100,7 +100,7 @@ def clove(groups: Count = 3, outliers: Outliers = "leave_out") -> Method:
             all others; they train the model with their lowest loss. With ``keep``, a single such
             client can take a cluster, and two groups share another.
 
-    Models: one per group, their number set.
+    Models: one per group; their number is set.
 
     Source: Bhatia et al., CLoVE: Personalized Federated Learning through Clustering of Loss Vector
     Embeddings (2025).

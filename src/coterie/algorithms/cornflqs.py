@@ -123,7 +123,7 @@ def cornflqs(groups: Count = 3, together: Annotated[int, Field(ge=1)] = 10) -> M
         groups: number of models ``k``.
         together: largest number of rounds in which the server clusters.
 
-    Models: one per group, their number set.
+    Models: one per group; their number is set.
 
     Source: Ben Ali et al., A Robust Clustered Federated Learning Approach for Non-IID Data with
     Quantity Skew (2025).

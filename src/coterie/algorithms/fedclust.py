@@ -65,7 +65,7 @@ def fedclust(
         ConfigError: if both a number of groups and a threshold are set; in the first round, for a
             layer that the model lacks, or for more groups than clients.
 
-    Models: one per group, their number by a threshold.
+    Models: one per group; their number is determined by a threshold.
 
     Source: Islam et al., FedClust: Optimizing Federated Learning on Non-IID Data through
     Weight-Driven Client Clustering (2024).

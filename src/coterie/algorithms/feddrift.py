@@ -186,7 +186,7 @@ def feddrift(
             model with the lowest loss.
         start: whether all clients have one model in the first time step, or each trains alone.
 
-    Models: one per group, their number by a threshold.
+    Models: one per group; their number is determined by a threshold.
 
     Source: Jothimurugesan et al., Federated Learning under Distributed Concept Drift (2023).
 

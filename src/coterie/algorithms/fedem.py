@@ -45,7 +45,7 @@ def fedem(groups: Annotated[int, Field(ge=1)] = 3) -> Method:
     Args:
         groups: number of components ``M``.
 
-    Models: one per group, their number set.
+    Models: one per group; their number is set.
 
     Source: Marfoq et al., Federated Multi-Task Learning under a Mixture of Distributions (2021).
 

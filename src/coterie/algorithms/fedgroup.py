@@ -219,7 +219,7 @@ def fedgroup(
         outliers: ``leave_out`` excludes directions that are far from all others, or opposite to
             them, from the clustering.
 
-    Models: one per group, their number set or estimated.
+    Models: one per group; their number is set or estimated.
 
     Source: Duan et al., FedGroup: Efficient Clustered Federated Learning via Decomposed Data-Driven
     Measure (2021).
@@ -275,7 +275,7 @@ def fedgrouprox(
 
     Arguments as in ``fedgroup``, and ``mu``, the weight of the proximal term.
 
-    Models: one per group, their number set or estimated.
+    Models: one per group; their number is set or estimated.
 
     Source: Duan et al., FedGroup: Efficient Clustered Federated Learning via Decomposed Data-Driven
     Measure (2021).

@@ -182,7 +182,7 @@ def fedgwc(
         eps: the matrix has settled when the moving mean of its squared changes is below this.
         most: largest number of parts into which a group splits at once.
 
-    Models: one per group, their number by a threshold.
+    Models: one per group; their number is determined by a threshold.
 
     Source: Licciardi et al., Interaction-Aware Gaussian Weighting for Clustered Federated Learning
     (2025).

@@ -42,7 +42,7 @@ def fedrc(groups: Annotated[int, Field(ge=1)] = 3) -> Method:
     Args:
         groups: number of components ``K``.
 
-    Models: one per group, their number set.
+    Models: one per group; their number is set.
 
     Source: Guo et al., FedRC: Tackling Diverse Distribution Shifts Challenge in Federated Learning by
     Robust Clustering (2024).

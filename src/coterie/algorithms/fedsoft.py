@@ -92,7 +92,7 @@ def fedsoft(
         interval: number of rounds between two estimates of the importance, ``tau``.
         sigma: minimum importance of a group.
 
-    Models: one per group, their number set.
+    Models: one per group; their number is set.
 
     Source: Ruan & Joe-Wong, FedSoft: Soft Clustered Federated Learning with Proximal Local Updating
     (2022).

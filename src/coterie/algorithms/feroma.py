@@ -173,7 +173,7 @@ def feroma(
     Raises:
         ConfigError: in the round of the first profiles, for a network without a dense layer.
 
-    Models: one per group, their number that of clients, each of which is a group.
+    Models: one per group; their number is that of the clients, each of which is a group.
 
     Source: Li et al., Federated Learning with Profile Mapping under Distribution Shifts and Drifts
     (2026).

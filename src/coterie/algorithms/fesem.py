@@ -122,7 +122,7 @@ def fesem(
             changes).
         max_groups: largest number that ``auto`` finds.
 
-    Models: one per group, their number set or estimated.
+    Models: one per group; their number is set or estimated.
 
     Source: Xie et al., Multi-Center Federated Learning (2020).
 

@@ -66,7 +66,7 @@ def flexcfl(
         outliers: ``leave_out`` excludes directions that are far from all others, or opposite to
             them, from the clustering.
 
-    Models: one per group, their number set or estimated.
+    Models: one per group; their number is set or estimated.
 
     Source: Duan et al., Flexible Clustered Federated Learning for Client-Level Data Distribution
     Shift (2022).

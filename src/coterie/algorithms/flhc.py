@@ -48,7 +48,7 @@ def flhc(
         ConfigError: if both a number of groups and a threshold are set; in the first round, for
             more groups than clients.
 
-    Models: one per group, their number by a threshold.
+    Models: one per group; their number is determined by a threshold.
 
     Source: Briggs et al., Federated Learning with Hierarchical Clustering of Local Updates to
     Improve Training on Non-IID Data (2020).

@@ -147,7 +147,7 @@ def flux(
     Raises:
         ConfigError: in the clustering round, for a network without a dense layer.
 
-    Models: one per group, their number by density.
+    Models: one per group; their number is determined by density.
 
     Source: Fenoglio et al., FLUX: Efficient Descriptor-Driven Clustered Federated Learning under
     Arbitrary Distribution Shifts (2025).

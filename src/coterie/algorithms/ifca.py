@@ -86,7 +86,7 @@ def ifca(
     Raises:
         ConfigError: for ``restarts`` together with a cold start, or with ``groups = "auto"``.
 
-    Models: one per group, their number set or estimated.
+    Models: one per group; their number is set or estimated.
 
     Source: Ghosh et al., An Efficient Framework for Clustered Federated Learning (2020).
 

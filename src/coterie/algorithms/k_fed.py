@@ -179,7 +179,7 @@ def k_fed(groups: Count = 3, centres: Count = 1) -> Method:
     Raises:
         ConfigError: for more centres than groups.
 
-    Models: one per group, their number set.
+    Models: one per group; their number is set.
 
     Source: Dennis et al., Heterogeneity for the Win: One-Shot Federated Clustering (2021).
 

@@ -63,7 +63,7 @@ def known_groups(
             with fewer entries than clients is repeated. The last row is used until the end.
         every: number of rounds in a time step.
 
-    Models: one per group, their number set.
+    Models: one per group; their number is set.
 
     Source: Ghosh et al., An Efficient Framework for Clustered Federated Learning (2020), whose
     analysis compares with an oracle that knows the groups.

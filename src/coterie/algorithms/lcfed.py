@@ -171,7 +171,7 @@ def lcfed(
         rank: dimensions ``D`` in which models are compared.
         head_layers: number of last layers, which do not belong to the embedding.
 
-    Models: one per group, their number set.
+    Models: one per group; their number is set.
 
     Source: Zhang et al., LCFed: An Efficient Clustered Federated Learning Framework for Heterogeneous
     Data (2025).

@@ -52,7 +52,7 @@ def pacfl(
         ConfigError: if both a number of groups and a threshold are set; in the first round, for
             more groups than clients.
 
-    Models: one per group, their number by a threshold.
+    Models: one per group; their number is determined by a threshold.
 
     Source: Vahidian et al., Efficient Distribution Similarity Identification in Clustered Federated
     Learning via Principal Angles Between Client Data Subspaces (2023).

@@ -176,7 +176,7 @@ def sr_fca(
             them, from the first groups and from the threshold. They wait for the first refinement.
             With ``keep``, a single such client can merge all groups.
 
-    Models: one per group, their number by a threshold.
+    Models: one per group; their number is determined by a threshold.
 
     Source: Vardhan, An Improved Federated Clustering Algorithm with Model-based Clustering (2024).
 

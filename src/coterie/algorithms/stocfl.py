@@ -167,7 +167,7 @@ def stocfl(
             only the one that it is most similar to; with ``keep``, as in the released code, it
             joins all that are similar to it.
 
-    Models: one per group, their number by a threshold.
+    Models: one per group; their number is determined by a threshold.
 
     Source: Zeng et al., Stochastic Clustered Federated Learning (2023).
 

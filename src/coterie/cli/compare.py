@@ -95,8 +95,8 @@ class SweepOptions:
         if self.tune:
             option = "--tune"
             if grid:
-                found = "--attack" if self.attack else "--grid"
-                raise ConfigError("in-conflict", option, found=found, allowed="only one of them")
+                other = "--attack" if self.attack else "--grid"
+                raise ConfigError("in-conflict", option, f"cannot be combined with {other}")
             grid = list(self.tune)
         return make_plan(config, algorithms, seeds, grid, self.assignments or (), values, option)
 
@@ -159,7 +159,7 @@ def compare_command(
         if len(config) > 1 or config[0].is_dir():
             check_folders(config)
             if sweep != SweepOptions():
-                what = "finished runs take no options that plan runs"
+                what = "options that plan new runs cannot be used with folders of finished runs"
                 raise ConfigError("in-conflict", "compare", what)
             plan = plan_of_runs(config)
             name = "runs"

@@ -43,7 +43,10 @@ def require_trust(
     # Code of the user's own: nothing but these files differs from what was trusted.
     if changed and _remembered(folder).get("named") == _named(found):
         what = "code has changed since the run began"
-        do = "restore it, start a new run, or add --trust to use the code as it is now"
+        do = (
+            "restore it, start a new run or the same comparison again, or add --trust to use the code "
+            "as it is now"
+        )
         raise ConfigError("differs", folder, what, found=", ".join(changed), do=do)
     named = ", ".join(_described(code) for code in found)
     what = "its configuration runs code that is not part of Coterie"

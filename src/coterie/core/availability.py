@@ -128,8 +128,10 @@ def read_spans_text(file: Path) -> str:
         return file.read_text(encoding=encoding_of(file))
     except (OSError, UnicodeError) as error:
         expected = f"a CSV file with the columns {', '.join(COLUMNS)}"
-        got = type(error).__name__
-        raise DataError("cannot-be-read", file, found=got, allowed=expected) from None
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise DataError(
+            "cannot-be-read", file, f"cannot be read ({reason})", allowed=expected
+        ) from None
 
 
 def parse_spans(text: str, file: Path) -> Spans:

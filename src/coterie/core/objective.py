@@ -49,7 +49,7 @@ def check_loss(objective: Objective, loss: object) -> None:
         if loss.numel() == 1 and loss.requires_grad:
             return
         got = f"shape {tuple(loss.shape)}" if loss.numel() != 1 else "a tensor without gradient"
-    what = f"{place_of(objective.loss)} returned a wrong loss"
+    what = f"{place_of(objective.loss)} returned an invalid loss"
     expected = "a tensor of one value, the mean loss of the batch, with a gradient"
     raise ConfigError("wrong-type", "objective", what, found=got, allowed=expected)
 

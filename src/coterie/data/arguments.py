@@ -240,7 +240,7 @@ def names_of(names: Any, name: str) -> tuple[str, ...]:
     named = [one for one in found if one]
     if len(set(named)) < len(named):
         twice = next(one for one in named if named.count(one) > 1)
-        raise DataError("in-conflict", name, found=f"{twice!r} twice", allowed="different names")
+        raise DataError("in-conflict", name, f"{twice!r} occurs twice", allowed="unique names")
     return found
 
 

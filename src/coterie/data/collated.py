@@ -116,7 +116,7 @@ def _pair(found: Any, samples: int, where: str) -> tuple[Tensor, Tensor]:
         got += f" with the keys {', '.join(map(str, found))}"
     elif isinstance(found, tuple | list):
         got += f" of {', '.join(_spelled(one) for one in found)}"
-    what = f"{counted(samples, 'collated sample')} are no pair of tensors"
+    what = f"{counted(samples, 'collated sample')} are not a pair of tensors"
     raise DataError("wrong-type", where, what, found=got, allowed=f"{PAIR}, from collate")
 
 

@@ -106,7 +106,7 @@ def _loaded(
     """The population of a source and a partition, which knows what it was made from."""
     if partition is None:
         allowed = "a table, such as {'kind': 'iid'}, or client = the column of clients"
-        raise ConfigError("missing", "partition", found="none", allowed=allowed)
+        raise ConfigError("missing", "partition", allowed=allowed)
     reads_targets = "targets" in inspect.signature(find("source", table["source"])).parameters
     if targets != "auto" and not reads_targets:
         what = f"{table['source']} has targets of one kind"

@@ -71,7 +71,7 @@ FEATURES: tuple[Feature, ...] = (
         "with reply times",
         {"reply_times": ()},
         needs={"reply_times.deadline": (), "asynchronous": (), "train.over_selection": (1,)},
-        why="nothing depends on them",
+        why="has no effect in this run",
         instead="a deadline, train.over_selection or [asynchronous]",
     ),
     # --- scoring

@@ -130,8 +130,8 @@ def number_of(source: ExportSource, name: str) -> int:
         what = "the models of real clients stay at their sites"
         expected = f"`coterie node export {name}` at the site, or no --client"
         if not source.keeps:
-            what = "a real client is served by the model of its group"
-            expected = "no --client: predict.py takes the model by the column client of the rows"
+            what = "real clients use the model of their group"
+            expected = "no --client: predict.py selects the model by the column client"
         raise ConfigError("does-not-fit", "--client", what, got=name, allowed=expected)
     names = list(map(str, source.population.names))
     if name not in names:

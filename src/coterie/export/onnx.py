@@ -65,7 +65,7 @@ def write_onnx(module: nn.Module, inputs: Tensor, path: Path, output: str = "log
         raise ConfigError("failed", "--onnx", f"{what}; {OTHERS_STAY}") from error
     # `not <=` also refuses NaN.
     if not relative <= TOLERANCE:
-        what = f"{path.name} differs from torch"
+        what = f"the outputs of {path.name} differ from PyTorch's"
         expected = f"at most {TOLERANCE:g}"
         raise ConfigError("differs", "--onnx", what, found=f"{relative:.1e}", allowed=expected)
     return difference

@@ -109,7 +109,7 @@ def task_record(source: ExportSource) -> dict[str, Any]:
         return {**record, "targets": _targets(labels, task.targets)}
     if isinstance(task, Multilabel):
         return {"kind": task.name, "targets": _targets(labels, task.labels)}
-    what = "this task has no predictions for rows of a table"
+    what = "predictions for table rows are not supported for this task"
     expected = "classification, binary, multilabel or regression"
     raise ConfigError("does-not-fit", "task.kind", what, got=task.name, allowed=expected)
 

@@ -72,9 +72,8 @@ class DeploymentSettings(DataForm):
                 "out-of-range", "min_clients", found=self.min_clients, allowed=expected
             )
         if bool(self.shape) == bool(self.columns):
-            got = f"{list(self.shape)} and {len(self.columns)} columns"
-            expected = "inputs with either a shape or columns"
-            raise ConfigError("in-conflict", "shape", found=got, allowed=expected)
+            what = "both a shape and columns" if self.shape else "neither a shape nor columns"
+            raise ConfigError("in-conflict", "shape", what, do="set exactly one of them")
 
     @property
     def form(self) -> DataForm:

@@ -22,7 +22,7 @@ from coterie.measures.client_table import (
 
 CLIENTS_MEAN = "clients' mean"
 MARK = "*"  # behind a value that rests on few samples
-REDRAWN_NOTE = "Each seed draws its clients anew, so single clients are those of the first seed."
+REDRAWN_NOTE = "Each seed has different clients, so the rows show only those of the first seed."
 FEW_NOTE = f" {MARK}: fewer than {FEW} samples of a class; such a figure may be due to chance."
 # Method -> the clients of its runs, one for each seed.
 Figure = tuple[float, float, float]  # a value, and the ends of its interval

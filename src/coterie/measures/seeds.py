@@ -88,8 +88,9 @@ class SeedOverlap:
             )
         if self.fixed and self.redrawn:
             return (
-                "All seeds have the same test samples, and each divides the samples anew. An interval "
-                "over seeds covers the chance in this and in training, and not other test samples."
+                "All seeds have the same test samples, but each divides them differently among clients. "
+                "An interval over seeds covers the chance in this division and in training, and not "
+                "other test samples."
             )
         if self.fixed:
             return (

@@ -263,7 +263,7 @@ def _with_groups(flight: InFlight, k: int) -> InFlight:
     """The state for groups of which some are new; they have not moved."""
     new = k - len(flight.version)
     if new < 0:
-        what = "groups disappear while clients train"
+        what = "the method removed groups while clients were training"
         got = f"{-new} fewer"
         expected = "a method that keeps its groups"
         raise ConfigError("does-not-fit", "asynchronous", what, found=got, allowed=expected)

@@ -35,7 +35,7 @@ def custom_model(name: str) -> ModelSpec:
         ) from error
 
     if isinstance(factory, nn.Module):
-        what = f"{name} is a network, and no function that makes one"
+        what = f"{name} is a network, not a function that creates one"
         do = f"name its class, {type(factory).__name__}, or a function that returns it"
         raise ConfigError("wrong-type", "model.name", what, do=do)
 
@@ -64,10 +64,9 @@ def check_trained(module: nn.Module) -> None:
         raise ConfigError("wrong-shape", "model.name", what, found=got, allowed=expected)
     if not any(parameter.requires_grad for parameter in module.parameters()):
         frozen = sum(parameter.numel() for parameter in module.parameters())
-        what = "no parameter is trained"
-        got = f"{frozen:,} frozen ones"
-        expected = "some with requires_grad"
-        raise ConfigError("does-not-fit", "model.name", what, found=got, allowed=expected)
+        what = f"all {frozen:,} parameters are frozen"
+        do = "set requires_grad of at least one"
+        raise ConfigError("does-not-fit", "model.name", what, do=do)
 
 
 def zeros_for(module: nn.Module, n: int, shape: Shape) -> torch.Tensor:

@@ -149,9 +149,9 @@ def _embedding(shape: Shape, width: int, vocabulary: int) -> nn.Module:
         return nn.Embedding(vocabulary, width)
     if len(shape) == 2:
         return nn.Linear(shape[1], width)
-    what = "transformer needs texts"
+    what = "transformer needs sequences"
     got = f"inputs of shape {shape}"
-    expected = "tokens [places] or vectors [places, dimensions]"
+    expected = "tokens [length] or vectors [length, dimensions]"
     raise ConfigError("does-not-fit", "model.name", what, found=got, allowed=expected)
 
 

@@ -149,7 +149,7 @@ NOISED_COLUMNS = Feature(
     {"data.encode.noise": ()},
     (),
     needs={"privacy": ()},
-    why="needs a privacy budget, and without [privacy] there is none",
+    why="requires a privacy budget, which [privacy] sets",
     instead="[privacy], or no noise",
 )
 
@@ -309,10 +309,12 @@ def _check_cost(columns: Release, privacy: Privacy) -> None:
         return
     spent = epsilon_of((columns,), privacy.delta, privacy.accountant)
     if spent >= privacy.epsilon:
-        what = f"the description of columns with noise {columns.noise:g} alone costs {spent:.4g} at delta {privacy.delta:g}"
-        got = f"{privacy.epsilon:g}"
-        expected = "more, or more data.encode.noise"
-        raise PrivacyError("over-budget", "privacy.epsilon", what, found=got, allowed=expected)
+        what = (
+            f"the reports on columns alone cost {spent:.4g} at delta {privacy.delta:g} with noise "
+            f"{columns.noise:g}, more than the budget of {privacy.epsilon:g}"
+        )
+        do = "raise it, or raise data.encode.noise"
+        raise PrivacyError("over-budget", "privacy.epsilon", what, do=do)
 
 
 def _check_budget(budget: Budget, privacy: Privacy, rounds: int, noise: float) -> None:

@@ -104,7 +104,7 @@ def write_pdf(page: Path, target: Path) -> Path:
     with TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         problem = _print(browser, page, target, Path(profile))
     if not target.exists():
-        raise ConfigError("failed", "--pdf", f"{browser} printed nothing", found=problem)
+        raise ConfigError("failed", "--pdf", f"{browser} did not write a PDF file", found=problem)
     return target
 
 

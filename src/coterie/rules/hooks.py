@@ -51,7 +51,7 @@ class _Returned:
     rule: Callable[..., Any]
 
     def refuse(self, part: str, got: Any, allowed: str, code: Code = "wrong-type") -> None:
-        what = f"{place_of(self.rule)} returned a wrong {part}"
+        what = f"{place_of(self.rule)} returned an invalid {part}"
         raise ConfigError(code, self.hook, what, found=_described(got), allowed=allowed)
 
     def is_a(self, part: str, value: Any, kind: Any, allowed: str) -> None:

@@ -430,6 +430,6 @@ def _why_one(heights: FloatArray, last: float, gap: float) -> str:
     if len(heights) + 1 < _LEAST_TO_CUT:
         return f"an automatic threshold needs {_LEAST_TO_CUT} clients; {expected}"
     return (
-        f"the largest gap between merges is {100 * gap:.1f} % of the last, {last:.4g}, and "
-        f"{100 * GAP:.0f} % is needed; {expected}"
+        f"the largest gap between merges is {100 * gap:.1f} % of the last merge distance "
+        f"({last:.4g}), but {100 * GAP:.0f} % is needed; {expected}"
     )

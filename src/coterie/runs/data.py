@@ -84,8 +84,7 @@ def _with_joined(
     digest = "" if record is None else record["training"]["digest"]
     if digest and rows_digest(before) != digest:
         what = "the training files have changed since the run began"
-        expected = "the rows that it began with"
-        raise DataError("differs", "data.path", what, found="other rows", allowed=expected)
+        raise DataError("differs", "data.path", what, do="restore them, or start a new run")
     return before if joined is None else with_joined_clients(before, joined, partition)
 
 

@@ -60,7 +60,7 @@ class DivergenceWatch:
         if what is None or self.said:
             return None
         self.said = True
-        return f"local training diverges: {what}; lower local.lr, now {self.lr:g}"
+        return f"local training diverges: {what}; lower local.lr (currently {self.lr:g})"
 
     def _what(self, row: Mapping[str, Any]) -> str | None:
         number = row["round"] + 1

@@ -135,8 +135,8 @@ def _check_joins(composed: Composed) -> None:
     }
     for reason, found in reasons.items():
         if found:
-            got = f"a run in which {reason}"
-            raise ConfigError("does-not-fit", "--data", "new clients cannot join", found=got)
+            what = f"new clients cannot join this run: {reason}"
+            raise ConfigError("does-not-fit", "--data", what)
 
 
 def _extended(parts: Partition, joining: JoiningClients, samples: int) -> Partition:

@@ -62,8 +62,8 @@ def read_grid(
         if key in found:
             raise ConfigError("in-conflict", option, f"{key} twice", allowed="each key once")
         if key in ("seed", "algorithm.name"):
-            others = "another key; for these, use --seeds and --algorithms"
-            raise ConfigError("in-conflict", option, got=key, allowed=others)
+            what = f"{key} is not a key of a grid"
+            raise ConfigError("in-conflict", option, what, do="use --seeds or --algorithms")
         check_option(option, key, algorithms)
         found[key] = values
     return found

@@ -59,8 +59,7 @@ def plan_trials(plan: SweepPlan) -> SweepPlan:
         why = "every trial would consume privacy that is not charged to the runs' budget"
         raise ConfigError("does-not-fit", "--tune", why, found="[privacy]", allowed="no [privacy]")
     if any("validation" in run.tables.get("evaluate", {}) for run in plan.runs):
-        key = "evaluate.validation"
-        raise ConfigError("in-conflict", "--tune", found=key, allowed="runs on test samples")
+        raise ConfigError("in-conflict", "--tune", "cannot be combined with evaluate.validation")
     seed = plan.seeds[0]
     cells = {cell: _trial(run) for cell, run in plan.cells.items() if cell[2] == seed}
     return replace(plan, seeds=(seed,), cells=cells)

@@ -101,7 +101,7 @@ class Classification:
             got = f"{str(y.dtype).removeprefix('torch.')} targets"
             if y.ndim > 1:
                 got += f" of shape {list(y.shape[1:])}"
-            what = "a classification needs one integer label per sample"
+            what = "a classification task needs one integer label per sample"
             kind = "regression" if y.is_floating_point() else "next_token"
             expected = f"kind = {kind!r}, or another task of docs/tasks.md"
             raise DataError("does-not-fit", "task.kind", what, found=got, allowed=expected)

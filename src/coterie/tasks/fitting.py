@@ -119,7 +119,9 @@ def _check_tensor(outputs: Any) -> None:
         return
     got = f"a {type(outputs).__name__}"
     allowed = "a tensor: wrap the network so that its forward returns the logits alone"
-    raise ConfigError("wrong-type", "model.name", "returns no tensor", found=got, allowed=allowed)
+    raise ConfigError(
+        "wrong-type", "model.name", "does not return a tensor", found=got, allowed=allowed
+    )
 
 
 def _misfit(task: Task, outputs: Tensor, y: Tensor) -> str | None:

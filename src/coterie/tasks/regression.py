@@ -110,7 +110,7 @@ class Regression:
             DataError: for targets of more than two dimensions.
         """
         if y.ndim > 2:
-            what = "a regression needs one row of targets per sample"
+            what = "a regression task needs one row of targets per sample"
             got = f"shape {list(y.shape[1:])}"
             raise DataError("wrong-shape", "task.kind", what, found=got, allowed="[n] or [n, t]")
         targets = 1

@@ -177,7 +177,7 @@ def _refuse_shared_samples(initial: Population) -> None:
     ]
     shared = int((np.bincount(np.concatenate(held)) > 1).sum())
     if shared:
-        what = f"rotate_labels needs samples that no two clients share, and {shared} are shared"
+        what = f"rotate_labels needs samples that no two clients share, but {shared} are shared"
         raise DataError("does-not-fit", "shift.kind", what, allowed="a partition without overlap")
 
 

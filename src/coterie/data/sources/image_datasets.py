@@ -196,7 +196,7 @@ def femnist(
             split).
     """
     if hub and test_only_writers:
-        what = "the Hub does not have this file"
+        what = "the Hub has no file of test-only writers"
         expected = "false, or hub = false"
         raise DataError("not-found", "data.test_only_writers", what, found="true", allowed=expected)
     dataset = IMAGE_DATASETS["femnist"]

@@ -210,7 +210,7 @@ def _taken_for_text(name: str, meant: str, why: str) -> str:
         return f"{line}; to read them as times, set [data.columns] {name} = 'time'"
     if DECIMAL_COMMA in why:
         return f"{line}; write decimal points, or separate the fields with semicolons"
-    codes = "if they are codes, name it in data.encode.categories"
+    codes = "if they are codes, list the column in data.encode.categories"
     if meant and why != AS_STORED:
         missing = "list words for missing values in data.missing, or leave these fields empty"
         return f"{line}; {missing}; {codes}"

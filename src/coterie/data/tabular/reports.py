@@ -135,9 +135,8 @@ def check_domains(columns: Sequence[Column], encode: Encode) -> None:
     if encode.noise is None:
         for name in ("ranges", "values"):
             if getattr(encode, name):
-                got = dict(getattr(encode, name))
-                expected = "no such key, or data.encode.noise, which needs it"
-                raise ConfigError("in-conflict", f"data.encode.{name}", found=got, allowed=expected)
+                what = "has no effect without data.encode.noise"
+                raise ConfigError("in-conflict", f"data.encode.{name}", what, do="leave it out")
         return
     for column in columns:
         if column.kind == "category" and column.name not in encode.values:

@@ -74,12 +74,11 @@ class Roles:
             if name not in rows.names:
                 raise missing_column(rows.where, name, [*rows.names, "*"], "features")
             if names.count(name) > 1:
-                expected = "each column once"
-                got = f"{name!r} twice"
-                raise DataError("in-conflict", "data.features", found=got, allowed=expected)
+                what = f"{name!r} occurs twice"
+                raise DataError("in-conflict", "data.features", what, allowed="each column once")
             if name in used:
-                expected = f"columns other than data.{used[name]}"
-                raise DataError("in-conflict", "data.features", got=name, allowed=expected)
+                what = f"{name!r} is already used as data.{used[name]}"
+                raise DataError("in-conflict", "data.features", what, allowed="other columns")
         return names
 
     def required(self, rows: Rows) -> list[str]:
@@ -131,7 +130,7 @@ def complete(rows: Rows, kinds: Mapping[str, str], names: Sequence[str]) -> NDAr
         present = rows.present(name, kinds[name])
         lost = int((found & ~present).sum())
         if lost:
-            warn(f"{rows.name}: {counted(lost, 'row')} without {name}, left out")
+            warn(f"{rows.name}: left out {counted(lost, 'row')} without {name}")
         found &= present
     if not found.any():
         what = f"no rows with {', '.join(names)}" if len(rows) else "no rows"

@@ -295,8 +295,8 @@ def persistence(target: FloatArray, starts: IntArray, window: Window) -> dict[st
         seasons = -(-window.horizon // window.season)  # rounded up
         back = seasons * window.season - window.horizon
         if back >= window.past:
-            got = f"{window.season}, which begins before an input of {window.past} rows"
-            expected = "a season within the past"
+            got = f"{window.season}, but inputs have only {window.past} rows"
+            expected = "a season that fits into data.window.past"
             raise DataError("out-of-range", "data.window.season", found=got, allowed=expected)
         # An unknown value of that moment is that of the moment before it.
         found["seasonal persistence"] = filled[last - back]

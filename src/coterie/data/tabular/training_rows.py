@@ -146,9 +146,9 @@ def _tell_apart(
             found[at] = forms[at][form]
         if all(found.count(found[at]) == 1 for at in group):
             return
-    got = f"{files[group[0]].where} and {files[group[1]].where}"
+    what = f"{files[group[0]].where} and {files[group[1]].where} have the same name"
     allowed = f"files with different names, because each is a client ({FILE_NAME})"
-    raise DataError("in-conflict", "data.path", found=got, allowed=allowed)
+    raise DataError("in-conflict", "data.path", what, allowed=allowed)
 
 
 def _kinds_that_differ(files: Sequence[Rows], name: str, labels: Collection[str]) -> list[str]:

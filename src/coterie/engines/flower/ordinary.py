@@ -169,7 +169,7 @@ class OrdinaryEngine:
     def _no_loss(self, metrics: MetricRecord) -> ConfigError:
         found = ", ".join(map(str, metrics))
         allowed = "a metric 'loss', or its name as loss_key"
-        what = "the method compares losses, and replies to evaluate messages have none"
+        what = "the method compares losses, but replies to evaluate messages contain none"
         if self.keys.loss is not None:
             allowed = f"the metric {self.keys.loss!r}"
         return ConfigError("missing", "loss_key", what, found=found, allowed=allowed)

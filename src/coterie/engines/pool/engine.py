@@ -75,7 +75,7 @@ class PoolEngine(SimulationEngine):
             raise ValueError(f"start: a fork trains on one thread, got {threads}; expected 'spawn'")
         if start != "fork" and runner.population.on_disk:
             where = f"with {threads} threads" if threads > 1 else "on this machine"
-            what = f"{where} the pool does not fork its processes here, so they cannot share samples on disk"
+            what = f"{where} the pool does not fork, so its processes cannot share samples on disk"
             expected = "'serial', 'vmap' or 'ray'"
             raise ConfigError("does-not-fit", "engine.name", what, found="'pool'", allowed=expected)
         self.retries = retries

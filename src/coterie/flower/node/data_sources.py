@@ -175,7 +175,7 @@ def with_labels(rows: Rows, label: str, classes: Sequence[str] | None) -> Rows:
     present = rows.present(label, NUMBER if _are_numbers(classes) else None)
     lost = int((~present).sum())
     if lost:
-        warn(f"{rows.name}: {counted(lost, 'row')} without {label}, left out")
+        warn(f"{rows.name}: left out {counted(lost, 'row')} without {label}")
     return rows.kept(present)
 
 

@@ -219,9 +219,8 @@ class UndescribedNode:
     def answer(self, request: Request) -> Answer:
         """What the client reports of the columns and the targets of its training rows."""
         if not isinstance(request.work, Describe) or request.work.statistic != "columns":
-            what = f"{type(request.work).__name__} needs columns that are not described yet"
-            expected = "first a request for a report about them"
-            raise ConfigError("does-not-fit", "node", what, allowed=expected)
+            what = f"{type(request.work).__name__}: the columns have not been described yet"
+            raise ConfigError("does-not-fit", "node", what, do="request a report on them first")
         targets = np.asarray(self.data.train[1])
         reports = []
         if isinstance(self.data, ClientTable):

@@ -51,7 +51,7 @@ def check_server(folder: Path) -> tuple[DeploymentSettings, str]:
     # What earlier versions wrote.
     if "$request_uri" not in (folder / NGINX).read_text(encoding="utf-8"):
         advice = "replace it with the one that `coterie deploy init` writes into a new folder"
-        warn(f"{NGINX}: passes on paths that contain dots or escapes as well; {advice}")
+        warn(f"{NGINX}: also forwards paths that contain dots or escapes; {advice}")
     return settings, nginx
 
 

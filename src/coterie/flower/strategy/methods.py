@@ -96,7 +96,7 @@ def checked_method(method: Method | Algorithm | InitAndStep, classes: int) -> Al
     if not classes:
         refuse_traits(_WITHOUT_COUNTS, traits, name)
     if slots is not None and getattr(slots.local.objective, "form", "") != "cross_entropy":
-        what = "has a loss of its own, and a ClientApp computes another"
+        what = "uses its own loss, but a ClientApp computes a different one"
         raise ConfigError("does-not-fit", "method", what, found=name)
     return algorithm
 

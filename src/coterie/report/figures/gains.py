@@ -68,7 +68,8 @@ def gain_sections(series: Sequence[Series], base: Series | None, most: int) -> l
 
 def _gain_section(one: Series, base: Series, gain: Gain, number: int) -> Section:
     ranked = ranked_gains(one, base)
-    title = "What each client gained"
+    # The picture may stand alone.
+    title = f"What each client gained by {one.name} over {base.name}"
     if ranked.seeds > 1:
         title += f": mean over {ranked.seeds} seeds, with its 95 % interval"
     bars: Chart = {

@@ -273,10 +273,11 @@ def gain(ours: Trial, theirs: Trial) -> Gain:
     size = ours.sums["size"]
     found = gain_of(ours.by_client, theirs.by_client, size, ours.headline, overlap)
     if found is None:
-        what = f"no client has {ours.headline.title} of its own"
-        got = "held-out samples of one class in each of them"
-        expected = "another task.headline"
-        raise ConfigError("does-not-fit", "advise", what, found=got, allowed=expected)
+        what = (
+            f"{ours.headline.title} cannot be computed for any client, because the held-out samples of "
+            "each client have only one class"
+        )
+        raise ConfigError("does-not-fit", "advise", what, allowed="another task.headline")
     return found
 
 

@@ -181,7 +181,7 @@ def planted_groups(federation: Federation) -> dict[str, Any]:
         _, every = registry.options("shift", "concepts")["every"]
         return {"members": shift["matrix"], "every": shift.get("every", every)}
     if shift["kind"] != "none":
-        what = f"the groups of {federation.name} change by a shift"
+        what = f"the groups of {federation.name} change during a shift"
         raise ConfigError("does-not-fit", "known_groups", what)
     # The partition `planted` deals clients in turn.
     return {"members": [list(range(federation.groups))]}
