@@ -78,7 +78,7 @@ def make_key(site: Site) -> str:
     others = [file.stem for file in site.folder.glob("*.key") if file.with_suffix(".pub").exists()]
     if new and others:
         names = ", ".join(sorted(others))
-        what = f"{site.folder} has no key of {site.name}, but of {names}"
+        what = f"{site.folder} contains no key for {site.name}, only for {names}"
         advice = "give that --name, or another --folder"
         raise ConfigError("differs", "--name", what, do=advice)
     make_node_key(site.folder, site.name)
@@ -129,7 +129,7 @@ NO_CONNECTION = "no connection"
 _REMEDIES = {
     STARTING: "check again in a minute",
     NOT_ADDED: "ask the server's operator to run `coterie server add`",
-    NOT_ADMITTED: "wait a minute; if it was removed, join with an empty --folder, whose new key is added",
+    NOT_ADMITTED: "wait a minute; if it was removed, join with an empty --folder, and have the new key added",
     NO_CONNECTION: "check that the server is up, and that the firewall lets this machine reach it",
 }
 # What Flower's SuperNode prints.
@@ -384,7 +384,7 @@ def _ended(code: int, watch: NodeWatch) -> RemoteError:
         what = "the server no longer accepts it"
         do = (
             "check the clock with `coterie node check`; if it was removed there, join with an empty "
-            "--folder, whose new key is added"
+            "--folder, and have the new key added"
         )
         return RemoteError("not-trusted", "node", what, do=do)
     return RemoteError("failed", "node", f"ended with {code} ({watch.last})")

@@ -125,7 +125,7 @@ def add_node(folder: Path, public_key: Path, name: str | None, replace: bool) ->
     nodes[name] = AddedNode(_register(home, public_key, name), key)
     note_nodes(folder, nodes)
     if before is not None:
-        return f"{name}: replaced, its key is {key}; {before.key} is no longer let in"
+        return f"{name}: replaced, its key is {key}; {before.key} is no longer accepted"
     return f"{name}: added, its key is {key}"
 
 
@@ -137,7 +137,7 @@ def _register(home: Path, public_key: Path, name: str) -> str:
     except RemoteError as error:
         if "already in use" not in str(error):
             raise
-    what = "Flower has let this key in before, and takes no key twice"
+    what = "Flower already knows this key and does not accept it again"
     advice = "the site makes a new one by `coterie node join` with an empty --folder"
     raise ConfigError("in-use", public_key, what, do=advice)
 
