@@ -404,16 +404,17 @@ def _seconds_taken(seconds: Mapping[str, Any]) -> str:
 
 
 def columns_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """A table whose first column is text and the others are numbers. Heads take several lines before a
-    cell does."""
+    """A table whose first column is text and the others are numbers. If it is too wide, heads take
+    several lines, and only then cells."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     rows = list(rows)
-    widths = column_widths(columns, rows)
-    fits = sum(widths) + 2 * len(widths) <= console().width
+    least = column_widths(columns, rows)
+    whole = [max(len(name), width) for name, width in zip(columns, least, strict=True)]
+    widths = next((one for one in (whole, least) if _fit(one)), least)
     for at, (name, width) in enumerate(zip(columns, widths, strict=True)):
         head = "\n".join(wrap(name, width, break_on_hyphens=False))
         justify: Literal["left", "right"] = "right" if at else "left"
-        table.add_column(head, justify=justify, vertical="bottom", no_wrap=fits or not at)
+        table.add_column(head, justify=justify, vertical="bottom", no_wrap=_fit(widths) or not at)
     for row in rows:
         table.add_row(*row)
     return table
@@ -424,6 +425,10 @@ def column_widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list
     of its head."""
     cells = zip(*rows, strict=True) if rows else ((),) * len(columns)
     return [
-        max(map(len, [*name.split(), *column]), default=1)
+        max(map(len, [" ", *name.split(), *column]))
         for name, column in zip(columns, cells, strict=True)
     ]
+
+
+def _fit(widths: Sequence[int]) -> bool:
+    return sum(widths) + 2 * len(widths) <= console().width

@@ -181,7 +181,7 @@ def test_one_group_is_explained_in_a_line() -> None:
     notes = first_round(ct.fedclust(threshold="gap", warmup_epochs=10), data, 2).rows[0]["notes"]
     line = notes["grouping"]
     assert line.startswith("one group found: the largest gap between merges is ")
-    assert "and 10 % is needed" in line
+    assert "but 10 % is needed" in line
     below = float(line.rpartition(" ")[2])
     # lambda is a ninth above the last distance, since a newcomer there would open a gap.
     assert below == pytest.approx(0.9 * notes["threshold"], rel=1e-3)

@@ -111,8 +111,8 @@ def test_rows_without_a_label_or_a_client_are_left_out(
         s = load(path)
         assert s.x.tolist() == X[[0, 3]].tolist()
         assert s.columns["client"].tolist() == ["a", "b"]
-    assert "1 row without y, left out" in (printed := capsys.readouterr().err)
-    assert "1 row without client, left out" in printed
+    assert "left out 1 row without y\n" in (printed := capsys.readouterr().err)
+    assert "left out 1 row without client" in printed
     assert len(load(npz(tmp_path, x=X, y=y))) == 3
     with refuses(DataError, "missing", "mine.npz"):
         load(npz(tmp_path, x=X, y=[float("nan")] * 4))

@@ -428,7 +428,7 @@ def test_inspect_says_each_columns_kind_and_why(
         assert line in printed.out.replace("\n ", " "), line
     for line in (
         "column Unnamed: 0: left out (a pandas index, or without a name)",
-        "1 row without site, left out",
+        "left out 1 row without site",
         "column dose: 'n/a' treated as missing values",
         "column town: 'BERN' and 'Bern' differ only in spelling",
         "column hint: determines y in",

@@ -198,7 +198,7 @@ def test_rows_without_a_label_are_left_out(
     table["y"] = [None, None, *table["y"][2:].tolist()]
     made = population(write(tmp_path, table))
     assert len(made.y) == ROWS - 2
-    assert "t.parquet: 2 rows without y, left out" in capsys.readouterr().err
+    assert "t.parquet: left out 2 rows without y" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_replies_that_are_not_finite_are_a_warning(capsys: pytest.CaptureFixture
     ct.run(ct.fedavg(), data=numbers(), model="mclr", **options)
     said = capsys.readouterr().err
     assert said.count("diverges") == 1
-    assert "lower local.lr, now 30" in said
+    assert "lower local.lr (currently 30)" in said
 
 
 def test_a_loss_that_grows_is_a_warning() -> None:

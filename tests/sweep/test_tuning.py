@@ -66,9 +66,12 @@ def test_an_option_of_one_method_is_tried_with_it_alone(config: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--grid", "local.epochs=1,2"], "--tune: in conflict, got --grid; "),
-        (["--attack", "sign_flip"], "--tune: in conflict, got --attack; "),
-        (["--set", "evaluate.validation=0.1"], "--tune: in conflict, got evaluate.validation; "),
+        (["--grid", "local.epochs=1,2"], "--tune: cannot be combined with --grid"),
+        (["--attack", "sign_flip"], "--tune: cannot be combined with --attack"),
+        (
+            ["--set", "evaluate.validation=0.1"],
+            "--tune: cannot be combined with evaluate.validation",
+        ),
         (
             ["--set", "privacy.noise=1", "--set", "privacy.clip=1"],
             "--tune: every trial would consume privacy",
