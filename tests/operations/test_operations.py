@@ -77,6 +77,23 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+SANDBOX = {
+    "NoNewPrivileges=yes",
+    "PrivateTmp=yes",
+    "PrivateDevices=yes",
+    "ProtectSystem=strict",
+    "ProtectKernelTunables=yes",
+    "ProtectControlGroups=yes",
+    "RestrictSUIDSGID=yes",
+}
+
+
+@pytest.mark.parametrize("unit", [unit for unit in UNITS if unit.suffix == ".service"])
+def test_every_service_is_sandboxed_and_not_root(unit: Path) -> None:
+    lines = set(unit.read_text().splitlines())
+    assert {*SANDBOX, "User=coterie"} <= lines
+
+
 @pytest.mark.skipif(shutil.which("hadolint") is None, reason="no hadolint")
 def test_hadolint_has_nothing_to_say() -> None:
     done = subprocess.run(["hadolint", str(FILES / "Dockerfile")], capture_output=True, text=True)
