@@ -409,12 +409,14 @@ def columns_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Tabl
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     rows = list(rows)
     least = column_widths(columns, rows)
-    whole = [max(len(name), width) for name, width in zip(columns, least, strict=True)]
-    widths = next((one for one in (whole, least) if _fit(one)), least)
-    for at, (name, width) in enumerate(zip(columns, widths, strict=True)):
-        head = "\n".join(wrap(name, width, break_on_hyphens=False))
+    whole = [max(len(name), one) for name, one in zip(columns, least, strict=True)]
+    width = console().width
+    widths = whole if _letters_of(whole) <= width else least
+    fits = _letters_of(widths) <= width
+    for at, (name, letters) in enumerate(zip(columns, widths, strict=True)):
+        head = "\n".join(wrap(name, letters, break_on_hyphens=False))
         justify: Literal["left", "right"] = "right" if at else "left"
-        table.add_column(head, justify=justify, vertical="bottom", no_wrap=_fit(widths) or not at)
+        table.add_column(head, justify=justify, vertical="bottom", no_wrap=fits or not at)
     for row in rows:
         table.add_row(*row)
     return table
@@ -430,5 +432,5 @@ def column_widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list
     ]
 
 
-def _fit(widths: Sequence[int]) -> bool:
-    return sum(widths) + 2 * len(widths) <= console().width
+def _letters_of(widths: Sequence[int]) -> int:
+    return sum(widths) + 2 * len(widths)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.arrays import BoolArray, FloatArray, IntArray
 from coterie.data import Population
 
 # So many samples of so many clients show it as well as all of them.
@@ -47,21 +47,26 @@ def columns_apart(
         read = enumerate(table.raw.columns)
         columns = {number: column.name for number, column in read if column.kind == "number"}
     looked_at = {at: some_of(rows, SAMPLES) for at, rows in enumerate(held) if len(rows)}
+    if len(looked_at) < FEWEST_CLIENTS:
+        return []
     values = {at: values_of(population, rows) for at, rows in looked_at.items()}
     if not population.classes and population.y.ndim == 1:
         y = population.y.numpy()
         columns[-1] = str(label)
         values = {at: np.column_stack([x, y[looked_at[at]]]) for at, x in values.items()}
     ends = {at: _usual_range(of_client) for at, of_client in values.items()}
+    suspicious = _with_one_beyond(ends)
     lines = []
     for number, name in columns.items():
+        if not suspicious[number]:
+            continue
         known = {at: range_[:, number] for at, range_ in ends.items()}
         found = client_apart({at: one for at, one in known.items() if not np.isnan(one).any()})
         if found is not None:
             client, (low, high), (least, most) = found
             lines.append(
-                f"column {name}: the values of {population.names[client]} ({low:g} to {high:g}) are "
-                f"apart from those of all other clients ({least:g} to {most:g}); check its unit"
+                f"column {name}: the values of {population.names[client]} ({low:g} to {high:g}) lie "
+                f"outside the range of all other clients ({least:g} to {most:g}); check its unit"
             )
     return lines
 
@@ -73,6 +78,21 @@ def _usual_range(values: FloatArray) -> FloatArray:
     last = np.maximum(known - 1, 0)
     at = np.stack([np.floor(0.05 * last), np.ceil(0.95 * last)]).astype(np.int64)
     return np.where(known >= ENOUGH_OF_CLIENT, np.take_along_axis(ordered, at, axis=0), np.nan)
+
+
+def _with_one_beyond(ends: Mapping[int, FloatArray]) -> BoolArray:
+    """The columns in which one client is beyond all others, bool ``[p]``: all at once, since a table may
+    have thousands."""
+    low, high = np.stack(list(ends.values()), axis=1)
+
+    def above(low: FloatArray, high: FloatArray) -> BoolArray:
+        low, high = (np.nan_to_num(one, nan=-np.inf) for one in (low, high))
+        others = high.copy()
+        np.put_along_axis(others, low.argmax(axis=0)[None], -np.inf, axis=0)
+        found: BoolArray = low.max(axis=0) > others.max(axis=0)
+        return found
+
+    return above(low, high) | above(-high, -low)
 
 
 def client_apart(
