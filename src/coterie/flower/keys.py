@@ -59,6 +59,7 @@ def replace_private(path: Path, content: bytes) -> None:
 
 VALID_DAYS = 365
 SERVER_FILES = ("ca.crt", "server.pem", "server.key")
+_MADE_FOR = b" coterie:"  # begins the comment of a public key, before the name of its client
 
 
 def make_server_keys(folder: Path, hosts: Sequence[str] = ("localhost", "127.0.0.1")) -> None:
@@ -142,7 +143,7 @@ def make_node_key(folder: Path, name: str) -> Path:
         serialization.NoEncryption(),
     )
     # The private key last: where it exists, the pair is taken to be whole.
-    (folder / f"{name}.pub").write_bytes(public)
+    (folder / f"{name}.pub").write_bytes(public + _MADE_FOR + name.encode())
     write_private(file, secret)
     return file
 
@@ -168,6 +169,11 @@ def key_fingerprint(public_key: Path) -> str:
         expected = "the file that `coterie node` wrote"
         raise ConfigError("does-not-fit", public_key, what, allowed=expected)
     return hashlib.sha256(b" ".join(text.split()[:2])).hexdigest()[:16]
+
+
+def name_in_key(public_key: Path) -> str:
+    """The name for which Coterie made a public key; empty for a key that was made otherwise."""
+    return public_key.read_bytes().partition(_MADE_FOR)[2].decode("utf-8", "replace").strip()
 
 
 def check_name(name: str) -> str:

@@ -102,11 +102,12 @@ def test_a_key_has_one_name_and_a_name_one_key(
     assert invoke(["server", "add", str(folder), public]) == 0
     assert "already added" in capsys.readouterr().out
     assert len(calls) == 1
-    assert invoke(["server", "add", str(folder), public, "--name", "hospital-4"]) == 2
-    assert (
-        "a key can have only one name, got 'hospital-4'; expected 'hospital-3'"
-        in capsys.readouterr().err
-    )
+    # A key that no comment names, as one of an earlier version.
+    plain = tmp_path / "plain.pub"
+    plain.write_text(" ".join(Path(public).read_text().split()[:2]))
+    with refuses(ConfigError, "in-conflict", "plain.pub") as refused:
+        add_node(folder, plain, "hospital-4", replace=False)
+    assert "coterie node join" in str(refused.value)
     other = str(key(tmp_path / "new", "hospital-3"))
     assert invoke(["server", "add", str(folder), other]) == 2
     assert "another key" in capsys.readouterr().err
@@ -119,6 +120,19 @@ def test_a_key_has_one_name_and_a_name_one_key(
     assert invoke(["server", "remove", str(folder), "b"]) == 0
     assert sorted(added_nodes(folder)) == ["c", "d", "hospital-3"]
     assert invoke(["server", "remove", str(folder), "b"]) == 2
+
+
+def test_a_key_is_added_with_the_name_that_its_site_gave_it(
+    up: tuple[Path, list[list[str]]], tmp_path: Path
+) -> None:
+    folder, calls = up
+    sent = key(tmp_path, "va").rename(tmp_path / "va2.pub")
+    with refuses(ConfigError, "differs", "va2.pub") as refused:
+        add_node(folder, sent, None, replace=False)
+    assert "--name va" in str(refused.value)
+    assert not calls
+    add_node(folder, sent, "va", replace=False)
+    assert list(added_nodes(folder)) == ["va"]
 
 
 def test_a_key_that_flower_had_before_is_refused_and_its_name_is_free(

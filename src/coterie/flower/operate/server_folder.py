@@ -10,7 +10,7 @@ from pathlib import Path
 
 from coterie.errors import ConfigError, InUseError, RemoteError
 from coterie.files import read_json
-from coterie.flower.keys import check_name, key_fingerprint, replace_private
+from coterie.flower.keys import check_name, key_fingerprint, name_in_key, replace_private
 from coterie.flower.operate.proxy import NGINX
 from coterie.flower.processes.flower_commands import FEDERATION, flower_home, run_flwr
 from coterie.flower.processes.process import listens
@@ -19,6 +19,7 @@ from coterie.flower.settings import DeploymentSettings, load_deployment
 NODES_ADDED = "nodes-added.json"
 DATABASE = "superlink.db"  # of the SuperLink: nodes, runs, and messages that wait
 _LOOPBACK = ("127.0.0.1", "localhost")
+_NEW_KEY = "the site makes a new one by `coterie node join` with an empty --folder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +104,18 @@ def add_node(folder: Path, public_key: Path, name: str | None, replace: bool) ->
     what was done, in a line."""
     name = check_name(name or public_key.stem)
     key = key_fingerprint(public_key)
+    made_for = name_in_key(public_key) or name
+    if name != made_for:
+        what = "the key was made for another name, under which its site joins"
+        raise ConfigError("differs", public_key, what, got=name, allowed=f"--name {made_for}")
     nodes = added_nodes(folder)
     before = nodes.get(name)
     if before is not None and before.key == key:
         return f"{name}: already added"
     for other, node in nodes.items():
         if node.key == key and other != name:
-            what = "a key can have only one name"
-            raise ConfigError("in-conflict", public_key, what, got=name, allowed=f"{other!r}")
+            what = f"a key can have only one name, and this one is that of {other!r}"
+            raise ConfigError("in-conflict", public_key, what, got=name, do=_NEW_KEY)
     if before is not None and not replace:
         what = f"was added with another key, {before.key}"
         expected = "--replace if the site lost that key"
@@ -138,8 +143,7 @@ def _register(home: Path, public_key: Path, name: str) -> str:
         if "already in use" not in str(error):
             raise
     what = "Flower already knows this key and does not accept it again"
-    advice = "the site makes a new one by `coterie node join` with an empty --folder"
-    raise ConfigError("in-use", public_key, what, do=advice)
+    raise ConfigError("in-use", public_key, what, do=_NEW_KEY)
 
 
 def remove_node(folder: Path, name: str) -> None:
