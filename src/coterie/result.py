@@ -40,7 +40,7 @@ from coterie.runs.progress import OWN_MODELS, Progress, kept_state
 from coterie.runs.resume import with_places
 from coterie.runs.run import execute
 from coterie.runs.scores import ClientScores, last_scores
-from coterie.runs.stored import compose_recorded
+from coterie.runs.stored import compose_recorded, needs_samples
 from coterie.terminal import counted
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Result:
         check_folder(run)
         experiment = run.config(trust=trust)
         record = read_record(run.path)
-        if record is None:
+        if record is None or needs_samples(experiment):
             return cls.of(compose(experiment, run.partition), run)
         return cls.of(compose_recorded(experiment, run.partition, record), run)
 

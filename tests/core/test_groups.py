@@ -62,3 +62,5 @@ def test_groups_that_are_no_integers_or_not_one_for_each_client_are_refused(wron
     assert groups.with_members(np.arange(3), 1).member[:3].tolist() == [1, 1, 1]
     few = np.arange(200) < 2
     assert groups.with_members(few, np.array([2, 0])).member[:2].tolist() == [2, 0]
+    # A round in which no client moves.
+    assert groups.with_members(np.array([], np.int64), []).member.tolist() == groups.member.tolist()

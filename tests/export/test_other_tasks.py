@@ -246,3 +246,37 @@ def test_a_model_of_tokens_is_exported(tmp_path: Path) -> None:
         assert torch.equal(load(0)(x), result.model_for(0)(x))
     with refuses(ct.ConfigError, "does-not-fit", "task.kind"):
         result.predict(tmp_path / "any.csv")
+
+
+class Tokens(torch.nn.Module):
+    """A network of the user's own for rows of five tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(9, 4)
+        self.head = torch.nn.Linear(4, 9)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.embedding(x.long()))
+
+
+def test_a_model_of_tokens_from_a_file_is_opened_and_exported(tmp_path: Path) -> None:
+    """The record of its columns does not say how many tokens there are."""
+    x = np.random.default_rng(0).integers(0, 9, (40, 5))
+    x[0] = np.arange(4, 9)
+    client = np.repeat(np.arange(4), 10)
+    np.savez(tmp_path / "t.npz", x=x.astype(np.float32), y=np.roll(x, -1, 1), client=client)
+    source = {"source": "file", "path": str(tmp_path / "t.npz"), "features": "x", "label": "y"}
+    config = {
+        "data": {**source, "client": "client", "partition": {"kind": "natural"}},
+        "model": {"name": f"{__name__}:Tokens"},
+        "task": {"kind": "next_token"},
+        "algorithm": {"name": "fedavg"},
+        "train": {"rounds": 1},
+    }
+    run_config(check(config), tmp_path / "run")
+    result = ct.Result.open(tmp_path / "run")
+    load = runpy.run_path(str(export_run(tmp_path / "run").folder / "load.py"))["load"]
+    with torch.no_grad():
+        given = torch.from_numpy(x).float()  # as the file has them
+        assert torch.equal(load(0)(given), result.model_for(0)(given))

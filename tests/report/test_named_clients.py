@@ -14,6 +14,7 @@ from coterie.cli.watch import watch
 from coterie.experiment import check
 from coterie.headline import Headline
 from coterie.measures.client_table import ScoredClients
+from coterie.measures.seeds import Split
 from coterie.report.runs_table import runs_section, scores_section
 from coterie.report.series import series_of
 from coterie.report.view import RunView
@@ -100,6 +101,11 @@ def view(seed: int, auroc: list[float], half: list[float], moved: int) -> RunVie
     return RunView("local", [row], np.zeros(2, int), ["va", "swiss"], **known)
 
 
+def split_with(division: bytes) -> Split:
+    """A split of samples that are divided among clients in this way."""
+    return Split(np.array([1], np.uint8), np.array([2], np.uint8), 0.5, division)
+
+
 def test_the_client_that_is_served_worst_is_that_of_the_means_over_seeds() -> None:
     """In the first seed it is another one, and one with a lower figure is named as well."""
     half = [0.1, 0.5]
@@ -114,6 +120,14 @@ def test_the_client_that_is_served_worst_is_that_of_the_means_over_seeds() -> No
     [section] = scores_section(series_of([replace(run, rounds=rows) for run in runs]))
     assert "local (2 seeds) serves va worst: 0.7" in section["note"]
     assert "figure of swiss is lower, but less certain: 0.65" in section["note"]
+    # If each seed draws its clients, those of the first seed are told, and called so.
+    drawn = [
+        replace(run, client_table=replace(run.client_table, split=split), rounds=rows)
+        for run, split in zip(runs, map(split_with, (b"one", b"other")), strict=True)
+        if run.client_table is not None
+    ]
+    [section] = scores_section(series_of(drawn))
+    assert "local (first seed) serves swiss worst: 0.8" in section["note"]
     # Figures that read the same are not called lower and higher.
     alike = replace(view(0, [0.75, 0.749999], half, 1000), rounds=rows)
     [section] = scores_section(series_of([alike]))

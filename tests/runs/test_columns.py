@@ -265,12 +265,13 @@ def measured(rng: np.random.Generator, clients: int = 6) -> pd.DataFrame:
         "pressure": rng.normal(130, 15, rows),
         "ward": rng.integers(1, 4, rows),
         "year": 2000 + np.arange(rows) // 40,
+        "flag": (np.arange(rows) // 40 == 2).astype(int),
         "y": rng.integers(0, 2, rows),
     }
     return pd.DataFrame(table)
 
 
-@pytest.mark.parametrize("features", ["*", ["pressure", "ward", "year"]])
+@pytest.mark.parametrize("features", ["*", ["pressure", "ward", "year", "flag"]])
 def test_a_column_in_another_unit_at_one_client_is_named(
     features: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -279,7 +280,7 @@ def test_a_column_in_another_unit_at_one_client_is_named(
     table.to_csv(path, index=False)
     config = check(tables(str(path), features=features, label="y", client="site"))
     compose(config)
-    # Years follow one another, which is no wrong unit.
+    # Years follow one another, and a single ward has the flag: no wrong units.
     assert "unit" not in capsys.readouterr().err
     table.loc[table.site == "site5", "pressure"] *= 0.1333
     table.loc[table.index[3], "pressure"] = np.nan if features == "*" else 130.0

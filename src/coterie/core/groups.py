@@ -330,6 +330,8 @@ class Groups:
         member = self.member.copy()
         wanted = member[ids].shape
         given = np.asarray(group)
+        if not given.size:
+            given = given.astype(np.int64)  # an empty list becomes float64
         # NumPy would cut the decimals off.
         if given.dtype.kind not in "iu" or given.shape not in ((), wanted):
             got = f"{given.dtype} {list(given.shape)}"

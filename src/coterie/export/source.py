@@ -29,7 +29,7 @@ from coterie.runs.folder.digests import NODES
 from coterie.runs.folder.store import RunFolder, check_folder
 from coterie.runs.progress import KEPT
 from coterie.runs.resume import with_places
-from coterie.runs.stored import compose_recorded
+from coterie.runs.stored import compose_recorded, needs_samples
 from coterie.runs.target_scaling import stored_scaling
 from coterie.terminal import warn
 
@@ -99,7 +99,7 @@ class ExportSource:
             return cls(folder, composed, grown, False, record, has_rows)
 
         alone = None
-        if record is not None:
+        if record is not None and not needs_samples(config):
             alone = made(compose_recorded(config, folder.partition, record), has_rows=False)
             if not rows and not alone.needs_rows:
                 return alone

@@ -10,7 +10,7 @@ import numpy as np
 
 from coterie.headline import ACCURACY, Headline
 from coterie.measures.client_comparison import mean_table
-from coterie.measures.client_table import ScoredClients
+from coterie.measures.client_table import ScoredClients, of_same_clients
 from coterie.measures.seeds import overlap_of
 from coterie.report.comparison import compared_over_all, final_difference, paired_runs
 from coterie.report.figures.costs import bytes_moved
@@ -277,8 +277,11 @@ def _worst_client(series: Series) -> list[str]:
     if worst is None or np.isfinite(values).sum() < 2:
         return []
     method = series.name
-    if series.many_seeds:
-        method += f" ({len(series.client_tables)} seeds)"
+    seeds = len(of_same_clients(series.client_tables))
+    if seeds < len(series.client_tables):
+        method += " (first seed)"
+    elif series.many_seeds:
+        method += f" ({seeds} seeds)"
     name = client_name(table.names[worst])
     text = f"{method} serves {name} worst: {_figure(table, worst, series.headline)}"
     gains = [series.headline.gain(value, over=0.0) for value in values]

@@ -119,6 +119,7 @@ def client_apart(
             together = together and low <= most
             most = max(most, high)
         low, high = ranges[client]
-        if together and (high < least or low > most):
+        # Where all others have one value, as of a flag, no unit explains the difference.
+        if together and least < most and (high < least or low > most):
             return client, ranges[client], (least, most)
     return None

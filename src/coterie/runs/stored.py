@@ -100,6 +100,12 @@ def record_bytes(record: Record) -> bytes:
     return (json.dumps(record, indent=1) + "\n").encode()
 
 
+def needs_samples(experiment: Experiment) -> bool:
+    """Whether a run cannot be put together from its record, which does not say how many tokens there
+    are."""
+    return experiment.name("task") == "next_token"
+
+
 def compose_recorded(experiment: Experiment, partition: Path, record: Record) -> Composed:
     """A run of a table put together without reading its rows, for who needs its models alone."""
     parts = load_partition(partition)

@@ -89,7 +89,10 @@ def _differences(table: SweepTable, headline: Headline) -> list[str]:
         cells = [_difference(found, client, headline) for found in others.values()]
         rows.append([printable(name), *cells])
     step = with_unit("client", headline.step)
-    words = f"Differences from {printable(table.baseline)}, paired by seed, with 95 % intervals:"
+    words = f"Differences from {printable(table.baseline)}, paired by seed"
+    if any(np.isfinite(found.half).any() for found in others.values()):
+        words += ", with 95 % intervals"
+    words += ":"
     return [words, "", *_lines([step, *map(printable, others)], rows), ""]
 
 
