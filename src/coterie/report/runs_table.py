@@ -267,8 +267,7 @@ def scores_section(series: Sequence[Series]) -> list[Section]:
 
 
 def _worst_client(series: Series) -> list[str]:
-    """Who is served worst, by the means over the seeds, and what that rests on; nothing before the
-    end."""
+    """Who is served worst, and what that rests on; nothing before the end."""
     if not series.client_tables:
         return []
     table = mean_table(series.client_tables)
@@ -282,15 +281,14 @@ def _worst_client(series: Series) -> list[str]:
         method += " (first seed)"
     elif series.many_seeds:
         method += f" ({seeds} seeds)"
-    name = client_name(table.names[worst])
-    text = f"{method} serves {name} worst: {_figure(table, worst, series.headline)}"
+    text = f"{method} serves {client_name(table.names[worst])} worst: "
+    text += _figure(table, worst, series.headline)
     gains = [series.headline.gain(value, over=0.0) for value in values]
     lowest = int(np.nanargmin(gains))
     if series.headline.text(values[lowest]) != series.headline.text(values[worst]):
         lower = "lower" if series.headline.better == "higher" else "higher"
-        other = client_name(table.names[lowest])
-        figure = _figure(table, lowest, series.headline)
-        text += f". The figure of {other} is {lower}, but less certain: {figure}"
+        text += f". The figure of {client_name(table.names[lowest])} is {lower}, but less certain: "
+        text += _figure(table, lowest, series.headline)
     return [f"{text}."]
 
 
@@ -299,5 +297,4 @@ def _figure(table: ScoredClients, client: int, headline: Headline) -> str:
     low, high = (float(end[client]) for end in table.interval(headline))
     value = headline.with_interval(float(table.value(headline)[client]), low, high)
     positives = None if table.positives is None else round(table.positives[client])
-    rests_on = samples_text(int(table.samples[client]), positives)
-    return f"{value}, {rests_on}"
+    return f"{value}, {samples_text(int(table.samples[client]), positives)}"
