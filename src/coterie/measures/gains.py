@@ -29,8 +29,8 @@ class Gain:
         half: half the width of its 95 % interval: the larger of that over clients and that over
             seeds (Student's t both).
         overlap: what the seeds share.
-        won: clients that it serves better, by their means over the seeds. Where each seed draws other
-            clients, those of every seed are counted.
+        won: clients that it serves better, by their means over the seeds. If seeds have
+            different clients, those of every seed are counted.
         least: a smaller gain is not worth groups.
         ours, theirs: the clients' means that are compared, of the method and of the other one.
     """

@@ -71,7 +71,7 @@ class SeedOverlap:
         reuse: the ratio of test to training samples where runs test on samples on which those of
             other seeds train, else 0: ``r`` of `coterie.math.intervals.half_width`.
         fixed: whether all seeds have the same test samples.
-        redrawn: whether each seed divides the samples anew, so that its clients are other ones.
+        redrawn: whether seeds divide the samples differently, so that their clients differ.
     """
 
     reuse: float = 0.0
