@@ -7,6 +7,9 @@ PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 # One process more than there are cores: some tests wait for processes of their own.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
+# Seconds that a test may take. One that hangs prints where it is and fails by name: its worker ends,
+# and another takes the worker's place.
+LIMIT := -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
 
 # What tests import little of, and half of all source: Python compiles it when it is imported.
 RARE := /(tests|transformers|ray|mlflow|networkx|mypy)/
@@ -58,10 +61,10 @@ demo: $(VENV)/.run ## FedAvg and FedGroup on real images, ending in an HTML page
 	@$(BIN)/coterie demo $(ARGS)
 
 test: $(VENV)/.dev ## tests and doctests, and which of them took longest
-	@OMP_NUM_THREADS=1 $(PYTEST) -m "not slow and not flower" -n $(WORKERS) --dist worksteal --durations=15 $(ARGS)
+	@OMP_NUM_THREADS=1 $(PYTEST) -m "not slow and not flower" -n $(WORKERS) --dist worksteal --durations=15 $(LIMIT) $(ARGS)
 
 test-quick: $(VENV)/.dev ## some of each kind, which tests/quick.py names: a minute
-	@OMP_NUM_THREADS=1 $(PYTEST) -m "not slow and not flower" -n $(WORKERS) --dist worksteal --quick tests $(ARGS)
+	@OMP_NUM_THREADS=1 $(PYTEST) -m "not slow and not flower" -n $(WORKERS) --dist worksteal --quick $(LIMIT) tests $(ARGS)
 
 test-all: $(VENV)/.dev ## also the tests marked slow: all pairs of methods with tasks and workers
 	@OMP_NUM_THREADS=1 $(PYTEST) -m "not flower" -n $(WORKERS) --dist worksteal --durations=15 $(ARGS)

@@ -88,7 +88,10 @@
     if (id !== undefined) near.unobserve(document.getElementById(id));
     return id;
   };
-  const whenIdle = window.requestIdleCallback || ((work) => setTimeout(work, 50));
+  // Within a second: Chromium may never call itself idle while a page waits for its next frame.
+  const whenIdle = window.requestIdleCallback
+    ? (work) => requestIdleCallback(work, { timeout: 1000 })
+    : (work) => setTimeout(work, 50);
   const drawRest = () => {
     const id = next();
     if (id !== undefined) draw(id).then(() => whenIdle(drawRest));
