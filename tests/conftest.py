@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -60,13 +62,31 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--quick"):
+    if not config.getoption("--quick"):
+        _mark_all_but_a_sample(items)
+    else:
         names = unknown(items)
         if names:
             raise pytest.UsageError(f"tests/quick.py names no test: {', '.join(names)}")
         config.hook.pytest_deselected(items=[item for item in items if not is_quick(item)])
         items[:] = filter(is_quick, items)
+
+
+def _mark_all_but_a_sample(items: list[pytest.Item]) -> None:
+    """Mark all but ``n`` cases of each test with ``sampled(n)`` as slow.
+
+    The digest of a case's name says whether it is in the sample: cases of the same method are in
+    the samples of other tests, and a new case leaves the others where they are.
+    """
+    cases = defaultdict(list)
+    for item in items:
+        if (mark := item.get_closest_marker("sampled")) is not None:
+            cases[item.nodeid.split("[")[0], mark.args[0]].append(item)
+    for (_, n), found in cases.items():
+        for item in sorted(found, key=lambda item: sha256(item.nodeid.encode()).digest())[n:]:
+            item.add_marker("slow")
 
 
 @pytest.hookimpl(wrapper=True)

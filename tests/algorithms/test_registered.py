@@ -271,6 +271,7 @@ def test_settle_is_listed():
 """
 
 
+@pytest.mark.slow
 def test_a_new_method_is_its_file_its_page_and_one_line(tmp_path: Path) -> None:
     """The steps of docs/write-a-method.md in a copy of the repository."""
     for folder in ("src", "docs", "tests"):

@@ -22,6 +22,7 @@ def test_each_network_takes_the_samples_of_its_clients(name: str) -> None:
         assert case.build()(data.x[:BATCH]).shape == (BATCH, case.classes)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("name", "gap"), [("mclr", 1e-5), ("batchnorm", 0.0)])
 def test_engines_are_compared(name: str, gap: float) -> None:
     found = compare(replace(CASES[name], samples=BATCH, epochs=1), 1, 1, "cpu", [1])

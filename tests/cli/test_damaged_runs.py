@@ -54,6 +54,7 @@ def of_the_other_run(file: Path) -> None:
     shutil.copy(Path("other", *file.parts[1:]), file)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("name", "damage"),
     [

@@ -120,6 +120,7 @@ PROCESSES = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
 def test_no_command_ends_by_a_letter(folder: Path, words: tuple[str, ...]) -> None:
     with terminal(folder, "ascii") as printed, sweeps_here():
@@ -129,6 +130,7 @@ def test_no_command_ends_by_a_letter(folder: Path, words: tuple[str, ...]) -> No
     assert not list(folder.glob("coterie-crash-*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", PROCESSES, ids=["compare", "predict.py"])
 def test_no_process_ends_by_a_letter(folder: Path, words: tuple[str, ...]) -> None:
     done = ended(folder, ASCII, *words)

@@ -78,6 +78,7 @@ def test_the_ledger_reproduces_the_printed_ratios() -> None:
     assert transfers(ct.ifca(3), 200, 30) == 20 * 4 * 30
 
 
+@pytest.mark.slow
 def test_migration_makes_ifca_5_43_times_as_dear_as_fedavg() -> None:
     """Every client of a swapped pair downloads the m models once more (MNIST, swap all, p = 0.05;
     printed 5.48)."""

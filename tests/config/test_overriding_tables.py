@@ -81,6 +81,7 @@ def last(text: str, folder: Path) -> Groups:
     return checkpoint.groups
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("text", COMBINED.values(), ids=COMBINED.keys())
 def test_any_method_takes_any_server_and_objective(text: str, tmp_path: Path) -> None:
     """Both act, and a run stopped in the middle goes on to the same bits, optimiser rows

@@ -177,6 +177,7 @@ def test_those_on_workers_ask_for_everything_that_any_case_asks() -> None:
     assert set(METHODS) <= set(ASK_EVERYTHING)
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     ("name", "workers"),
     # Each number with one method of each family.
@@ -199,6 +200,7 @@ def test_engine_and_number_of_workers_do_not_matter(
         assert timeless(a.row) == timeless(b.row)
 
 
+@pytest.mark.sampled(12)
 @every
 def test_same_seed_gives_the_same_bits_in_any_order_of_arrival(make: Make) -> None:
     """A second run, whose replies come in another order and some of them twice."""
@@ -225,6 +227,7 @@ def copied(groups: Groups) -> Groups:
     )
 
 
+@pytest.mark.sampled(12)
 @every
 def test_a_step_does_not_change_its_input(make: Make) -> None:
     population = blobs()
@@ -264,6 +267,7 @@ def test_a_client_that_comes_after_the_end_is_served(make: Make) -> None:
     assert torch.isfinite(vector).all()
 
 
+@pytest.mark.sampled(12)
 @every
 def test_lost_late_and_spoilt_replies_stay_harmless(make: Make) -> None:
     population = blobs(clients=16)
@@ -274,6 +278,7 @@ def test_lost_late_and_spoilt_replies_stay_harmless(make: Make) -> None:
     assert sum(sum(r.row["refused"].values()) for r in results) > 0
 
 
+@pytest.mark.sampled(12)
 @every
 def test_resuming_equals_a_straight_run(make: Make) -> None:
     population = blobs()
@@ -357,6 +362,7 @@ def test_whoever_trained_has_exactly_one_group(make: Make) -> None:
         assert torch.equal(served.models, result.served.models)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", FINDS_GROUPS)
 @pytest.mark.parametrize("groups", [2, 3])
 def test_planted_groups_are_found(name: str, groups: int) -> None:

@@ -77,6 +77,7 @@ def test_two_rounds_by_hand(options: dict[str, Any], kept: float, anew: float) -
     assert one_client(ct.Solver(**solver)) == pytest.approx(anew, abs=1e-6)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("optimizer", [*sorted(optimizer_classes()), "sgd, momentum"])
 def test_rounds_are_one_long_training(optimizer: str) -> None:
     """Each client for itself, on full batches, in which the order of samples changes rounding alone."""
@@ -117,6 +118,7 @@ METHODS: dict[str, Any] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", METHODS)
 def test_engines_agree_and_nothing_of_it_is_sent(name: str) -> None:
     serial = ct.run(METHODS[name], **OPTIONS)

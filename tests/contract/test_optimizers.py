@@ -58,6 +58,7 @@ def run(solver: ct.Solver, engine: str | dict[str, Any], **options: Any) -> ct.R
     )
 
 
+@pytest.mark.sampled(1)
 @every
 def test_workers_do_not_matter(solver: ct.Solver) -> None:
     serial = run(solver, "serial")

@@ -69,6 +69,7 @@ def shifted(make: Make) -> list[Any]:
     return run(make(2), population=two_labels_each(), shift=all_shifts())
 
 
+@pytest.mark.sampled(12)
 @every
 def test_every_algorithm_goes_on_through_every_shift(make: Make) -> None:
     results = shifted(make)
@@ -82,6 +83,7 @@ def test_every_algorithm_goes_on_through_every_shift(make: Make) -> None:
         assert np.isin(one.row["notes"].get("replies", 0), range(1 + present))
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", on_workers)
 def test_workers_hold_what_shifts_have_moved(
     name: str, population: ct.Population, lasting_pool: FindPool

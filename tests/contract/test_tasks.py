@@ -119,6 +119,7 @@ def pairs() -> list[Any]:
     return found
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("case", "task"), pairs())
 def test_a_method_trains_every_task_that_it_allows(case: str, task: str) -> None:
     make = CASES[case]
@@ -150,6 +151,7 @@ def test_a_method_trains_every_task_that_it_allows(case: str, task: str) -> None
     assert not row["refused"]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("case", ["fedgroup", "flexcfl-still", "flhc"])
 def test_planted_groups_are_found_on_every_task(case: str, task: str) -> None:
@@ -170,6 +172,7 @@ def pairs_on_workers() -> list[Any]:
     return found
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("case", "task"), pairs_on_workers())
 def test_engines_agree_on_every_task(case: str, task: str) -> None:
     make = CASES[case]

@@ -35,6 +35,7 @@ def pages(*, keep: bool) -> int:
     return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
 def test_a_process_that_keeps_what_it_frees_maps_it_once() -> None:
     assert pages(keep=True) < 500 < pages(keep=False)

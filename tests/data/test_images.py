@@ -144,6 +144,7 @@ CASES: dict[str, tuple[list[Stored], list[Sequence[float]]]] = {
 }
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("read", READERS)
 @pytest.mark.parametrize("case", CASES)
 def test_every_mode_is_read_as_it_is_right_by_every_reader(

@@ -55,6 +55,7 @@ def readers(data: Any) -> dict[str, list[list[float]]]:
     return {"training": trained.x.tolist(), "predict": new.x.tolist(), "node": rows[0].tolist()}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", TYPES)
 def test_numbers_of_every_width_are_used_unscaled(kind: str, tmp_path: Path) -> None:
     frame = frame_of(kind)

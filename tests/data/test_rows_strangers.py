@@ -53,6 +53,7 @@ PLAIN = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("content", PLAIN.values(), ids=PLAIN)
 def test_files_of_other_programs_are_read_as_the_plain_one(content: str, tmp_path: Path) -> None:
     (tmp_path / "plain.csv").write_text(text())

@@ -105,6 +105,7 @@ def federation(folder: Path, rng: np.random.Generator) -> tuple[list[Path], list
     return paths, parts
 
 
+@pytest.mark.sampled(1)
 @ALL_CASES
 @pytest.mark.parametrize("client", ["site", "(file)"])
 def test_files_that_differ_in_everything_are_one_table(

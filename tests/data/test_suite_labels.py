@@ -56,6 +56,7 @@ def values_of(labels: Labels, some_missing: bool) -> Values:
     return [None if some_missing and at % 9 == 4 else one for at, one in enumerate(values)]
 
 
+@pytest.mark.sampled(8)
 @ALL_CASES
 @SOME_MISSING
 @pytest.mark.parametrize("name", CASES)
@@ -98,6 +99,7 @@ OF_NUMBERS = ("spaces", *MISSING_WORDS[1:])
 NAMES = [name for name, labels in CASES.items() if labels.right is not float]
 
 
+@pytest.mark.sampled(4)
 @ALL_CASES
 @WITH_GAPS
 @pytest.mark.parametrize("name", NAMES)
@@ -120,6 +122,7 @@ def test_clients(name: str, some_missing: bool, all_cases: bool, tmp_path: Path)
     refuse_any(differences + differing_new_rows(cases, all_cases, tmp_path))
 
 
+@pytest.mark.sampled(4)
 @ALL_CASES
 @WITH_GAPS
 @pytest.mark.parametrize("name", NAMES)

@@ -126,6 +126,7 @@ PYTHON_ONLY = (
 )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("page", PYTHON_ONLY)
 def test_python_snippets_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -53,6 +53,7 @@ def words_not_taken(line: str) -> list[str]:
     return command.make_context("coterie", words, resilient_parsing=True).args
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("page", NAMED, ids=lambda path: path.name)
 def test_commands_that_pages_show_have_these_arguments_and_options(page):
     for line in shown_commands(page.read_text(encoding="utf-8")):

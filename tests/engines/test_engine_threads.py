@@ -125,6 +125,7 @@ ct.run(ct.fedavg(), data=data, model="mclr", rounds=1, engine={"name": "pool", "
 """
 
 
+@pytest.mark.slow
 def test_a_script_without_a_guard_is_told_of_it(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(WITHOUT_A_GUARD)

@@ -199,6 +199,7 @@ def test_a_deployed_run_is_exported_without_its_data(
         export_run(run)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", METHODS)
 def test_models_are_those_of_the_serial_engine(name: str, tmp_path: Path) -> None:
     config = tables(name)
@@ -299,6 +300,7 @@ def without_the_last(folder: Path) -> torch.Tensor:
     return WITHOUT[""]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("how", REASONS)
 def test_a_hostile_client_is_counted_and_changes_nothing(how: str, tmp_path: Path) -> None:
     def meddle(node: int, request: Message, replies: list[Message]) -> list[Message]:
@@ -897,6 +899,7 @@ def shared_values(config: Mapping[str, Any]) -> int:
     return spec.local.shared_size(Layout.of(spec.network.module).d)
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", FEDERATED)
 def test_the_models_are_those_of_a_simulation_and_the_wire_has_what_the_page_says(
     name: str, tmp_path: Path

@@ -119,6 +119,7 @@ def test_rounds_before_a_site_joins_are_those_without_it(tmp_path: Path) -> None
     assert len(view_of(tmp_path / "c" / "run").names) == 5
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("clients", [5, 6, 9])
 def test_a_killed_run_goes_on_with_the_site_that_joined(clients: int, tmp_path: Path) -> None:
     """To the same bits as one that was not killed, whatever `clients` is by then."""
@@ -262,6 +263,7 @@ def four_clients(folder: Path, name: str, **settings: Any) -> Reported:
     return deploy(folder, config, grid, reported=comes, min_clients=3, **settings)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "name",
     [

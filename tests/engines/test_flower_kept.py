@@ -103,6 +103,7 @@ def kept_here(run: Path) -> KeptState:
     return parts
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", RUNS)
 def test_what_stays_is_that_of_the_serial_engine_and_in_no_message(
     name: str, tmp_path: Path

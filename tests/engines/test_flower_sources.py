@@ -91,6 +91,7 @@ def shares_of(config: Mapping[str, Any]) -> list[Samples]:
     return [(population.x.numpy()[rows], population.y.numpy()[rows]) for rows in chosen]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("source", SOURCES)
 def test_data_that_change_at_a_site_move_its_client_and_nothing_else_leaves_it(
     source: str, tmp_path: Path

@@ -172,6 +172,7 @@ def dense(shape, outputs):
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [*TASKS, "classification", "next_token"])
 def test_a_network_of_the_users_own_does_every_task(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

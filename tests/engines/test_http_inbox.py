@@ -125,6 +125,7 @@ def spoiled(how: Callable[[Message], None], kind: str) -> Callable[[int, Message
     return spoil
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("how", SPOILED)
 def test_a_reply_that_cannot_be_read_is_counted_and_changes_nothing(
     how: str, tmp_path: Path

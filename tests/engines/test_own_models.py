@@ -75,6 +75,7 @@ def rule_of(name: str) -> OwnModel:
 # --- every rule ------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(4)
 @every
 @pytest.mark.parametrize("kind", [PoolEngine, VmapEngine])
 def test_engines_agree_to_the_bit(name: str, kind: Any) -> None:
@@ -123,6 +124,7 @@ class Messages:
         self.engine.close()
 
 
+@pytest.mark.sampled(4)
 @every
 @pytest.mark.parametrize("method", [ct.fedgroup(groups=2, alpha=3), ct.ifca(groups=2)])
 def test_no_message_has_what_a_client_stores(name: str, method: ct.Method) -> None:
@@ -156,6 +158,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("case", "make"), contract_cases().items())
 def test_ditto_goes_with_every_method_or_says_why_not(case: str, make: Make) -> None:
     """Ditto leaves the shared models as they are, so they have the bits of the method alone."""

@@ -164,6 +164,7 @@ def test_a_job_larger_than_the_pipe_for_a_worker_that_is_stopped(
         assert engine.pool.ask(jobs, None) is None
 
 
+@pytest.mark.slow
 def test_a_spawned_worker_that_is_killed_at_its_start_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -116,6 +116,7 @@ def by_workers(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return lambda: monkeypatch.setattr(NetworkScorer, "per_sample", refuse)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize(
     "work",
@@ -156,6 +157,7 @@ def test_samples_that_clients_share_are_scored_once(
         assert_same(scores(engine, net, Score("test"), which), expected)
 
 
+@pytest.mark.slow
 def test_workers_that_were_spawned_have_networks_of_their_own(
     by_workers: Callable[[], None],
 ) -> None:

@@ -151,6 +151,7 @@ def close(a: Reply, b: Reply, within: float = 1e-4) -> None:
     assert_near(b.fields["loss"][:, None], a.fields["loss"][:, None], within)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("make", "solver", "work"),
     [
@@ -363,6 +364,7 @@ def test_evaluation_is_that_of_the_other_engines() -> None:
     assert all(np.array_equal(alone.fields[name], together.fields[name]) for name in alone.fields)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", contract.on_workers)
 def test_every_algorithm_runs_on_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two rounds of each: the same groups as one client at a time, and models within 1e-4."""

@@ -144,6 +144,7 @@ def test_a_key_that_does_not_work_is_refused_everywhere(feature: Feature, one: E
             refused_by(tables)
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("feature", "one"), TRAITS, ids=name_of)
 def test_a_method_that_does_not_work_is_refused_everywhere(feature: Feature, one: Excluded) -> None:
     assert one.trait is not None

@@ -154,6 +154,7 @@ def test_a_record_in_python_says_what_its_table_says(table: str, values: dict[st
         assert value != default, key
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     ("kind", "name"),
     [(kind, name) for kind in KINDS if KINDS[kind].place for name in registry.builtin(kind)],
@@ -226,6 +227,7 @@ def given_in_python(table: str, values: Any) -> dict[str, Any]:
     return given
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("table", "values"), WALK)
 def test_what_is_set_is_in_the_folder_of_a_run_and_stays(
     table: str, values: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -47,6 +47,7 @@ def check_written(
 DEEPER = {"resnet18": [pytest.mark.slow]}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=DEEPER.get(name, [])) for name in MODELS]
 )

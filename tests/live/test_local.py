@@ -86,6 +86,7 @@ def test_a_federation_of_real_processes(deployment: Path) -> None:
 HEARTBEAT = pytest.param("send-node-heartbeat", marks=pytest.mark.flower)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["pull-messages", HEARTBEAT])
 def test_a_node_that_gets_an_unexpected_answer_ends_the_trial(deployment: Path, path: str) -> None:
     """Flower's own process stayed after it, without a connection: nobody saw that it was gone."""
@@ -113,6 +114,7 @@ def _refuse_a_node(up: LocalFederation, path: str) -> None:
         time.sleep(PATIENCE)
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_ends_the_command(deployment: Path) -> None:
     pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
     # One node is enough: the server still waits for the others.

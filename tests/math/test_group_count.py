@@ -21,6 +21,7 @@ def clumps(
     return rows + noise * torch.randn(len(rows), d, generator=draw) / d**0.5
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("groups", range(1, 9))
 def test_separation_counts_clumps(groups: int) -> None:
     assert estimate_groups(clumps(groups), 8, Key(0)) == groups

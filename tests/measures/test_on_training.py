@@ -64,6 +64,7 @@ METHODS: dict[str, Any] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", METHODS)
 def test_nothing_else_of_a_run_changes(name: str) -> None:
     before = measured(METHODS[name], model="mlp")

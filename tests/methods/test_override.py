@@ -66,6 +66,7 @@ def test_an_algorithm_made_of_a_method_is_unwrapped() -> None:
     assert override(untouched) is untouched
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_whatever_clients_train_follows_the_objective(name: str) -> None:
     """Training that only places clients (cold starts, signatures, splits) follows ``[objective]``,

@@ -186,6 +186,7 @@ def plain_run(name: str, cohort: int) -> tuple[list[Any], Seen]:
     return run(method_of(name), mask=False, cohort=cohort)
 
 
+@pytest.mark.sampled(12)
 @every
 def test_masked_updates_give_the_same_models_where_sums_are_said_to_be_enough(name: str) -> None:
     method = method_of(name)

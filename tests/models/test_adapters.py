@@ -94,6 +94,7 @@ def run_commands(lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         assert invoke(shlex.split(line)) == 0, (line, capsys.readouterr().err)
 
 
+@pytest.mark.slow
 def test_a_frozen_backbone_with_a_trained_head(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -286,6 +286,7 @@ def test_a_place_does_not_see_later_ones() -> None:
     assert not torch.equal(before[:, 4:], after[:, 4:])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("model", "task"),
     [

@@ -312,6 +312,7 @@ def twenty_groups(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_page(tmp_path_factory.mktemp("twenty") / "page.html", [base, many])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("width", [390, 700, 1000])
 def test_legends_of_twenty_groups_are_not_cut_off(browser, twenty_groups, width):
     with Opened(browser, twenty_groups, width) as opened:

@@ -102,6 +102,7 @@ def test_when_a_client_has_drifted(
     assert found == noticed
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SHIFT_OPTIONS)
 def test_every_shift_gives_the_same_on_both_engines(name: str) -> None:
     """Each alone; all of them in one run of every method: tests/contract/test_shifts.py."""

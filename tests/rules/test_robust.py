@@ -68,6 +68,7 @@ def test_a_reply_that_counts_for_another_model_is_seen_from_there() -> None:
         np.testing.assert_allclose(found, weighted_mean(weights, updates, models), atol=1e-6)
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", sorted(contract_cases()))
 def test_every_method_runs_with_a_robust_rule(name: str) -> None:
     method = contract_cases()[name](2)

@@ -128,6 +128,7 @@ def rows_of(method: ct.Method, data: ct.Population, rounds: int = 1) -> ct.Resul
     )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_auto_finds_the_planted_number(make: Callable[..., ct.Method], groups: int) -> None:

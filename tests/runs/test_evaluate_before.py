@@ -49,6 +49,7 @@ def rows_of(name: str, digits: Population, **options: Any) -> ct.Result:
     )
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_round_has_the_figures_that_the_round_before_left(name: str, digits: Population) -> None:
     after = rows_of(name, digits)

@@ -61,6 +61,7 @@ def assert_equal_runs(one: Path, other: Path) -> None:
         assert all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("method", METHODS)
 def test_more_rounds_are_those_of_a_longer_run(method: str, tmp_path: Path) -> None:
     """A finished run goes on twice, once from Python."""

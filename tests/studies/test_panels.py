@@ -83,6 +83,7 @@ def labels(panel: CurvePanel) -> list[str]:
     return [one.label for one in panel.series]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("of", "drawn"), DRAWN, ids=lambda x: getattr(x, "name", x))
 def test_every_curve_is_the_value_of_its_own_method(
     of: str, drawn: PaperTable, tmp_path: Path

@@ -77,6 +77,7 @@ def tiny(line: Line, rounds: int = 3) -> Line:
 # --- the lines ------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", PAPERS)
 @pytest.mark.parametrize("profile", ["quick", "full"])
 def test_every_line_is_valid(name: str, profile: Any) -> None:

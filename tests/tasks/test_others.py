@@ -146,6 +146,7 @@ def test_further_metrics_change_neither_models_nor_accuracy(engine: str) -> None
         assert row["macro_f1_groups"] != row["metrics_groups"]["accuracy"]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("seed", "engine"), CASES)
 def test_binary_metrics(seed: int, engine: tuple[str, int | None]) -> None:
     rng = np.random.default_rng(seed)
@@ -162,6 +163,7 @@ def test_binary_metrics(seed: int, engine: tuple[str, int | None]) -> None:
     check_metrics(population, exact_net(rng, 1), task, engine, references, probabilities)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("seed", "engine"), CASES)
 def test_multilabel_metrics(seed: int, engine: tuple[str, int | None]) -> None:
     rng = np.random.default_rng(seed)
@@ -232,6 +234,7 @@ def learnable(task: str) -> tuple[ct.Population, Any]:
     return ct.Population(x, tokens, train, test, 3), PerToken(rng)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("task", ["binary", "multilabel", "next_token"])
 @pytest.mark.parametrize("method", ["fedavg", "fedgroup", "ifca", "fedprox", "fedmmd"])
 def test_they_learn(task: str, method: str) -> None:

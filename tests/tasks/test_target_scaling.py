@@ -268,6 +268,7 @@ def test_clients_that_join_do_not_change_the_scale(tmp_path: Path) -> None:
     assert ct.Result.open(folder).scaling == before
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("targets", [1, 2])
 def test_predictions_and_exports_are_in_the_units_of_the_targets(
     tmp_path: Path, targets: int

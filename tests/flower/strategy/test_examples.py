@@ -52,6 +52,7 @@ def run_app(
     return results, grid
 
 
+@pytest.mark.slow
 def test_the_pytorch_app_finds_four_groups(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -51,6 +51,7 @@ def killed_after(exchanges: int) -> AppGrid:
     return AppGrid(torch_app(rotated_digits(6, 2)), NODES, before=stop)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("exchanges", [0, 1, 4, 8, 10])
 def test_a_run_that_was_killed_goes_on_to_the_same_bits(tmp_path: Path, exchanges: int) -> None:
     whole = start(None)

@@ -54,6 +54,7 @@ def agreement(result: ClusteredResult, grid: AppGrid, turns: int) -> float:
     return float(adjusted_rand_score(truth, found))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("ours", "theirs", "gap"),
     [
@@ -83,6 +84,7 @@ def test_the_same_arrays_as_flowers_own_strategy(
             assert dict(own[number]) == pytest.approx(dict(other[number]), rel=100 * gap)
 
 
+@pytest.mark.slow
 def test_each_round_of_a_network_with_kinks_gives_the_arrays_of_flowers_own() -> None:
     # Over ten rounds without a break, rounding grows, as between two runs of Flower's own.
     app = torch_app(rotated_digits(10, 1), ConvNet, momentum=0.9)
@@ -125,6 +127,7 @@ METHODS: dict[str, Callable[[], ct.Method]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", METHODS)
 def test_groups_are_found(name: str) -> None:
     grid = AppGrid(torch_app(rotated_digits(12, 2)), node_ids(12))
@@ -159,6 +162,7 @@ MORE_METHODS = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("method", MORE_METHODS, ids=name_of)
 def test_more_methods_run_on_two_messages(method: ct.Method) -> None:
     grid = AppGrid(torch_app(rotated_digits(6, 2)), node_ids(6))

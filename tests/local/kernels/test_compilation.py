@@ -166,6 +166,7 @@ def loaded_by_a_process(**environment: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_dense_network_by_sgd_loads_nothing_of_convolutions_and_of_other_optimisers() -> None:
     """Else the first run on a machine, which compiles what it loads, takes thrice as long to begin."""
     found = loaded_by_a_process()

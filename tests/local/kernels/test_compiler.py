@@ -73,6 +73,7 @@ def multiply(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     return compiled_to(tmp_path_factory.mktemp("code"), multiply="dense")["multiply"]
 
 
+@pytest.mark.slow
 def test_a_kernel_prefers_wide_vectors(multiply: Compiled) -> None:
     assert '"prefer-vector-width"="512"' in multiply.llvm
 

@@ -61,6 +61,7 @@ def samples(net: str, squared: bool, size: int) -> tuple[Tensor, Tensor]:
     return x, torch.randint(3, (size,), generator=draw)
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("squared", [False, True], ids=["classes", "numbers"])
 @pytest.mark.parametrize("batch_size", [5, 40])  # by loops, and by a library
 @pytest.mark.parametrize("net", NETS)
