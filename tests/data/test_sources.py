@@ -340,6 +340,7 @@ def test_synthetic_has_the_variances_of_the_recipe() -> None:
     assert abs(float(iid.x.mean())) < 0.02
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("name", "rows"), [("mnist", 70_000), ("femnist", 45_958)])
 def test_real_files_load(name: str, rows: int) -> None:
     s = load_samples({"source": name}, root=real_data(name))

@@ -142,6 +142,7 @@ def language_program() -> str:
     return blocks("python", (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8"))[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(
     "ignore::FutureWarning", "ignore::UserWarning"
 )  # of transformers and peft

@@ -291,6 +291,7 @@ def test_a_run_that_failed_elsewhere_keeps_nobody_from_merging(folder: Path) -> 
     assert figures.ranking("defaults", "equal_work") is None
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", list(built_in()))
 def test_every_run_of_a_suite_is_a_valid_configuration(name: str) -> None:
     suite = find_suite(name)

@@ -204,6 +204,7 @@ def _nowhere(kernel: Any) -> None:
     raise RuntimeError("no folder can be written")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_code_without_convolutions_gives_the_same_bits(optimizer: str) -> None:
     torch.manual_seed(0)

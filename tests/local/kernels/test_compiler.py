@@ -78,6 +78,7 @@ def test_a_kernel_prefers_wide_vectors(multiply: Compiled) -> None:
     assert '"prefer-vector-width"="512"' in multiply.llvm
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not HAS_AVX512, reason="the processor has no vectors of 512 bits")
 def test_products_take_whole_lines_at_once(multiply: Compiled) -> None:
     products = [line for line in multiply.asm.splitlines() if "vfmadd" in line]
