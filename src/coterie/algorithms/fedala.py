@@ -84,13 +84,11 @@ class FedAla:
                 weights = (weights - self.eta * gradient * difference).clamp(0, 1)
             losses.append(loss)
             # The weights are learned until they converge once, and then by one pass a round.
-            if own["learned"] or self._converged(losses):
+            converged = len(losses) > LAST_LOSSES and pstdev(losses[-LAST_LOSSES:]) < self.threshold
+            if own["learned"] or converged:
                 break
         found = {"v": own["v"], "weights": weights, "learned": torch.ones(1)}
         return torch.lerp(last, sent, weights), found
-
-    def _converged(self, losses: list[float]) -> bool:
-        return len(losses) > LAST_LOSSES and pstdev(losses[-LAST_LOSSES:]) < self.threshold
 
 
 def _some(training: LocalTraining, share: float) -> list[Batch]:

@@ -49,7 +49,9 @@ def _choices(kind: str) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
 
     for name in sorted(registry.names(kind)):
         try:
-            description = _first_paragraph(registry.find(kind, name).__doc__ or "")
+            # The first paragraph of the docstring, on one line: it says what the factory makes.
+            text = (registry.find(kind, name).__doc__ or "").replace("`", "")
+            description = " ".join(text.strip().split("\n\n")[0].split())
             options = _spelled_options(kind, name)
             if kind == "model":
                 description += _parameter_count(name)
@@ -73,12 +75,6 @@ def _parameter_count(name: str) -> str:
     inputs = "x".join(map(str, made.shape))
     outputs = "1 output" if made.classes == 1 else f"{made.classes} outputs"
     return f" {made.parameters:,} parameters for inputs of {inputs} and {outputs}."
-
-
-def _first_paragraph(text: str) -> str:
-    """The first paragraph of a docstring, on one line: it says what the factory makes."""
-    paragraph = text.replace("`", "").strip().split("\n\n")[0]
-    return " ".join(paragraph.split())
 
 
 def _spelled_options(kind: str, name: str) -> list[tuple[str, str]]:

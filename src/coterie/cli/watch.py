@@ -58,7 +58,10 @@ def watch(run: Path | str, *, once: bool = False, interval: float = 0.5) -> None
             return
         states = _states(folder, state, interval)
         if out.is_terminal:
-            _show_live(states)
+            # Cropped: a screen higher than the terminal would be printed again with every refresh.
+            with Live(console=console(), auto_refresh=False, vertical_overflow="crop") as live:
+                for state in states:
+                    live.update(screen(state), refresh=True)
         else:
             _print_lines(states, len(state.rows))
         summary = published_summary(summary_so_far(read_state(folder)), headline)
@@ -72,13 +75,6 @@ def _states(folder: RunFolder, state: RunState, interval: float) -> Iterator[Run
         time.sleep(interval)
         state = read_state(folder, state)
         yield published_state(state)
-
-
-def _show_live(states: Iterable[RunState]) -> None:
-    # Cropped: a screen higher than the terminal would be printed again with every refresh.
-    with Live(console=console(), auto_refresh=False, vertical_overflow="crop") as live:
-        for state in states:
-            live.update(screen(state), refresh=True)
 
 
 def _print_lines(states: Iterable[RunState], printed: int) -> None:

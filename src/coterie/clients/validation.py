@@ -122,7 +122,12 @@ class ReplyValidator:
             marks = np.isin(reply.fields["clipped"], (0.0, 1.0))
             reasons[(reasons == _GOOD) & ~marks] = "clipped"
         if isinstance(expected.work, Train) and expected.work.choose is not None:
-            valid = _is_column(reply.choice, expected.r)
+            # Each number names one of the models that its client was sent.
+            valid = (
+                (reply.choice >= 0)
+                & (reply.choice < expected.r)
+                & (reply.choice == np.floor(reply.choice))
+            )
             reasons[(reasons == _GOOD) & ~valid] = "choice"
         # Last and over every other reason: of a client that was not asked, nothing else matters.
         reasons[~np.isin(reply.ids, expected.asked)] = "stranger"
@@ -171,11 +176,6 @@ def _sums_to_one(shares: NDArray[Any]) -> NDArray[np.bool_]:
     with np.errstate(invalid="ignore", over="ignore"):
         near = np.abs(shares.sum(axis=1) - 1) < 1e-5
     return (shares >= 0).all(axis=1) & near
-
-
-def _is_column(choice: NDArray[Any], r: int) -> NDArray[np.bool_]:
-    """Whether each number names one of the ``r`` models that its client was sent."""
-    return (choice >= 0) & (choice < r) & (choice == np.floor(choice))
 
 
 def _reason_for_all(reply: Reply, expected: Expected) -> str | None:

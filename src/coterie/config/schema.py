@@ -131,7 +131,8 @@ def strict(kind: Any) -> Any:
         parts = [part if part is Ellipsis else strict(part) for part in args]
         if None in parts:
             return None
-        return _container(origin, parts)
+        kind = CONTAINERS[origin][tuple(parts)]
+        return kind if CONTAINERS[origin] is dict else Annotated[kind, BeforeValidator(_listed)]
     return kind if tomlable(kind) else None
 
 
@@ -143,11 +144,6 @@ def _annotated(kind: Any, metadata: Sequence[Any]) -> Any:
     if part is None:
         return None
     return Annotated[(part, *metadata)]
-
-
-def _container(origin: Any, parts: Sequence[Any]) -> Any:
-    kind = CONTAINERS[origin][tuple(parts)]
-    return kind if CONTAINERS[origin] is dict else Annotated[kind, BeforeValidator(_listed)]
 
 
 def tomlable(kind: Any) -> bool:

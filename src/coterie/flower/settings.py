@@ -116,7 +116,11 @@ def load_deployment(
     run_file = folder / "run.toml"
     tables = read(run_file)
     begun = _last_run(folder) if resume else {}
-    _keep_rounds(tables, begun)
+    # The rounds to which a run was extended, where its folder is on this machine.
+    with suppress(ConfigError, OSError, *MALFORMED):
+        rounds = read(Path(begun["out"]) / CONFIG)["train"]["rounds"]
+        train = tables.setdefault("train", {})
+        train["rounds"] = max(rounds, train.get("rounds", 0))
     for override in overrides:
         put(tables, override)
     settings_file = folder / "deploy.toml"
@@ -135,14 +139,6 @@ def _last_run(folder: Path) -> Mapping[str, Any]:
         if isinstance(found, dict):
             return found
     return {}
-
-
-def _keep_rounds(tables: dict[str, Any], begun: Mapping[str, Any]) -> None:
-    """Keep the number of rounds to which a run was extended, where its folder is on this machine."""
-    with suppress(ConfigError, OSError, *MALFORMED):
-        rounds = read(Path(begun["out"]) / CONFIG)["train"]["rounds"]
-        train = tables.setdefault("train", {})
-        train["rounds"] = max(rounds, train.get("rounds", 0))
 
 
 def _refuse_other_app(file: Path) -> None:

@@ -209,7 +209,13 @@ class Buffered:
         found = {"clock": flight.clock, "training": len(flight.training), "arrived": len(came)}
         notes["asynchronous"] = found
         if method.local.choose is not None:
-            groups = take_choices(groups, _without_values(flight, came), notes)
+            # In the order of their clients; a choice needs no values.
+            at = came[np.argsort(flight.ids[came])]
+            nothing = torch.empty(len(at), 0)
+            chosen = Updates(
+                flight.ids[at], flight.row[at], nothing, flight.size[at], flight.loss[at]
+            )
+            groups = take_choices(groups, chosen, notes)
         if group is None:
             notes["skipped"] = not len(came)
             untrained = np.zeros(groups.k, bool)
@@ -242,7 +248,10 @@ def _begin(
         return groups, plan, updates, {"replies": 0, "seconds": {}, "plan": plan}
     begun = work_clock()
     groups, plan = call("assign", method.assign, groups, round.of("assign"))
-    _check_plan(plan)
+    if plan.chain is not None or plan.mixtures is not None or plan.shares is not None:
+        what = "the method trains clients in sequence, or on mixtures of models"
+        expected = "a method whose clients train in parallel"
+        raise ConfigError("does-not-fit", "asynchronous", what, allowed=expected)
     seconds = {"grouping": work_clock() - begun - round.clients.ledger.training}
     # What they send is known at once, in a simulation; it comes in when they are done.
     updates = train(method.local, groups, plan, round.of("train"))
@@ -277,17 +286,3 @@ def _who_begins(flight: InFlight, rule: Buffering, round: Round) -> IntArray:
     # Not the first ones: those with low numbers would train more often.
     order = round.key.of("begin").generator().permutation(len(idle))
     return np.sort(idle[order[:room]])
-
-
-def _check_plan(plan: Plan) -> None:
-    if plan.chain is not None or plan.mixtures is not None or plan.shares is not None:
-        what = "the method trains clients in sequence, or on mixtures of models"
-        expected = "a method whose clients train in parallel"
-        raise ConfigError("does-not-fit", "asynchronous", what, allowed=expected)
-
-
-def _without_values(flight: InFlight, rows: IntArray) -> Updates:
-    """Some updates in flight in the order of their clients, without their values."""
-    at = rows[np.argsort(flight.ids[rows])]
-    nothing = torch.empty(len(at), 0)
-    return Updates(flight.ids[at], flight.row[at], nothing, flight.size[at], flight.loss[at])

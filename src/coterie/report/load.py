@@ -70,21 +70,17 @@ def views_of(
         views[i] = replace(view, identity=configuration)
         read.add(configuration)
     if any(view.private for view in views.values()):
-        _number_repeats(views, resolved)
+        # Numbers stand for the seeds: runs of the same seed are compared, which is not told.
+        seeds = [tables.get("seed", 0) for tables in resolved]
+        known = sorted(set(seeds))
+        for i, view in views.items():
+            views[i] = replace(view, repeat=known.index(seeds[i]))
     headlines = {view.headline.name for view in views.values()}
     if len(headlines) > 1:
         what = "the runs have different headline metrics"
         got = ", ".join(sorted(headlines))
         raise ConfigError("differs", "report", what, found=got, allowed="runs of one task")
     return [views[i] for i in range(len(folders))]
-
-
-def _number_repeats(views: dict[int, RunView], resolved: Sequence[Mapping[str, Any]]) -> None:
-    """Let numbers stand for the seeds: runs of the same seed are compared, which is not told."""
-    seeds = [tables.get("seed", 0) for tables in resolved]
-    known = sorted(set(seeds))
-    for i, view in views.items():
-        views[i] = replace(view, repeat=known.index(seeds[i]))
 
 
 def view_of(

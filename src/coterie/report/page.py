@@ -45,19 +45,15 @@ def page_of(
     runs: Sequence[RunView], title: str = "Coterie", intro: str = "", tuning: Sequence[Section] = ()
 ) -> str:
     """The page of some runs as text; see `write_page`."""
-    runs = _with_equal_digits(runs)
+    # Values have one number of decimals in every table of the page.
+    values = [run.final_accuracy for run in runs]
+    runs = [replace(run, headline=run.headline.with_decimals_for(values)) for run in runs]
     sentences = [verdict_sentence(runs), intro]
     if any(run.accuracies for run in runs):
         words = WHICH_ACCURACY if runs[0].headline == ACCURACY else WHICH_FIGURES
         sentences.append(words)
     under_headline = " ".join(sentence for sentence in sentences if sentence)
     return render_page(title, headline(runs), under_headline, facts(runs), sections(runs, tuning))
-
-
-def _with_equal_digits(runs: Sequence[RunView]) -> list[RunView]:
-    """The runs, whose values have one number of decimals in every table of the page."""
-    values = [run.final_accuracy for run in runs]
-    return [replace(run, headline=run.headline.with_decimals_for(values)) for run in runs]
 
 
 def facts(runs: Sequence[RunView]) -> list[tuple[str, str]]:

@@ -134,7 +134,12 @@ def _library() -> str:
         found = read_sealed(_kept_script(name).read_bytes())
         if found is not None:
             return str(found["script"])
-    script = _inline(str(vl_convert.javascript_bundle(code, vl_version=version)))
+    # The parser of a page looks for these two, even within a text of the script.
+    script = (
+        str(vl_convert.javascript_bundle(code, vl_version=version))
+        .replace("</script", "<\\/script")
+        .replace("<!--", "<\\!--")
+    )
     with suppress(OSError):
         kept = _kept_script(name)
         kept.parent.mkdir(parents=True, exist_ok=True)
@@ -144,12 +149,6 @@ def _library() -> str:
 
 def _kept_script(name: str) -> Path:
     return cache_folder().parent / "pages" / f"{name}.json"
-
-
-def _inline(script: str) -> str:
-    """A script that can stand in an HTML script element."""
-    # The parser of a page looks for these two, even within a text of the script.
-    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 def _sha256(script: str) -> str:

@@ -175,7 +175,12 @@ def clients_section(series: Sequence[Series]) -> list[Section]:
     heads = row_columns(rows)
     shown = [*rows[:MOST_CLIENTS], *mean_rows(tables, rows, headline)]
     cells = [_cells(texts) for texts in client_texts(shown, headline)]
-    order = _figures_first(len(heads), len(rows[0].figures), len(rows[0].groups))
+    # Figures stand after the name, where a narrow screen shows them.
+    columns = len(heads)
+    figures = len(rows[0].figures)
+    first = columns - len(rows[0].groups) - figures
+    after = first + figures
+    order = [0, *range(first, after), *range(1, first), *range(after, columns)]
     return [
         {
             "title": "Each client",
@@ -184,13 +189,6 @@ def clients_section(series: Sequence[Series]) -> list[Section]:
             "rows": [[row[at] for at in order] for row in cells],
         }
     ]
-
-
-def _figures_first(columns: int, figures: int, groups: int) -> list[int]:
-    """The order of the columns on a page: figures after the name, where a narrow screen shows them."""
-    first = columns - groups - figures
-    after = first + figures
-    return [0, *range(first, after), *range(1, first), *range(after, columns)]
 
 
 def _cells(texts: Sequence[str]) -> list[Any]:

@@ -169,19 +169,16 @@ def make_plan(
     all_seeds = tuple(seeds) or (base_seed,)
     choices = read_grid(grid, names, option)
     points = tuple(itertools.product(*choices.values()))
-    _check_size(len(names) * len(points) * len(all_seeds))
+    count = len(names) * len(points) * len(all_seeds)
+    if count > MAX_RUNS:
+        what = "too many runs for a sweep"
+        expected = f"at most {MAX_RUNS}"
+        raise ConfigError("out-of-range", "compare", what, found=count, allowed=expected)
     # The plan without its runs says which cells there are.
     layout = SweepPlan(names, all_seeds, tuple(choices), points, {})
     tables = _tables_of_cells(layout, base, for_algorithms, values)
     configs = _validate_all(tables, str(path))
     return _with_runs(layout, configs)
-
-
-def _check_size(count: int) -> None:
-    if count > MAX_RUNS:
-        what = "too many runs for a sweep"
-        expected = f"at most {MAX_RUNS}"
-        raise ConfigError("out-of-range", "compare", what, found=count, allowed=expected)
 
 
 def _tables_of_cells(

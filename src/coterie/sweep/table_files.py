@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.files import csv_text, escape_cell, markdown_lines, refuse_unwritable
-from coterie.measures.verdict import VERDICT, Verdict
+from coterie.measures.verdict import VERDICT
 from coterie.runs.published import is_private
 from coterie.sweep.clients import clients_csv, clients_markdown
 from coterie.sweep.comparison import Row, SweepTable
@@ -46,7 +46,9 @@ def write_tables(table: SweepTable, plan: SweepPlan, out: Path) -> list[Path]:
     if table.clients:
         texts |= {"clients.md": clients_markdown(table), "clients.csv": clients_csv(table)}
     if table.verdict is not None:
-        texts[VERDICT] = verdict_json(table.verdict, plan)
+        runs = [run.id for run in plan.runs if not is_private(run.tables)]
+        record = {**table.verdict.record(), "runs": runs}
+        texts[VERDICT] = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
     else:
         # One of an earlier comparison in the same folder is of other methods or seeds.
         (out / VERDICT).unlink(missing_ok=True)
@@ -156,13 +158,6 @@ def tuning_json(table: SweepTable) -> str:
         "note": " ".join(tuning_notes(table)),
         "definitions": COSTS,
     }
-    return json.dumps(record, indent=1, ensure_ascii=False) + "\n"
-
-
-def verdict_json(found: Verdict, plan: SweepPlan) -> str:
-    """The verdict on grouping, and the runs that it is of, for the card of an export."""
-    runs = [run.id for run in plan.runs if not is_private(run.tables)]
-    record = {**found.record(), "runs": runs}
     return json.dumps(record, indent=1, ensure_ascii=False) + "\n"
 
 

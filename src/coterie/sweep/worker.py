@@ -159,7 +159,10 @@ def _execute(run: SweepRun, out: Path, stop: Callable[[], int]) -> Answer:
     except CoterieError as error:
         return _failure(error, " ".join(str(error).split()))
     except Exception as error:  # noqa: BLE001 - a bug in one run must not end the other runs
-        return _failure(error, _crash_line(error, out / f"{run.id}-crash.txt"))
+        file = out / f"{run.id}-crash.txt"
+        # Client names in a message may hold characters that no UTF-8 file can.
+        file.write_text(traceback.format_exc(), encoding="utf-8", errors="backslashreplace")
+        return _failure(error, crash_line(error, f"in {file}"))
 
 
 def _failure(error: Exception, line: str) -> Answer:
@@ -168,12 +171,6 @@ def _failure(error: Exception, line: str) -> Answer:
     if exit_code(error) in (ConfigError.code, BUG):
         answer["every_seed"] = "yes"
     return answer
-
-
-def _crash_line(error: Exception, file: Path) -> str:
-    # Client names in a message may hold characters that no UTF-8 file can.
-    file.write_text(traceback.format_exc(), encoding="utf-8", errors="backslashreplace")
-    return crash_line(error, f"in {file}")
 
 
 def main() -> None:

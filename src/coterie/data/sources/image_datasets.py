@@ -135,24 +135,18 @@ def digits(root: Path | None = None) -> Samples:
     Pixels are divided by 16; the images have no test split.
     """
     # One row a digit: 64 pixels from 0 to 16, then the label.
-    table = np.loadtxt(_file_of_digits(), delimiter=",", dtype=np.uint8)
+    # Read without scikit-learn's own loader: that one imports pandas and `scipy.stats`, which takes
+    # longer than a short run, in every process that needs the digits.
+    package = find_spec("sklearn")
+    assert package is not None, "scikit-learn is a dependency"
+    assert package.origin is not None, "its package has a file"
+    file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    table = np.loadtxt(file, delimiter=",", dtype=np.uint8)
     images = table[:, :64].reshape(-1, 1, 8, 8)
     x = torch.from_numpy((images / 16).astype(np.float32))
     y = torch.from_numpy(table[:, 64].astype(np.int64))
     scaling = "pixels are divided by 16."
     return Samples(x, y, 10, len(x), label_names=DIGITS, scaling=scaling)
-
-
-def _file_of_digits() -> Path:
-    """The file of the digits in scikit-learn's package.
-
-    It is read without scikit-learn's own loader: that one imports pandas and `scipy.stats`, which
-    takes longer than a short run, in every process that needs the digits.
-    """
-    package = find_spec("sklearn")
-    assert package is not None, "scikit-learn is a dependency"
-    assert package.origin is not None, "its package has a file"
-    return Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
 
 
 # --- the sources ----------------------------------------------------------------------------------

@@ -73,7 +73,10 @@ def parkinsons(
     rows = _open(root, "parkinsons")
     split = "split"
     if unseen == "patients":
-        rows = _with_unseen_patients(rows, fold)
+        # One more column, which says whether a patient is tested on.
+        _, patient = np.unique(identifiers(rows, "patient"), return_inverse=True)
+        is_test = patient % FOLDS == fold
+        rows = replace(rows, frame=rows.frame.assign(unseen=np.where(is_test, "test", "train")))
         split = "unseen"
     # Both scores come from the same examination: one would give the other away.
     other = "motor_UPDRS" if label == "total_UPDRS" else "total_UPDRS"
@@ -129,10 +132,3 @@ def _without_zeros(rows: Rows) -> Rows:
     """The rows with missing values in the place of impossible zeros."""
     known = {name: rows.frame[name].mask(rows.frame[name] == 0) for name in NEVER_ZERO}
     return replace(rows, frame=rows.frame.assign(**known))
-
-
-def _with_unseen_patients(rows: Rows, fold: int) -> Rows:
-    """The rows with one more column, which says whether a patient is tested on."""
-    _, patient = np.unique(identifiers(rows, "patient"), return_inverse=True)
-    is_test = patient % FOLDS == fold
-    return replace(rows, frame=rows.frame.assign(unseen=np.where(is_test, "test", "train")))

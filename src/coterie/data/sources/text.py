@@ -105,8 +105,11 @@ def sent140_tokens(
             later, for the task ``next_token``.
     """
     texts, y, names = _tweets_by_user(root)
-    words = frequent_words(_other_texts(root), vocabulary - 2)
-    ids = token_ids(texts, words, tokens, pad)
+    # Equally frequent ones are in alphabetical order.
+    counts = Counter(word for text in _other_texts(root) for word in text)
+    words = sorted(counts, key=lambda word: (-counts[word], word))[: vocabulary - 2]
+    # 0 is padding, 1 unknown.
+    ids = torch.from_numpy(_numbers(texts, words, tokens, pad, first=2, unknown=1))
     if predict == "next_word":
         targets = next_tokens(ids)
         return Samples(ids, targets, 0, len(ids), {"user": names}, scaling=_TOKEN_SCALING)
@@ -130,19 +133,6 @@ def _sentiments(x: Tensor, y: IntArray, names: NDArray[Any], scaling: str) -> Sa
 def _other_texts(root: Path | None) -> list[list[str]]:
     """The words of ``others.parquet``: of no client, since a federation could not pool theirs."""
     return _texts(read_rows(_tweets_file(root, "others"), columns=["text"]))
-
-
-def frequent_words(texts: Sequence[Sequence[str]], count: int) -> list[str]:
-    """The most frequent words, equally frequent ones in alphabetical order."""
-    counts = Counter(word for text in texts for word in text)
-    return sorted(counts, key=lambda word: (-counts[word], word))[:count]
-
-
-def token_ids(
-    texts: Sequence[Sequence[str]], words: Sequence[str], tokens: int, pad: Pad
-) -> Tensor:
-    """Texts as the numbers of their first words, int64 ``[S, tokens]``: 0 is padding, 1 unknown."""
-    return torch.from_numpy(_numbers(texts, words, tokens, pad, first=2, unknown=1))
 
 
 def next_tokens(ids: Tensor) -> Tensor:

@@ -58,15 +58,13 @@ def column_report(table: RawTable, first: IntArray) -> FloatArray:
     parts = []
     for at, column in enumerate(table.columns):
         if column.kind == "category":
-            parts.append(_category_counts(values[:, at], len(column.categories)))
+            codes = values[:, at]
+            categories = len(column.categories)
+            places = np.where(np.isnan(codes), categories, codes).astype(np.int64)
+            parts.append(np.bincount(places, minlength=categories + 1).astype(np.float64))
         else:
             parts.append(column_moments(values[:, at]))
     return np.concatenate([*parts, np.empty(0)])
-
-
-def _category_counts(codes: FloatArray, categories: int) -> FloatArray:
-    places = np.where(np.isnan(codes), categories, codes).astype(np.int64)
-    return np.bincount(places, minlength=categories + 1).astype(np.float64)
 
 
 def column_moments(values: FloatArray) -> FloatArray:

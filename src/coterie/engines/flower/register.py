@@ -223,7 +223,10 @@ class ClientRegister:
     def _forget_absent(self, present: set[int]) -> None:
         """Forget nodes that are gone, and questions that are too old."""
         for node in [node for node in self._answered if node not in present]:
-            self._leave(node)
+            client = self._answered.pop(node)
+            if client is not None and self.nodes.get(client) == node:
+                del self.nodes[client]
+                self.say(f"client {self.names[client]!r} left")
         for name in [name for name, (node, _) in self._waiting.items() if node not in present]:
             del self._waiting[name]
         now = time.monotonic()
@@ -231,12 +234,6 @@ class ClientRegister:
             if node not in present or now - since > self.terms.timeout:
                 del self._asked[message]
                 self.inbox.drop([message])
-
-    def _leave(self, node: int) -> None:
-        client = self._answered.pop(node)
-        if client is not None and self.nodes.get(client) == node:
-            del self.nodes[client]
-            self.say(f"client {self.names[client]!r} left")
 
     def _ask(self, nodes: Sequence[int]) -> None:
         if not nodes:

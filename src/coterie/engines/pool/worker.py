@@ -137,7 +137,10 @@ def _do_jobs(equipment: WorkerEquipment, parent: int, tasks: Connection, pipe: C
             if os.getppid() != parent:
                 return
         # First, so that threads which a job brings are bound to no core.
-        go_anywhere(anywhere)
+        # This process was to begin on one core (`WorkerPool.ask`).
+        if anywhere:
+            with suppress(OSError):
+                os.sched_setaffinity(0, anywhere)
         job: PoolJob | PartJob = pipe.recv()
         if isinstance(job, PartJob):
             pipe.send(_score_part(runner, job, shared))
@@ -147,13 +150,6 @@ def _do_jobs(equipment: WorkerEquipment, parent: int, tasks: Connection, pipe: C
             pipe.send(found)
         else:
             pipe.send(_score(runner, job, job.work, shared))
-
-
-def go_anywhere(allowed: set[int]) -> None:
-    """Take back that this process was to begin on one core (`WorkerPool.ask`)."""
-    if allowed:
-        with suppress(OSError):
-            os.sched_setaffinity(0, allowed)
 
 
 def _score(runner: LocalRunner, job: PoolJob, work: Score, shared: Shared) -> Reply | None:

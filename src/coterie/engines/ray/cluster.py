@@ -55,7 +55,10 @@ def connect(address: str | None, cores: int | None = None) -> bool:
         options = {"num_cpus": cores, "include_dashboard": False}
     try:
         # Ray's own signal handlers would outlive the connection, so they are taken back at once.
-        _check_listening(address)
+        # Where nothing listens at `host:port`, Ray itself would wait a minute.
+        host, colon, port = (address or "").rpartition(":")
+        if colon and port.isdigit() and "/" not in host:
+            socket.create_connection((host, int(port)), timeout=5).close()
         with _own_signals():
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except (RayError, ConnectionError, ValueError, RuntimeError, AssertionError, OSError) as error:
@@ -65,13 +68,6 @@ def connect(address: str | None, cores: int | None = None) -> bool:
             "unreachable", "engine.address", what, got=address, allowed=expected
         ) from error
     return True
-
-
-def _check_listening(address: str | None) -> None:
-    """Raise ``OSError`` where nothing listens at ``host:port``: Ray itself would wait a minute."""
-    host, colon, port = (address or "").rpartition(":")
-    if colon and port.isdigit() and "/" not in host:
-        socket.create_connection((host, int(port)), timeout=5).close()
 
 
 @contextmanager

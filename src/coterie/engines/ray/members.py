@@ -227,12 +227,19 @@ class Members:
         except RayTaskError as error:
             raise _cause(error) from error
         except RayError as error:
-            self._count_lost(error)
+            # A node takes all its actors with it, so as many as there are may be lost at once.
+            self._lost += 1
+            if self._lost > self.cluster.retries + len(self.all):
+                what = f"{self._lost} actors were lost, and no reply arrived ({first_line(error)})"
+                raise RemoteError("unreachable", "engine", what) from error
             self.replace(member)
             return nothing, None
         if call is member.coming:
             member.coming = None
-            self._check_samples(found)
+            if found != self._fingerprint:
+                what = "a node reads different samples"
+                expected = self._fingerprint
+                raise DataError("differs", "engine.samples", what, found=found, allowed=expected)
             return nothing, None
         self._lost = 0
         if isinstance(found[0], Exception):
@@ -244,20 +251,6 @@ class Members:
         if pieces:
             found = (np.concatenate(pieces).reshape(len(places), -1), *found[1:])
         return places, found
-
-    def _count_lost(self, error: RayError) -> None:
-        # A node takes all its actors with it, so as many as there are may be lost at once.
-        self._lost += 1
-        if self._lost > self.cluster.retries + len(self.all):
-            what = f"{self._lost} actors were lost, and no reply arrived ({first_line(error)})"
-            raise RemoteError("unreachable", "engine", what) from error
-
-    def _check_samples(self, found: str) -> None:
-        """Whether a node's own samples are those of the run."""
-        if found != self._fingerprint:
-            what = "a node reads different samples"
-            expected = self._fingerprint
-            raise DataError("differs", "engine.samples", what, found=found, allowed=expected)
 
     def none_came(self) -> RemoteError:
         """No actor was there for as long as the cluster's patience."""

@@ -65,7 +65,8 @@ class ShardStore:
         """All shards, where they are few and an actor may keep them all: it is then sent all of them
         at once, and waits for none in a round. Else nothing."""
         population = self.population
-        if population.lazy or _bytes_of_all(population) > min(room, _FEW):
+        size = int(population.sizes("train").sum()) * _sample_bytes(population)
+        if population.lazy or size > min(room, _FEW):
             return []
         return [self.get(number) for number in np.unique(self._shard_of).tolist()]
 
@@ -107,7 +108,3 @@ class ShardStore:
 
 def _sample_bytes(population: Population) -> int:
     return population.x.element_size() * int(np.prod(population.shape, dtype=np.int64))
-
-
-def _bytes_of_all(population: Population) -> int:
-    return int(population.sizes("train").sum()) * _sample_bytes(population)

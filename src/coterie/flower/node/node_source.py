@@ -78,7 +78,7 @@ def read_node_data(
         return divide(*pair_of_rows(read_query(options), options, classes, features))
     path = Path(source).expanduser()
     if is_unlabelled(options) and images_in(path, "*"):
-        return (_images_alone(path), None), None
+        return (unit(decode(images_in(path, "*"))), None), None
     if _has_images(path) and not is_unlabelled(options):
         return _read_images(path, classes)
     return read_files(path, options, classes, features)
@@ -216,11 +216,6 @@ def _has_images(path: Path) -> bool:
     if not path.is_dir() or any(path.glob("train.*")):
         return False
     return any(images_in(path, pattern) for pattern in ("train/*/*", "*/*"))
-
-
-def _images_alone(path: Path) -> NDArray[np.float32]:
-    """Images without labels, float32 ``[n, channels, height, width]`` in 0 to 1."""
-    return unit(decode(images_in(path, "*")))
 
 
 def _read_images(path: Path, classes: Sequence[str] | None) -> tuple[Pair, Pair | None]:

@@ -87,7 +87,8 @@ class NodeWorker:
     def run(self) -> None:
         self.waits.watch()
         self.listener.settimeout(self.idle)
-        while self._listens():
+        # A closed socket has no number.
+        while self.listener.fileno() >= 0:
             try:
                 made, _ = self.listener.accept()
             except TimeoutError:
@@ -122,10 +123,6 @@ class NodeWorker:
             log.info("coterie: worker: uses more than %.1f GiB; restarting", self.memory / 2**30)
             self.close()
         send(connection, answer, data)
-
-    def _listens(self) -> bool:
-        # A closed socket has no number.
-        return self.listener.fileno() >= 0
 
     def close(self) -> None:
         self.listener.close()

@@ -250,7 +250,10 @@ def describe_data(
         data = description.data
         folder.write(_description_files(data, server.settings, with_targets=bool(targets)))
         if data.encoder is not None:
-            _tell_of_columns(data.encoder, server, write_event)
+            for line in data.encoder.notes:
+                write_event("say", line)
+            if server.config.privacy is not None:
+                write_event("say", COLUMNS_ARE_PLAIN)
     engine.register.agree(replace(engine.terms, columns=data.text()))
     return data, description
 
@@ -268,11 +271,3 @@ def _description_files(
     if with_targets:
         files[TARGETS] = scaling_bytes(data.scaling)
     return files
-
-
-def _tell_of_columns(encoder: Encoder, server: ServerInput, write_event: WriteEvent) -> None:
-    """Say which columns are left out, and that reports have no noise."""
-    for line in encoder.notes:
-        write_event("say", line)
-    if server.config.privacy is not None:
-        write_event("say", COLUMNS_ARE_PLAIN)

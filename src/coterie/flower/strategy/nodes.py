@@ -93,13 +93,6 @@ class NodePlaces:
         self.present = np.array(sorted(number[node] for node in there if node in number), np.int64)
         return len(self.present)
 
-    def is_present(self) -> BoolArray:
-        """Who is there, bool ``[N]``."""
-        assert self.places is not None, "the run has begun"
-        present = np.zeros(self.places, bool)
-        present[self.present] = True
-        return present
-
     def sample(self, fraction: float, least: int, key: Key) -> IntArray:
         """A share of the nodes that are there, drawn without replacement, and at least so many."""
         if fraction == 0:
@@ -131,4 +124,7 @@ class NodePlaces:
         joined = [str(self.ids[number]) for number in sorted(now - before)]
         left = [str(self.ids[number]) for number in sorted(before - now)]
         events = came_and_went(joined, left)
-        return FederationSnapshot(self.population(), self.is_present(), events)
+        assert self.places is not None, "the run has begun"
+        present = np.zeros(self.places, bool)
+        present[self.present] = True
+        return FederationSnapshot(self.population(), present, events)

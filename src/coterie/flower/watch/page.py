@@ -35,13 +35,14 @@ def status_page(status: FederationStatus, refresh: int = REFRESH) -> str:
     status = status.published()
     style = page_style()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    charts = (headline_chart(status), client_chart(status))
     page: str = (
         _environment()
         .get_template("status.html.j2")
         .render(
             status=status,
             tables=status_tables(status),
-            charts=status_charts(status),
+            charts=[chart for chart in charts if chart is not None],
             style=style,
             style_hash=digest,
             refresh=refresh,
@@ -227,12 +228,6 @@ class StatusChart:
     bottom: str
     first: int
     end: int
-
-
-def status_charts(status: FederationStatus) -> list[StatusChart]:
-    """What there is to draw, from top to bottom."""
-    charts = (headline_chart(status), client_chart(status))
-    return [chart for chart in charts if chart is not None]
 
 
 def headline_chart(status: FederationStatus) -> StatusChart | None:

@@ -193,14 +193,9 @@ def read_status(folder: Path) -> FederationStatus:
         live = _read_json(run / LIVE)
         names = [str(name) for name in _read_json(run / NODES).get("clients", [])]
         groups = _groups(opened, state.rows, len(names))
-        removed = _removed(folder, names)
+        added = added_nodes(folder)
+        removed = [name for name in names if added and name not in added]
         return FederationStatus(state, live, _runs(live), names, groups, removed)
-
-
-def _removed(folder: Path, names: Sequence[str]) -> list[str]:
-    """The clients of a run whose keys are no longer among those of a deployment, where it has any."""
-    added = added_nodes(folder)
-    return [name for name in names if added and name not in added]
 
 
 @contextmanager

@@ -44,7 +44,8 @@ class Scorer:
         self._kept = KeptScores()
         self._compiled: CompiledScorer | None = None
         stack = Stack.of(module, decay)
-        if stack is not None and device == "cpu" and _of_classes(task):
+        of_classes = is_classes(task) and (task.sums == CORRECT or isinstance(task, CountsClasses))
+        if stack is not None and device == "cpu" and of_classes:
             self._compiled = CompiledScorer(CompiledTrainer(stack), task, self._kept)
 
     @property
@@ -227,8 +228,3 @@ class Scorer:
             rows = self.rows.gathered(one.ids, work.split)
         scorer = self._compiled or self.network
         return scorer.per_sample(one.vector, rows, work), rows
-
-
-def _of_classes(task: Task) -> bool:
-    """Whether compiled code has all that the sums of a task need."""
-    return is_classes(task) and (task.sums == CORRECT or isinstance(task, CountsClasses))

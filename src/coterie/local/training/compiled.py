@@ -172,7 +172,8 @@ class CompiledTrainer:
             name = self._descent(solver)
             descend = self.kernel(name)
             if name == "descend":
-                sgd = self._sgd(solver)
+                values = (solver.lr, solver.momentum, solver.l2, self.mu)
+                sgd = _kernels().Sgd(*map(np.float32, values))
                 summed = descend(vector, pulls, layers, rows, targets.labels, kept, sgd)
             else:
                 rule = self._rule(solver, solver.count(len(y)))
@@ -210,11 +211,6 @@ class CompiledTrainer:
             # Kept, as the layers are: a step may take no longer than making it.
             self._penalties_of[l2] = rule
         return self._penalties_of[l2]
-
-    def _sgd(self, solver: Solver) -> Any:
-        """Plain SGD as the kernels know it."""
-        values = (solver.lr, solver.momentum, solver.l2, self.mu)
-        return _kernels().Sgd(*map(np.float32, values))
 
     def _rule(self, solver: Solver, steps: int) -> Any:
         """The optimiser of so many steps as the kernels know it."""

@@ -166,7 +166,7 @@ def _sizes(run: RunView, rows: Sequence[Mapping[str, Any]]) -> alt.Chart:
         }
         for row in rows
         if int(row["round"]) in kept
-        for group, size in _with_ungrouped(run, row["sizes"])
+        for group, size in [*enumerate(row["sizes"]), (NO_GROUP, run.clients - sum(row["sizes"]))]
     ]
     most = max(len(row["sizes"]) for row in rows)
     return (
@@ -182,10 +182,6 @@ def _sizes(run: RunView, rows: Sequence[Mapping[str, Any]]) -> alt.Chart:
     )
 
 
-def _with_ungrouped(run: RunView, sizes: Sequence[int]) -> list[tuple[int, int]]:
-    return [*enumerate(sizes), (NO_GROUP, run.clients - sum(sizes))]
-
-
 def member_table(run: RunView) -> Table:
     """Sizes of the groups in a dozen rounds, and what happened until the next one."""
     rows = [row for row in run.rounds if "sizes" in row]
@@ -198,14 +194,10 @@ def member_table(run: RunView) -> Table:
         shown = [*sizes, *[0] * groups][:groups]
         ungrouped = run.clients - sum(sizes)
         number = str(displayed_round(rows[i]["round"]))
-        events = _events_in_words(rows[before + 1 : i + 1])
+        clients: Counter[str] = Counter()
+        for event in all_events(rows[before + 1 : i + 1]):
+            clients[event.name] += event.clients or 0
+        events = ", ".join(f"{count} {name}" for name, count in clients.items()) or "-"
         cells.append([number, *map(str, shown), str(ungrouped), events])
     names = [group_name(group) for group in range(groups)]
     return ["round", *names, group_name(NO_GROUP), "since the row above"], cells
-
-
-def _events_in_words(rows: Sequence[Mapping[str, Any]]) -> str:
-    clients: Counter[str] = Counter()
-    for event in all_events(rows):
-        clients[event.name] += event.clients or 0
-    return ", ".join(f"{count} {name}" for name, count in clients.items()) or "-"

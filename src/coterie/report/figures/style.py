@@ -165,7 +165,10 @@ def to_spec(chart: Any, height: int) -> Spec:
     # Altair refuses more than 5,000 rows; a page of many runs has more, and they are thinned.
     with alt.data_transformers.enable("default", max_rows=None):
         spec: Spec = chart.properties(width="container", height=height).to_dict()
-    spec["usermeta"] = {"legends": legend_widths(spec), "gradients": _colour_bars(spec)}
+    spec["usermeta"] = {
+        "legends": legend_widths(spec),
+        "gradients": str(spec).count("'gradientLength'"),
+    }
     spec["background"] = "transparent"
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}
     spec.pop("config", None)
@@ -199,10 +202,6 @@ def _collect_legends(node: Any, found: dict[str, int]) -> None:
                 found[str(values)] = LEGEND_SYMBOL + LETTER * longest
         elif channel != "datasets":
             _collect_legends(part, found)
-
-
-def _colour_bars(spec: Spec) -> int:
-    return str(spec).count("'gradientLength'")
 
 
 def legend_columns(spec: Spec, width: int) -> int:

@@ -175,7 +175,11 @@ class CheckpointFiles:
         found = consistent(self.folder, self._latest)
         if found is None:
             return None
-        self._check_config(resolved or read_config(self.folder))
+        # Not by a hash, which cannot say which settings differ.
+        digests = read_digests(self.folder)
+        keys = differing(digests.config, digests.as_started(resolved or read_config(self.folder)))
+        if keys:
+            raise changed_settings(self.folder, keys)
         for line in found.warnings:
             warn(line)
         return found
@@ -222,10 +226,3 @@ class CheckpointFiles:
             expected = "the file of the run"
             raise CheckpointError("damaged", self.folder / name, found=got, allowed=expected)
         return Checkpoint.of_data(round, data)
-
-    def _check_config(self, resolved: Mapping[str, Any]) -> None:
-        # Not by a hash, which cannot say which settings differ.
-        digests = read_digests(self.folder)
-        keys = differing(digests.config, digests.as_started(resolved))
-        if keys:
-            raise changed_settings(self.folder, keys)

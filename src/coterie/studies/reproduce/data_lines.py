@@ -104,7 +104,10 @@ def cpd_cut(line: Line, root: str | None) -> float:
     seeds 0 to 4, and medians are averaged over them.
     """
     wanted = line.arguments
-    held = _histograms_of(line, root)
+    config = line.config(root).resolved()
+    # The counts do not depend on the algorithm: lines that differ in it share them.
+    config["algorithm"] = {"name": "fedavg"}
+    held = _histograms(json.dumps(config, sort_keys=True))
     groups = wanted["groups"]
     reading = wanted["reading"]
     keys = [Key(seed) for seed in range(DRAWS)]
@@ -128,13 +131,6 @@ def _median(rows: Matrix, clients: Matrix, reading: str) -> float:
     else:
         distances = cpd_share(rows, gamma_of_shares(clients))
     return float(np.median(distances))
-
-
-def _histograms_of(line: Line, root: str | None) -> Matrix:
-    config = line.config(root).resolved()
-    # The counts do not depend on the algorithm: lines that differ in it share them.
-    config["algorithm"] = {"name": "fedavg"}
-    return _histograms(json.dumps(config, sort_keys=True))
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,6 +110,8 @@ def figures_of_run(
     rows = folder.rows()
     last = rows[-1]
     agreement = last.get("agreement") or {}
+    # Equal for runs of the same bits.
+    lasting = [{k: v for k, v in row.items() if k not in TIMES} for row in rows]
     return {
         "seed": check(folder.resolved).seed,
         "equal_work": course.value(score, course.rounds_within(steps=budget.steps)),
@@ -120,7 +122,7 @@ def figures_of_run(
         "steps": course.spent.steps,
         "bytes": course.spent.bytes,
         "course": course.points() if curve else [],
-        "digest": digest_of(rows),
+        "digest": hashlib.sha256(json.dumps(lasting, sort_keys=True).encode()).hexdigest(),
         "seconds": {
             # Evaluation is ours and no method's.
             "run": course.seconds[-1],
@@ -128,9 +130,3 @@ def figures_of_run(
             "course": [course.seconds[at] for at in course.shown()] if curve else [],
         },
     }
-
-
-def digest_of(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The SHA-256 of all rows without times: equal for runs of the same bits."""
-    lasting = [{k: v for k, v in row.items() if k not in TIMES} for row in rows]
-    return hashlib.sha256(json.dumps(lasting, sort_keys=True).encode()).hexdigest()
