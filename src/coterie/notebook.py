@@ -113,25 +113,19 @@ class LiveTable:
 
     def __call__(self, done: RoundResult) -> None:
         self.rows.append(done.row)
-        display, html = _ipython()
+        try:
+            from IPython.display import HTML, display
+        except ImportError:
+            what = "a live table needs IPython, which is not installed"
+            do = "run in a notebook, or pip install ipython"
+            raise ConfigError("not-installed", "on_round", what, do=do) from None
         if self._shown is None:
-            self._shown = display(html(self.html()), display_id=True)
+            self._shown = display(HTML(self.html()), display_id=True)
         else:
-            self._shown.update(html(self.html()))
+            self._shown.update(HTML(self.html()))
 
     def html(self) -> str:
         """The table as it is now; empty before the first round."""
         if not self.rows:
             return ""
         return rounds_html(self.rows, self.headline)
-
-
-def _ipython() -> tuple[Any, Any]:
-    """What shows HTML in a notebook."""
-    try:
-        from IPython.display import HTML, display
-    except ImportError:
-        what = "a live table needs IPython, which is not installed"
-        do = "run in a notebook, or pip install ipython"
-        raise ConfigError("not-installed", "on_round", what, do=do) from None
-    return display, HTML

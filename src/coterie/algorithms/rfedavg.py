@@ -66,16 +66,13 @@ class ReclusterKMeans:
         clients = len(groups.member)
         cluster = np.empty(0, np.int64)
         if len(updates):
-            cluster = self._clusters(updates, round)
+            features = updates.delta.to(torch.float64)
+            if self.unit:
+                features = torch.nn.functional.normalize(features, dim=1)
+            # Folded to 32 bits, as it always was: with the key itself all results would be others.
+            key = Key(round.key.of("clusters").seed32())
+            cluster = kmeans(features.numpy(), min(self.clusters, len(updates)), key)
         return groups.remember(memory.with_clusters(clients, updates, cluster)), updates
-
-    def _clusters(self, updates: Updates, round: Round) -> IntArray:
-        features = updates.delta.to(torch.float64)
-        if self.unit:
-            features = torch.nn.functional.normalize(features, dim=1)
-        # Folded to 32 bits, as it always was: with the key itself all results would be others.
-        key = Key(round.key.of("clusters").seed32())
-        return kmeans(features.numpy(), min(self.clusters, len(updates)), key)
 
 
 def by_imbalance(groups: Groups, updates: Updates, round: Round) -> Matrix:

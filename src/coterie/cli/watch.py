@@ -107,7 +107,11 @@ def screen(state: RunState) -> RenderableType:
     parts: list[RenderableType] = [Text(printable(title), style="bold"), Text(_progress(state))]
     if not state.rows:
         return Group(*parts, Text(_silence_line(state) or "waiting for the first round"))
-    parts += [Text(), *map(Text, _curve_lines(state))]
+    headline = state.headline
+    now = headline.title
+    if state.values:
+        now += f", now {headline.text(state.values[-1])}"
+    parts += [Text(), *map(Text, [now, *curve(state.values, headline=headline)])]
     others = _other_scores(state)
     if others:
         parts += [Text(), *map(Text, others)]
@@ -147,14 +151,6 @@ def bar(share: float, width: int) -> str:
     """
     full = round(min(max(share, 0), 1) * width)
     return "█" * full + " " * (width - full)
-
-
-def _curve_lines(state: RunState) -> list[str]:
-    headline = state.headline
-    now = headline.title
-    if state.values:
-        now += f", now {headline.text(state.values[-1])}"
-    return [now, *curve(state.values, headline=headline)]
 
 
 def curve(

@@ -48,7 +48,13 @@ def _problem(one: ErrorDetails, path: list[Any], raw: Any, model: type[BaseModel
         key = path[-1] if path else one["loc"][-1]
         return Problem("wrong-type", where, "a key that is not text", shown(key), "text")
     if one["type"] == "extra_forbidden":
-        return _unknown_key(where, path, one["input"], model)
+        known = list(fields_at(model, path[:-1]))
+        expected = "no further keys"
+        if known:
+            expected = f"one of {', '.join(known)}"
+        # A misspelt key of this table, or else a key of another table.
+        hint = nearest(str(path[-1]), known) or _table_that_has(path, model)
+        return Problem("unknown-key", where, got=shown(one["input"]), allowed=expected, hint=hint)
     expected = expected_at(model, path)
     if one["type"] == "missing":
         return Problem("missing", where, allowed=expected)
@@ -62,16 +68,6 @@ def _problem(one: ErrorDetails, path: list[Any], raw: Any, model: type[BaseModel
     choices = [] if field is None else _choices(field.annotation)
     code = _code(one["type"])
     return Problem(code, where, got=shown(got), allowed=expected, hint=nearest(got, choices))
-
-
-def _unknown_key(where: str, path: list[Any], got: Any, model: type[BaseModel]) -> Problem:
-    known = list(fields_at(model, path[:-1]))
-    expected = "no further keys"
-    if known:
-        expected = f"one of {', '.join(known)}"
-    # A misspelt key of this table, or else a key of another table.
-    hint = nearest(str(path[-1]), known) or _table_that_has(path, model)
-    return Problem("unknown-key", where, got=shown(got), allowed=expected, hint=hint)
 
 
 def _code(kind: str) -> Code:

@@ -113,22 +113,17 @@ def classifier_name(module: nn.Module) -> str:
 def _named(module: nn.Module) -> list[tuple[str, Tensor]]:
     """The tensors that move, by name."""
     trained = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
-    fixed = _fixed_buffers(module)
+    # Buffers that are the same everywhere: of frozen layers, and those not saved.
+    saved = module.state_dict(keep_vars=True).keys()
+    fixed = {name for name, _ in module.named_buffers() if name not in saved}
+    for path, layer in module.named_modules():
+        if is_frozen_norm(layer):
+            fixed |= {f"{path}.{name}" if path else name for name, _ in layer.named_buffers()}
     # Counters, as the number of batches of a normalisation, are no numbers that one can average.
     buffers = [
         (n, b) for n, b in module.named_buffers() if b.is_floating_point() and n not in fixed
     ]
     return [*trained, *buffers]
-
-
-def _fixed_buffers(module: nn.Module) -> set[str]:
-    """The names of buffers that are the same everywhere: of frozen layers, and those not saved."""
-    saved = module.state_dict(keep_vars=True).keys()
-    found = {name for name, _ in module.named_buffers() if name not in saved}
-    for path, layer in module.named_modules():
-        if is_frozen_norm(layer):
-            found |= {f"{path}.{name}" if path else name for name, _ in layer.named_buffers()}
-    return found
 
 
 def is_frozen_norm(layer: nn.Module) -> bool:

@@ -206,7 +206,11 @@ def _check_values(parts: Partition) -> None:
 def _index_arrays(arrays: Arrays, split: str) -> tuple[IntArray, ...]:
     """The index arrays of a split: ranges, or one after another with their offsets."""
     if f"{split}_start" in arrays:
-        return _ranges(arrays, split)
+        start = _checked(arrays[f"{split}_start"], split)
+        size = _checked(arrays[f"{split}_size"], split)
+        if len(start) != len(size) or start.min(initial=0) < 0 or size.min(initial=0) < 0:
+            raise ValueError(f"{split} ranges out of range")
+        return ranges(start, size)
     rows = _checked(arrays[split], split)
     offsets = _checked(arrays[f"{split}_offsets"], split)
     sound = (
@@ -220,14 +224,6 @@ def _index_arrays(arrays: Arrays, split: str) -> tuple[IntArray, ...]:
     if len(offsets) == 1:
         return ()
     return tuple(np.split(rows, offsets[1:-1]))
-
-
-def _ranges(arrays: Arrays, split: str) -> tuple[IntArray, ...]:
-    start = _checked(arrays[f"{split}_start"], split)
-    size = _checked(arrays[f"{split}_size"], split)
-    if len(start) != len(size) or start.min(initial=0) < 0 or size.min(initial=0) < 0:
-        raise ValueError(f"{split} ranges out of range")
-    return ranges(start, size)
 
 
 def _checked(array: NDArray[Any], name: str) -> NDArray[Any]:

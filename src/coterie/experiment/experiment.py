@@ -180,7 +180,11 @@ def check(tables: Mapping[str, Any], file: str = "configuration") -> Experiment:
 def _check(tables: Mapping[str, Any], file: str) -> tuple[Experiment | None, list[Problem]]:
     """The experiment, if its tables can be read as one, and all that is wrong."""
     found = object_problems(tables)
-    tables = _without_lowered(tables)
+    # Without those defaults of records that few clients lower.
+    tables = dict(tables)
+    for name in LOWERED:
+        if isinstance(tables.get(name), record_types()[name]):
+            tables[name] = without_lowered(name, tables[name])
     values, objects = _without_objects(tables)
     model, all_found = experiment_model(values)
     refused = {problem.path for problem in all_found}
@@ -201,15 +205,6 @@ def _check(tables: Mapping[str, Any], file: str) -> tuple[Experiment | None, lis
     if validated is None or all_found:
         return None, all_found
     return _made(validated, objects, file), all_found
-
-
-def _without_lowered(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """The tables without those defaults of records that few clients lower."""
-    values = dict(tables)
-    for name in LOWERED:
-        if isinstance(values.get(name), record_types()[name]):
-            values[name] = without_lowered(name, values[name])
-    return values
 
 
 def _without_objects(tables: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

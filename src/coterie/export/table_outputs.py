@@ -79,29 +79,14 @@ def columns_of(task: TaskRecord, outputs: Tensor) -> dict[str, list[Any]]:
         names = task["targets"]
         return {f"prediction of {name}": values[:, at].tolist() for at, name in enumerate(names)}
     if task["kind"] == "multilabel":
-        return _label_columns(task, torch.sigmoid(outputs.double()))
-    return _class_columns(task["labels"], _shares(task, outputs))
-
-
-def _label_columns(task: TaskRecord, probability: Tensor) -> dict[str, list[Any]]:
-    """Whether each label is there, and its probability."""
-    found: dict[str, list[Any]] = {}
-    for at, name in enumerate(task["targets"]):
-        found[f"prediction of {name}"] = (probability[:, at] > 0.5).long().tolist()
-        found[f"probability of {name}"] = probability[:, at].tolist()
-    return found
-
-
-def _shares(task: TaskRecord, outputs: Tensor) -> Tensor:
-    """The probability of each class, float64 [n, c]."""
-    if task["kind"] == "classification":
-        return outputs.double().softmax(dim=1)
-    # In float32, as the task's own metrics have it.
-    probability = torch.sigmoid(outputs.reshape(len(outputs))).double()
-    return torch.stack([1 - probability, probability], dim=1)
-
-
-def _class_columns(labels: Sequence[str], shares: Tensor) -> dict[str, list[Any]]:
+        probability = torch.sigmoid(outputs.double())
+        found: dict[str, list[Any]] = {}
+        for at, name in enumerate(task["targets"]):
+            found[f"prediction of {name}"] = (probability[:, at] > 0.5).long().tolist()
+            found[f"probability of {name}"] = probability[:, at].tolist()
+        return found
+    labels = task["labels"]
+    shares = _shares(task, outputs)
     # Of two equal shares the first: a probability of one half calls no row positive.
     chosen = shares.argmax(dim=1)
     columns: dict[str, list[Any]] = {
@@ -111,6 +96,15 @@ def _class_columns(labels: Sequence[str], shares: Tensor) -> dict[str, list[Any]
     if shares.shape[1] == 2:
         columns[f"probability of {labels[1]}"] = shares[:, 1].tolist()
     return columns
+
+
+def _shares(task: TaskRecord, outputs: Tensor) -> Tensor:
+    """The probability of each class, float64 [n, c]."""
+    if task["kind"] == "classification":
+        return outputs.double().softmax(dim=1)
+    # In float32, as the task's own metrics have it.
+    probability = torch.sigmoid(outputs.reshape(len(outputs))).double()
+    return torch.stack([1 - probability, probability], dim=1)
 
 
 def logits_of(task: TaskRecord, outputs: Tensor) -> list[float] | None:

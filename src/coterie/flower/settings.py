@@ -112,7 +112,12 @@ def load_deployment(
         if not (folder / name).is_file():
             expected = "a folder from `coterie deploy init`"
             raise ConfigError("not-found", folder, f"no {name}", allowed=expected)
-    _refuse_other_app(folder / "pyproject.toml")
+    file = folder / "pyproject.toml"
+    text = file.read_text(encoding="utf-8", errors="replace")
+    if not all(part in text for part in APP):
+        wanted = "serverapp = {!r} and clientapp = {!r}".format(*APP)
+        what = "names the app of a different version of Coterie"
+        raise ConfigError("differs", file, what, do=f"write {wanted}")
     run_file = folder / "run.toml"
     tables = read(run_file)
     begun = _last_run(folder) if resume else {}
@@ -139,15 +144,6 @@ def _last_run(folder: Path) -> Mapping[str, Any]:
         if isinstance(found, dict):
             return found
     return {}
-
-
-def _refuse_other_app(file: Path) -> None:
-    """Refuse a folder whose Flower app is that of another version."""
-    text = file.read_text(encoding="utf-8", errors="replace")
-    if not all(part in text for part in APP):
-        wanted = "serverapp = {!r} and clientapp = {!r}".format(*APP)
-        what = "names the app of a different version of Coterie"
-        raise ConfigError("differs", file, what, do=f"write {wanted}")
 
 
 def form_of(config: Experiment) -> DataForm:

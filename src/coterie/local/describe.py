@@ -29,7 +29,15 @@ def describe(
     """The statistic of each client, ``[n, ...]`` as ``work.fields`` says. Privacy noise comes from
     the seed and the client's number alone: it is drawn once."""
     if not work.labelled:
-        return _inputs_of_clients(work, population, ids, key, module, models, which)
+        rows = rows_of_each(which)
+        found = []
+        for client, row in zip(ids.tolist(), rows, strict=True):
+            x = population.x[torch.from_numpy(population.train[client])]
+            model = torch.empty(0)
+            if work.needs_model:
+                model = models[int(row[0])]
+            found.append(describe_inputs(work, x, key, module, model))
+        return np.stack(found)
     match work.statistic:
         case "histogram":
             return noisy_histograms(work, population, ids, key)
@@ -44,27 +52,6 @@ def describe(
         case "columns":
             assert population.table is not None, "inputs were made from no table"
             return population.table.reports([population.train[i] for i in ids])
-
-
-def _inputs_of_clients(
-    work: Describe,
-    population: Population,
-    ids: IntArray,
-    key: Key,
-    module: nn.Module,
-    models: Tensor,
-    which: IntArray,
-) -> NDArray[np.float32]:
-    """What `describe_inputs` says of the training inputs of each client, ``[n, ...]``."""
-    rows = rows_of_each(which)
-    found = []
-    for client, row in zip(ids.tolist(), rows, strict=True):
-        x = population.x[torch.from_numpy(population.train[client])]
-        model = torch.empty(0)
-        if work.needs_model:
-            model = models[int(row[0])]
-        found.append(describe_inputs(work, x, key, module, model))
-    return np.stack(found)
 
 
 def describe_inputs(

@@ -179,7 +179,12 @@ class LocalRunner:
                 fields = {work.statistic: reported, "size": size}
                 return Reply(key.round, ids, fields, key.purpose)
             case SelectGroup():
-                return self._select_groups(work, ids, models, which, key)
+                choice = [
+                    self.select_group(work, client, models[rows], key)
+                    for client, rows in zip(ids.tolist(), which, strict=True)
+                ]
+                fields = {"choice": np.array(choice), "size": self.sizes[ids].astype(np.float64)}
+                return Reply(key.round, ids, fields, key.purpose)
             case Deliver():
                 size = self.sizes[ids].astype(np.float64)
                 return Reply(key.round, ids, {"size": size}, key.purpose)
@@ -196,23 +201,19 @@ class LocalRunner:
         which = rows_of_each(which)
         size = self.population.sizes(work.split)[ids].astype(np.float64)
         if work.per == "sample_winner":
-            fields = {"wins": self._count_wins(work, ids, models, which, helpers), "size": size}
+            # On how many of its samples each of a client's models has the least loss, [n, r].
+            wins = np.zeros(which.shape)
+            scored = self._sample_losses(work.split, ids, models, which, helpers)
+            for mine, losses, bounds in scored:
+                owner = np.repeat(mine, np.diff(bounds))
+                np.add.at(wins, (owner, least_loss(losses)), 1.0)
+            fields = {"wins": wins, "size": size}
             return Reply(key.round, ids, fields, key.purpose)
         if work.shares is not None:
             found = self._evaluate_mixtures(work, work.shares, ids, models, which)
             return Reply(key.round, ids, {**found, "size": size}, key.purpose)
         found = self.scorer.score(models, ids, which, work, helpers)
         return Reply(key.round, ids, {**found, "size": size}, key.purpose)
-
-    def _count_wins(
-        self, work: Score, ids: IntArray, models: Tensor, which: IntArray, helpers: Helpers | None
-    ) -> FloatArray:
-        """On how many of its samples each of a client's models has the least loss, ``[n, r]``."""
-        wins = np.zeros(which.shape)
-        for mine, losses, bounds in self._sample_losses(work.split, ids, models, which, helpers):
-            owner = np.repeat(mine, np.diff(bounds))
-            np.add.at(wins, (owner, least_loss(losses)), 1.0)
-        return wins
 
     def _sample_losses(
         self,
@@ -277,16 +278,6 @@ class LocalRunner:
             for name, values in found.items():
                 values[mine, 0] = sums.get(name, 0.0)
         return found
-
-    def _select_groups(
-        self, work: SelectGroup, ids: IntArray, models: Tensor, which: IntArray, key: Key
-    ) -> Reply:
-        choice = [
-            self.select_group(work, client, models[rows], key)
-            for client, rows in zip(ids.tolist(), which, strict=True)
-        ]
-        fields = {"choice": np.array(choice), "size": self.sizes[ids].astype(np.float64)}
-        return Reply(key.round, ids, fields, key.purpose)
 
     def select_group(self, work: SelectGroup, client: int, models: Tensor, key: Key) -> float:
         """The direction of ``models[1:]`` that a client is nearest to when it trains from row 0; -1

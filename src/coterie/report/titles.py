@@ -37,12 +37,7 @@ def headline(runs: Sequence[RunView]) -> str:
     found = verdict_on(series)
     if found is not None and found.gain is not None:
         return found.title.removesuffix(".")
-    return _ranking(evaluated)
-
-
-def _ranking(series: Sequence[Series]) -> str:
-    """The best of some series by the figure over all samples."""
-    ranked = best_first(series)
+    ranked = best_first(evaluated)
     best = ranked[0]
     metric = best.headline
     parts = [f"{best.name} reached {_value(best, best.final_accuracy)}"]

@@ -77,15 +77,14 @@ class TrainedUpdate:
         upload = None
         if self.layer is not None:
             upload = span(round.layout, self.layer, self.bias)
-            self._check_sent(round.local, upload)
+            if round.local.stays is not None and round.local.stays.overlaps(*upload):
+                what = "clients are grouped by a layer that stays on the clients"
+                got = f"algorithm.layer {self.layer!r}"
+                expected = "another algorithm.layer, or other layers"
+                raise ConfigError(
+                    "in-conflict", "personal.layers", what, found=got, allowed=expected
+                )
         return round.trial(epochs=self.epochs, upload=upload)
-
-    def _check_sent(self, local: Train, upload: tuple[int, int]) -> None:
-        if local.stays is not None and local.stays.overlaps(*upload):
-            what = "clients are grouped by a layer that stays on the clients"
-            got = f"algorithm.layer {self.layer!r}"
-            expected = "another algorithm.layer, or other layers"
-            raise ConfigError("in-conflict", "personal.layers", what, found=got, allowed=expected)
 
     def distance(self, a: Tensor, b: Tensor | None = None) -> Matrix:
         return _METRICS[self.metric](a, b)

@@ -328,24 +328,20 @@ def _evaluation(experiment: Experiment, fitted: Fitted) -> Evaluation:
     if evaluate.unseen is not None:
         key = Key(experiment.seed)
         unseen = unseen_clients(evaluate.unseen, fitted.population, key).tolist()
-    return Evaluation(
-        evaluate,
-        fitted.task,
-        _measures(experiment.train.measures, fitted),
-        adapt=adapt,
-        unseen=tuple(unseen),
-        loss=experiment.train.evaluate_loss,
-    )
-
-
-def _measures(measures: tuple[str | Measure, ...], fitted: Fitted) -> tuple[Measure, ...]:
     found: list[Measure] = []
-    for one in measures:
+    for one in experiment.train.measures:
         if isinstance(one, str):
             found += make_measures((one,), fitted.local, fitted.algorithm)
         else:
             found.append(one)
-    return tuple(found)
+    return Evaluation(
+        evaluate,
+        fitted.task,
+        tuple(found),
+        adapt=adapt,
+        unseen=tuple(unseen),
+        loss=experiment.train.evaluate_loss,
+    )
 
 
 def _spans_text(availability: Availability | None, saved: Path | None) -> str | None:

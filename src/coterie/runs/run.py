@@ -93,7 +93,13 @@ class Run:
             self.progress.advance(result)
             yield result
             # After the yield, when the caller has seen the row and may have saved.
-            self._check_wait()
+            longest = self.spec.schedule.quorum.max_wait
+            waited = self.progress.waited
+            if longest is not None and waited > longest:
+                what = f"waited through {self.progress.skipped} skipped rounds"
+                got = f"{waited:.1f} s"
+                expected = f"at most {longest:g} s"
+                raise QuorumError("too-few", "quorum.max_wait", what, found=got, allowed=expected)
         self.place_unlabelled(np.array(self.spec.schedule.evaluation.unlabelled, np.int64))
 
     def place_unlabelled(self, ids: IntArray) -> None:
@@ -121,15 +127,6 @@ class Run:
             solver=spec.local,
             start=start,
         )
-
-    def _check_wait(self) -> None:
-        longest = self.spec.schedule.quorum.max_wait
-        waited = self.progress.waited
-        if longest is not None and waited > longest:
-            what = f"waited through {self.progress.skipped} skipped rounds"
-            got = f"{waited:.1f} s"
-            expected = f"at most {longest:g} s"
-            raise QuorumError("too-few", "quorum.max_wait", what, found=got, allowed=expected)
 
     @property
     def groups(self) -> Groups:

@@ -231,7 +231,10 @@ def _with_runs(layout: SweepPlan, configs: Mapping[Cell, Experiment]) -> SweepPl
         # The data count, too: the same path may hold other samples tomorrow.
         whole = config_hash(resolved) + known.digest + availability_digest(config)
         run_id = hashlib.sha256(whole.encode()).hexdigest()[:ID_DIGITS]
-        point = _point_of(name, index, layout)
+        point = tuple(
+            (key, value if key_for(name, key, layout.algorithms) else None)
+            for key, value in zip(layout.keys, layout.points[index], strict=True)
+        )
         cells[cell] = SweepRun(run_id, name, seed, point, resolved)
     return replace(layout, cells=cells, refused=_refused(configs))
 
@@ -257,13 +260,3 @@ def _refused(configs: Mapping[Cell, Experiment]) -> dict[str, str]:
     if found and len(found) == len({name for name, _, _ in configs}):
         raise ConfigError.of(found.values())
     return {name: str(problem) for name, problem in found.items()}
-
-
-def _point_of(algorithm: str, index: int, layout: SweepPlan) -> Point:
-    found: list[tuple[str, str | None]] = []
-    for key, value in zip(layout.keys, layout.points[index], strict=True):
-        if key_for(algorithm, key, layout.algorithms):
-            found.append((key, value))
-        else:
-            found.append((key, None))
-    return tuple(found)

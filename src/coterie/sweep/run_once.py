@@ -119,23 +119,19 @@ def carry_out(run: SweepRun, out: Path, stop: Callable[[], int] | None = None) -
         if (folder.path / CONFIG).exists():
             # `coterie resume` of this run alone knows the folder and not the sweep.
             with folder.locked():
-                _resume(run, folder, stop)
+                config = check(run.tables, str(folder.path))
+                # A damaged checkpoint is skipped there, for the one before it.
+                checkpoint = folder.checkpoints.latest(config.resolved())
+                check_folder(folder, resumed=True)
+                # The saved partition, so that a library of another version deals no other samples.
+                composed = compose(config, folder.partition)
+                execute(composed, folder, checkpoint=checkpoint, resume=True, stop=stop)
         else:
             composed = compose(check(run.tables, str(folder.path)))
             make_folder(composed, folder.path)
             with folder.locked():
                 execute(composed, folder, stop=stop)
         return True
-
-
-def _resume(run: SweepRun, folder: RunFolder, stop: Callable[[], int] | None) -> None:
-    config = check(run.tables, str(folder.path))
-    # A damaged checkpoint is skipped there, for the one before it.
-    checkpoint = folder.checkpoints.latest(config.resolved())
-    check_folder(folder, resumed=True)
-    # The saved partition, so that a library of another version deals no other samples.
-    composed = compose(config, folder.partition)
-    execute(composed, folder, checkpoint=checkpoint, resume=True, stop=stop)
 
 
 # --- runs of any folders -----------------------------------------------------------------------

@@ -16,7 +16,7 @@ from coterie.sweep.clients import clients_csv, clients_markdown
 from coterie.sweep.comparison import Row, SweepTable
 from coterie.sweep.plan import SweepPlan
 from coterie.sweep.table import COSTS, TextTable, text_tables, tuning_notes, tuning_table
-from coterie.sweep.tuning import TUNING, Tuned
+from coterie.sweep.tuning import TUNING
 
 TEX = {
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
@@ -53,7 +53,14 @@ def write_tables(table: SweepTable, plan: SweepPlan, out: Path) -> list[Path]:
         # One of an earlier comparison in the same folder is of other methods or seeds.
         (out / VERDICT).unlink(missing_ok=True)
     if table.tuning:
-        texts[TUNING] = tuning_json(table)
+        found = tuning_table(table)
+        record = {
+            "columns": found.columns,
+            "rows": found.rows,
+            "note": " ".join(tuning_notes(table)),
+            "definitions": COSTS,
+        }
+        texts[TUNING] = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
     return write_files(texts, out)
 
 
@@ -149,18 +156,6 @@ def escape_latex(text: str) -> str:
     return re.sub(r"(?<![^ ])([+-])(?=\d)", r"$\1$", safe)
 
 
-def tuning_json(table: SweepTable) -> str:
-    """The table of trials, for the report of the sweep."""
-    found = tuning_table(table)
-    record = {
-        "columns": found.columns,
-        "rows": found.rows,
-        "note": " ".join(tuning_notes(table)),
-        "definitions": COSTS,
-    }
-    return json.dumps(record, indent=1, ensure_ascii=False) + "\n"
-
-
 # --- CSV ------------------------------------------------------------------------------------------
 # Empty cells, not dashes, where nothing is known: a column stays one of numbers.
 
@@ -186,22 +181,19 @@ def _record(row: Row, table: SweepTable) -> dict[str, Any]:
         # Both ends, not half the width: a plot needs no arithmetic.
         found |= {"low": paired.mean - paired.half, "high": paired.mean + paired.half}
     if table.tuning:
-        found |= _tuning_record(row, table.tuning.get(row.algorithm))
+        tuned = table.tuning.get(row.algorithm)
+        found |= {
+            "trials": tuned and tuned.trials,
+            "validation": tuned and tuned.value,
+            "trials_seconds": tuned and tuned.seconds,
+            "trials_steps": tuned and tuned.steps,
+            "steps": row.steps,
+        }
     seconds = {"seconds": row.seconds, "start_up": row.start_up}
     if table.target is None:
         return {**found, "bytes": row.bytes, **seconds}
     reached = {"target": table.target, "reached": row.reached, "rounds_to_target": row.rounds}
     return {**found, **reached, "bytes_to_target": row.bytes, **seconds}
-
-
-def _tuning_record(row: Row, tuned: Tuned | None) -> dict[str, Any]:
-    return {
-        "trials": tuned and tuned.trials,
-        "validation": tuned and tuned.value,
-        "trials_seconds": tuned and tuned.seconds,
-        "trials_steps": tuned and tuned.steps,
-        "steps": row.steps,
-    }
 
 
 def runs_csv(table: SweepTable, plan: SweepPlan) -> str:

@@ -238,21 +238,16 @@ def _read_parquet(path: Path, columns: Collection[str] | None) -> pd.DataFrame:
             refuse_twice(names, str(path))
             wanted = [name for name in names if columns is None or name in columns]
             frame = frame_of_arrow(reader.read(wanted))
-            return _with_categories(frame, reader.schema_arrow.pandas_metadata)
+            # Categories of whole numbers, which pandas noted: parquet itself stores them as numbers.
+            noted = [
+                one["name"]
+                for one in (reader.schema_arrow.pandas_metadata or {}).get("columns", ())
+                if one.get("pandas_type") == "categorical" and one.get("name") in frame.columns
+            ]
+            whole = [name for name in noted if pd.api.types.is_integer_dtype(frame[name].dtype)]
+            return frame.astype(dict.fromkeys(whole, "category"))
     except DataError:
         raise
     # What pandas noted in the file is JSON, which may be anybody's: of any form, and any depth.
     except (pa.ArrowException, OSError, ValueError, *NO_NOTE) as error:
         raise unreadable(path, "parquet", error) from None
-
-
-def _with_categories(frame: pd.DataFrame, said: Mapping[str, Any] | None) -> pd.DataFrame:
-    """A frame with the categories of whole numbers that pandas noted when it wrote the file, since
-    parquet itself stores these as numbers."""
-    noted = [
-        one["name"]
-        for one in (said or {}).get("columns", ())
-        if one.get("pandas_type") == "categorical" and one.get("name") in frame.columns
-    ]
-    whole = [name for name in noted if pd.api.types.is_integer_dtype(frame[name].dtype)]
-    return frame.astype(dict.fromkeys(whole, "category"))

@@ -120,7 +120,16 @@ def _tweets_by_user(root: Path | None) -> tuple[list[list[str]], IntArray, NDArr
     """The words, the label and the user of each tweet of ``users.parquet``."""
     users = _tweets_file(root, "users")
     rows = read_rows(users, columns=("text", "label", "user"))
-    y = _binary_labels(column_of(rows, "label"), users)
+    # 0 and 1; the original file writes 4 for positive.
+    values = column_of(rows, "label")
+    if values.dtype.kind in "iu":
+        unknown = np.setdiff1d(values, [0, 1, 4])
+    else:
+        unknown = np.unique(values)
+    if len(unknown):
+        expected = "0 (negative) and 1 or 4 (positive)"
+        raise column_error("unknown-choice", str(users), "label", repr(unknown[0]), expected)
+    y = (values > 0).astype(np.int64)
     return _texts(rows), y, column_of(rows, "user")
 
 
@@ -188,15 +197,3 @@ def _tweets_file(root: Path | None, stem: str) -> Path:
     if not path.is_file():
         raise DataError("not-found", path, do=advice)
     return path
-
-
-def _binary_labels(values: NDArray[Any], path: Path) -> IntArray:
-    """Labels as 0 and 1; the original file writes 4 for positive."""
-    if values.dtype.kind in "iu":
-        unknown = np.setdiff1d(values, [0, 1, 4])
-    else:
-        unknown = np.unique(values)
-    if len(unknown):
-        expected = "0 (negative) and 1 or 4 (positive)"
-        raise column_error("unknown-choice", str(path), "label", repr(unknown[0]), expected)
-    return (values > 0).astype(np.int64)

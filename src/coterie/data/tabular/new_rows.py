@@ -79,7 +79,11 @@ def read_new_rows(
     kinds = record["kinds"]
     texts = [name for name, kind in kinds.items() if kind in AS_TEXT]
     missing = record.get("missing", ())
-    rows = read_rows(data, texts, known=_known_names(record, known), missing=missing)
+    # The names of categories, classes and clients that training rows had.
+    rules = record["rules"] or ()
+    found = {one["name"]: [*one["common"], *one["rare"]] for one in rules if "common" in one}
+    found |= dict.fromkeys(record["labels"], record["classes"] or ())
+    rows = read_rows(data, texts, known=found | {record["client"]: known}, missing=missing)
     if not len(rows):
         raise DataError("missing", rows.where, "no rows", allowed="at least one")
     clients, unnamed = _clients(rows, record["client"], known)
@@ -95,14 +99,6 @@ def read_new_rows(
         return replace(_newest_windows(rows, x, clients, record, lines), unnamed=unnamed)
     label, target = _labels(rows, record)
     return NewRows(x, np.arange(len(rows)), clients, label, target, lines, unnamed)
-
-
-def _known_names(record: Record, clients: Collection[str]) -> dict[str, Collection[str]]:
-    """The names of categories, classes and clients that training rows had."""
-    rules = record["rules"] or ()
-    found = {one["name"]: [*one["common"], *one["rare"]] for one in rules if "common" in one}
-    found |= dict.fromkeys(record["labels"], record["classes"] or ())
-    return found | {record["client"]: clients}
 
 
 def _clients(rows: Rows, name: str, known: Collection[str]) -> tuple[Any, str]:

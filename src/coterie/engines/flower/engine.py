@@ -230,21 +230,18 @@ class FlowerEngine:
         purpose = answer.purpose
         # A reply to an earlier request would put an old report over a newer one.
         if (sender, round, purpose) == (client, request.key.round, request.key.purpose):
-            self._take_report(request, client, answer.note)
+            # What the client reported with its reply, and which models it keeps now.
+            drifted = answer.note.get("drifted")
+            version = answer.note.get("assignment_version")
+            if isinstance(drifted, bool) and type(version) is int:
+                self._reports[client] = (version, drifted)
+            if isinstance(request.work, SelectGroup):
+                self._kept[client] = set(request.wanted[client])
         # A client may only speak for itself; as -1 the validator knows it for a stranger.
         speaks_for = client
         if sender != client:
             speaks_for = -1
         request.replies.append(Reply(round, np.array([speaks_for]), answer.values, purpose))
-
-    def _take_report(self, request: OutgoingRequest, client: int, note: Mapping[str, Any]) -> None:
-        """Remember what a client reported with its reply, and which models it keeps now."""
-        drifted = note.get("drifted")
-        version = note.get("assignment_version")
-        if isinstance(drifted, bool) and type(version) is int:
-            self._reports[client] = (version, drifted)
-        if isinstance(request.work, SelectGroup):
-            self._kept[client] = set(request.wanted[client])
 
     # --- what clients report ----------------------------------------------------------------------
 

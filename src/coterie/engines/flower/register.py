@@ -193,7 +193,11 @@ class ClientRegister:
         asked = {node for node, _ in self._asked.values()}
         waiting = {node for node, _ in self._waiting.values()}
         self._ask(sorted(present - asked - waiting - set(self._answered)))
-        self._read_answers()
+        limit = identity_limit(self.terms.identity.dumps())
+        for arrival in self.inbox.pull(sorted(self._asked), limit):
+            node, _ = self._asked.pop(arrival.request, (None, 0.0))
+            if node is not None:
+                self._identify(node, arrival)
 
     def number_clients(self) -> list[str]:
         """Give those who were met their numbers, in the order of their names; returns who joined or
@@ -252,13 +256,6 @@ class ClientRegister:
         for message, node in zip(self.grid.push_messages(messages), nodes, strict=True):
             if message:
                 self._asked[message] = (node, now)
-
-    def _read_answers(self) -> None:
-        limit = identity_limit(self.terms.identity.dumps())
-        for arrival in self.inbox.pull(sorted(self._asked), limit):
-            node, _ = self._asked.pop(arrival.request, (None, 0.0))
-            if node is not None:
-                self._identify(node, arrival)
 
     def _identify(self, node: int, arrival: Arrival) -> None:
         """Take in a node that said who it is, or refuse it in one line."""

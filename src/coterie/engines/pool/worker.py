@@ -104,19 +104,15 @@ def work_until_the_end(
             packed = pipe.recv_bytes()
         except (EOFError, OSError):  # the parent has ended
             return
-        equipment = _unpacked_equipment(packed, tensors)
+        unpacked = unpack_arguments(packed, tensors)
+        assert isinstance(unpacked, WorkerEquipment)
+        # What came through a pipe lies in memory that all workers share, and each writes the models
+        # that it scores into a network of its own. A fork has a copy of the network.
+        equipment = replace(unpacked, runner=unpacked.runner.copy())
     # Before it says that it listens: the start of processes is no part of a round's time.
     equipment.runner.load_kernels()
     with one_library_thread(), suppress(EOFError, OSError):
         _do_jobs(equipment, os.getppid(), tasks, pipe)
-
-
-def _unpacked_equipment(packed: bytes, tensors: list[Tensor]) -> WorkerEquipment:
-    unpacked = unpack_arguments(packed, tensors)
-    assert isinstance(unpacked, WorkerEquipment)
-    # What came through a pipe lies in memory that all workers share, and each writes the models
-    # that it scores into a network of its own. A fork has a copy of the network.
-    return replace(unpacked, runner=unpacked.runner.copy())
 
 
 def _do_jobs(equipment: WorkerEquipment, parent: int, tasks: Connection, pipe: Connection) -> None:

@@ -211,16 +211,13 @@ class Actor:
         if job.work.one_by_one:
             return self._train_each(job, self.trainers, starts)
         if self.blocks is not None:
-            return self._train_together(job, self.blocks, starts)
+            sizes = np.array([len(y) for y in job.labels])
+            samples = partial(self._samples, job)
+            cohort = Cohort(sizes, samples, starts, np.arange(len(sizes)), job.keys)
+            delta, loss, _ = self.blocks.train(job.work, cohort)
+            return delta.numpy(), sizes.astype(np.float64), loss
         with self.device.arithmetic():
             return self._train_each(job, self.on_device, starts)
-
-    def _train_together(self, job: ActorJob, blocks: Blocks, starts: Tensor) -> tuple[Any, ...]:
-        sizes = np.array([len(y) for y in job.labels])
-        samples = partial(self._samples, job)
-        cohort = Cohort(sizes, samples, starts, np.arange(len(sizes)), job.keys)
-        delta, loss, _ = blocks.train(job.work, cohort)
-        return delta.numpy(), sizes.astype(np.float64), loss
 
     def _train_each(self, job: ActorJob, trainers: Trainers, starts: Tensor) -> tuple[Any, ...]:
         solver = self.equipment.solver

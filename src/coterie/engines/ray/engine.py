@@ -62,10 +62,6 @@ class Pace:
             return 0.0
         return _LEAST / self.seconds_per_step
 
-    def is_short(self, steps: float) -> bool:
-        """Whether so many steps for an actor are little work."""
-        return self.seconds_per_step * steps < _SHORT
-
 
 def cut(steps: IntArray, actors: int, parts: int, pace: Pace) -> list[IntArray]:
     """The calls of a round, as places in ``steps``, the longest clients first. Each has one of
@@ -81,7 +77,7 @@ def cut(steps: IntArray, actors: int, parts: int, pace: Pace) -> list[IntArray]:
         [[0], [2], [1], [3]]
     """
     order = np.argsort(-steps, kind="stable")
-    if pace.is_short(steps.sum() / actors):
+    if pace.seconds_per_step * (steps.sum() / actors) < _SHORT:
         return even_shares(order, steps, actors)
     before = np.concatenate([[0], np.cumsum(steps[order])])
     calls = []

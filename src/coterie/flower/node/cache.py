@@ -47,14 +47,11 @@ class NodeCache:
             self.folder.mkdir(parents=True, exist_ok=True)
             # Histograms and models say something about the data, and are for this user alone.
             self.root.chmod(0o700)
-            self._remove_oldest()
-
-    def _remove_oldest(self) -> None:
-        others = [path for path in self.root.glob("run-*") if path != self.folder]
-        # Its own folder stays: of a clock that was set back it would be the oldest.
-        others.sort(key=lambda path: path.stat().st_mtime)
-        for old in others[: 1 - KEPT_RUNS]:
-            shutil.rmtree(old, ignore_errors=True)
+            others = [path for path in self.root.glob("run-*") if path != self.folder]
+            # Its own folder stays: of a clock that was set back it would be the oldest.
+            others.sort(key=lambda path: path.stat().st_mtime)
+            for old in others[: 1 - KEPT_RUNS]:
+                shutil.rmtree(old, ignore_errors=True)
 
     # --- models -----------------------------------------------------------------------------------
 

@@ -117,12 +117,6 @@ def _validated_split(name: str, split: Any, form: DataForm) -> tuple[Tensor, Ten
     # An empty split says nothing of the shape of its targets.
     if not len(targets):
         targets = form.targets(0)
-    _check_shapes(name, inputs, targets, form)
-    _check_labels(name, targets, form)
-    return inputs, targets.to(form.targets(0).dtype)
-
-
-def _check_shapes(name: str, inputs: Tensor, targets: Tensor, form: DataForm) -> None:
     fits = tuple(inputs.shape[1:]) == form.shape and len(inputs) == len(targets)
     if not fits or tuple(targets.shape[1:]) != form.target_shape:
         expected = " and ".join(
@@ -130,6 +124,8 @@ def _check_shapes(name: str, inputs: Tensor, targets: Tensor, form: DataForm) ->
         )
         got = f"inputs {list(inputs.shape)} and labels {list(targets.shape)}"
         raise _refused("wrong-shape", f"{name}: shapes do not fit", got, expected)
+    _check_labels(name, targets, form)
+    return inputs, targets.to(form.targets(0).dtype)
 
 
 def _check_labels(name: str, targets: Tensor, form: DataForm) -> None:

@@ -206,7 +206,11 @@ def pair_of_rows(
     except DataError as error:
         raise NotNumbersError.of(error.problems) from None
     inputs = float32_inputs(inputs, rows.where, names)
-    shape = _shape_option(options)
+    said = str(options.get("shape", ""))
+    sizes = [size.strip() for size in said.split(",") if size.strip()]
+    if not all(size.isdecimal() and int(size) for size in sizes):
+        raise DataError("wrong-type", "--shape", got=said, allowed="numbers from 1, such as 8,8")
+    shape = tuple(map(int, sizes))
     if shape:
         if math.prod(shape) != math.prod(inputs.shape[1:]):
             got = f"{math.prod(inputs.shape[1:])} values per row"
@@ -275,14 +279,6 @@ def _whole(numbers: NDArray[np.float64]) -> NDArray[Any]:
     if (numbers == np.round(numbers)).all():
         return numbers.astype(np.int64)
     return numbers
-
-
-def _shape_option(options: Mapping[str, Any]) -> tuple[int, ...]:
-    said = str(options.get("shape", ""))
-    sizes = [size.strip() for size in said.split(",") if size.strip()]
-    if not all(size.isdecimal() and int(size) for size in sizes):
-        raise DataError("wrong-type", "--shape", got=said, allowed="numbers from 1, such as 8,8")
-    return tuple(map(int, sizes))
 
 
 # --- a share of a dataset -------------------------------------------------------------------------

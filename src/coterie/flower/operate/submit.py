@@ -286,7 +286,11 @@ def run_remote(
     # Nodes are real, and so is what a refused run would cost them: what can be known here is.
     check_before_submitting(config, settings)
     settings = _without_strangers(folder, settings)
-    _connect(folder, settings)
+    certificates = folder / settings.root_certificates
+    if not certificates.is_file():
+        missing = ConfigError("not-found", "root_certificates", found=certificates)
+        raise missing.located("deploy.toml")
+    write_connection(flower_home(folder), settings.superlink, certificates)
     out = _run_folder(folder, settings, config, resume)
     run = submit(folder, config, settings, out, resume)
     home = flower_home(folder)
@@ -312,8 +316,12 @@ def submit(
 ) -> int:
     """Hand the app to the SuperLink; returns Flower's number of the run."""
     home = flower_home(folder)
+    # Without what belongs to this machine: where data lie, how many cores.
+    resolved = resolved_without_lowered(config)
+    tables = {name: value for name, value in resolved.items() if name not in SIMULATION}
+    tables["data"] = {name: value for name, value in resolved["data"].items() if name != "root"}
     values = {
-        "coterie-config": tomli_w.dumps(_portable(resolved_without_lowered(config))),
+        "coterie-config": tomli_w.dumps(tables),
         "coterie-settings": settings.dumps(),
         "coterie-out": out,
         "coterie-resume": resume,
@@ -335,15 +343,6 @@ def _without_strangers(folder: Path, settings: DeploymentSettings) -> Deployment
     if not added or settings.start_clients is None:
         return settings
     return replace(settings, start_clients=min(added, settings.start_clients))
-
-
-def _connect(folder: Path, settings: DeploymentSettings) -> None:
-    """Write where this deployment's SuperLink is, for Flower's commands."""
-    certificates = folder / settings.root_certificates
-    if not certificates.is_file():
-        missing = ConfigError("not-found", "root_certificates", found=certificates)
-        raise missing.located("deploy.toml")
-    write_connection(flower_home(folder), settings.superlink, certificates)
 
 
 def _run_folder(
@@ -396,10 +395,3 @@ def _refuse_moved(folder: Path, runs: str, name: str) -> None:
         advice = f"if the deployment was moved, set folder to {str(here.resolve())!r}"
         what = f"the last run is not in {str(runs)!r}; {advice}"
         raise ConfigError("differs", "folder", what).located("deploy.toml")
-
-
-def _portable(resolved: dict[str, Any]) -> dict[str, Any]:
-    """A configuration without what belongs to this machine: where data lie, how many cores."""
-    tables = {name: value for name, value in resolved.items() if name not in SIMULATION}
-    tables["data"] = {name: value for name, value in resolved["data"].items() if name != "root"}
-    return tables

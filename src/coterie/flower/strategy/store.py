@@ -92,7 +92,13 @@ class Store:
         Raises:
             ConfigError: for a folder with another method, seed or number of rounds.
         """
-        resolved = _resolved(method, rounds, seed)
+        tables = method_tables(method) or {"algorithm": described(method, "name")}
+        # Of data and training, which are the nodes' own, the least that a configuration may say.
+        natural = {"kind": "natural"}
+        data = {"source": NODES_SOURCE, "shape": [1], "classes": [], "partition": natural}
+        model = {"name": "(ArrayRecord)", "type": "flwr.app.ArrayRecord"}
+        fixed = {"data": data, "model": model, "train": {"rounds": rounds, "sampler": "uniform"}}
+        resolved = check({**tables, **fixed, "seed": seed}, "").resolved()
         if not (Path(out) / "config.toml").exists():
             return cls(RunFolder.create(out, resolved), resolved)
         folder = RunFolder.open(out)
@@ -166,13 +172,3 @@ def _table(scores: NodeScores, clients: int) -> dict[str, np.ndarray]:
     if scores.headline == ACCURACY:
         return {"test_samples": size, "correct": np.round(np.nan_to_num(value) * size)}
     return {"test_samples": size, scores.headline.name: value}
-
-
-def _resolved(method: Any, rounds: int, seed: int) -> dict[str, Any]:
-    """The configuration of the run. Of data and training, which are the nodes' own, it has the least
-    that a configuration may say."""
-    tables = method_tables(method) or {"algorithm": described(method, "name")}
-    data = {"source": NODES_SOURCE, "shape": [1], "classes": [], "partition": {"kind": "natural"}}
-    model = {"name": "(ArrayRecord)", "type": "flwr.app.ArrayRecord"}
-    fixed = {"data": data, "model": model, "train": {"rounds": rounds, "sampler": "uniform"}}
-    return check({**tables, **fixed, "seed": seed}, "").resolved()

@@ -54,7 +54,13 @@ def _clients(status: FederationStatus) -> StatusTable:
         if groups.get(name, -1) >= 0:
             group = str(groups[name])
         state = _client_state(status, name, connected)
-        exchanges = _answers_of(known.get(name) or {}, status.state.now)
+        client = known.get(name) or {}
+        exchanges = [
+            _ago(client.get("last"), status.state.now),
+            work_name(str(client.get("kind", ""))),
+            str(client.get("answers", 0)),
+            counts_in_words(client.get("failed") or {}),
+        ]
         rows.append([name, state, scores.get(name, "-"), *exchanges, group])
     headline = status.state.headline
     note = (
@@ -63,16 +69,6 @@ def _clients(status: FederationStatus) -> StatusTable:
     )
     headings = ("client", "state", headline.title, *_ANSWERS, "group")
     return StatusTable("Clients", note, headings, rows)
-
-
-def _answers_of(client: Mapping[str, Any], now: float) -> list[str]:
-    """What a client answered so far, a text for each of `_ANSWERS`."""
-    return [
-        _ago(client.get("last"), now),
-        work_name(str(client.get("kind", ""))),
-        str(client.get("answers", 0)),
-        counts_in_words(client.get("failed") or {}),
-    ]
 
 
 def _last_scores(status: FederationStatus) -> dict[str, str]:

@@ -129,23 +129,17 @@ class CompiledScorer:
                 continue
             samples.score(vector, places_of_samples(rows.bounds, mine))
             new.append((vector, mine))
-        found = self._of_clients(samples, rows, work)
+        added = self._added(samples, work)
+        names = {name for name, _ in work.sums}
+        if work.loss:
+            names.add("loss")
+        found = {name: summed(values, rows) for name, values in added.items() if name in names}
         for vector, mine in new:
             self._kept.keep(vector, ids[mine], work, {n: v[mine] for n, v in found.items()})
         for mine, kept in known:
             for name, values in kept.items():
                 found[name][mine] = values
         return found
-
-    def _of_clients(
-        self, samples: ScoredSamples, rows: ClientSamples, work: Score
-    ) -> dict[str, FloatArray]:
-        """The sums of each client that are asked for, by what compiled code found."""
-        added = self._added(samples, work)
-        names = {name for name, _ in work.sums}
-        if work.loss:
-            names.add("loss")
-        return {name: summed(values, rows) for name, values in added.items() if name in names}
 
     def _added(self, samples: ScoredSamples, work: Score) -> dict[str, PerSample]:
         """What each sample adds to each sum, by what compiled code found."""

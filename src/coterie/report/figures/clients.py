@@ -3,7 +3,7 @@ were placed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import altair as alt
@@ -215,17 +215,6 @@ def newcomer_section(run: RunView) -> list[Section]:
     if not placements:
         return []
     columns = ["client", "joined in round", "population", "placed in", "with its population"]
-    return [
-        {
-            "title": "Where newcomers were placed",
-            "note": _newcomer_note(placements),
-            "columns": columns,
-            "rows": [_newcomer_row(placed) for placed in placements[:MOST_NEWCOMERS]],
-        }
-    ]
-
-
-def _newcomer_note(placements: Sequence[NewcomerPlacement]) -> str:
     known = [placed.right for placed in placements if placed.right is not None]
     note = f"{counted(len(placements), 'client')} joined late."
     if known:
@@ -233,7 +222,14 @@ def _newcomer_note(placements: Sequence[NewcomerPlacement]) -> str:
         note = f"{right} were placed with the clients of their own population."
     if len(placements) > MOST_NEWCOMERS:
         note += f" The first {MOST_NEWCOMERS} are listed."
-    return note
+    return [
+        {
+            "title": "Where newcomers were placed",
+            "note": note,
+            "columns": columns,
+            "rows": [_newcomer_row(placed) for placed in placements[:MOST_NEWCOMERS]],
+        }
+    ]
 
 
 def _newcomer_row(placed: NewcomerPlacement) -> list[Any]:

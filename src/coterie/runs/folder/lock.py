@@ -76,7 +76,13 @@ def _acquire(lock: FileLock, folder: Path) -> None:
         elif _is_dead(holder):
             patience = WAIT
         if time.monotonic() - began >= patience:
-            raise _in_progress(folder, holder)
+            who = "another process"
+            if holder:
+                who = f"process {holder['pid']} on {holder['host']} since {holder['since']}"
+            expected = f"no other process; `coterie watch {folder}` shows its progress"
+            raise InUseError(
+                "in-use", folder, "the run is in progress", found=who, allowed=expected
+            )
         time.sleep(POLL)
 
 
@@ -101,11 +107,3 @@ def _is_dead(holder: dict[str, Any]) -> bool:
     except OSError:
         return False
     return False
-
-
-def _in_progress(folder: Path, holder: dict[str, Any]) -> InUseError:
-    who = "another process"
-    if holder:
-        who = f"process {holder['pid']} on {holder['host']} since {holder['since']}"
-    expected = f"no other process; `coterie watch {folder}` shows its progress"
-    return InUseError("in-use", folder, "the run is in progress", found=who, allowed=expected)

@@ -305,19 +305,15 @@ def check_folder(folder: RunFolder, *, resumed: bool = False) -> None:
     for name in digests.files:
         # The noise is drawn again by a resumed run alone, and by nobody but its owner.
         if not CHECKPOINT.match(name) and (resumed or name != NOISE_KEY):
-            _check_file(folder, name, resumed)
+            try:
+                folder.file(name)
+            except CheckpointError as error:
+                if name != REPORT and not (resumed and is_result(name)):
+                    raise
+                warn(str(error))
     # A resumed run says itself what it cuts.
     if not resumed:
         folder.rows()
-
-
-def _check_file(folder: RunFolder, name: str, resumed: bool) -> None:
-    try:
-        folder.file(name)
-    except CheckpointError as error:
-        if name != REPORT and not (resumed and is_result(name)):
-            raise
-        warn(str(error))
 
 
 def _check_settings(folder: RunFolder, digests: Digests) -> None:

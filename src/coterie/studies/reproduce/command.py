@@ -93,7 +93,10 @@ def reproduce_tables(
     written = begun
 
     def before(number: int, one: PaperRun) -> Callable[[], None]:
-        say(f"run {number + 1} of {len(runs)}: {_run_text(one)}")
+        config = one.config
+        algorithm = f"{config.name('algorithm')} for {_name(one.line)}"
+        rounds = counted(config.train.rounds, "round")
+        say(f"run {number + 1} of {len(runs)}: {algorithm}, seed {config.seed}, {rounds}")
         return RoundProgress()
 
     def after() -> None:
@@ -151,12 +154,6 @@ def _name(line: Line) -> str:
     return f"{line.paper} {line.table} {line.name}"
 
 
-def _run_text(one: PaperRun) -> str:
-    config = one.config
-    algorithm = f"{config.name('algorithm')} for {_name(one.line)}"
-    return f"{algorithm}, seed {config.seed}, {counted(config.train.rounds, 'round')}"
-
-
 def _announce(made: Reproduction, runs: Sequence[PaperRun], profile: Profile) -> None:
     """What is to do and how long it takes, and which data are missing."""
     seconds = made.seconds_left(runs) + sum(seconds_of(line) for line in made.lines)
@@ -202,7 +199,14 @@ def choose(
         if name not in PAPERS:
             expected = f"one of {', '.join(PAPERS)}"
             raise ConfigError("unknown-choice", "paper", got=name, allowed=expected)
-    lines = _lines_of(papers or PAPERS, table)
+    tables = [one for name in papers or PAPERS for one in paper(name).tables]
+    found = tables
+    if table is not None:
+        found = [one for one in tables if table in (one.name, one.name.rstrip("abcd"))]
+    if not found:
+        names = ", ".join(dict.fromkeys(one.name for one in tables))
+        raise ConfigError("unknown-choice", "--table", got=table, allowed=f"one of {names}")
+    lines = [line for one in found for line in one.lines]
     # A misspelt row would else be left out without a word.
     for row in rows:
         if not any(_matches(line, row) for line in lines):
@@ -217,18 +221,6 @@ def choose(
     else:
         chosen = lines
     return [with_profile(line, profile) for line in chosen]
-
-
-def _lines_of(papers: Sequence[str], table: str | None) -> list[Line]:
-    """The lines of some papers, of one table or of all."""
-    tables = [one for name in papers for one in paper(name).tables]
-    found = tables
-    if table is not None:
-        found = [one for one in tables if table in (one.name, one.name.rstrip("abcd"))]
-    if not found:
-        names = ", ".join(dict.fromkeys(one.name for one in tables))
-        raise ConfigError("unknown-choice", "--table", got=table, allowed=f"one of {names}")
-    return [line for one in found for line in one.lines]
 
 
 def _matches(line: Line, row: str) -> bool:

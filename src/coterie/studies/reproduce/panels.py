@@ -247,7 +247,10 @@ AXES: Mapping[Unit, str] = {
 def panels_of(table: PaperTable, outcomes: Sequence[Outcome]) -> list[Panel]:
     """The panels of a table, of the lines that have results."""
     drawings = table.drawings
-    rows = _by_row(outcomes)
+    rows: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        row = outcome.line.name.split("/")[0]
+        rows.setdefault(row, []).append(outcome)
     groups = {"": list(outcomes)} if drawings.together else rows
     found: list[Panel] = []
     for row, members in groups.items():
@@ -280,14 +283,6 @@ def _title(row: str, axis: str) -> str:
     if not row:
         return axis
     return f"{row}: {axis}"
-
-
-def _by_row(outcomes: Iterable[Outcome]) -> dict[str, list[Outcome]]:
-    rows: dict[str, list[Outcome]] = {}
-    for outcome in outcomes:
-        row = outcome.line.name.split("/")[0]
-        rows.setdefault(row, []).append(outcome)
-    return rows
 
 
 # The runs of a method, one for each seed.
