@@ -82,16 +82,6 @@ def warn(line: str) -> None:
     say(f"warning: {visible(line)}", sys.stderr)
 
 
-def percent(fraction: float | None) -> str:
-    """A fraction in percent, ``-`` for none.
-
-    Example:
-        >>> percent(0.9216), percent(None)
-        ('92.2 %', '-')
-    """
-    return ACCURACY.text(fraction)
-
-
 def number_text(value: float | None, digits: str) -> str:
     """A number in a cell of a table, ``-`` for none."""
     if value is None:

@@ -18,7 +18,7 @@ from coterie.core.groups import Groups
 from coterie.core.keep import layers_to_keep
 from coterie.core.keys import Key
 from coterie.core.plan import Plan
-from coterie.core.process import one_thread
+from coterie.core.process import threads
 from coterie.core.training import Epochs, How, Steps
 from coterie.core.updates import Updates
 from coterie.core.vectors import flatten
@@ -88,7 +88,7 @@ def by_hand(
         for wave, id in enumerate(ids):
             if id in absent:
                 continue
-            with one_thread():
+            with threads(1):
                 done = runner().train(
                     Train(how=how), id, MODELS[row] + moved, out, wave_key(wave, key)
                 )

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from coterie.config.arguments import check_fields, validated
+from coterie.config.arguments import CheckedFields, validated
 from coterie.core import LocalTraining, Own, OwnTrained, Train, WithOwnModel
 from coterie.methods.method import Method
 from coterie.rules.assigning import everyone
@@ -19,16 +19,13 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 @dataclass(frozen=True, slots=True)
-class Apfl:
+class Apfl(CheckedFields):
     """A model ``v_i`` of the client's own, of which it predicts by a mixture with the shared
     one."""
 
     alpha: Share = 0.5
     adaptive: bool = True
     plain_sgd = True
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def lengths(self, d: int) -> Mapping[str, int]:
         return {"v": d, "alpha": 1}

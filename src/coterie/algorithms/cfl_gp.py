@@ -14,7 +14,7 @@ from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.config.schema import Count
 from coterie.core import Groups, GrowingRecord, IntArray, Plan
-from coterie.core.process import one_thread
+from coterie.core.process import threads
 from coterie.math.clustering import kmeans
 from coterie.math.labellings import numbered_as_before
 from coterie.math.similarity import Matrix
@@ -49,7 +49,7 @@ def leading_coordinates(feature: Tensor, m: int) -> Matrix:
     Args:
         feature: float32 ``[n, d]``, the rows ``G^T``.
     """
-    with one_thread():
+    with threads(1):
         # Of the products of clients, which are few, and not of the coordinates, which are many.
         rows = feature.to(torch.float64)
         values, vectors = np.linalg.eigh((rows @ rows.T).numpy())

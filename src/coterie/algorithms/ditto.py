@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from coterie.config.arguments import check_fields, validated
+from coterie.config.arguments import CheckedFields, validated
 from coterie.core import LocalTraining, Own, OwnTrained, Train, WithOwnModel
 from coterie.methods.method import Method
 from coterie.rules.assigning import everyone
@@ -18,14 +18,11 @@ Weight = Annotated[float, Field(ge=0)]
 
 
 @dataclass(frozen=True, slots=True)
-class Ditto:
+class Ditto(CheckedFields):
     """A model ``v_k`` of the client's own that is pulled towards the shared one."""
 
     lam: Weight = 1.0
     plain_sgd = False
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def lengths(self, d: int) -> Mapping[str, int]:
         return {"v": d}

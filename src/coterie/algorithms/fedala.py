@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from coterie.config.arguments import check_fields, validated
+from coterie.config.arguments import CheckedFields, validated
 from coterie.core import Train, WithOwnModel
 from coterie.core.own_model import Batch, LocalTraining, Own, OwnTrained
 from coterie.methods.method import Method
@@ -30,7 +30,7 @@ MOST_PASSES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class FedAla:
+class FedAla(CheckedFields):
     """The client's last model and, for each of its parameters, how much of the shared one goes
     in."""
 
@@ -39,9 +39,6 @@ class FedAla:
     eta: Rate = 1.0
     threshold: Above = 0.1
     plain_sgd = False
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def lengths(self, d: int) -> Mapping[str, int]:
         return {"v": d, "weights": d, "learned": 1}

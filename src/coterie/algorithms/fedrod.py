@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from coterie.config.arguments import check_fields, validated
+from coterie.config.arguments import CheckedFields, validated
 from coterie.core import Train, WithOwnModel
 from coterie.core.own_model import LastPassLoss, LocalTraining, Own, OwnTrained
 from coterie.errors import ConfigError
@@ -24,7 +24,7 @@ Predictor = Literal["personal", "generic"]
 
 
 @dataclass(frozen=True, slots=True)
-class FedRod:
+class FedRod(CheckedFields):
     """A head ``phi_i`` of the client's own, whose logits are added to those of the shared model.
 
     A head is the last layer. The sum of two is one more: ``(W + P) z + (b + p)``.
@@ -33,9 +33,6 @@ class FedRod:
     gamma: Power = 1.0
     predict: Predictor = "personal"
     plain_sgd = True
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def lengths(self, d: int) -> Mapping[str, int]:
         # With zeros below the head, so that it can be added to a model.

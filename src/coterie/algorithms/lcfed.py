@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.config.arguments import check_fields, validated
+from coterie.config.arguments import CheckedFields, validated
 from coterie.config.schema import Count
 from coterie.core import NO_GROUP, Groups, GrowingRecord, Plan, Train, Updates, WithOwnModel
 from coterie.core.own_model import LastPassLoss, LocalTraining, Own, OwnTrained
@@ -55,7 +55,7 @@ def principal_directions(points: Tensor, count: int) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class PulledTwice:
+class PulledTwice(CheckedFields):
     """A client's training: its model is pulled to that of its cluster, its embedding to the joint
     one."""
 
@@ -63,9 +63,6 @@ class PulledTwice:
     lam: Weight = 0.1
     head_layers: Count = 1
     plain_sgd = True
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def lengths(self, d: int) -> Mapping[str, int]:
         return {}

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from coterie.config.arguments import check_fields, validated
+from coterie.config.arguments import CheckedFields, validated
 from coterie.core import LocalTraining, Objective, Own, OwnTrained, Train, WithOwnModel
 from coterie.core.vectors import classifier_name
 from coterie.methods.method import Method
@@ -103,15 +103,12 @@ def _represented(module: nn.Module, layer: str, x: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Moon:
+class Moon(CheckedFields):
     """The network that the client trained last, from which its representations move away."""
 
     mu: Weight = 1.0
     temperature: Above = 0.5
     plain_sgd = False
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def lengths(self, d: int) -> Mapping[str, int]:
         return {"previous": d}

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from torch import Tensor
 
-from coterie.config.arguments import check_fields, validated
+from coterie.config.arguments import CheckedFields, validated
 from coterie.core import Train, WithOwnModel
 from coterie.core.own_model import LastPassLoss, LocalTraining, Own, OwnTrained
 from coterie.methods.method import Method
@@ -22,16 +22,13 @@ Order = Literal["first", "hessian_free"]
 
 
 @dataclass(frozen=True, slots=True)
-class PerFedAvg:
+class PerFedAvg(CheckedFields):
     """A shared model from which each client is one gradient step away from its own."""
 
     alpha: Rate = 0.01
     order: Order = "first"
     delta: Above = 0.001
     plain_sgd = True
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def lengths(self, d: int) -> Mapping[str, int]:
         return {}

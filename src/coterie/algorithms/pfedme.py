@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from coterie.config.arguments import check_fields, validated
+from coterie.config.arguments import CheckedFields, validated
 from coterie.core import Train, WithOwnModel
 from coterie.core.own_model import LastPassLoss, LocalTraining, Own, OwnTrained
 from coterie.methods.method import Method
@@ -21,16 +21,13 @@ Count = Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True, slots=True)
-class PFedMe:
+class PFedMe(CheckedFields):
     """A model ``theta_i`` of the client's own near the shared one, which follows it in turn."""
 
     lam: Above = 15.0
     inner_steps: Count = 5
     inner_lr: Above = 0.05
     plain_sgd = True
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def lengths(self, d: int) -> Mapping[str, int]:
         return {"theta": d}

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.config.arguments import check_fields, validated
+from coterie.config.arguments import CheckedFields, validated
 from coterie.core import NO_GROUP, Groups, GrowingRecord, IntArray, Plan, Train, WithOwnModel
 from coterie.core.own_model import LocalTraining, Own, OwnTrained
 from coterie.math.similarity import cosine
@@ -116,15 +116,12 @@ def _train_global(groups: Groups, ids: IntArray, round: Round) -> Groups:
 
 
 @dataclass(frozen=True, slots=True)
-class PulledToGlobal:
+class PulledToGlobal(CheckedFields):
     """A client's training of its cluster's model ``theta``, which is pulled to the global
     ``omega``."""
 
     lam: Weight = 0.05
     plain_sgd = False
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def lengths(self, d: int) -> Mapping[str, int]:
         return {}

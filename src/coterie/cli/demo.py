@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from coterie.experiment import Experiment
+from coterie.headline import ACCURACY
 from coterie.report.load import view_of
 from coterie.report.page import write_page
 from coterie.report.titles import headline
@@ -19,7 +20,7 @@ from coterie.report.view import RunView, displayed_round, group_agreement, newco
 from coterie.runs.loop import RoundResult
 from coterie.runs.run import run_config
 from coterie.terminal import console as terminal
-from coterie.terminal import percent, sizes
+from coterie.terminal import sizes
 
 CLIENTS = 60
 POPULATIONS = 3
@@ -88,7 +89,7 @@ class RoundLines:
             groups = "a model for each client"
         if result.groups.k > 1:
             groups = f"groups of {sizes(result.groups.sizes().tolist())}"
-        accuracy = f"accuracy {percent(result.row['accuracy'])}"
+        accuracy = f"accuracy {ACCURACY.text(result.row['accuracy'])}"
         seconds = f"{self.seconds:.1f} s"
         self.console.print(
             f"{self.name:<8}  round {done:>2}/{ROUNDS}  {accuracy}  {seconds}  {groups}"

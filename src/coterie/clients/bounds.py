@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from coterie.clients.robust_scale import FEW, Scale
-from coterie.config.arguments import check_record
+from coterie.config.arguments import CheckedRecord
 from coterie.config.schema import PYTHON_ONLY
 from coterie.core import Describe, Reply, Score, Train, Work, one_torch_thread
 from coterie.core.arrays import BoolArray, FloatArray, IntArray
@@ -34,7 +34,7 @@ _LONG = 2**15  # values of a row from which on rows are measured one by one
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(CheckedRecord):
     """Limits of a reply, relative to the other replies to its request.
 
     An update that is longer than its limit is scaled down to the typical length
@@ -65,9 +65,6 @@ class Bounds:
     ceiling: Multiple = 20.0
     refuse: float = field(default=100.0, metadata=PYTHON_ONLY)
     scores: bool = field(default=False, metadata=PYTHON_ONLY)
-
-    def __post_init__(self) -> None:
-        check_record(self)
 
     @property
     def norm(self) -> Scale:

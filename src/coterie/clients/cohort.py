@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from coterie.config.arguments import check_record
+from coterie.config.arguments import CheckedRecord
 from coterie.config.schema import Count, Positive
 from coterie.core import IntArray, Key
 
@@ -89,7 +89,7 @@ class Sampler:
 
 
 @dataclass(frozen=True, slots=True)
-class Quorum:
+class Quorum(CheckedRecord):
     """How many replies a round needs, and when a run with too few replies stops.
 
     Args:
@@ -109,6 +109,3 @@ class Quorum:
     # Checked by `coterie.runs.run.Run` and not by the loop over rounds: the time is that in the
     # rows, so that what passed before a run was resumed counts, too.
     max_wait: Positive | None = None
-
-    def __post_init__(self) -> None:
-        check_record(self)

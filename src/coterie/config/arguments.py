@@ -90,6 +90,24 @@ def check_record(record: Any) -> None:
         check_arguments(kind, for_python)
 
 
+class CheckedFields:
+    """The base of records whose fields `check_fields` holds to their annotations."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+class CheckedRecord:
+    """The base of records that `check_record` holds to their annotations."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        check_record(self)
+
+
 # To make a model takes a millisecond, longer than many of the factories that it checks.
 @lru_cache(maxsize=256)
 def _model(factory: Factory) -> type[Arguments]:

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from coterie.config.arguments import check_record
+from coterie.config.arguments import CheckedRecord
 from coterie.config.schema import PYTHON_ONLY
 from coterie.core.arrays import BoolArray
 from coterie.core.keys import Key
@@ -26,7 +26,7 @@ COLUMNS = ("client", "from", "until")
 
 
 @dataclass(frozen=True, slots=True)
-class Availability:
+class Availability(CheckedRecord):
     """Which clients can be reached in which rounds.
 
     Args:
@@ -60,9 +60,6 @@ class Availability:
     file: str | None = None
     spans: Spans = field(default_factory=dict, metadata=PYTHON_ONLY)
     names: tuple[str, ...] = field(default=(), metadata=PYTHON_ONLY)
-
-    def __post_init__(self) -> None:
-        check_record(self)
 
     def reachable(self, round: int, clients: int, key: Key) -> BoolArray:
         """Which of the clients can be reached in a round, bool ``[N]``."""

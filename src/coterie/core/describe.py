@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from coterie.config.arguments import check_fields
+from coterie.config.arguments import CheckedFields
 from coterie.core.arrays import FloatArray
 from coterie.core.solver import Solver
 
@@ -17,7 +17,7 @@ Epsilon = Annotated[float, Field(ge=1e-6)]
 
 
 @dataclass(frozen=True, slots=True)
-class Describe:
+class Describe(CheckedFields):
     """A statistic of the client's training data, which is sent to the server.
 
     - ``histogram``: its label histogram ``[c]``.
@@ -68,9 +68,6 @@ class Describe:
     labelled: bool = True
     privacy: Literal["none", "discrete_laplace", "randomised_response"] = "none"
     epsilon: Epsilon = 1.0
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def local_steps(self, base: Solver, number: int, sizes: FloatArray, models: int) -> int:
         """None."""

@@ -104,13 +104,6 @@ def choose_functions_of_mkl() -> None:
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """One thread for torch, BLAS and OpenMP."""
-    with threads(1):
-        yield
-
-
-@contextmanager
 def _torch_threads(count: int) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(count)

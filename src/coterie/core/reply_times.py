@@ -9,13 +9,13 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from coterie.config.arguments import check_fields
+from coterie.config.arguments import CheckedFields
 from coterie.core.arrays import FloatArray
 from coterie.core.keys import Key
 
 
 @dataclass(frozen=True, slots=True)
-class ReplyTimes:
+class ReplyTimes(CheckedFields):
     """The time from a request to a client's reply, in any unit.
 
         time(i, t) = median * exp(spread * z_i + noise * z_it)
@@ -44,9 +44,6 @@ class ReplyTimes:
     spread: Annotated[float, Field(ge=0, le=10)] = 0.5
     noise: Annotated[float, Field(ge=0, le=10)] = 0.25
     deadline: Annotated[float, Field(gt=0)] | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def draw(self, clients: int, key: Key) -> FloatArray:
         """The times of all clients in a round, float64 ``[N]``."""

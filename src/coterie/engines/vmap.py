@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.random import fork_rng
 
 from coterie.core import Describe, IntArray, Key, Objective, Reply
-from coterie.core.process import one_thread, one_torch_thread
+from coterie.core.process import one_torch_thread, threads
 from coterie.core.work import Deliver, Score, SelectGroup, Train
 from coterie.engines.blocks import Cohort, make_blocks
 from coterie.engines.simulation import (
@@ -155,7 +155,7 @@ class StreamedClients:
                         places.stop()
                         raise
 
-        with one_thread(), self.device.arithmetic():
+        with threads(1), self.device.arithmetic():
             if len(lanes) == 1:
                 train_some(lanes[0])
             else:

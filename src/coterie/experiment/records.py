@@ -11,7 +11,7 @@ from pydantic import Field
 
 from coterie.clients.cohort import SamplerName
 from coterie.config import registry
-from coterie.config.arguments import check_record
+from coterie.config.arguments import CheckedRecord
 from coterie.config.schema import Count, NotNegative, OneOf, Share
 from coterie.core.arrays import IntArray
 from coterie.measures.optional import Measure
@@ -25,7 +25,7 @@ TrackerName = Annotated[str, OneOf(partial(registry.names, "tracker"), custom=Tr
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class Training(CheckedRecord):
     """``[train]``: rounds, which clients take part in them, and when models are evaluated.
 
     Args:
@@ -59,12 +59,9 @@ class Training:
     evaluate_loss: bool = False
     measures: tuple[MeasureName | Measure, ...] = ()
 
-    def __post_init__(self) -> None:
-        check_record(self)
-
 
 @dataclass(frozen=True, slots=True)
-class Checkpoints:
+class Checkpoints(CheckedRecord):
     """``[checkpoint]``: how often the state is saved, and how many checkpoints are kept.
 
     Args:
@@ -80,12 +77,9 @@ class Checkpoints:
     seconds: NotNegative = 10.0
     keep: Count = 2
 
-    def __post_init__(self) -> None:
-        check_record(self)
-
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class Log(CheckedRecord):
     """``[log]``: the trackers that receive the rounds.
 
     Args:
@@ -102,12 +96,9 @@ class Log:
     uri: str | None = None
     experiment: str = "coterie"
 
-    def __post_init__(self) -> None:
-        check_record(self)
-
 
 @dataclass(frozen=True, slots=True)
-class PersonalLayers:
+class PersonalLayers(CheckedRecord):
     """``[personal]``: layers that stay with their client; see ``docs/personal-layers.md``.
 
     Args:
@@ -116,6 +107,3 @@ class PersonalLayers:
     """
 
     layers: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        check_record(self)

@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from coterie.clients.clients import Clients
-from coterie.config.arguments import check_fields
+from coterie.config.arguments import CheckedFields
 from coterie.core.arrays import IntArray, places_of
 from coterie.core.keep import KeepLayers
 from coterie.core.keys import Key
@@ -66,7 +66,7 @@ def blocks(ids: IntArray, d: int) -> Iterator[IntArray]:
 
 
 @dataclass(frozen=True, slots=True)
-class Adaptation:
+class Adaptation(CheckedFields):
     """Local training of a copy of the served model, before it is scored.
 
     Args:
@@ -81,9 +81,6 @@ class Adaptation:
 
     epochs: Annotated[int, Field(ge=1)] = 1
     layers: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     @property
     def text(self) -> str:

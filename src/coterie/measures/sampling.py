@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.keys import Key
 from coterie.core.task import Metric, Sums
+from coterie.measures.figures import number
 
 Mask = NDArray[np.bool_]
 
@@ -117,14 +118,14 @@ def ratio_estimate(strata: list[Stratum]) -> tuple[float | None, float | None]:
     value = sum(s.factor * float(s.correct.sum()) for s in strata) / total
     # Clients with many samples have many correct predictions, too; only the difference varies.
     residual_variance = sum(s.variance(s.correct - value * s.size) for s in strata)
-    return value, _finite_or_none(np.sqrt(residual_variance) / total)
+    return value, number(np.sqrt(residual_variance) / total)
 
 
 def mean_estimate(stratum: Stratum) -> tuple[float, float | None]:
     """The mean of the clients' own accuracies, and its standard error."""
     each = stratum.correct / stratum.size
     error = np.sqrt(stratum.variance(each)) / stratum.clients
-    return float(each.mean()), _finite_or_none(error)
+    return float(each.mean()), number(error)
 
 
 def sampling_errors(
@@ -163,7 +164,7 @@ def _estimated(metric: Metric, sums: Sums, known: Mask, clients: tuple[int, int]
         if kind.any():
             stands_for[kind] = count / kind.sum()
     weighted = {name: np.tensordot(stands_for, values, axes=1) for name, values in sums.items()}
-    return _finite_or_none(float(metric.value(weighted)))
+    return number(float(metric.value(weighted)))
 
 
 def estimate_for_all(
@@ -190,9 +191,3 @@ def _strata(correct: FloatArray, size: FloatArray, clients: int) -> list[Stratum
     if not len(size):
         return []
     return [Stratum(clients, correct, size)]
-
-
-def _finite_or_none(value: float) -> float | None:
-    if np.isfinite(value):
-        return float(value)
-    return None

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.clients.clients import Clients
-from coterie.config.arguments import check_record
+from coterie.config.arguments import CheckedRecord
 from coterie.config.schema import Share
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.engine import Reply
@@ -34,7 +34,7 @@ from coterie.tasks import CLASSIFICATION
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluate:
+class Evaluate(CheckedRecord):
     """``[evaluate]``: with which models clients are scored in addition to those that serve them; see
     ``docs/measures.md``.
 
@@ -69,9 +69,6 @@ class Evaluate:
     rounds: Literal["evaluated", "last"] = "evaluated"
     validation: Share | None = None
     order: Literal["after", "before"] | None = None
-
-    def __post_init__(self) -> None:
-        check_record(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.config.arguments import check_record
+from coterie.config.arguments import CheckedRecord
 from coterie.config.schema import PYTHON_ONLY
 from coterie.core import BoolArray, FloatArray, Groups, IntArray, Plan, Served, Updates
 from coterie.core.groups import GrowingRecord
@@ -28,7 +28,7 @@ from coterie.rules.training import train
 
 
 @dataclass(frozen=True, slots=True)
-class Buffering:
+class Buffering(CheckedRecord):
     """``[asynchronous]``: rounds that do not wait for all of their clients, separately for each
     group; see ``docs/asynchronous.md``.
 
@@ -57,9 +57,6 @@ class Buffering:
     concurrency: Annotated[int, Field(ge=1)] = field(default=20, metadata=PYTHON_ONLY)
     exponent: Annotated[float, Field(ge=0)] = 0.5
     times: ReplyTimes = field(default=ReplyTimes(), metadata=PYTHON_ONLY)
-
-    def __post_init__(self) -> None:
-        check_record(self)
 
     def scale(self, staleness: IntArray) -> FloatArray:
         """How much of itself each update counts, float64 ``[n]``, by how often its model moved since

@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.config.arguments import check_fields
+from coterie.config.arguments import CheckedFields
 from coterie.core import BoolArray, FloatArray, Groups, IntArray, Key, Plan, Updates
 from coterie.core.traits import Excluded, Feature, of_traits
 from coterie.math.similarity import Matrix
@@ -65,7 +65,7 @@ SECURE = Feature(
 
 
 @dataclass(frozen=True, slots=True)
-class SecureSums:
+class SecureSums(CheckedFields):
     """Sums of each group's updates as SecAgg+ would compute them: the table ``[secure]``.
 
     Client ``i`` with weight ``w_i`` sends ``w_i`` and ``w_i delta_i`` as whole numbers modulo
@@ -96,9 +96,6 @@ class SecureSums:
     neighbours: Annotated[int, Field(ge=2, multiple_of=2)] | None = None
     threshold: Annotated[float, Field(gt=0, le=1)] = 0.5
     least_group: Annotated[int, Field(ge=2)] = 3
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def shares(self, clients: int) -> int:
         """The number of shares into which each client of a group splits its secrets."""

@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.config.arguments import check_fields
+from coterie.config.arguments import CheckedFields
 from coterie.core import NO_GROUP, BoolArray, Describe, FloatArray, Groups, IntArray, Plan
 from coterie.core.groups import GrowingRecord
 from coterie.rules.assigning import Assign, PlacesClients
@@ -27,7 +27,7 @@ Tau = Annotated[float, Field(ge=0)]
 
 
 @dataclass(frozen=True, slots=True)
-class Migration:
+class Migration(CheckedFields):
     """How drift of a client's data is detected; clients that drifted are placed again.
 
     Args:
@@ -44,9 +44,6 @@ class Migration:
 
     detector: Detector = "per_label"
     tau: Tau = 0.2
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True)

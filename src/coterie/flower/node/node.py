@@ -19,7 +19,7 @@ from coterie.clients.wire import Answer, Request
 from coterie.core.arrays import IntArray
 from coterie.core.describe import Describe
 from coterie.core.keys import Key
-from coterie.core.process import one_thread
+from coterie.core.process import threads
 from coterie.core.task import CORRECT, SumShapes
 from coterie.core.vectors import Layout, flatten, frozen_digest
 from coterie.core.work import Deliver, Score, SelectGroup, Train, Work
@@ -92,7 +92,7 @@ class Node:
         key = self._key(request)
         # The engine of a simulation, for one client. One thread, as there: the sums come in the
         # same order, so the bits are the same.
-        with one_thread(), self._kept_vectors(request) as kept:
+        with threads(1), self._kept_vectors(request) as kept:
             engine = KeepingEngine(OwnModelEngine(SerialEngine(runner), kept.own), kept.parts)
             try:
                 (reply,) = engine.run(work, np.array([request.client]), models, which, key=key)
