@@ -299,9 +299,7 @@ def _scores(summary: Mapping[str, Any], headline: Headline) -> dict[str, str]:
         rows[f"scored{titles[name]}"] = said
     kept = summary.get("personal")
     if kept:
-        layers = ", ".join(kept["layers"][:MOST_LAYERS])
-        if len(kept["layers"]) > MOST_LAYERS:
-            layers += f" and {len(kept['layers']) - MOST_LAYERS} more"
+        layers = first_few(kept["layers"], MOST_LAYERS)
         share = f"{kept['values']:,} of {kept['of']:,} values"
         rows["personal layers"] = f"{layers}: {share} stay with each client and score it"
     return rows

@@ -20,6 +20,7 @@ from coterie.local.training.batched import BatchedTrainer
 from coterie.local.training.batches import TrainingSamples
 from coterie.local.training.optimizers import refuse_alone
 from coterie.local.training.probe import has_running_statistics
+from coterie.terminal import first_few
 
 _CPU_MEMORY = 0.25  # GiB; a CPU gains nothing from larger blocks
 # Of the memory that is free on an accelerator; the rest is for what torch itself needs.
@@ -161,7 +162,9 @@ class Blocks:
             line = (str(error).strip().splitlines() or [type(error).__name__])[0]
             failed = f"training failed in round {keys[0].round}: {line}"
             fewer = "vmap supports fewer networks than pool and serial"
-            what = f"{_clients(keys)}: {failed} ({fewer})"
+            who = "client" if len(keys) == 1 else "clients"
+            clients = first_few([str(key.id) for key in keys], _SHOWN)
+            what = f"{who} {clients}: {failed} ({fewer})"
             raise ClientError("failed", "model.name", what) from error
 
 
@@ -173,18 +176,3 @@ def make_blocks(
     if has_running_statistics(module):
         return None
     return Blocks(module, solver, decay, device, memory)
-
-
-def _clients(keys: Sequence[Key]) -> str:
-    """The clients of a block for a message.
-
-    Example:
-        >>> _clients([Key(0).client(i) for i in range(6)])
-        'clients 0, 1, 2, 3, ... (6 in total)'
-    """
-    shown = ", ".join(str(key.id) for key in keys[:_SHOWN])
-    if len(keys) == 1:
-        return f"client {shown}"
-    if len(keys) <= _SHOWN:
-        return f"clients {shown}"
-    return f"clients {shown}, ... ({len(keys)} in total)"

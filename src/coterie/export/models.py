@@ -17,12 +17,11 @@ from coterie.data import Population
 from coterie.errors import ConfigError
 from coterie.export.source import ExportSource
 from coterie.runs.progress import OWN_MODELS, kept_state, restore_kept
+from coterie.terminal import first_few
 
 NO_GROUP = "no-group"
 
 NAME = "client"  # of the file with the model of a single client
-# Names in an error line.
-_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +134,7 @@ def number_of(source: ExportSource, name: str) -> int:
         raise ConfigError("does-not-fit", "--client", what, got=name, allowed=expected)
     names = list(map(str, source.population.names))
     if name not in names:
-        expected = f"one of {', '.join(names[:_SHOWN])}"
-        if len(names) > _SHOWN:
-            expected += ", ..."
+        expected = f"one of {first_few(names)}"
         what = "no such client"
         hint = nearest(name, names)
         raise ConfigError("not-found", "--client", what, got=name, allowed=expected, hint=hint)

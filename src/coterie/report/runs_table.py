@@ -27,7 +27,16 @@ from coterie.runs.scores import (
     protocol_notes,
 )
 from coterie.runs.summary import covered
-from coterie.terminal import ALONE, amount, client_name, duration, number_text, samples_text, sizes
+from coterie.terminal import (
+    ALONE,
+    amount,
+    client_name,
+    duration,
+    first_few,
+    number_text,
+    samples_text,
+    sizes,
+)
 
 TABLE_NOTE = (
     "Final is the accuracy after the last evaluated round, and best is the highest accuracy of a run. "
@@ -137,10 +146,7 @@ def _unfinished(series: Sequence[Series]) -> str:
                 found.append(f"{one.name} ({run.seed_name}, {rounds})")
     if not found:
         return ""
-    names = ", ".join(found[:MOST_UNFINISHED])
-    if len(found) > MOST_UNFINISHED:
-        names += " and more"
-    return f" The following runs are not complete: {names}."
+    return f" The following runs are not complete: {first_few(found, MOST_UNFINISHED)}."
 
 
 def _row(one: Series, many_seeds: bool, base: Series | None) -> list[Any]:

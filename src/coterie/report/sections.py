@@ -29,6 +29,7 @@ from coterie.report.render import Chart, Section
 from coterie.report.runs_table import runs_section, scores_section
 from coterie.report.series import Series, best_first, series_of
 from coterie.report.view import RunView
+from coterie.terminal import first_few
 
 TEXT_TITLE = "Columns that are read as text"
 TEXT_NOTE = (
@@ -136,10 +137,7 @@ def _differing_keys(series: Sequence[Series]) -> str:
     keys.pop("seed", None)
     if not keys:
         return ""
-    names = ", ".join([*keys][:MOST_KEYS])
-    if len(keys) > MOST_KEYS:
-        names += " and more"
-    return f" The configurations differ in {names}."
+    return f" The configurations differ in {first_few([*keys], MOST_KEYS)}."
 
 
 def _software(series: Sequence[Series]) -> str:

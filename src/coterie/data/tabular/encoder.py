@@ -22,9 +22,9 @@ from coterie.data.tabular.new_rows import encoded
 from coterie.data.tabular.raw import Column, ColumnKind, Encode, RawTable
 from coterie.data.tabular.reports import MOMENTS, ColumnTotals, value_range
 from coterie.errors import DataError
+from coterie.terminal import first_few
 
 OTHER = "(other)"  # the feature of rare categories, and of those that no training row has
-_SHOWN_RARE = 5  # rare categories in a line
 # A variance below this share of the squared mean is rounding, and the column has one value.
 _ROUNDING = 1e-24
 # Mean and variance of a column of which the noise leaves nothing: evenly within its range.
@@ -82,11 +82,8 @@ class CategoryRule:
         """What the feature of the other categories stands for; empty where there is none."""
         if not self.rare:
             return ""
-        names = ", ".join(self.rare[:_SHOWN_RARE])
-        if len(self.rare) > _SHOWN_RARE:
-            names += f" and {len(self.rare) - _SHOWN_RARE} more"
         return (
-            f"{self.name} = {OTHER} combines rare categories (here {names}) and those that no "
+            f"{self.name} = {OTHER} combines rare categories (here {first_few(self.rare)}) and those that no "
             "training row has; data.encode.rare sets the number of rows from which a category "
             "has its own input"
         )

@@ -11,10 +11,9 @@ from typing import Protocol
 from coterie.core.work import Train
 from coterie.engines.flower.inbox import Arrival
 from coterie.engines.flower.requests import OutgoingRequest
-from coterie.terminal import counted, duration
+from coterie.terminal import counted, duration, first_few
 
 SILENT = 30.0  # seconds of waiting before the first line; each later one comes after twice the time
-_NAMED = 5  # clients
 
 
 class ExchangeObserver(Protocol):
@@ -121,20 +120,6 @@ class LongWait:
         self.pause *= 2
         self.next = now + self.pause
         left = duration(max(0.0, self.end - now))
-        names = _some(awaited)
+        names = first_few(sorted(awaited))
         who = f"{names} ({len(awaited)} of {counted(self.asked, 'client')})"
         self.say(f"round {self.round + 1}: waiting for {who}, for at most {left}")
-
-
-def _some(names: Sequence[str]) -> str:
-    """The first names in order, and how many more there are.
-
-    Example:
-        >>> _some(["b", "a"]), _some(list("fedcba"))
-        ('a, b', 'a, b, c, d, e and 1 more')
-    """
-    ordered = sorted(names)
-    text = ", ".join(ordered[:_NAMED])
-    if len(ordered) > _NAMED:
-        text += f" and {len(ordered) - _NAMED} more"
-    return text

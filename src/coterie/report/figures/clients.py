@@ -28,7 +28,7 @@ from coterie.report.figures.style import (
 )
 from coterie.report.render import Section, Table, chart_section
 from coterie.report.view import NewcomerPlacement, RunView, displayed_round, newcomer_placements
-from coterie.terminal import counted
+from coterie.terminal import counted, first_few
 
 MANY_CLIENTS = 200  # beyond which their marks are smaller
 BAR = 44  # pixels of a group's bar, with the gap after it
@@ -132,9 +132,7 @@ def client_table(run: RunView) -> Table:
     rows = []
     for group in np.unique(run.groups):
         members = np.flatnonzero(run.groups == group)
-        names = ", ".join(str(run.names[i]) for i in members[:MOST_NAMES])
-        if len(members) > MOST_NAMES:
-            names += ", ..."
+        names = first_few([str(run.names[i]) for i in members.tolist()], MOST_NAMES)
         rows.append([group_name(int(group)), f"{len(members):,}", names])
     return ["group", "clients", "names"], rows
 

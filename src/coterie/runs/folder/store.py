@@ -47,7 +47,7 @@ from coterie.runs.folder.digests import (
 from coterie.runs.folder.lock import locked
 from coterie.runs.folder.results import ResultFiles
 from coterie.runs.folder.rows import Row, RowFile
-from coterie.terminal import warn
+from coterie.terminal import first_few, warn
 
 if TYPE_CHECKING:
     from coterie.experiment import Experiment
@@ -257,7 +257,7 @@ class RunFolder:
         return ResultFiles(self.path)
 
 
-def _runs_near(path: Path, most: int = 20) -> str:
+def _runs_near(path: Path) -> str:
     """What runs there are, in a folder that is none itself or in ``runs``, or how to make one."""
     found: list[Path] = []
     for folder in (path, Path("runs")):
@@ -266,12 +266,8 @@ def _runs_near(path: Path, most: int = 20) -> str:
     if not found:
         return "which `coterie run CONFIG.toml` creates"
     runs = sorted((*_method_and_seed(run), run) for run in found)
-    names = [
-        f"{run} ({name}, seed {seed})" if name else str(run) for name, seed, run in runs[:most]
-    ]
-    if len(found) > most:
-        names.append(f"{len(found) - most} more")
-    return f"such as in `coterie show {runs[0][2]}`; runs there: {', '.join(names)}"
+    names = [f"{run} ({name}, seed {seed})" if name else str(run) for name, seed, run in runs]
+    return f"such as in `coterie show {runs[0][2]}`; runs there: {first_few(names, most=20)}"
 
 
 def _method_and_seed(run: Path) -> tuple[str, int]:

@@ -17,7 +17,7 @@ from coterie.measures.verdict import FEDAVG
 from coterie.studies.advise.answer import Advice, evidence
 from coterie.studies.advise.configuration import short_toml
 from coterie.studies.advise.trials import HELD_OUT, Trial
-from coterie.terminal import ALONE, amount, counted, printable
+from coterie.terminal import ALONE, amount, counted, first_few, printable
 
 CLIENTS_SHOWN = 12  # of a group
 LABELS_SHOWN = 6
@@ -178,9 +178,7 @@ def _group_lines(advice: Advice) -> Iterator[str]:
         return
     for group in recommended_groups(advice):
         clients = [escape_cell(printable(str(name))) for name in group["clients"]]
-        names = ", ".join(clients[:CLIENTS_SHOWN])
-        if len(clients) > CLIENTS_SHOWN:
-            names += f", and {len(clients) - CLIENTS_SHOWN} more"
+        names = first_few(clients, CLIENTS_SHOWN)
         labels = ", ".join(
             f"{escape_cell(label)} {100 * share:.0f} %" for label, share in group["labels"].items()
         )
