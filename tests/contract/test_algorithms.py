@@ -223,7 +223,7 @@ def copied(groups: Groups) -> Groups:
         models=groups.models.clone(),
         member=groups.member.copy(),
         optimiser={name: row.clone() for name, row in groups.optimiser.items()},
-        memory=Memory.from_tensors(memory),
+        memory=Memory(saved=memory),
         trained=None if groups.trained is None else groups.trained.copy(),
     )
 

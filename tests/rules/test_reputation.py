@@ -100,7 +100,7 @@ def test_where_all_clients_are_of_one_size_evenly_changes_no_bit() -> None:
 def test_memory_is_in_checkpoints_and_goes_with_the_number_of_groups() -> None:
     groups, _ = last_step(geometric_median(remember=True), k=2)
     known = reputation_memory(groups)
-    loaded = Memory.from_tensors(groups.memory.tensors()).get(ReputationMemory)
+    loaded = Memory(saved=groups.memory.tensors()).get(ReputationMemory)
     assert loaded is not None
     assert torch.equal(loaded.sent, known.sent)
     assert loaded.group.tolist() == known.group.tolist() == [0] * CLIENTS

@@ -65,7 +65,7 @@ class Memory:
         Seen(rounds=3, models=None)
         >>> memory.tensors()
         {'seen.rounds': tensor(3)}
-        >>> Memory.from_tensors(memory.tensors()).get(Seen)
+        >>> Memory(saved=memory.tensors()).get(Seen)
         Seen(rounds=3, models=None)
     """
 
@@ -130,11 +130,6 @@ class Memory:
                 new = torch.full((count, *rows.shape[1:]), value, dtype=rows.dtype)
                 tensors[name] = torch.cat([rows, new])
         return Memory(saved=tensors)
-
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Memory:
-        """The memory of which `tensors` were saved."""
-        return cls(saved=tensors)
 
 
 def _tensor(value: Any) -> Tensor:

@@ -45,11 +45,6 @@ class Release:
     sampled: float | tuple[int, int] = 1.0
     count: int = 1
 
-    @property
-    def replaces(self) -> bool:
-        """Whether the guarantee is for one client in the place of another."""
-        return isinstance(self.sampled, tuple)
-
     def event(self) -> Any:
         """The same as a record of ``dp-accounting``."""
         import dp_accounting as dp
@@ -100,7 +95,7 @@ def _divergences(releases: Sequence[Release]) -> Any:
     # A cohort of a fixed size stays as large as it is when a client is exchanged, not when one is
     # added, so dp-accounting knows this sampling for the first relation alone.
     relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
-    if any(release.replaces for release in releases):
+    if any(isinstance(release.sampled, tuple) for release in releases):
         relation = dp.NeighboringRelation.REPLACE_ONE
     accountant = dp.rdp.RdpAccountant(ORDERS, relation)
     for release in releases:

@@ -20,12 +20,7 @@ from coterie.flower.server.attendance import came_and_went, stand_in_population
 log = logging.getLogger("flwr")
 _LEAST_POLL = 0.1  # seconds
 _FORM = DataForm((1,), ())  # of the made-up sample that each node has
-_SPARE = 10  # places for nodes that come later, in addition to as many as begin
-
-
-def places_for(nodes: int) -> int:
-    """The places of a run that begins with so many nodes."""
-    return 2 * nodes + _SPARE
+SPARE = 10  # places for nodes that come later, in addition to as many as begin
 
 
 class NodePlaces:

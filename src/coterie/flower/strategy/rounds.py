@@ -22,7 +22,7 @@ from coterie.errors import ConfigError
 from coterie.experiment import Training
 from coterie.flower.strategy.methods import WithMethod, fitted
 from coterie.flower.strategy.metrics import Aggregator, metrics_of, node_scores, same_metrics
-from coterie.flower.strategy.nodes import NodePlaces, places_for
+from coterie.flower.strategy.nodes import SPARE, NodePlaces
 from coterie.flower.strategy.result import ClusteredResult, unknown_node
 from coterie.flower.strategy.store import NodeScores, Store
 from coterie.methods.method import Clustered
@@ -88,7 +88,7 @@ class Rounds:
         self.nodes.gather()
         if start is None:
             begin = len(self.nodes.ids)
-            self.nodes.places = max(self.nodes.places or places_for(begin), begin)
+            self.nodes.places = max(self.nodes.places or 2 * begin + SPARE, begin)
             start = StartingPoint(state=self._first_groups(begin))
         self.groups = start.state
         population = self.nodes.population()

@@ -100,7 +100,7 @@ class Checkpoint:
             tensors["models"],
             tensors["member"].numpy(),
             _below("optimiser.", tensors),
-            Memory.from_tensors(_below("memory.", tensors)),
+            Memory(saved=_below("memory.", tensors)),
             tensors.get("start"),
             trained,
         )

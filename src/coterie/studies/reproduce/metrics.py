@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -153,16 +152,9 @@ def compared(how: How, value: float, other: float) -> float:
     return value / other
 
 
-@dataclass(frozen=True)
-class RunValues:
-    """What a line reads off a run: its metric, and the mean of the last ten evaluated rounds."""
-
-    value: float | None
-    last10: float | None
-
-
-def read_run(folder: Path, line: Line) -> RunValues:
-    """What a line reads off the run in a folder."""
+def read_run(folder: Path, line: Line) -> tuple[float | None, float | None]:
+    """What a line reads off the run in a folder: its metric, and the mean of the last ten evaluated
+    rounds."""
     run = RunFolder(folder)
     rows = run.rows()
     summary: dict[str, Any] = run.results.summary() or {}
@@ -170,4 +162,4 @@ def read_run(folder: Path, line: Line) -> RunValues:
         # As if the run had ended there: a run has one row a round.
         rows = rows[: line.until]
         summary["accuracy"] = figures_of(rows)
-    return RunValues(METRICS[line.metric](rows, summary, line), _last10(rows, summary, line))
+    return METRICS[line.metric](rows, summary, line), _last10(rows, summary, line)

@@ -163,9 +163,10 @@ class Reproduction:
                 continue
             found = [read_run(self.runs / one.run.id, line) for one in runs]
             folders.append(tuple(self.runs / one.run.id for one in runs))
-            if found[0].last10 is not None:
-                last10.append(found[0].last10)
-            known = [one.value for one in found if one.value is not None]
+            of_last_ten = found[0][1]
+            if of_last_ten is not None:
+                last10.append(of_last_ten)
+            known = [value for value, _ in found if value is not None]
             if len(known) < len(found):
                 problems.append(_why_unknown(line))
                 continue

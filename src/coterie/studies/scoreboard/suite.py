@@ -66,11 +66,6 @@ class Federation(_Part):
     score: Score = "served"
     tables: Tables
 
-    @property
-    def groups_or_default(self) -> int:
-        """The number of groups for a method that needs one."""
-        return self.groups or GROUPS_WITHOUT
-
 
 class Suite(_Part):
     """What is compared.
@@ -167,7 +162,7 @@ def default_setting(suite: Suite, federation: Federation, method: str) -> Settin
     known = registry.options("algorithm", method).get("groups")
     # A method that finds the number by itself has another default, such as "auto" or none.
     if known is not None and (known[1] is ... or isinstance(known[1], int)):
-        options["groups"] = federation.groups_or_default
+        options["groups"] = federation.groups or GROUPS_WITHOUT
     return Setting({**options, **suite.told.get(method, {})})
 
 
@@ -222,16 +217,13 @@ def merged(tables: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, An
     found = deepcopy(dict(tables))
     for name, value in others.items():
         present = found.get(name)
-        if isinstance(value, Mapping) and isinstance(present, dict) and not _chooses(value):
+        # A choice has options of its own.
+        is_part = isinstance(value, Mapping) and not {"name", "kind", "source"} & set(value)
+        if is_part and isinstance(present, dict):
             found[name] = merged(present, value)
         else:
             found[name] = deepcopy(value)
     return found
-
-
-def _chooses(table: Mapping[str, Any]) -> bool:
-    """Whether a table names a choice, whose options are its own."""
-    return any(key in table for key in ("name", "kind", "source"))
 
 
 def rate_trials(suite: Suite, start: Setting) -> list[Setting]:
