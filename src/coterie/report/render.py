@@ -94,7 +94,7 @@ def render_page(
         for chart in section.get("charts", ())
     }
     return str(
-        _environment()
+        page_templates("coterie.report")
         .get_template("page.html.j2")
         .render(
             title=title,
@@ -165,10 +165,11 @@ def _template(name: str) -> str:
 
 
 @cache
-def _environment() -> Any:
+def page_templates(package: str) -> Any:
+    """The templates of pages in a package."""
     import jinja2
 
-    loader = jinja2.PackageLoader("coterie.report")
+    loader = jinja2.PackageLoader(package)
     # Names of clients, labels and runs are anything: all of them are escaped.
     found = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True

@@ -7,13 +7,11 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from coterie.errors import ConfigError, CoterieError
 from coterie.flower.server.scores import COLUMN
@@ -21,7 +19,7 @@ from coterie.flower.watch.status import FederationStatus, read_status, refuse_st
 from coterie.flower.watch.tables import status_tables
 from coterie.headline import Headline
 from coterie.report.figures.style import GROUPS
-from coterie.report.render import page_style
+from coterie.report.render import page_style, page_templates
 
 REFRESH = 5  # seconds after which a browser asks again
 
@@ -37,7 +35,7 @@ def status_page(status: FederationStatus, refresh: int = REFRESH) -> str:
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     charts = (headline_chart(status), client_chart(status))
     page: str = (
-        _environment()
+        page_templates("coterie.flower")
         .get_template("status.html.j2")
         .render(
             status=status,
@@ -49,16 +47,6 @@ def status_page(status: FederationStatus, refresh: int = REFRESH) -> str:
         )
     )
     return page
-
-
-@cache
-def _environment() -> Any:
-    return Environment(
-        loader=PackageLoader("coterie.flower", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-    )
 
 
 # --- served ---------------------------------------------------------------------------------------
