@@ -14,7 +14,7 @@ from coterie.core.groups import Groups
 from coterie.core.served import Served
 from coterie.experiment import check
 from coterie.export import export_run
-from coterie.export.models import ExportedModels
+from coterie.export.models import NO_GROUP, ExportedModels
 from coterie.rules.assigning import by_group
 from coterie.runs.run import run_config
 from tests.export.conftest import CLIENTS, tables
@@ -55,7 +55,7 @@ def test_every_group_has_a_model_and_clients_without_one_theirs(
     models = ExportedModels.of(state(member), by_group(state(member)))
     assert models.names == names
     assert list(models.vectors) == sorted({"group-0", "group-1", *names})
-    assert models.any_without_group == (-1 in member)
+    assert (NO_GROUP in models.vectors) == (-1 in member)
 
 
 def test_mixtures_have_models_too() -> None:

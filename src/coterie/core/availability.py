@@ -69,14 +69,10 @@ class Availability(CheckedRecord):
             return draws < self.share
         if self.kind == "file":
             return self._by_spans(round, clients)
-        beginning = self._beginnings(clients, stream.generator())
+        # The round in which the day of each client begins.
+        zones = self.period if self.zones is None else self.zones
+        beginning = stream.generator().integers(zones, size=clients) * self.period // zones
         return (round - beginning) % self.period < self.share * self.period
-
-    def _beginnings(self, clients: int, draws: np.random.Generator) -> np.ndarray:
-        """The round in which the day of each client begins, int64 ``[N]``."""
-        if self.zones is None:
-            return draws.integers(self.period, size=clients)
-        return draws.integers(self.zones, size=clients) * self.period // self.zones
 
     def _by_spans(self, round: int, clients: int) -> BoolArray:
         now = round

@@ -18,7 +18,7 @@ from coterie.core.vectors import Layout, state_dict
 from coterie.data import Population
 from coterie.errors import ConfigError, first_line
 from coterie.export.card import class_names, feature_names, template
-from coterie.export.models import ExportedModels
+from coterie.export.models import NO_GROUP, ExportedModels
 from coterie.export.onnx import TOLERANCE, relative_gap, silence
 from coterie.export.source import ExportSource
 from coterie.runs.compose import Composed
@@ -65,7 +65,7 @@ def write_loader(
         features=ascii(feature_names(source.record)),
         groups=models.groups,
         outputs=", ".join(map(str, outputs.shape[1:])),
-        outside=models.any_without_group,
+        outside=NO_GROUP in models.vectors,
         scaling=scaling_of(composed.spec.task),
     )
     path.write_text(text, encoding="utf-8")

@@ -58,11 +58,6 @@ class ExportedModels:
         return replace(self, vectors={**self.vectors, NO_GROUP: vector})
 
     @property
-    def any_without_group(self) -> bool:
-        """Whether the model for clients without a group serves one."""
-        return NO_GROUP in self.vectors
-
-    @property
     def names(self) -> list[str]:
         """The name of the model that serves each client, empty for one whose model is not there."""
         names = [*self.vectors, ""]

@@ -74,13 +74,10 @@ class NearestDirection:
         notes[f"fallback_{self.fallback}"] += len(unusable)
         if self.fallback == "none":
             return groups
-        # The largest group is that before these newcomers.
-        return groups.with_members(unusable, self._fall_back(before, unusable, stream))
-
-    def _fall_back(self, groups: Groups, unusable: IntArray, round: Round) -> IntArray | int:
         if self.fallback == "largest":
-            return int(np.argmax(groups.sizes()))
-        return least_loss_groups(groups, unusable, round)
+            # The largest group is that before these newcomers.
+            return groups.with_members(unusable, int(np.argmax(before.sizes())))
+        return groups.with_members(unusable, least_loss_groups(before, unusable, stream))
 
 
 def least_loss_groups(groups: Groups, ids: IntArray, round: Round) -> IntArray:

@@ -90,10 +90,6 @@ class Progress:
         self.snapshot = result.snapshot
         self._count_skipped(result.row)
 
-    def note_saved(self) -> None:
-        """The newest checkpoint is of the last round."""
-        self.saved = self.round
-
     def place(self, groups: Groups) -> None:
         """Clients without labels have found their groups after the last round."""
         assert self.groups is not None, "clients are placed after a round"

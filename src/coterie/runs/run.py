@@ -151,7 +151,7 @@ class Run:
         kept = kept_arrays(self.clients)
         checkpoint = progress.checkpoint(self.spec, kept, with_snapshot=with_snapshot)
         self.folder.checkpoints.save(checkpoint, keep)
-        progress.note_saved()
+        progress.saved = progress.round
 
     def score_clients(self, split: Split = "test") -> Sums:
         """What the model that serves each client makes of its samples: the sums of the task's metrics,

@@ -173,7 +173,7 @@ class FlowerEngine:
                     came.append((client, arrival))
                 else:
                     self._lost["late"] += 1
-            if first.all_in({owner[request] for request in left}) or pause.over:
+            if all(first.is_late(owner[request]) for request in left) or pause.over:
                 break
             long_wait.look([self.register.names[owner[request]] for request in left])
             pause.wait()

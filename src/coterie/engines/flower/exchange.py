@@ -80,10 +80,6 @@ class FirstReplies:
             self.replied.add(client)
         return True
 
-    def all_in(self, left: Collection[int]) -> bool:
-        """Whether all replies that are waited for have come."""
-        return all(self.is_late(client) for client in left)
-
     def is_late(self, client: int) -> bool:
         """Whether a client's answer would come too late now."""
         return self.enough and client in self.training

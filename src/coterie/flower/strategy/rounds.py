@@ -71,7 +71,9 @@ class Rounds:
     @property
     def is_over(self) -> bool:
         """Whether the folder has a complete run, which is only read."""
-        return self.store is not None and self.start is not None and self.store.is_complete
+        if self.store is None or self.start is None:
+            return False
+        return self.store.folder.results.summary() is not None
 
     def run(self) -> Iterable[RoundResult]:
         """Run the rounds; the result has the metrics of each when it is yielded."""

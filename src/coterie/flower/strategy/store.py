@@ -109,11 +109,6 @@ class Store:
         """No other process writes the folder meanwhile."""
         return self.folder.locked()
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether its results were written."""
-        return self.folder.results.summary() is not None
-
     def nodes(self) -> list[int]:
         """The node ids of a run that began before, by their numbers."""
         return [int(name) for name in NodesFile(self.folder, (1,), ()).read()[1]]

@@ -59,9 +59,10 @@ class Scorer:
         self._kept.clear()
 
     def load(self) -> None:
-        """Load the compiled code, where there is any."""
+        """Load the compiled code, where there is any, and compile it where this machine never did:
+        before worker processes fork, so that each of them finds it loaded."""
         if self._compiled is not None:
-            self._compiled.trainer.load_scoring()
+            self._compiled.trainer.kernel("score")
 
     @torch.inference_mode()
     def score(

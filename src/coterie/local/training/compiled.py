@@ -109,13 +109,8 @@ class CompiledTrainer:
     _loaded: dict[str, Any] = field(default_factory=dict, init=False)
     _penalties_of: dict[float, Any] = field(default_factory=dict, init=False)
 
-    def load_scoring(self) -> None:
-        """Load what scores, and compile it where this machine never did: before worker processes
-        fork, so that each of them finds it loaded."""
-        self.kernel("score")
-
     def load_training(self, solver: Solver) -> None:
-        """Load what trains by a solver, likewise."""
+        """Load what trains by a solver, or compile it, before worker processes fork."""
         self.kernel(self._descent(solver))
 
     def is_new(self, solver: Solver) -> bool:
