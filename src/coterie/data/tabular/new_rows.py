@@ -25,8 +25,8 @@ from coterie.data.rows.texts import SHOWN, known_spelling, near_equal, words_are
 
 NO_VALUE = "(missing)"  # the category of a missing value
 NEW_CLIENT = "new"  # the client of rows that name none, unless a client has this name
-# Two steps of a series differ by less than this share, where clocks are exact.
 _IMAGE_FILES = "(large_)?(binary|struct)|bytes|dict"  # types of columns of these
+# Two steps of a series differ by less than this share, where clocks are exact.
 STEP_TOLERANCE = 0.01
 Record = Mapping[str, Any]
 
