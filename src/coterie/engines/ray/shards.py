@@ -65,8 +65,10 @@ class ShardStore:
         """All shards, where they are few and an actor may keep them all: it is then sent all of them
         at once, and waits for none in a round. Else nothing."""
         population = self.population
+        if population.lazy:
+            return []
         size = int(population.sizes("train").sum()) * _sample_bytes(population)
-        if population.lazy or size > min(room, _FEW):
+        if size > min(room, _FEW):
             return []
         return [self.get(number) for number in np.unique(self._shard_of).tolist()]
 
