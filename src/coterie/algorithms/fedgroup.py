@@ -151,21 +151,16 @@ class ByDirection(PlacesClients):
 
     def _remember(self, groups: Groups, notes: Counter[str]) -> Groups:
         """What later rounds need to know: who holds the directions, or the models of this one."""
+        if self.newcomers.frozen and self._one_group(groups):
+            return groups
+        memory = groups.memory.get(DirectionMemory)
+        assert memory is not None
         if not self.newcomers.frozen:
-            memory = groups.memory.get(DirectionMemory)
-            assert memory is not None
             # The models that this round starts from: the next one takes the difference, and so the
             # inter-group step counts as a part of the update, as in the code.
             return groups.remember(replace(memory, seen=groups.models))
-        if self._one_group(groups):
-            return groups
-        return self._with_directions(groups, notes)
-
-    def _with_directions(self, groups: Groups, notes: Counter[str]) -> Groups:
-        """Clients with a group hold ``w_0`` and the ``m`` directions from then on, so that later
-        migrations cost no download; the ledger's ``flexcfl`` count needs how many got them."""
-        memory = groups.memory.get(DirectionMemory)
-        assert memory is not None
+        # Clients with a group hold w_0 and the m directions from then on, so that later migrations
+        # cost no download; the ledger's `flexcfl` count needs how many got them.
         equipped = memory.equipped | (groups.member >= 0)
         new = int((equipped & ~memory.equipped).sum())
         m = groups.k if self.cold_start.groups == "auto" else self.cold_start.groups

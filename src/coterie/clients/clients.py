@@ -219,7 +219,12 @@ class Clients:
         reply, clipped, beyond = self.bounds.apply(work, reply, sent)
         self.ledger.clipped += clipped
         self.ledger.refused += refused + beyond
-        return _with_zeros(work, reply, request.models.shape[1])
+        if not isinstance(work, Train) or work.stays is None or work.upload is not None:
+            return reply
+        # What clients keep did not move for the server, so no rule has to know of it, and
+        # similarities are those of shared coordinates.
+        delta = work.stays.whole(reply.fields["delta"], request.models.shape[1])
+        return reply.with_fields(delta=delta)
 
     def _measured(self, request: _Request, fetch: Callable[[], Sequence[Reply]]) -> Reply:
         """The clean block of the replies to what only the experimenter asks; refusals count."""
@@ -322,15 +327,6 @@ class Clients:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _with_zeros(work: Work, reply: Reply, d: int) -> Reply:
-    """The reply with updates ``[n, d]`` where a part of the model stays with clients. What clients
-    keep did not move for the server, so no rule has to know, and similarities are those of shared
-    coordinates."""
-    if not isinstance(work, Train) or work.stays is None or work.upload is not None:
-        return reply
-    return reply.with_fields(delta=work.stays.whole(reply.fields["delta"], d))
 
 
 def _models_and_rows(

@@ -50,7 +50,14 @@ class Sampler:
     def __call__(self, round: int, present: NDArray[np.bool_] | None = None) -> IntArray:
         """The cohort of a round, of those who are ``present`` (bool ``[N]``, default everybody)."""
         if self.kind == "poisson":
-            return self._each_by_itself(round, present)
+            last = int(self.clients.max(initial=-1))
+            draws = self.key.of("sample").at(round).generator().random(last + 1)
+            # By its number, so that the draw of a client is the same whoever else could be asked,
+            # and its place in the cohort does not depend on the others.
+            chosen = np.sort(self.clients[draws[self.clients] < self.rate])
+            if present is None:
+                return chosen
+            return chosen[present[chosen]]
         start = round * self.per_round
         # The opening rounds of FlexCFL's code, where accuracy counts once all clients have
         # a group. That code gives FedAvg another sampler; here all methods see the same
@@ -76,16 +83,6 @@ class Sampler:
         if bool((clients[:-1] <= clients[1:]).all()):
             return clients
         return np.sort(clients)
-
-    def _each_by_itself(self, round: int, present: NDArray[np.bool_] | None) -> IntArray:
-        """A cohort in which the place of a client does not depend on the others."""
-        last = int(self.clients.max(initial=-1))
-        draws = self.key.of("sample").at(round).generator().random(last + 1)
-        # By its number, so that the draw of a client is the same whoever else could be asked.
-        chosen = np.sort(self.clients[draws[self.clients] < self.rate])
-        if present is None:
-            return chosen
-        return chosen[present[chosen]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,15 @@ def find(kind: str, name: str) -> Factory:
     if name in others.refused:
         raise ConfigError.of([others.refused[name]])
     if KINDS[kind].custom and ":" in name:
-        return _find_custom(kind, name)
+        try:
+            factory = custom.import_factory(name)
+            schema.factory_options(factory)  # its signature may name types that are not there
+        except Exception as error:  # importing runs the user's code, which may raise anything
+            what = f"cannot be used ({type(error).__name__}: {shown(str(error))})"
+            expected = "'module:factory', importable from here or from 'folder'"
+            path = KINDS[kind].path
+            raise ConfigError("cannot-be-used", path, what, got=name, allowed=expected) from error
+        return factory
     raise unknown(kind, name)
 
 
@@ -84,18 +92,6 @@ def unknown(kind: str, name: Any) -> ConfigError:
         expected += ", or 'module:factory'"
     hint = nearest(name, known)
     return ConfigError("unknown-choice", where.path, got=name, allowed=expected, hint=hint)
-
-
-def _find_custom(kind: str, name: str) -> Factory:
-    where = KINDS[kind]
-    try:
-        factory = custom.import_factory(name)
-        schema.factory_options(factory)  # its signature may name types that are not there
-    except Exception as error:  # importing runs the user's code, which may raise anything
-        what = f"cannot be used ({type(error).__name__}: {shown(str(error))})"
-        expected = "'module:factory', importable from here or from 'folder'"
-        raise ConfigError("cannot-be-used", where.path, what, got=name, allowed=expected) from error
-    return factory
 
 
 @lru_cache(maxsize=256)

@@ -73,12 +73,7 @@ def joined_batches(
 
 
 def _counts(size: int, solver: Solver) -> tuple[int, int, int]:
-    """Batches of a training, batches of a whole pass, and passes, the last of which may be a part.
-
-    Example:
-        >>> _counts(25, Solver(batch_size=10, steps=7))
-        (7, 3, 3)
-    """
+    """Batches of a training, batches of a whole pass, and passes, the last of which may be a part."""
     count = solver.count(size)
     whole = -(-size // solver.batch_size)
     return count, whole, -(-count // whole) if count else 0
@@ -86,13 +81,7 @@ def _counts(size: int, solver: Solver) -> tuple[int, int, int]:
 
 def _shuffled(size: int, passes: int, rng: np.random.Generator) -> Iterator[IntArray]:
     """The order of samples in each pass, int64 ``[some passes, size]`` at a time: the draws of
-    ``rng.permutation(size)``, pass by pass, in half of the time.
-
-    Example:
-        >>> rng = np.random.default_rng(0)
-        >>> [orders.tolist() for orders in _shuffled(3, 2, rng)]
-        [[[2, 0, 1], [2, 1, 0]]]
-    """
+    ``rng.permutation(size)``, pass by pass, in half of the time."""
     # Some passes at once, since there may be many of a client with few samples.
     at_once = max(1, min(passes, _MOST_SHUFFLED // size)) if size else 1
     for first in range(0, passes, at_once):

@@ -292,13 +292,6 @@ def recommend(
     helpful = [name for name, found in gains.items() if found.answer == "helps"]
     if not helpful:
         return None
-    return _cheapest(helpful, trials, gains, shifting)
-
-
-def _cheapest(
-    helpful: list[str], trials: Mapping[str, Trial], gains: Mapping[str, Gain], shifting: bool
-) -> str:
-    """The candidate that moves the fewest bytes, among those as good as the best one."""
     best = gains[max(helpful, key=lambda name: gains[name].mean)]
     # Within the uncertainty of the best one it would be chance to prefer it.
     as_good = [name for name in helpful if gains[name].mean >= best.mean - best.half]

@@ -61,7 +61,15 @@ def score_table(figures: SuiteFigures, settings: str, column: Column) -> Section
 
     def cell(federation: Federation, method: str) -> str:
         found = figures.figure(federation, method, settings, column)
-        return _spread(found, figures.headline(federation).scale)
+        if found is None:
+            return NONE
+        scale = figures.headline(federation).scale
+        text = f"{scale * found.mean:.1f}"
+        if found.sd is not None:
+            text += f" ± {scale * found.sd:.1f}"
+        if found.missing:
+            text += f" ({found.missing} without)"
+        return text
 
     at = {"equal_work": "equal work", "equal_bytes": "equal bytes", "all_rounds": "all rounds"}
     title = f"Scores, {settings}, {at[column]}"
@@ -177,14 +185,3 @@ def _mean(found: Spread | None, digits: str) -> str:
     if found is None:
         return NONE
     return format(found.mean, digits)
-
-
-def _spread(found: Spread | None, scale: float) -> str:
-    if found is None:
-        return NONE
-    text = f"{scale * found.mean:.1f}"
-    if found.sd is not None:
-        text += f" ± {scale * found.sd:.1f}"
-    if found.missing:
-        text += f" ({found.missing} without)"
-    return text
