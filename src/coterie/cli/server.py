@@ -50,10 +50,10 @@ def server_add(
     folder: Folder,
     keys: Annotated[
         list[Path],
-        typer.Argument(metavar="NAME.pub...", help="Public keys, named after their clients."),
+        typer.Argument(metavar="NAME.pub...", help="Public keys of clients."),
     ],
     name: Annotated[
-        str | None, typer.Option(help="The name of the client. Default: the name of the file.")
+        str | None, typer.Option(help="The client's name. Default: that in the key or of the file.")
     ] = None,
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace the key of a site that lost it.")

@@ -151,6 +151,8 @@ def test_a_client_that_is_away_may_have_been_removed(deployment: Path, tmp_path:
         "client-04": "removed",
         "client-05": "connected",
     }
+    note_nodes(deployment, {})
+    assert len(read_status(deployment).removed) == 6
 
 
 def test_the_tables_name_clients_reasons_and_times() -> None:

@@ -19,7 +19,7 @@ from coterie.flower.settings import DeploymentSettings, load_deployment
 NODES_ADDED = "nodes-added.json"
 DATABASE = "superlink.db"  # of the SuperLink: nodes, runs, and messages that wait
 _LOOPBACK = ("127.0.0.1", "localhost")
-_NEW_KEY = "the site makes a new one by `coterie node join` with an empty --folder"
+_NEW_KEY = "the site makes a new key by running `coterie node join` with an empty --folder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,14 @@ def require_up(folder: Path, settings: DeploymentSettings) -> None:
         raise RemoteError("unreachable", folder, "the server is down", do=f"start it with {start}")
 
 
+def nodes_file(folder: Path) -> Path:
+    """The list of the nodes that were added; there is none before the first."""
+    return flower_home(folder) / NODES_ADDED
+
+
 def added_nodes(folder: Path) -> dict[str, AddedNode]:
     """The nodes that were added, by the names of their clients."""
-    file = flower_home(folder) / NODES_ADDED
+    file = nodes_file(folder)
     if not file.exists():
         return {}
     try:
@@ -51,7 +56,7 @@ def added_nodes(folder: Path) -> dict[str, AddedNode]:
 
 def note_nodes(folder: Path, nodes: dict[str, AddedNode]) -> None:
     tables = {name: asdict(one) for name, one in sorted(nodes.items())}
-    replace_private(flower_home(folder) / NODES_ADDED, json.dumps(tables, indent=1).encode())
+    replace_private(nodes_file(folder), json.dumps(tables, indent=1).encode())
 
 
 # --- before the server starts ---------------------------------------------------------------------
@@ -100,12 +105,12 @@ def require_free(port: int, file: str, key: str, folder: Path) -> None:
 
 
 def add_node(folder: Path, public_key: Path, name: str | None, replace: bool) -> str:
-    """Register the key of a node with the name of its client, by default that of the file; returns
-    what was done, in a line."""
-    name = check_name(name or public_key.stem)
+    """Register the key of a node with the name of its client, by default that in the key, or of the
+    file if the key has none; returns what was done, in a line."""
     key = key_fingerprint(public_key)
-    made_for = name_in_key(public_key) or name
-    if name != made_for:
+    made_for = name_in_key(public_key)
+    name = check_name(name or made_for or public_key.stem)
+    if made_for and name != made_for:
         what = "the key was made for another name, under which its site joins"
         raise ConfigError("differs", public_key, what, got=name, allowed=f"--name {made_for}")
     nodes = added_nodes(folder)
@@ -114,10 +119,10 @@ def add_node(folder: Path, public_key: Path, name: str | None, replace: bool) ->
         return f"{name}: already added"
     for other, node in nodes.items():
         if node.key == key and other != name:
-            what = f"a key can have only one name, and this one is that of {other!r}"
+            what = f"this key was already added as {other!r}"
             raise ConfigError("in-conflict", public_key, what, got=name, do=_NEW_KEY)
     if before is not None and not replace:
-        what = f"was added with another key, {before.key}"
+        what = f"was added with another key ({before.key})"
         expected = "--replace if the site lost that key"
         raise ConfigError("in-conflict", name, what, got=key, allowed=expected)
     _, settings = load_deployment(folder)

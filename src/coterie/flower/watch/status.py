@@ -12,7 +12,7 @@ from typing import Any
 from coterie.config.toml_text import read
 from coterie.errors import CheckpointError, ConfigError
 from coterie.files import MALFORMED, read_json
-from coterie.flower.operate.server_folder import added_nodes
+from coterie.flower.operate.server_folder import added_nodes, nodes_file
 from coterie.flower.operate.submit import last_run
 from coterie.flower.processes.process import ProcessId, is_running
 from coterie.flower.server.live import LIVE
@@ -194,7 +194,9 @@ def read_status(folder: Path) -> FederationStatus:
         names = [str(name) for name in _read_json(run / NODES).get("clients", [])]
         groups = _groups(opened, state.rows, len(names))
         added = added_nodes(folder)
-        removed = [name for name in names if added and name not in added]
+        # On one machine no keys are added.
+        has_keys = nodes_file(folder).exists()
+        removed = [name for name in names if has_keys and name not in added]
         return FederationStatus(state, live, _runs(live), names, groups, removed)
 
 
