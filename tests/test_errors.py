@@ -29,7 +29,7 @@ def test_a_message_without_a_value_says_what_is_missing_and_what_to_do() -> None
     error = ConfigError("not-installed", "server", "nginx is not installed", do="install it")
     assert str(error) == "server: nginx is not installed: install it"
     missing = ConfigError("missing", "privacy.epsilon", allowed="a number")
-    assert str(missing) == "privacy.epsilon: missing: give a number"
+    assert str(missing) == "privacy.epsilon: missing: specify a number"
 
 
 def test_several_problems_are_one_error_that_names_the_file() -> None:

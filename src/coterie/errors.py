@@ -46,7 +46,8 @@ class Problem:
     Args:
         path: the key, argument, option or file that the problem is about.
         what: a description of the problem, if that of the code is too general.
-        got: a number, or what was found in words; ``None`` where there is no value.
+        got: a value, or what was found in words; ``None`` where there is neither.
+        in_words: whether ``got`` explains ``what`` in words, instead of quoting a value.
         allowed: what is expected instead.
         do: what the user can do about it.
         hint: a name that may have been meant.
@@ -58,6 +59,8 @@ class Problem:
         data.pth: unknown key, got 3; expected one of path, root; did you mean 'path'?
         >>> print(Problem("not-installed", "server", "nginx is not installed", do="install it"))
         server: nginx is not installed: install it
+        >>> print(Problem("in-use", "out", "the run is in progress", "process 12", in_words=True))
+        out: the run is in progress (process 12)
     """
 
     code: Code
@@ -69,6 +72,7 @@ class Problem:
     hint: str | None = None
     file: str = ""
     of: str = ""
+    in_words: bool = False
 
     @classmethod
     def read(cls, line: str, code: Code = "other") -> Problem:
@@ -82,9 +86,10 @@ class Problem:
         what = self.what or self.code.replace("-", " ")
         line = ": ".join(part for part in (self.file, self.path, what) if part)
         if self.got is not None:
-            line += f", got {self.got if isinstance(self.got, str) else shown(self.got)}"
+            got = self.got if isinstance(self.got, str) else shown(self.got)
+            line += f" ({got})" if self.in_words else f", got {got}"
         if self.allowed and self.got is None and self.code in ("missing", "not-found"):
-            line += f": give {self.allowed}"
+            line += f": specify {self.allowed}"
         elif self.allowed:
             line += f"; expected {self.allowed}"
         if self.do:
@@ -160,7 +165,9 @@ class CoterieError(Exception):
             self.problems = tuple(Problem.read(line, self.of_lines) for line in code.splitlines())
             return
         words = str(found) or None if got is NO_VALUE else shown(got)
-        self.problems = (Problem(code, str(path), what, words, str(allowed), do, hint),)
+        explains = bool(what) and got is NO_VALUE and isinstance(found, str | Exception)
+        problem = Problem(code, str(path), what, words, str(allowed), do, hint, in_words=explains)
+        self.problems = (problem,)
 
     @classmethod
     def of(cls, problems: Iterable[Problem]) -> Self:

@@ -126,7 +126,7 @@ def damaged(file: Path, error: Exception) -> CheckpointError:
     """The one line for a file of a run that is not what was written."""
     reason = (str(error).splitlines() or [""])[0]
     what = f"{type(error).__name__} ({reason})"
-    return CheckpointError("damaged", file, found=what, allowed="the file as the run wrote it")
+    return CheckpointError("damaged", file, found=what, do="restore the original")
 
 
 @contextmanager

@@ -219,9 +219,7 @@ class Result:
         rule = personal.own_model
         if not isinstance(rule, ServesStored):
             what = "this method fits a client's model only during scoring, so the result does not contain it"
-            got = "a method that stores no such models"
-            expected = "a method that stores the models of its clients"
-            raise ConfigError("does-not-fit", "client", what, found=got, allowed=expected)
+            raise ConfigError("does-not-fit", "client", what)
         row = np.flatnonzero(self.own_models.ids == client)
         if not len(row):
             return sent

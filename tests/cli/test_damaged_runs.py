@@ -116,7 +116,7 @@ def test_an_older_checkpoint_is_always_said_and_exported_if_asked_for(
         assert "the previous one is used" in said
         assert invoke(["export", "r"]) == 4
         line = capsys.readouterr().err.splitlines()[-1]
-        assert "the latest checkpoint is damaged, got one of round 2" in line
+        assert "the latest checkpoint is damaged (one of round 2)" in line
         assert "--older-checkpoint" in line
         assert not (run / "export").exists()
         assert invoke(["export", "r", "--older-checkpoint"]) == 0
@@ -137,7 +137,7 @@ def test_settings_that_change_no_result_may_be_edited_and_are_said(
     assert "config.toml has changed since the run began" in capsys.readouterr().err
     file.write_text(file.read_text().replace("lr = 0.03", "lr = 0.3"))
     assert invoke(["show", "r"]) == 4
-    assert "r/config.toml: the configuration was changed, got other values of local.lr" in (
+    assert "r/config.toml: the configuration was changed (other values of local.lr)" in (
         capsys.readouterr().err
     )
 
@@ -180,7 +180,7 @@ def test_a_changed_configuration_is_refused_where_the_record_is_lost(
     file = run / "config.toml"
     file.write_text(file.read_text().replace("lr = 0.03", "lr = 0.3"))
     assert invoke(["resume", "r"]) == 4
-    assert "the configuration was changed, got other values of local.lr" in capsys.readouterr().err
+    assert "the configuration was changed (other values of local.lr)" in capsys.readouterr().err
 
 
 def test_a_folder_of_another_format_is_one_line(

@@ -117,7 +117,7 @@ def test_a_client_is_forgotten_but_for_its_secret(
     assert [file.name for file in root.iterdir()] == ["secret"]
     assert (cache_root({"cache": tmp_path}, "hospital-4") / "run-a/kept.safetensors").exists()
     assert invoke(command) == 2
-    assert "nothing is stored for this client, got 'hospital-3'" in capsys.readouterr().err
+    assert "nothing is stored for this client ('hospital-3'" in capsys.readouterr().err
 
 
 def test_a_password_on_the_command_line_is_warned_of(
@@ -149,7 +149,7 @@ def test_a_folder_that_is_none_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert invoke(["deploy", "run", str(tmp_path)]) == 2
-    assert "no run.toml: give a folder from `coterie deploy init`" in capsys.readouterr().err
+    assert "no run.toml: specify a folder from `coterie deploy init`" in capsys.readouterr().err
     (tmp_path / "c.toml").write_text(CONFIG)
     assert invoke(["deploy", "init", str(tmp_path), "--config", str(tmp_path / "c.toml")]) == 2
     assert "not empty" in capsys.readouterr().err

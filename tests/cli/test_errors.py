@@ -67,8 +67,8 @@ def test_all_errors_of_a_configuration_at_once(
             3,
             "no data folder",
         ),
-        (["show", "nowhere"], 2, "run: no run, got 'nowhere'"),
-        (["resume", "c.toml"], 2, "run: no run"),
+        (["show", "nowhere"], 2, "run: not a run folder, got 'nowhere'"),
+        (["resume", "c.toml"], 2, "run: not a run folder"),
         (["run", "c.toml", "--out", "c.toml/x"], 2, "out: cannot be written"),
     ],
 )

@@ -64,7 +64,7 @@ def test_of_several_resume_one_runs_and_the_others_say_which(
         run.kill()
         run.ended()
     (error,) = errors(capsys)
-    assert f"got process {run.pid} on {socket.gethostname()} since 20" in error
+    assert f"process {run.pid} on {socket.gethostname()} since 20" in error
     processes = [command("resume", "r") for _ in range(count)]
     results = [process.ended() for process in processes]
     winners = [
@@ -74,7 +74,7 @@ def test_of_several_resume_one_runs_and_the_others_say_which(
     assert len(winners) >= 1
     assert len(winners) + len(losers) == count
     for error in losers:
-        assert error.startswith("error: r: the run is in progress, got process ")
+        assert error.startswith("error: r: the run is in progress (process ")
         assert any(f"process {pid} " in error for pid in winners)
     assert left("r") == left("straight")
     assert not Path("r/.holder.json").exists()
@@ -103,7 +103,7 @@ def test_a_lock_without_a_holder_is_waited_for_and_a_dead_ones_workers(
         capsys.readouterr()
         assert invoke(["resume", "r"]) == 10
     (line,) = errors(capsys)
-    assert f"got process {os.getpid()} on " in line
+    assert f"process {os.getpid()} on " in line
 
 
 def test_rows_that_are_not_in_order_are_refused(

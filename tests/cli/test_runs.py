@@ -130,4 +130,4 @@ def test_a_changed_configuration_is_not_resumed(
     capsys.readouterr()
     assert invoke(["resume", "r"]) == 4
     (line,) = errors(capsys)
-    assert "got other values of seed" in line
+    assert "other values of seed" in line

@@ -165,7 +165,7 @@ def test_fusion_reaches_the_network_of_a_run(tmp_path: Path) -> None:
     }
     (line,) = config_errors(lambda: compose(check(tables(text))))
     assert line.startswith(
-        "model.name: fusion puts an operator between features and classifier, got a network that has"
+        "model.name: fusion puts an operator between features and classifier (a network that has"
     )
 
 
@@ -207,7 +207,7 @@ def test_overrides_make_the_tables(tmp_path: Path) -> None:
         ('[server]\nname = "fedadam"\nbeta2 = 1.0\n', ["server.beta2: out of range, got 1.0"]),
         (
             "[server]\nlr = 0.1\n",
-            ["server.name: missing: give one of 'fedadagrad', "],
+            ["server.name: missing: specify one of 'fedadagrad', "],
         ),
         (
             '[objective]\nname = "fedprox"\n',

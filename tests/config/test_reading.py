@@ -133,7 +133,7 @@ def test_defaults_are_what_few_clients_allow(tables: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        (b"\xff\xfe", "not UTF-8 at byte 0, got 0xff"),
+        (b"\xff\xfe", "not UTF-8 at byte 0 (0xff)"),
         (b"seed = = 1", "not valid TOML"),
         (b"a = " + b"[" * 5000, "c.toml: "),
         (b"a = " + b"9" * 5000, "not valid TOML"),

@@ -164,7 +164,7 @@ def test_an_export_refuses_images_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "columns.json").write_text(json.dumps(record))
     call = [sys.executable, "-c", "import inputs; inputs.inputs('images.parquet')"]
     done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "DataError: images.parquet: column x, got" in done.stderr.splitlines()[-1]
+    assert "DataError: images.parquet: column x:" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("read", READERS)

@@ -19,7 +19,7 @@ from coterie.runs.run import run_config
 from tests.forks import without_coterie
 from tests.refusals import refuses
 
-PLACE = "column dose, got 3e+38 in row 7"
+PLACE = "column dose: not finite (3e+38 in row 7"
 ROWS = 60
 
 

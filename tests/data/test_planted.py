@@ -168,13 +168,13 @@ def test_sizes_inside_a_group_may_be_skewed(how: str) -> None:
     [
         (
             {"angles": (10, 20), "how": "swap"},
-            "angles: only works with how = 'rotate', got how = 'swap'",
+            "angles: only works with how = 'rotate', got 'swap'",
         ),
         (
             {"swaps": ((), ()), "how": "labels"},
-            "swaps: only works with how = 'swap', got how = 'labels'",
+            "swaps: only works with how = 'swap', got 'labels'",
         ),
-        ({"how": "images"}, "styles: missing: give one for each group, with how = 'images'"),
+        ({"how": "images"}, "styles: missing: specify one for each group, with how = 'images'"),
         ({"how": "images", "styles": ("plain",)}, "styles: wrong shape, got 1"),
         (
             {"how": "images", "styles": ("plain", "blur")},

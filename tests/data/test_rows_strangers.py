@@ -177,7 +177,7 @@ def test_types_without_numbers_are_one_line(values: pa.Array, tmp_path: Path) ->
     pq.write_table(table, tmp_path / "t.parquet")
     with pytest.raises(DataError) as caught:
         load(tmp_path / "t.parquet")
-    assert "column age, got" in str(caught.value) or "column age: only" in str(caught.value)
+    assert "column age: " in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
 
 
@@ -303,14 +303,14 @@ def test_points_before_thousands_in_a_file_of_decimal_commas_are_one_line(tmp_pa
     (tmp_path / "t.csv").write_text(text(";", age=ages, income=incomes))
     with pytest.raises(DataError) as caught:
         load(tmp_path / "t.csv")
-    assert "column income, got '1.234'" in str(caught.value)
+    assert "column income: in conflict ('1.234'" in str(caught.value)
     # Without a comma elsewhere, or with a zero in front, a point is a decimal point.
     (tmp_path / "t.csv").write_text(text(";", income=incomes))
     plain = read_rows(tmp_path / "t.csv")
     (tmp_path / "labels.csv").write_text(text(";", age=ages, y=incomes))
     with pytest.raises(DataError) as caught:
         load(tmp_path / "labels.csv")
-    assert "column y, got '1.234'" in str(caught.value)
+    assert "column y: in conflict ('1.234'" in str(caught.value)
     assert plain.numbers("income")[:2].tolist() == [1.234, 987.0]
     rates = ["0.125", "1.250"] * (ROWS // 2)
     (tmp_path / "t.csv").write_text(text(";", age=ages, income=rates))

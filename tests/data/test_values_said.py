@@ -65,7 +65,7 @@ def test_true_among_numbers_is_refused(name: str, values: list[Any]) -> None:
     options = {"columns": {"f": "category"}} if name == "f" else {}
     with refuses(DataError, "in-conflict", "data") as caught:
         ct.load(frame(values, name), **OPTIONS, **options)
-    assert f"column {name}, got True and" in str(caught.value)
+    assert f"column {name}: in conflict (True and" in str(caught.value)
 
 
 def test_a_number_and_the_same_text_are_one_client_and_a_line_says_so(
@@ -425,11 +425,11 @@ def test_a_value_of_another_kind_is_named_with_its_row(tmp_path: Path) -> None:
     path = written(tmp_path / "rows.csv", ["1", "2", "3", "some", "5"])
     with refuses(DataError, "wrong-type", path) as caught:
         ct.load("file", path=path, columns={"f": "number"}, **OPTIONS)
-    assert "column f, got 'some' in row 3 " in str(caught.value)
+    assert "column f: wrong type ('some' in row 3," in str(caught.value)
     path = written(tmp_path / "times.csv", ["2024-01-02", "2024-02-03", "soon"])
     with refuses(DataError, "wrong-type", path) as caught:
         ct.load("file", path=path, columns={"f": "time"}, **OPTIONS)
-    assert "column f, got 'soon' in row 2 " in str(caught.value)
+    assert "column f: wrong type ('soon' in row 2," in str(caught.value)
 
 
 def test_a_word_among_values_of_python_is_a_missing_label(

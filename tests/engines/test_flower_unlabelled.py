@@ -117,7 +117,7 @@ def test_a_node_without_labels_joins_the_group_that_it_joins_in_a_simulation(
         "last round"
         for one in NAMES
     ] + [
-        f"client {one!r} has no labels: sent the model of group {placed[client]} (its inputs)"
+        f"client {one!r} has no labels: it was sent the model of group {placed[client]} (its inputs)"
         for client, one in zip(UNLABELLED, NAMES, strict=True)
     ]
 

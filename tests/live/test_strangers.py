@@ -113,4 +113,4 @@ def test_the_check_tells_an_open_address_from_a_closed_one(
     assert invoke([*command, federation.control]) == 9
     seen = capsys.readouterr()
     assert seen.out.count("OPEN: ") == 5
-    assert "open to outsiders, got register a node, list the runs, run an app" in seen.err
+    assert "open to outsiders (register a node, list the runs, run an app" in seen.err

@@ -100,22 +100,22 @@ def test_the_rule_that_is_right_runs() -> None:
 @pytest.mark.parametrize(
     ("rule", "line"),
     [
-        (Own, "own_model: is a class, got Own; expected Own()"),
+        (Own, "own_model: is a class (Own); expected Own()"),
         (
             WithoutSgd(),
             "own_model: wrong type, got a WithoutSgd; expected a name, a table of a name ",
         ),
-        (ShortFirst(), "own_model: ShortFirst.first: 'v', got shape (5,); expected ("),
+        (ShortFirst(), "own_model: ShortFirst.first: 'v' (shape (5,)); expected ("),
         (
             NothingStored(),
-            "own_model: NothingStored.train returned names that differ from those of lengths, ",
+            "own_model: NothingStored.train returned other names than those in `lengths`, ",
         ),
         (
             ATuple(),
-            "own_model: ATuple.train returned the wrong type, got tuple; expected an OwnTrained (client ",
+            "own_model: ATuple.train returned the wrong type (tuple); expected an OwnTrained (client ",
         ),
-        (OneRow(), "own_model: OneRow.train: the update, got shape (1, "),
-        (ServesANetwork(), "own_model: ServesANetwork.serve: the model, got Linear; expected ("),
+        (OneRow(), "own_model: OneRow.train: the update (shape (1, "),
+        (ServesANetwork(), "own_model: ServesANetwork.serve: the model (Linear); expected ("),
     ],
 )
 def test_a_rule_for_own_models_that_is_wrong(rule: Any, line: str) -> None:
@@ -132,7 +132,7 @@ def test_a_rule_for_own_models_that_is_wrong(rule: Any, line: str) -> None:
             WithoutMu(),
             "objective: wrong type, got a WithoutMu; expected a name, a table of a name ",
         ),
-        (Number, "objective: is a class, got Number; expected Number()"),
+        (Number, "objective: is a class (Number); expected Number()"),
         (Number(), "objective: Number.loss at "),
         (EachSample(), "objective: EachSample.loss at "),
     ],
@@ -158,11 +158,11 @@ def test_what_lacks_a_part_is_refused_with_the_names_of_all_parts() -> None:
     [
         (
             ct.Train(how=WithOwnModel(WithoutSgd())),
-            "own_model: lacks plain_sgd, got a WithoutSgd",
+            "own_model: lacks plain_sgd (a WithoutSgd",
         ),  # type: ignore[arg-type]
         (
             ct.Train(WithoutMu()),
-            "objective: lacks mu, got a WithoutMu; expected a record with mu",
+            "objective: lacks mu (a WithoutMu); expected a record with mu",
         ),  # type: ignore[arg-type]
     ],
 )

@@ -149,7 +149,7 @@ def test_what_cannot_leave_a_layer_with_its_clients_says_why() -> None:
     )
     assert line.startswith("privacy: clips whole updates")
     (line,) = config_errors(lambda: ct.run(ct.fedavg(), personal={"layers": ["fc9"]}, **OPTIONS))
-    assert line.startswith("personal.layers: the model has no such layer, got 'fc9'")
+    assert line.startswith("personal.layers: the model has no layer 'fc9'")
     (line,) = config_errors(lambda: ct.run(ct.fedavg(), personal={"layers": "head"}, **OPTIONS))
     assert line.startswith("personal.layers: wrong type, got 'head'")
 

@@ -241,9 +241,9 @@ def table_config(tmp_path: Path, column_noise: float | None, **privacy: Any) -> 
 
 def test_the_description_of_columns_is_a_part_of_the_budget(tmp_path, capsys):
     plain = compose(check(table_config(tmp_path, None))).spec.schedule
-    assert "covers updates, but not the clients' reports" in capsys.readouterr().err
+    assert "protects updates, but not the clients' reports" in capsys.readouterr().err
     spec = compose(check(table_config(tmp_path, 2.0))).spec.schedule
-    assert "covers updates" not in capsys.readouterr().err
+    assert "protects updates" not in capsys.readouterr().err
     assert plain.budget is not None
     assert spec.budget is not None
     # What the columns cost is spent before the first round, and the rounds get the rest.

@@ -100,10 +100,10 @@ def test_a_rule_of_version_0_1_is_refused_in_one_line() -> None:
             return state
 
     old = {
-        "weigh": (replace(ct.fedavg(), weigh=weigh), "(groups, updates)"),
-        "recluster": (replace(ct.fedavg(), recluster=weigh), "(groups, updates)"),
-        "assign": (replace(ct.fedavg(), assign=assign), "(groups, cohort, door, key)"),
-        "step": (Steps(), "(state, cohort, door, key)"),
+        "weigh": (replace(ct.fedavg(), weigh=weigh), "groups, updates"),
+        "recluster": (replace(ct.fedavg(), recluster=weigh), "groups, updates"),
+        "assign": (replace(ct.fedavg(), assign=assign), "groups, cohort, door, key"),
+        "step": (Steps(), "state, cohort, door, key"),
     }
     for slot, (method, got) in old.items():
         with refuses(ct.ConfigError, "differs", slot) as caught:

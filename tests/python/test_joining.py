@@ -155,11 +155,11 @@ def test_who_cannot_join_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
             "run",
             new,
             "3",
-            "--data: new clients can join only after the first round and before the last, got 3 of 3",
+            "--data: new clients can join only after the first round and before the last (3 of 3",
         ),
-        ("run", table(OLD - 1, 2), "5", "already in the run, got the client 'h7'"),
+        ("run", table(OLD - 1, 2), "5", "already in the run (the client 'h7'"),
         ("run", bare, "5", "--data: rows without a client"),
-        ("run", unlabelled, "5", "--data: a row without a label, got row 0"),
+        ("run", unlabelled, "5", "--data: a row without a label (row 0"),
         ("fedgwc", new, "5", "algorithm.name: fedgwc stores per-client values"),
     ):
         before = (tmp_path / run / "partition.npz").read_bytes()

@@ -136,4 +136,4 @@ def test_folders_of_a_sweep_become_one_page(tmp_path, capsys):
     )
     assert "<svg" in (tmp_path / "time.svg").read_text()
     assert invoke(["report", str(tmp_path)]) == 2
-    assert "no run" in capsys.readouterr().err
+    assert "not a run folder" in capsys.readouterr().err

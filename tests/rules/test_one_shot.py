@@ -255,7 +255,7 @@ def test_groups_start_from_the_first_model_and_train_apart() -> None:
         ),
         (
             lambda: ct.fedclust(groups=2, threshold=1.0),
-            "a number of groups and a threshold, got 2 and 1.0",
+            "a number of groups and a threshold (2 and 1.0",
         ),
     ],
 )

@@ -54,7 +54,7 @@ name = "serial"
 """
 HOW_MANY = (2, 3, 5)
 IN_USE = 10
-FOUND = re.compile(r"the run is in progress, got process (\d+) on ")
+FOUND = re.compile(r"the run is in progress \(process (\d+) on ")
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ def test_privacy_of_updates_does_not_cover_the_description(
     compose(check(config))
     assert "privacy" not in capsys.readouterr().err
     compose(check({**config, "privacy": {"epsilon": 8.0}}))
-    assert "privacy: covers updates, but not the clients' reports" in capsys.readouterr().err
+    assert "[privacy] protects updates, but not the clients' reports" in capsys.readouterr().err
 
 
 def test_an_export_makes_the_inputs_of_a_table_without_coterie(

@@ -152,7 +152,7 @@ def test_what_cannot_be_advised_on_is_refused_in_a_line(tmp_path, capsys):
         (
             [str(bare)],
             2,
-            "--client: no column has one of the usual names, got x0, y; expected --client COLUMN",
+            "--client: no column has one of the usual names (x0, y); expected --client COLUMN",
         ),
         ([str(bare), "--client", "who"], 3, "no column 'who'"),
         ([str(odd)], 3, "cannot be read as parquet"),

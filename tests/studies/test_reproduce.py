@@ -571,8 +571,8 @@ def test_a_command_whose_data_are_all_missing_fails_with_one_line(
     out = tmp_path / "out"
     assert invoke(["reproduce", *arguments, "--out", str(out)]) == 3
     (line,) = capsys.readouterr().err.splitlines()
-    got = {"": "got no folder", "none": "none', which is not a folder", "empty": "' without them"}
-    assert line.startswith("error: reproduce: the data of all lines are missing, got ")
+    got = {"": "(no folder)", "none": "none', which is not a folder", "empty": "' without them"}
+    assert line.startswith("error: reproduce: the data of all lines are missing (")
     assert got[root] in line
     assert f"; expected a folder with {dataset}, by --data-root or COTERIE_DATA" in line
     # A page would say only that nothing is run yet.

@@ -228,7 +228,7 @@ def test_a_report_is_of_the_headline(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert call("report", accuracy, "--out", page) == 0
     capsys.readouterr()
     assert call("report", runs[0], accuracy, "--out", page) != 0
-    assert "different headline metrics, got accuracy, mae" in capsys.readouterr().err
+    assert "different headline metrics (accuracy, mae)" in capsys.readouterr().err
 
 
 def test_the_best_is_the_least_where_lower_is_better() -> None:

@@ -214,8 +214,8 @@ def run_sweep(
     _raise_left_out(tuning)
     if failures:
         lines = [f"{f.run.name} ({out / f.run.id}): {f.line}" for f in failures]
-        count = f"got {len(failures)} of {len(plan.runs)}; expected none"
-        raise SweepError("\n".join([*lines, f"compare: runs failed, {count}"]))
+        count = f"{len(failures)} of {len(plan.runs)}"
+        raise SweepError("\n".join([*lines, f"compare: runs failed ({count})"]))
 
 
 def _execute(
@@ -252,5 +252,5 @@ def _raise_left_out(tuning: Mapping[str, Tuned]) -> None:
     names = [name for name, one in tuning.items() if one.best is None]
     if names:
         lines = [line for name in names for line in tuning[name].skipped]
-        words = f"compare: every trial failed or diverged, got {', '.join(names)}; expected none"
+        words = f"compare: every trial of {', '.join(names)} failed or diverged"
         raise SweepError("\n".join([*lines, words]))

@@ -337,7 +337,7 @@ def _models_and_rows(
         return torch.zeros(1, 0), np.empty((n, 0), np.int64)
     if not isinstance(models, Tensor) or models.dtype != torch.float32:
         got = getattr(models, "dtype", "")
-        raise TypeError(f"models are a {got} {type(models).__name__}, and not a float32 tensor")
+        raise TypeError(f"models must be a float32 tensor, got a {got} {type(models).__name__}")
     if models.ndim == 1:
         return models[None], np.zeros(n, np.int64)
     if which is None:

@@ -211,7 +211,7 @@ def _budget(options: dict[str, Any]) -> Budget:
             return Epochs(**options)
         case "steps":
             return Steps(**options)
-    raise ValueError("no work record (budget)")
+    raise ValueError("not a valid work record (budget)")
 
 
 def _score(options: dict[str, Any], known: Known) -> Score:

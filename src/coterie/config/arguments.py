@@ -156,9 +156,9 @@ def check_takes(
         signature.bind(*names)
     except TypeError:
         taken = ", ".join(signature.parameters)
-        allowed = f"({', '.join(names)}){hint}"
+        allowed = f"{', '.join(names)}{hint}"
         what = "wrong arguments"
-        raise ConfigError("differs", path, what, found=f"({taken})", allowed=allowed) from None
+        raise ConfigError("differs", path, what, found=taken, allowed=allowed) from None
 
 
 def check_returned(path: str, value: Any, fits: bool, expected: str) -> None:

@@ -44,13 +44,13 @@ def require_trust(
     if changed and _remembered(folder).get("named") == _named(found):
         what = "code has changed since the run began"
         do = (
-            "restore it, start a new run or the same comparison again, or add --trust to use the code "
+            "restore it, start a new run, repeat the comparison, or add --trust to use the code "
             "as it is now"
         )
         raise ConfigError("differs", folder, what, found=", ".join(changed), do=do)
     named = ", ".join(_described(code) for code in found)
     what = "its configuration runs code that is not part of Coterie"
-    do = "read that code, and then add --trust"
+    do = "read that code, then add --trust"
     raise ConfigError("not-trusted", folder, what, found=named, do=do)
 
 
@@ -85,7 +85,7 @@ def _described(code: NamedCode) -> str:
     """What would run, the file that it stands in, and those that it imports."""
     where = ""
     if code.files:
-        where = f" ({code.files[-1]})"
+        where = f" in {code.files[-1]}"
     if code.imported:
         named = ", ".join(str(file) for file in code.imported[:MOST_NAMED])
         more = len(code.imported) - MOST_NAMED

@@ -121,7 +121,7 @@ def check_augment(transforms: Sequence[Transform], x: Tensor, *, table: bool) ->
     # Features of a table have units and categories, which no change of an image respects.
     if table:
         what = "only supports images, sequences or vectors"
-        got = "the columns of a table"
+        got = "the data are columns of a table"
         expected = "no augmentation"
         raise ConfigError("does-not-fit", "local.augment", what, found=got, allowed=expected)
     # Tried before the first round: in a worker the same error would be harder to read.

@@ -207,7 +207,7 @@ def _no_layer(layout: Layout, name: str) -> str:
         )
     layers = dict.fromkeys(one.rpartition(".")[0] or one for one in layout.names)
     known = ", ".join(["head", "body", "norm", *layers])
-    return f"the model has no such layer, got {name!r}; expected some of {known}"
+    return f"the model has no layer {name!r}; expected one of {known}"
 
 
 def _joined(layout: Layout, chosen: set[str]) -> tuple[Span, ...]:

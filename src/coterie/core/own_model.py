@@ -286,7 +286,7 @@ def join_own(own: Own, lengths: Mapping[str, int], source: str) -> list[Tensor]:
     """What a client stores, in the order in which it lies in one vector. ``source``: the function
     that returned it, for error lines."""
     if set(own) != set(lengths):
-        what = f"{source} returned names that differ from those of lengths"
+        what = f"{source} returned other names than those in `lengths`"
         raise ConfigError("differs", "own_model", what, found=sorted(own), allowed=sorted(lengths))
     return [
         checked_vector(own[name], length, source, repr(name)) for name, length in lengths.items()
@@ -303,7 +303,7 @@ def checked_vector(value: object, length: int, source: str, what: str) -> Tensor
         >>> import torch
         >>> checked_vector(torch.zeros(2), 3, "Mine.serve", "the model")
         Traceback (most recent call last):
-        coterie.errors.ConfigError: own_model: Mine.serve: the model, got shape (2,); expected (3,)
+        coterie.errors.ConfigError: own_model: Mine.serve: the model (shape (2,)); expected (3,)
     """
     if isinstance(value, Tensor) and value.shape == (length,):
         return value

@@ -202,7 +202,8 @@ def _rows(rows: Any, name: str, client: int, samples: int | None) -> IntArray:
 def _rows_error(
     code: Code, name: str, client: int, got: str, expected: str = "row numbers, such as [0, 1]"
 ) -> DataError:
-    return DataError(code, name, f"client {client}", found=got, allowed=expected)
+    what = f"client {client}: {code.replace('-', ' ')}"
+    return DataError(code, name, what, found=got, allowed=expected)
 
 
 def check_rows(parts: Sequence[IntArray], name: str, samples: int) -> None:
@@ -257,7 +258,7 @@ def groups_of(values: Any, name: str, length: int) -> IntArray:
     """The number of a group for each of so many clients or samples, int64."""
     found = _array(values, name)
     if found.dtype.kind not in "iu":
-        raise DataError("wrong-type", name, found=found.dtype, allowed="whole numbers: the groups")
+        raise DataError("wrong-type", name, found=found.dtype, allowed="whole numbers (of groups)")
     found = found.astype(np.int64, copy=False)
     if found.shape != (length,):
         got = f"shape {list(found.shape)}"

@@ -87,7 +87,7 @@ def collated(named: Sequence[tuple[str, Any]], collate: Collate | None) -> tuple
                 raise DataError("wrong-shape", where, found=got, allowed=allowed)
             parts.append(part)
     if not x:
-        raise DataError("missing", "train", "no dataset has a sample", allowed="at least one")
+        raise DataError("missing", "train", "no dataset has a sample")
     return torch.cat(x), torch.cat(y)
 
 

@@ -105,12 +105,12 @@ def _loaded(
 ) -> Population:
     """The population of a source and a partition, which knows what it was made from."""
     if partition is None:
-        allowed = "a table, such as {'kind': 'iid'}, or client = the column of clients"
+        allowed = "a table, such as {'kind': 'iid'}, or client=COLUMN"
         raise ConfigError("missing", "partition", allowed=allowed)
     reads_targets = "targets" in inspect.signature(find("source", table["source"])).parameters
     if targets != "auto" and not reads_targets:
-        what = f"{table['source']} has targets of one kind"
-        raise ConfigError("does-not-fit", "targets", what, got=targets, allowed="no value")
+        what = f"{table['source']} has targets of one kind only"
+        raise ConfigError("does-not-fit", "targets", what, got=targets, do="leave it out")
     folder = None if root is None else Path(root)
     # In three steps and not by `load_population`: a run folder needs the partition itself.
     samples = load_samples(table, root=folder, targets=targets, frame=frame)

@@ -234,7 +234,7 @@ class Population:
                 raise DataError("wrong-shape", where, found=got, allowed="the same number")
         if not self.sizes("train").any():
             what = "no client has a training sample"
-            raise DataError("missing", "population.train", what, allowed="at least one")
+            raise DataError("missing", "population.train", what)
         for name, values in self.naive.items():
             if len(values) != len(self.y):
                 got = f"{len(values)} values of {name!r}"

@@ -117,7 +117,8 @@ def taken_again(absent: Absent, value: Any, weights: bytes | None) -> Any:
     own = {name: tuple(tensor.shape) for name, tensor in _tensors(begun).items()}
     if own != shapes:
         differs = sorted(name for name in {*own, *shapes} if own.get(name) != shapes.get(name))
-        got = f"{differs[0]} of shape {own.get(differs[0], 'none')}"
+        shape = own.get(differs[0])
+        got = f"no tensor {differs[0]}" if shape is None else f"{differs[0]} of shape {shape}"
         raise _other(absent, got, f"the {len(shapes)} tensors that the run began with")
     begun.load_state_dict(saved, strict=False)
     return replace(value, module=begun) if isinstance(value, Network) else begun

@@ -134,7 +134,7 @@ def try_loader(
 
 
 def _does_not_fit(what: str) -> ConfigError:
-    expected = f"the run's own outputs, to {TOLERANCE:g}"
+    expected = f"the run's own outputs to within {TOLERANCE:g}"
     return ConfigError(
         "differs", "load.py", f"the network that was built from the file {what}", allowed=expected
     )

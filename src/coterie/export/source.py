@@ -202,9 +202,9 @@ def prepare_real_run(
     expected = groups.models.shape[1]
     # The network is made from names and numbers; its size is what the models can vouch for.
     if d != expected:
-        what = "belongs to another network"
+        what = "belongs to a different network"
         got = f"one of {d} parameters"
-        raise CheckpointError("differs", file, what, found=got, allowed=expected)
+        raise CheckpointError("differs", file, what, found=got, allowed=f"{expected} parameters")
     clients = len(names)
     # A deployment reserves numbers for clients that may still come, and others came later.
     grown = with_places(checkpoint, clients, config.name("algorithm"))

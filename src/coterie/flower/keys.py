@@ -99,7 +99,7 @@ def certificate_end(file: Path) -> dt.datetime:
 
 def _unreadable(file: Path, error: OSError, needed: str) -> ConfigError:
     what = f"cannot be read ({error.strerror})"
-    return ConfigError("cannot-be-read", file, what, do=f"give {needed}")
+    return ConfigError("cannot-be-read", file, what, do=f"provide {needed}")
 
 
 def _read_certificate(file: Path) -> Any:

@@ -115,7 +115,7 @@ def check_records(made: Method | Algorithm) -> None:
         >>> from coterie.objectives import CrossEntropy
         >>> check_records(Method(assign=fedavg().assign, local=Train(CrossEntropy)))
         Traceback (most recent call last):
-        coterie.errors.ConfigError: objective: is a class, got CrossEntropy; expected CrossEntropy()
+        coterie.errors.ConfigError: objective: is a class (CrossEntropy); expected CrossEntropy()
     """
     method = method_of(made)
     if method is None:

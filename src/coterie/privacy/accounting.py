@@ -149,9 +149,10 @@ def least_noise(
         high = 2 * high
         if high > LARGEST_NOISE:
             what = "no amount of noise is enough"
-            got = f"{epsilon:g}"
             expected = f"a larger epsilon, or a delta above {delta:g}"
-            raise ConfigError("out-of-range", "privacy.epsilon", what, found=got, allowed=expected)
+            raise ConfigError(
+                "out-of-range", "privacy.epsilon", what, got=epsilon, allowed=expected
+            )
     # The bound of Renyi divergences is cheap, and hardly below that of loss distributions.
     high = _lowered(partial(cost, by="rdp"), epsilon, high)
     if accountant == "rdp":

@@ -332,5 +332,6 @@ def _check_budget(budget: Budget, privacy: Privacy, rounds: int, noise: float) -
     what = (
         f"{rounds} rounds{again} with noise {noise:g} cost {spent:.4g} at delta {privacy.delta:g}"
     )
-    got = f"{privacy.epsilon:g}"
-    raise PrivacyError("over-budget", "privacy.epsilon", what, found=got, allowed=expected)
+    raise PrivacyError(
+        "over-budget", "privacy.epsilon", what, got=privacy.epsilon, allowed=expected
+    )

@@ -95,7 +95,7 @@ class OneShot(PlacesClients):
 
     def __post_init__(self) -> None:
         if self.groups is not None and self.threshold != "auto":
-            what = "a number of groups and a threshold"
+            what = "both a number of groups and a threshold"
             got = f"{self.groups} and {self.threshold}"
             expected = "one of them"
             raise ConfigError("in-conflict", "algorithm.groups", what, found=got, allowed=expected)

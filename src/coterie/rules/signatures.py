@@ -144,7 +144,7 @@ def span(layout: Layout, layer: str, bias: bool) -> tuple[int, int]:
         held = [n for n in held if len(layout.shapes[layout.names.index(n)]) > 1] or held
     spans = [layout.span(n) for n in held]
     if any(a.stop != b.start for a, b in pairwise(spans)):
-        what = "not contiguous"
+        what = "its parameters are not contiguous"
         expected = f"one of {', '.join(held)}"
         raise ConfigError("does-not-fit", "algorithm.layer", what, got=layer, allowed=expected)
     return spans[0].start, spans[-1].stop

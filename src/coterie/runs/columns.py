@@ -77,8 +77,8 @@ def warn_of_columns(config: Experiment, population: Population) -> None:
         # The guarantee is of updates, and must not be read as one of means and counts.
         if config.privacy is not None and population.table.raw.encode.noise is None:
             warn(
-                "privacy: covers updates, but not the clients' reports on their columns, which are "
-                "sent without noise; data.encode.noise adds some (docs/private-updates.md)"
+                "[privacy] protects updates, but not the clients' reports on their columns, which are "
+                "sent without noise; to add noise, set data.encode.noise (docs/private-updates.md)"
             )
     warn_of_values(config, population)
 

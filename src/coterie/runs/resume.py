@@ -128,7 +128,7 @@ def _check_joins(composed: Composed) -> None:
         "[shift] determines which clients are present": config.shift is not None,
         "the noise of [privacy] was chosen for its clients": config.privacy is not None,
         "its attackers are a share of its clients": config.attack is not None,
-        "some clients never train, by [evaluate] unseen": config.evaluate.unseen is not None,
+        "some clients never train (evaluate.unseen)": config.evaluate.unseen is not None,
         "its true groups are known": population.planted is not None or bool(method.transform),
         "its clients are generated one by one": population.lazy,
         "its inputs are windows of series": bool(population.naive),

@@ -62,7 +62,7 @@ def read_grid(
         if key in found:
             raise ConfigError("in-conflict", option, f"{key} twice", allowed="each key once")
         if key in ("seed", "algorithm.name"):
-            what = f"{key} is not a key of a grid"
+            what = f"{key} cannot be used in a grid"
             raise ConfigError("in-conflict", option, what, do="use --seeds or --algorithms")
         check_option(option, key, algorithms)
         found[key] = values

@@ -120,4 +120,4 @@ def test_what_a_check_says_of_a_table(tmp_path: Path, capsys: pytest.CaptureFixt
         assert len(said) == 3
         assert "left out 3 rows without y" in said[0]
         assert said[1].startswith("warning: column site has the same value in every row")
-        assert said[2].startswith("warning: column seen: determines the label")
+        assert said[2].startswith("warning: column seen determines the label")

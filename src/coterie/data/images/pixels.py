@@ -156,8 +156,8 @@ def restyle(images: Tensor, style: str, low: float, high: float) -> Tensor:
 def _rotate(images: Tensor, degrees: float, low: float) -> Tensor:
     if images.shape[-1] != images.shape[-2]:
         got = f"shape {tuple(images.shape[1:])}"
-        expected = "square images to rotate"
-        raise DataError("does-not-fit", "data.partition.how", found=got, allowed=expected)
+        what = "only square images can be rotated"
+        raise DataError("does-not-fit", "data.partition.how", what, found=got)
     quarters, rest = divmod(degrees, 90)
     # Quarter turns move pixels and change none.
     turned = torch.rot90(images, int(quarters), dims=(-2, -1))

@@ -151,7 +151,7 @@ def _check_count(groups: int, limit: int, clients: int, how: How) -> None:
 def _conflict(option: str, what: str, how: How) -> DataError:
     path = f"data.partition.{option}"
     expected = f"another how, or no {option}"
-    return DataError("in-conflict", path, what, found=f"how = {how!r}", allowed=expected)
+    return DataError("in-conflict", path, what, got=how, allowed=expected)
 
 
 def _check_lists(how: How, groups: int, clients: int, lists: Mapping[str, Sequence[Any]]) -> None:

@@ -16,20 +16,21 @@ except ImportError:  # next to an export, which needs no Coterie
         def __init__(self, code: str, path: object, what: str = "", **more: object) -> None:
             line = f"{path}: {what or code.replace('-', ' ')}"
             words = {
-                "found": ", got {}",
+                "found": " ({})" if what else ", got {}",
                 "allowed": "; expected {}",
                 "do": ": {}",
                 "hint": "; did you mean '{}'?",
             }
             if code in ("missing", "not-found") and more.get("found") is None:
-                words["allowed"] = ": give {}"
+                words["allowed"] = ": specify {}"
             parts = [words[name].format(value) for name, value in more.items() if value is not None]
             super().__init__(line + "".join(parts))
 
 
 def column_error(code: Any, where: object, name: str, got: object, allowed: object) -> DataError:
     """The error about the values of a column."""
-    return DataError(code, where, f"column {name}", found=got, allowed=allowed)
+    what = f"column {name}: {code.replace('-', ' ')}"
+    return DataError(code, where, what, found=got, allowed=allowed)
 
 
 def missing_column(where: str, name: str, present: Collection[str], option: str = "") -> DataError:

@@ -172,7 +172,7 @@ def _with_types_of_parquet(frame: pd.DataFrame) -> pd.DataFrame:
         try:
             table = pa.table({str(at): pa.array(frame.iloc[:, at].array) for at in arrow})
         except (pa.ArrowException, ValueError, TypeError) as error:
-            raise unreadable(FRAME, "columns of Arrow, or of bytes", error) from None
+            raise unreadable(FRAME, "columns of Arrow or bytes", error) from None
         found = frame_of_arrow(table)
         columns = [
             found[str(at)] if at in arrow else frame.iloc[:, at] for at in range(frame.shape[1])

@@ -360,14 +360,16 @@ class Rows:
         word = "date" if kind == TIME else kind
         expected = f"a {word} in each row"
         if rows is not None:
-            got += f" in row {self.frame.index[rows][0]} (counted from 0)"
-            expected = f"a {word}, or an empty field; data.missing lists words for missing values"
+            got += f" in row {self.frame.index[rows][0]}, counted from 0"
+            expected = (
+                f"a {word} or an empty field; data.missing lists other words for missing values"
+            )
         return self.refused("wrong-type", name, got, expected)
 
 
 def missing_values(rows: Rows, name: str, count: int) -> DataError:
     """The error for a column that lacks values."""
-    return rows.refused("missing", name, f"{count} missing values", "none")
+    return rows.refused("missing", name, f"{count} missing values", "a value in every row")
 
 
 def _too_large(got: str, name: str, where: str) -> DataError:

@@ -196,7 +196,7 @@ def _places(path: str | list[str], root: Path | None) -> list[Path]:
             raise DataError("not-found", "data.path", found=one, allowed=expected)
         found.append(place)
     if not found:
-        raise DataError("missing", "data.path", "no file", allowed="at least one")
+        raise DataError("missing", "data.path", allowed="at least one file")
     return found
 
 
@@ -246,7 +246,7 @@ def _inputs(rows: Rows, features: str | list[str], kinds: Mapping[str, str]) -> 
     x = float32_inputs(plain_inputs(rows, features, kinds), rows.where, features)
     if x.size == 0:
         what = f"no feature has a value in {len(x)} rows"
-        raise DataError("missing", rows.where, what, allowed="at least one")
+        raise DataError("missing", rows.where, what)
     return x
 
 

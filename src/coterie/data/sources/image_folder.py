@@ -115,6 +115,7 @@ def _names(
     }
     unknown = set(named.get("split", np.array(SPLITS)).tolist()) - set(SPLITS)
     if unknown:
-        got = f"folders of a split named {', '.join(sorted(unknown))}"
-        raise DataError("does-not-fit", "data.layout", found=got, allowed="train and test")
+        got = ", ".join(sorted(unknown))
+        what = "unknown split folders"
+        raise DataError("does-not-fit", "data.layout", what, found=got, allowed="train and test")
     return named

@@ -174,4 +174,5 @@ def _vector(numbers: Sequence[str], path: Path, line: int) -> Vectors:
 
 
 def _line_error(code: Code, path: Path, line: int, got: str, expected: object) -> DataError:
-    return DataError(code, path, f"line {line}", found=got, allowed=expected)
+    what = f"line {line}: {code.replace('-', ' ')}"
+    return DataError(code, path, what, found=got, allowed=expected)

@@ -70,7 +70,7 @@ def whole_column(rows: Rows, name: str) -> pd.Series:
     """A column without missing values."""
     column = rows.column(name)
     if not len(column):
-        raise DataError("missing", rows.where, "no rows", allowed="at least one")
+        raise DataError("missing", rows.where, "no rows")
     lacking = int(column.isna().sum())
     if lacking:
         raise missing_values(rows, name, lacking)

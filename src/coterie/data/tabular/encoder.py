@@ -117,8 +117,7 @@ class Encoder:
         if not rules:
             reasons = "; ".join(notes) or "no column"
             what = "no features remain"
-            expected = "at least one"
-            raise DataError("does-not-fit", "data.features", what, found=reasons, allowed=expected)
+            raise DataError("does-not-fit", "data.features", what, found=reasons)
         return cls(tuple(rules), tuple(notes))
 
     @property

@@ -85,7 +85,7 @@ def read_new_rows(
     found |= dict.fromkeys(record["labels"], record["classes"] or ())
     rows = read_rows(data, texts, known=found | {record["client"]: known}, missing=missing)
     if not len(rows):
-        raise DataError("missing", rows.where, "no rows", allowed="at least one")
+        raise DataError("missing", rows.where, "no rows")
     clients, unnamed = _clients(rows, record["client"], known)
     lines = [*rows.lines, *_not_used(rows, record)]
     lines += near_equal(set(clients), record["client"], known)

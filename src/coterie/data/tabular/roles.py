@@ -134,7 +134,7 @@ def complete(rows: Rows, kinds: Mapping[str, str], names: Sequence[str]) -> NDAr
         found &= present
     if not found.any():
         what = f"no rows with {', '.join(names)}" if len(rows) else "no rows"
-        raise DataError("missing", rows.where, what, allowed="at least one")
+        raise DataError("missing", rows.where, what)
     return found
 
 
@@ -149,7 +149,7 @@ def read_targets(
         raise DataError("does-not-fit", "data.label", found=label, allowed=expected)
     codes, names = rows.factor(label, by_value=True)
     if all(map(is_number, names)) and not all(map(_is_whole, names)):
-        raise rows.refused("wrong-type", label, "fractions", "labels: whole numbers or text")
+        raise rows.refused("wrong-type", label, "fractions", "whole numbers or text as labels")
     return codes, names
 
 

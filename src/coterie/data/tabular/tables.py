@@ -115,7 +115,7 @@ def read_columns(rows: Rows, kinds: Mapping[str, str], encode: Encode) -> RawTab
     """Columns as numbers with missing values, each by its kind."""
     if not kinds:
         what = "no columns remain for features"
-        raise DataError("missing", rows.where, what, allowed="at least one")
+        raise DataError("missing", rows.where, what)
     used = {name: kind for name, kind in kinds.items() if kind not in (IDENTIFIER, TEXT)}
     values = np.empty((len(rows), len(used)))
     columns = []
@@ -239,8 +239,10 @@ def series_samples(
     target = target[order]
     train, starts = _starts(moments, target, owner, names, window, path)
     if not len(train):
-        what = f"no series is long enough (at most {max(np.bincount(owner))} rows)"
-        got = f"past {window.past} and horizon {window.horizon}"
+        what = "no series is long enough"
+        got = (
+            f"at most {max(np.bincount(owner))} rows, past {window.past}, horizon {window.horizon}"
+        )
         raise DataError("out-of-range", "data.window", what, found=got, allowed="smaller values")
     reach = window.past + window.horizon - 1
     clients = names[owner[starts]]

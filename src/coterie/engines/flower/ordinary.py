@@ -167,7 +167,7 @@ class OrdinaryEngine:
         return replies
 
     def _no_loss(self, metrics: MetricRecord) -> ConfigError:
-        found = ", ".join(map(str, metrics))
+        found = f"only {', '.join(map(str, metrics)) or 'nothing'}"
         allowed = "a metric 'loss', or its name as loss_key"
         what = "the method compares losses, but replies to evaluate messages contain none"
         if self.keys.loss is not None:
@@ -204,7 +204,7 @@ def _choice(metrics: MetricRecord, models: int) -> int:
     # Taken out, since it is no figure of the app that is averaged.
     choice = metrics.pop(CHOICE, None)
     if not isinstance(choice, int) or not 0 <= choice < models:
-        raise ValueError("no number of a model")
+        raise ValueError("not the number of a model")
     return choice
 
 

@@ -121,7 +121,8 @@ def cache_root(options: Mapping[str, Any], name: str) -> Path:
 
 def _nothing_kept(what: str, name: str, kept: str) -> ConfigError:
     expected = "the name and the cache of a node on this machine"
-    return ConfigError("not-found", "name", what, found=f"{name!r} and {kept}", allowed=expected)
+    got = f"{name!r}, {kept}"
+    return ConfigError("not-found", "name", what, found=got, allowed=expected)
 
 
 def export_kept(name: str, out: Path, cache: Path | None) -> list[str]:

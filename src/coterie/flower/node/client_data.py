@@ -45,7 +45,9 @@ class ClientData:
         train_split = _validated_split("train", train, form)
         data = cls(train_split, _validated_split("test", test, form), labelled)
         if not len(data.train[1]) + len(data.test[1]):
-            raise _refused("missing", "no samples", "neither training nor test samples", "some")
+            raise _refused(
+                "missing", "no samples", "neither training nor test samples", "at least one"
+            )
         return data
 
     @property

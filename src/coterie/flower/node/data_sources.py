@@ -165,7 +165,7 @@ def with_labels(rows: Rows, label: str, classes: Sequence[str] | None) -> Rows:
     """
     if label not in rows.names:
         got = f"columns {', '.join(rows.names)}"
-        expected = f"{label!r}, the column of --label, or --unlabelled"
+        expected = f"{label!r}, another column as --label, or --unlabelled"
         hint = nearest(label, rows.names)
         raise DataError("missing", rows.where, "no labels", found=got, allowed=expected, hint=hint)
     if rows.kind(label) == ARRAY:

@@ -135,8 +135,7 @@ def read_query(options: Mapping[str, Any], missing: Sequence[str] = ()) -> Rows:
         raise ConfigError("not-installed", where, what, do=f"install {error.name}") from None
     except (SQLAlchemyError, OSError, ValueError) as error:
         got = _without_secrets(first_line(error), address)
-        expected = "an answer to --query"
-        raise DataError("cannot-be-read", where, found=got, allowed=expected) from None
+        raise DataError("cannot-be-read", where, "the query failed", found=got) from None
 
 
 def _address(url: str, where: str) -> Any:

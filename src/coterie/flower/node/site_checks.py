@@ -178,9 +178,9 @@ def _warn_of_columns(found: ClientTable, form: DataForm) -> None:
     giving_away = columns_that_tell(names, table.values, targets, numbers=not form.classes)
     for name, count in giving_away.items():
         warn(
-            f"column {name}: determines the label in {count} of the {len(targets)} rows of this "
-            "site; unless it is known "
-            "before the label, the operator should leave it out of deploy.toml"
+            f"column {name} determines the label in {count} of the {len(targets)} rows of this site; "
+            "unless its value is known before the label, the operator should leave it out of "
+            "deploy.toml"
         )
 
 

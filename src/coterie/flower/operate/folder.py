@@ -41,8 +41,7 @@ def init(
         hosts: names and addresses of the server for nodes, in addition to localhost.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        what = "not empty"
-        raise ConfigError("in-use", folder, what, found="a folder in use", allowed="a new one")
+        raise ConfigError("in-use", folder, "not empty", do="choose a new folder")
     config = check(read(config_file), str(config_file))
     refuse_in_deployment(config)
     # All texts before the folder: a configuration that is refused leaves nothing behind.

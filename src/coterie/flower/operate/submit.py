@@ -382,7 +382,7 @@ def last_run(folder: Path, runs: str) -> str:
         raise ConfigError("missing", file, what, do=f"start one with {start}") from None
     parent, _, name = out.rpartition("/")
     if parent != runs.rstrip("/") or name in ("", ".", ".."):
-        expected = f"a run in {runs}, the folder of deploy.toml"
+        expected = f"a run in {runs}, the folder set in deploy.toml"
         raise ConfigError("does-not-fit", file, "names another folder", got=out, allowed=expected)
     return out
 

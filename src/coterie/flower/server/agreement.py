@@ -46,7 +46,7 @@ from coterie.runs.stored import make_record, record_bytes
 from coterie.runs.target_scaling import scaling_bytes, stored_scaling
 from coterie.tasks.scaling import scaling_from
 
-COLUMNS_ARE_PLAIN = "privacy: covers updates, but not the clients' reports on their columns, which are sent without noise"
+COLUMNS_ARE_PLAIN = "[privacy] protects updates, but not the clients' reports on their columns, which are sent without noise"
 
 FIXED_BY_PRIVACY = "the noise of [privacy] was chosen for `clients` of deploy.toml"
 

@@ -52,7 +52,7 @@ def serve_unlabelled(run: Run, engine: FlowerEngine, say: Say) -> None:
         group = int(run.groups.member[client])
         line = _SEVERAL if several else _NO_ANSWER
         if client in answered:
-            line = f"sent the model of {_name_of(group)} ({by})"
+            line = f"it was sent the model of {_name_of(group)} ({by})"
         say(f"client {register.names[client]!r} has no labels: {line}")
 
 

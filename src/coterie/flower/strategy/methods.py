@@ -96,8 +96,8 @@ def checked_method(method: Method | Algorithm | InitAndStep, classes: int) -> Al
     if not classes:
         refuse_traits(_WITHOUT_COUNTS, traits, name)
     if slots is not None and getattr(slots.local.objective, "form", "") != "cross_entropy":
-        what = "uses its own loss, but a ClientApp computes a different one"
-        raise ConfigError("does-not-fit", "method", what, found=name)
+        what = f"{name} uses its own loss, which this ClientApp does not compute"
+        raise ConfigError("does-not-fit", "method", what)
     return algorithm
 
 

@@ -210,9 +210,7 @@ class CheckpointFiles:
             return replace(found, warnings=warnings)
         if broken:
             got = ", ".join(broken)
-            raise CheckpointError(
-                "damaged", self.folder, "no valid checkpoint", found=got, allowed="an undamaged one"
-            )
+            raise CheckpointError("damaged", self.folder, "no valid checkpoint", found=got)
         return None
 
     def _read(self, round: int, name: str, digests: Digests) -> Checkpoint:

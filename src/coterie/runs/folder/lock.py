@@ -79,10 +79,8 @@ def _acquire(lock: FileLock, folder: Path) -> None:
             who = "another process"
             if holder:
                 who = f"process {holder['pid']} on {holder['host']} since {holder['since']}"
-            expected = f"no other process; `coterie watch {folder}` shows its progress"
-            raise InUseError(
-                "in-use", folder, "the run is in progress", found=who, allowed=expected
-            )
+            advice = f"follow it with `coterie watch {folder}`"
+            raise InUseError("in-use", folder, "the run is in progress", found=who, do=advice)
         time.sleep(POLL)
 
 

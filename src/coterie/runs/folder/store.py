@@ -122,7 +122,9 @@ class RunFolder:
             return path
         if not (Path(path) / CONFIG).is_file():
             expected = f"the folder of a run, {_runs_near(Path(path))}"
-            raise ConfigError("not-found", "run", "no run", got=str(path), allowed=expected)
+            raise ConfigError(
+                "not-found", "run", "not a run folder", got=str(path), allowed=expected
+            )
         return cls(Path(path))
 
     @property

@@ -238,10 +238,10 @@ def _taken(path: Path, others: Sequence[str]) -> list[str]:
         left = {name: why for name in others if (why := _why_left(rows, name))}
         taken = [name for name in others if name not in left]
     if not taken:
-        what = "no column of features found"
+        what = "no feature columns found"
         got = ", ".join(sorted(others))
-        expected = "--features COLUMN[,...]"
-        raise ConfigError("not-found", "--features", what, found=got, allowed=expected)
+        advice = "specify them with --features COLUMN[,...]"
+        raise ConfigError("not-found", "--features", what, found=got, do=advice)
     say(f"features: {first_few(taken, SHOWN)}")
     if left:
         shown = first_few([f"{name} ({why})" for name, why in left.items()], SHOWN)

@@ -143,8 +143,8 @@ def raise_failures(made: Reproduction) -> None:
     failed = {id_: problem for id_, problem in made.problems.items() if problem != TAKEN}
     if failed:
         lines = [f"{made.runs / id_}: {problem}" for id_, problem in failed.items()]
-        count = f"got {len(failed)} of {len(made.all_runs)}; expected none"
-        raise SweepError("\n".join([*lines, f"reproduce: runs failed, {count}"]))
+        count = f"{len(failed)} of {len(made.all_runs)}"
+        raise SweepError("\n".join([*lines, f"reproduce: runs failed ({count})"]))
 
 
 # --- lines of progress ----------------------------------------------------------------------------

@@ -120,8 +120,8 @@ def _raise_without_budget(baseline: Sequence[Mapping[str, Any]]) -> None:
     failed = [one for one in baseline if one["settings"] == DEFAULTS and one["refused"]]
     if failed:
         lines = [f"{one['federation']}: {one['refused']}" for one in failed]
-        count = f"got {counted(len(failed), 'federation')} without it; expected none"
-        raise SweepError("\n".join([*lines, f"scoreboard: FedAvg could not be run, {count}"]))
+        count = counted(len(failed), "federation")
+        raise SweepError("\n".join([*lines, f"scoreboard: FedAvg could not be run on {count}"]))
 
 
 def _show(figures: SuiteFigures, results: Results) -> None:
@@ -131,7 +131,7 @@ def _show(figures: SuiteFigures, results: Results) -> None:
     for name, why in refusals(figures):
         say(f"not run: {name}: {why}")
     say(
-        f"\n{result_sentence(figures)}. Digest of the results without times: {results['digest'][:16]}"
+        f"\n{result_sentence(figures)}. Digest of the results (without times): {results['digest'][:16]}"
     )
 
 
@@ -149,7 +149,7 @@ def _check_methods(option: str, suite: Suite) -> None:
 def _check_names(option: str, names: Sequence[str], known: Sequence[str]) -> None:
     for name in names:
         if name not in known:
-            expected = f"some of {', '.join(known)}"
+            expected = f"one or more of {', '.join(known)}"
             hint = nearest(name, known)
             raise ConfigError("unknown-choice", option, got=name, allowed=expected, hint=hint)
 
@@ -165,5 +165,5 @@ class SuiteProgress:
         """A run has ended."""
         self.ended += 1
         if time.monotonic() - self.printed > PROGRESS_SECONDS:
-            say(f"    {counted(self.ended, 'run')} ended, the last one {run.name}")
+            say(f"    {counted(self.ended, 'run')} finished, most recently {run.name}")
             self.printed = time.monotonic()

@@ -211,7 +211,7 @@ def check_mergeable(ours: Results, path: Path, others: Results) -> None:
             path,
             "no federation in common",
             found=", ".join(others["federations"]),
-            allowed=f"some of {', '.join(ours['federations'])}",
+            allowed=f"at least one of {', '.join(ours['federations'])}",
         )
     for name in shared:
         if ours["federations"][name] != others["federations"][name]:
