@@ -82,7 +82,8 @@ def _mark_all_but_a_sample(items: list[pytest.Item]) -> None:
     """
     cases = defaultdict(list)
     for item in items:
-        if (mark := item.get_closest_marker("sampled")) is not None:
+        mark = item.get_closest_marker("sampled")
+        if mark is not None and item.get_closest_marker("slow") is None:
             cases[item.nodeid.split("[")[0], mark.args[0]].append(item)
     for (_, n), found in cases.items():
         for item in sorted(found, key=lambda item: sha256(item.nodeid.encode()).digest())[n:]:

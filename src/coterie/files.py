@@ -107,7 +107,7 @@ def refuse_unwritable(folder: Path) -> Iterator[None]:
         what = f"cannot be written ({error.strerror})"
         expected = f"enough space and write permission; then `coterie resume {folder}` continues"
         raise CheckpointError(
-            "cannot-be-written", folder, what, found=error.filename or folder, allowed=expected
+            "cannot-be-written", folder, what, got=str(error.filename or folder), allowed=expected
         ) from None
 
 

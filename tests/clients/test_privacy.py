@@ -39,7 +39,6 @@ def test_the_table_has_every_algorithm_and_no_other() -> None:
     assert set(TABLE) == set(ALGORITHMS)
 
 
-@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_what_the_ledger_saw_is_what_the_table_says(name: str) -> None:
     """Over a few rounds of each of the algorithm's cases in the contract."""

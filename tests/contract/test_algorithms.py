@@ -171,14 +171,12 @@ def timeless(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name != "seconds"}
 
 
-@pytest.mark.slow
 def test_those_on_workers_ask_for_everything_that_any_case_asks() -> None:
     asked = {name: straight_and_asked(make)[1] for name, make in CASES.items()}
     assert set().union(*asked.values()) == set().union(*(asked[name] for name in ASK_EVERYTHING))
     assert set(METHODS) <= set(ASK_EVERYTHING)
 
 
-@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     ("name", "workers"),
     # Each number with one method of each family.

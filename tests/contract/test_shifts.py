@@ -83,7 +83,6 @@ def test_every_algorithm_goes_on_through_every_shift(make: Make) -> None:
         assert np.isin(one.row["notes"].get("replies", 0), range(1 + present))
 
 
-@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", on_workers)
 def test_workers_hold_what_shifts_have_moved(
     name: str, population: ct.Population, lasting_pool: FindPool

@@ -119,7 +119,6 @@ def pairs() -> list[Any]:
     return found
 
 
-@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("case", "task"), pairs())
 def test_a_method_trains_every_task_that_it_allows(case: str, task: str) -> None:
     make = CASES[case]
@@ -172,7 +171,6 @@ def pairs_on_workers() -> list[Any]:
     return found
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("case", "task"), pairs_on_workers())
 def test_engines_agree_on_every_task(case: str, task: str) -> None:
     make = CASES[case]

@@ -300,7 +300,6 @@ def without_the_last(folder: Path) -> torch.Tensor:
     return WITHOUT[""]
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("how", REASONS)
 def test_a_hostile_client_is_counted_and_changes_nothing(how: str, tmp_path: Path) -> None:
     def meddle(node: int, request: Message, replies: list[Message]) -> list[Message]:

@@ -263,7 +263,6 @@ def four_clients(folder: Path, name: str, **settings: Any) -> Reported:
     return deploy(folder, config, grid, reported=comes, min_clients=3, **settings)
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "name",
     [

@@ -157,7 +157,6 @@ def test_samples_that_clients_share_are_scored_once(
         assert_same(scores(engine, net, Score("test"), which), expected)
 
 
-@pytest.mark.slow
 def test_workers_that_were_spawned_have_networks_of_their_own(
     by_workers: Callable[[], None],
 ) -> None:

@@ -117,7 +117,6 @@ def test_what_cannot_be_exported_is_one_line(run: Path, table: Path, tmp_path: P
         export_run(begun.path)
 
 
-@pytest.mark.slow
 def test_your_own_network_is_written_and_needs_no_module_of_yours(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -393,7 +393,6 @@ def test_at_most_five_columns_that_the_run_does_not_use_are_named(
     assert f"does not use: {named} and 2 more\n" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_the_words_for_missing_values_of_a_run_are_read_by_its_export(tmp_path: Path) -> None:
     rows = hospitals()
     rows["value"] = ["unknown" if one is None else str(one) for one in rows["value"]]

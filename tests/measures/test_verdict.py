@@ -254,7 +254,6 @@ def test_compare_report_and_card_give_one_answer(
     assert "Whether grouping is worth it is not known" in Path("e2/README.md").read_text()
 
 
-@pytest.mark.slow
 def test_a_comparison_without_groups_leaves_no_verdict_of_an_earlier_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,7 +107,6 @@ class Wire:
         self.engine.close()
 
 
-@pytest.mark.sampled(12)
 @pytest.mark.parametrize("make", WORKING.values(), ids=WORKING.keys())
 def test_no_message_of_any_method_has_what_stays(make: Make) -> None:
     method, net = fit_to_model(override(make(2), personal=["head"]), small_net(), Key(3))

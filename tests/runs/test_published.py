@@ -230,7 +230,6 @@ def numbers_in(rendered: Rendered) -> dict[str, set[str]]:
 # --- tests ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_all_artefacts_are_there(rendered: Rendered) -> None:
     names = set(rendered.files)
     assert {"export/README.md", "export/load.py", "export/network.pt2", "report.html"} <= names

@@ -136,7 +136,6 @@ def test_a_killed_sweep_ends_like_one_that_was_not(
     assert without_seconds(Path("s")) == without_seconds(Path("straight"))
 
 
-@pytest.mark.slow
 def test_two_sweeps_side_by_side_share_the_work(
     config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

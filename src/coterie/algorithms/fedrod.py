@@ -67,9 +67,8 @@ class FedRod(CheckedFields):
         """What the balanced softmax adds to the logits, float32 ``[outputs]``."""
         data = training.everything()
         if data.y.is_floating_point() or data.y.dim() != 1:
-            what = "fedrod needs class labels"
-            got = "other targets"
-            raise ConfigError("does-not-fit", "own_model", what, found=got, allowed="labels")
+            what = "fedrod needs class labels as targets"
+            raise ConfigError("does-not-fit", "own_model", what)
         outputs = training.network(training.start)(data.x[:1]).shape[1]
         return class_prior(data.y, outputs, self.gamma)
 

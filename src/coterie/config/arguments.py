@@ -158,7 +158,7 @@ def check_takes(
         taken = ", ".join(signature.parameters)
         allowed = f"{', '.join(names)}{hint}"
         what = "wrong arguments"
-        raise ConfigError("differs", path, what, found=taken, allowed=allowed) from None
+        raise ConfigError("differs", path, what, found=taken or "none", allowed=allowed) from None
 
 
 def check_returned(path: str, value: Any, fits: bool, expected: str) -> None:

@@ -108,7 +108,7 @@ def put(tables: dict[str, Any], override: str) -> None:
     if not equals or not all(parts):
         what = "not an assignment"
         expected = "key=value, such as algorithm.groups=3"
-        raise ConfigError("wrong-type", "--set", what, found=shown(override), allowed=expected)
+        raise ConfigError("wrong-type", "--set", what, got=override, allowed=expected)
     put_at(tables, parts, _value(text.strip()))
 
 
@@ -126,7 +126,7 @@ def put_at(tables: dict[str, Any], parts: Sequence[str], value: Any) -> None:
         if not isinstance(tables, dict):
             what = f"{spelled(parts[:at])}: not a table"
             expected = f"a table for {spelled(parts)}"
-            raise ConfigError("wrong-type", "--set", what, found=shown(tables), allowed=expected)
+            raise ConfigError("wrong-type", "--set", what, got=tables, allowed=expected)
     tables[parts[-1]] = value
 
 

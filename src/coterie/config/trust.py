@@ -48,7 +48,7 @@ def require_trust(
             "as it is now"
         )
         raise ConfigError("differs", folder, what, found=", ".join(changed), do=do)
-    named = ", ".join(_described(code) for code in found)
+    named = "; ".join(_described(code) for code in found)
     what = "its configuration runs code that is not part of Coterie"
     do = "read that code, then add --trust"
     raise ConfigError("not-trusted", folder, what, found=named, do=do)
@@ -89,7 +89,7 @@ def _described(code: NamedCode) -> str:
     if code.imported:
         named = ", ".join(str(file) for file in code.imported[:MOST_NAMED])
         more = len(code.imported) - MOST_NAMED
-        where += f", which imports {named}" + (f" and {more} more files" if more > 0 else "")
+        where += f", which imports {named}" + (f", and {more} more files" if more > 0 else "")
     return f"{code.key} = {shown(code.value)}{where}"
 
 

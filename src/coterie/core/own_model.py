@@ -303,13 +303,16 @@ def checked_vector(value: object, length: int, source: str, what: str) -> Tensor
         >>> import torch
         >>> checked_vector(torch.zeros(2), 3, "Mine.serve", "the model")
         Traceback (most recent call last):
-        coterie.errors.ConfigError: own_model: Mine.serve: the model (shape (2,)); expected (3,)
+        coterie.errors.ConfigError: own_model: Mine.serve: the model has the wrong shape, got [2]; expected [3]
     """
     if isinstance(value, Tensor) and value.shape == (length,):
         return value
-    got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-    expected = f"({length},)"
-    raise ConfigError("wrong-shape", "own_model", f"{source}: {what}", found=got, allowed=expected)
+    wrong = f"{source}: {what} has the wrong shape"
+    if not isinstance(value, Tensor):
+        kind = type(value).__name__
+        wrong = f"{source}: {what} is not a tensor"
+        raise ConfigError("wrong-type", "own_model", wrong, found=kind, allowed=f"[{length}]")
+    raise ConfigError("wrong-shape", "own_model", wrong, got=list(value.shape), allowed=[length])
 
 
 def split_own(values: Tensor, lengths: Mapping[str, int]) -> dict[str, Tensor]:

@@ -56,9 +56,8 @@ class Blocks:
         self.decay = decay
         self.device = device or Device()
         if self.device.graphs and self.device.name == "cpu":
-            what = "CUDA graphs need a GPU"
-            got = "true on the CPU"
-            raise ConfigError("does-not-fit", "engine.graphs", what, found=got, allowed="false")
+            what = "CUDA graphs need a GPU, and the device is the CPU"
+            raise ConfigError("does-not-fit", "engine.graphs", what, got=True, allowed="false")
         self.memory = memory
         self.trainers: dict[Objective, BatchedTrainer] = {}
 

@@ -143,7 +143,7 @@ def _refuse_private(source: ExportSource, client: str) -> None:
     if source.private:
         what = "reveals the group of a client in a run with [privacy]"
         expected = "no --client: its group is in groups.csv of the run's folder"
-        raise ConfigError("in-conflict", "--client", what, found=client, allowed=expected)
+        raise ConfigError("in-conflict", "--client", what, got=client, allowed=expected)
 
 
 # --- the target -----------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def _newest_checkpoint(folder: RunFolder, older: bool) -> Checkpoint:
     checkpoint = folder.checkpoints.saved()
     if checkpoint.warnings and not older:
         what = "the latest checkpoint is damaged"
-        got = f"one of round {checkpoint.round}"
+        got = f"the newest undamaged one is of round {checkpoint.round}"
         expected = "an undamaged one, or --older-checkpoint to export the older one"
         raise CheckpointError("damaged", folder.path, what, found=got, allowed=expected)
     return checkpoint

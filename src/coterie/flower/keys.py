@@ -113,7 +113,7 @@ def _read_certificate(file: Path) -> Any:
         raise _unreadable(file, error, "the file of a certificate") from None
     except ValueError:
         what = "not a certificate"
-        raise ConfigError("cannot-be-read", file, what, found="text", allowed="PEM") from None
+        raise ConfigError("cannot-be-read", file, what, allowed="PEM") from None
 
 
 # --- keys of nodes --------------------------------------------------------------------------------

@@ -136,7 +136,7 @@ def latent_layer(module: nn.Module) -> nn.Linear:
     dense = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
     if not dense:
         what = "the method needs a latent representation, which is the input of a dense layer"
-        got = "a network without a dense layer"
+        got = "the network has no dense layer"
         expected = "a network such as mlp, lenet5 or cnn_mnist"
         raise ConfigError("does-not-fit", "model.name", what, found=got, allowed=expected)
     if convolves(module):

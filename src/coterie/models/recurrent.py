@@ -174,7 +174,7 @@ def stacked_lstm() -> ModelSpec:
         _, dim = sentence(shape, "stacked_lstm")
         if classes != 2:
             what = "stacked_lstm has one output unit"
-            got = f"{classes} classes"
+            got = f"the data have {classes} classes"
             raise ConfigError("does-not-fit", "model.name", what, found=got, allowed="2")
         recurrent = (OneBiasLSTM(dim, 100), Outputs(), OneBiasLSTM(100, 100), Last())
         return nn.Sequential(*recurrent, nn.Linear(100, 30), nn.Linear(30, 1), AgainstZero())
@@ -192,7 +192,7 @@ def sentence(shape: Shape, model: str) -> tuple[int, int]:
     """The shape as (words, dimensions of a word vector)."""
     if len(shape) != 2:
         what = f"{model} needs sequences of vectors"
-        got = f"inputs of shape {shape}"
+        got = f"inputs have shape {list(shape)}"
         raise ConfigError("does-not-fit", "model.name", what, found=got, allowed="mclr or mlp")
     return shape[0], shape[1]
 

@@ -85,7 +85,7 @@ def image(shape: Shape, model: str) -> Image:
     """The shape as (channels, height, width)."""
     if len(shape) != 3:
         what = f"{model} needs images"
-        got = f"inputs of shape {shape}"
+        got = f"inputs have shape {list(shape)}"
         raise ConfigError("does-not-fit", "model.name", what, found=got, allowed="mclr or mlp")
     return shape[0], shape[1], shape[2]
 

@@ -150,7 +150,7 @@ def _embedding(shape: Shape, width: int, vocabulary: int) -> nn.Module:
     if len(shape) == 2:
         return nn.Linear(shape[1], width)
     what = "transformer needs sequences"
-    got = f"inputs of shape {shape}"
+    got = f"inputs have shape {list(shape)}"
     expected = "tokens [length] or vectors [length, dimensions]"
     raise ConfigError("does-not-fit", "model.name", what, found=got, allowed=expected)
 

@@ -121,9 +121,10 @@ class GroupColdStart:
     def __post_init__(self) -> None:
         if self.groups == "auto" and self.random_centres:
             what = "the number of groups cannot be estimated from random cluster centres"
-            got = "'auto'"
             expected = "a number with ablation = 'rcc'"
-            raise ConfigError("does-not-fit", "algorithm.groups", what, found=got, allowed=expected)
+            raise ConfigError(
+                "does-not-fit", "algorithm.groups", what, got="auto", allowed=expected
+            )
 
     @property
     def first_models(self) -> int:
@@ -248,7 +249,7 @@ def _shortage(groups: int, found: int, asked: int, round: Round) -> ColdStartErr
     refused = sorted(round.clients.ledger.refused.items())
     reasons = ", ".join(f"{reason} {n}" for reason, n in refused) or "none"
     what = f"the cold start needs {groups} distinct update directions"
-    got = f"{found} from {asked} clients (refused: {reasons})"
+    got = f"{found} from {asked} clients; refused: {reasons}"
     expected = "as many as groups, or on_shortage = 'fewer'"
     return ColdStartError("too-few", "algorithm.groups", what, found=got, allowed=expected)
 

@@ -213,9 +213,14 @@ def _noise_of_columns(experiment: Experiment, population: Population) -> Key | N
     if noise in (None, Key(experiment.seed)):
         return None
     what = "the columns got noise from a secret when the data were loaded"
-    got = experiment.privacy.randomness
     expected = "'system', or data as a table of the configuration"
-    raise ConfigError("in-conflict", "privacy.randomness", what, found=got, allowed=expected)
+    raise ConfigError(
+        "in-conflict",
+        "privacy.randomness",
+        what,
+        got=experiment.privacy.randomness,
+        allowed=expected,
+    )
 
 
 def compose_stand_in(

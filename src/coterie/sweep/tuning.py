@@ -57,7 +57,7 @@ def plan_trials(plan: SweepPlan) -> SweepPlan:
     """
     if any(is_private(run.tables) for run in plan.runs):
         why = "every trial would consume privacy that is not charged to the runs' budget"
-        raise ConfigError("does-not-fit", "--tune", why, found="[privacy]", allowed="no [privacy]")
+        raise ConfigError("does-not-fit", "--tune", why, do="leave out [privacy]")
     if any("validation" in run.tables.get("evaluate", {}) for run in plan.runs):
         raise ConfigError("in-conflict", "--tune", "cannot be combined with evaluate.validation")
     seed = plan.seeds[0]

@@ -119,7 +119,7 @@ class Binary:
             found = y.ndim == 1 and not y.is_floating_point() and classes == 2
         if not found:
             what = "a binary task needs the integer labels 0 and 1"
-            got = f"{classes} classes"
+            got = f"the data have {classes} classes"
             raise DataError("does-not-fit", "task.kind", what, found=got, allowed="2")
         return self
 

@@ -98,7 +98,7 @@ class Classification:
             DataError: for targets that are not classes.
         """
         if not is_lazy(y) and (y.is_floating_point() or y.ndim > 1):
-            got = f"{str(y.dtype).removeprefix('torch.')} targets"
+            got = f"targets are {str(y.dtype).removeprefix('torch.')}"
             if y.ndim > 1:
                 got += f" of shape {list(y.shape[1:])}"
             what = "a classification task needs one integer label per sample"

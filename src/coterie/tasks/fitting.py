@@ -108,7 +108,7 @@ def check_network(task: Task, module: nn.Module, x: Tensor, y: Tensor) -> None:
         "does-not-fit",
         "model.name",
         f"does not fit the task {task.name}",
-        found=f"{got} for inputs of shape {tuple(x.shape)} and type {x.dtype} ({reason})",
+        found=f"{got} for inputs of shape {tuple(x.shape)} and type {x.dtype}: {reason}",
         allowed=f"{task.outputs} outputs per sample",
     )
 

@@ -74,7 +74,7 @@ class Multilabel:
         """
         if y.ndim != 2 or not bool(((y == 0) | (y == 1)).all()):
             what = "a multilabel task needs rows of zeros and ones as targets"
-            got = f"{str(y.dtype).removeprefix('torch.')} of shape {list(y.shape[1:])} per sample"
+            got = f"they are {str(y.dtype).removeprefix('torch.')} of shape {list(y.shape[1:])} per sample"
             raise DataError("does-not-fit", "task.kind", what, found=got, allowed="[n, labels]")
         return replace(self, labels=y.shape[1])
 

@@ -66,7 +66,7 @@ class NextToken:
         """
         if y.ndim != 2 or y.is_floating_point():
             what = "next_token needs rows of integer tokens as targets"
-            got = f"{str(y.dtype).removeprefix('torch.')} of shape {list(y.shape[1:])} per sample"
+            got = f"they are {str(y.dtype).removeprefix('torch.')} of shape {list(y.shape[1:])} per sample"
             expected = "int64 [n, length]"
             raise DataError("does-not-fit", "task.kind", what, found=got, allowed=expected)
         counted = y[y != PADDING]

@@ -111,7 +111,7 @@ class Regression:
         """
         if y.ndim > 2:
             what = "a regression task needs one row of targets per sample"
-            got = f"shape {list(y.shape[1:])}"
+            got = f"they have shape {list(y.shape[1:])}"
             raise DataError("wrong-shape", "task.kind", what, found=got, allowed="[n] or [n, t]")
         targets = 1
         if y.ndim == 2:
@@ -264,8 +264,8 @@ def regression(
         [0.03125, 0.875]
     """
     if headline == "pinball" and loss != "quantile":
-        what = "'pinball' belongs to another loss"
-        got = f"loss {loss!r}"
+        what = "'pinball' does not go with this loss"
+        got = f"loss = {loss!r}"
         expected = "loss = 'quantile', or another headline"
         raise ConfigError("in-conflict", "task.headline", what, found=got, allowed=expected)
     return Regression(loss, delta, quantile, headline, unit, scaling_rule=scaling)

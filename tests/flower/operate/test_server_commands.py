@@ -132,7 +132,7 @@ def test_a_key_is_added_with_the_name_that_its_site_gave_it(
     assert "--name va" in str(refused.value)
     assert not calls
     # Its file may have another name.
-    add_node(folder, sent, None, replace=False)
+    assert "va2.pub" in add_node(folder, sent, None, replace=False)
     assert list(added_nodes(folder)) == ["va"]
 
 

@@ -106,7 +106,7 @@ def without_the_node() -> ClusteredResult:
     return start(AppGrid(torch_app(rotated_digits(6, 2)), NODES, silent))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", GARBAGE)
 def test_garbage_changes_nothing_but_its_own_count(name: str) -> None:
     """The result is that of a federation in which the node does not answer."""

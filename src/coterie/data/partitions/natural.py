@@ -113,7 +113,7 @@ def predefined(
     if offsets is None:
         what = "the source does not say which sample belongs to which client"
         path = "data.partition.kind"
-        raise DataError("does-not-fit", path, what, found="'given'", allowed="another kind")
+        raise DataError("does-not-fit", path, what, got="given", allowed="another kind")
     sizes = np.diff(offsets)
     if test_fraction is None:
         test_fraction = _TESTED

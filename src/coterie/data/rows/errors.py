@@ -16,7 +16,7 @@ except ImportError:  # next to an export, which needs no Coterie
         def __init__(self, code: str, path: object, what: str = "", **more: object) -> None:
             line = f"{path}: {what or code.replace('-', ' ')}"
             words = {
-                "found": " ({})" if what else ", got {}",
+                "found": " ({})" if what and isinstance(more.get("found"), str) else ", got {}",
                 "allowed": "; expected {}",
                 "do": ": {}",
                 "hint": "; did you mean '{}'?",

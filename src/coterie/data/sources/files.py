@@ -142,7 +142,7 @@ def read_file(
     if frame is not None and (window is not None or (encode is not None and encode.noise)):
         what = "series, and reports with noise, need a file"
         allowed = "the path of a file, such as one from frame.to_parquet(...)"
-        raise DataError("in-conflict", "data", what, found="a DataFrame", allowed=allowed)
+        raise DataError("in-conflict", "data", what, found="data is a DataFrame", allowed=allowed)
     if frame is None and places[0].suffix.lower() == ".npz":
         if encode is not None or window is not None:
             what = "[data.encode] and [data.window] are for tables"
@@ -332,7 +332,9 @@ def _train_and_test(found: Mapping[str, Any], id: str) -> dict[str, Any]:
     known = list(found)
     # A dataset with one split has it under any name.
     if "train" not in known and len(known) > 1:
-        raise DataError("missing", "data.id", f"{id} has no split 'train'", found=", ".join(known))
+        raise DataError(
+            "missing", "data.id", f"{id} has no split 'train'", found=f"only {', '.join(known)}"
+        )
     first = "train" if "train" in known else known[0]
     splits = {"train": found[first]}
     if "test" in known and first != "test":

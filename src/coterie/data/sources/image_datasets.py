@@ -192,7 +192,7 @@ def femnist(
     if hub and test_only_writers:
         what = "the Hub has no file of test-only writers"
         expected = "false, or hub = false"
-        raise DataError("not-found", "data.test_only_writers", what, found="true", allowed=expected)
+        raise DataError("not-found", "data.test_only_writers", what, got=True, allowed=expected)
     dataset = IMAGE_DATASETS["femnist"]
     if test_only_writers:
         dataset = replace(dataset, test=("test", "test_only_writers"))

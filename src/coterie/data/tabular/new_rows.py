@@ -176,8 +176,8 @@ def _absence(rows: Rows, record: Record) -> list[str]:
     names = [rule["name"] for rule in record["rules"]]
     absent = [name for name in names if name not in rows.names]
     if len(absent) == len(names):
-        what = "none of the run's input columns"
-        got = ", ".join(rows.names)
+        what = "the file has none of the run's input columns"
+        got = f"only {', '.join(rows.names)}"
         raise DataError("not-found", rows.where, what, found=got, allowed=", ".join(names))
     if not absent:
         return []

@@ -167,7 +167,7 @@ class OrdinaryEngine:
         return replies
 
     def _no_loss(self, metrics: MetricRecord) -> ConfigError:
-        found = f"only {', '.join(map(str, metrics)) or 'nothing'}"
+        found = f"only {', '.join(map(str, metrics))}" if metrics else ""
         allowed = "a metric 'loss', or its name as loss_key"
         what = "the method compares losses, but replies to evaluate messages contain none"
         if self.keys.loss is not None:

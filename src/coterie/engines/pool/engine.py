@@ -77,7 +77,7 @@ class PoolEngine(SimulationEngine):
             where = f"with {threads} threads" if threads > 1 else "on this machine"
             what = f"{where} the pool does not fork, so its processes cannot share samples on disk"
             expected = "'serial', 'vmap' or 'ray'"
-            raise ConfigError("does-not-fit", "engine.name", what, found="'pool'", allowed=expected)
+            raise ConfigError("does-not-fit", "engine.name", what, got="pool", allowed=expected)
         self.retries = retries
         self.helpers = self._scored_by_workers
         workers = workers or max(1, cores() // threads)

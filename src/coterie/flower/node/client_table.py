@@ -100,7 +100,7 @@ def _column(rows: Rows, known: Column) -> FloatArray:
     """The values of a column, categories as their places in those that the server names."""
     if known.name not in rows.names:
         what = f"no column {known.name}"
-        got = ", ".join(rows.names)
+        got = f"only {', '.join(rows.names)}"
         raise DataError("not-found", "node", what, found=got, allowed="all columns of deploy.toml")
     if known.kind != CATEGORY:
         values: FloatArray = rows.values(known.name, known.kind)

@@ -136,7 +136,8 @@ def add_node(folder: Path, public_key: Path, name: str | None, replace: bool) ->
     note_nodes(folder, nodes)
     if before is not None:
         return f"{name}: replaced, its key is {key}; {before.key} is no longer accepted"
-    return f"{name}: added, its key is {key}"
+    file = "" if public_key.stem == name else f" from {public_key.name}"
+    return f"{name}: added{file}, its key is {key}"
 
 
 def _register(home: Path, public_key: Path, name: str) -> str:

@@ -192,9 +192,8 @@ class CheckpointFiles:
         """
         found = self.latest()
         if found is None:
-            got = "no checkpoint"
             expected = "a run that has saved a checkpoint"
-            raise ConfigError("not-found", self.folder, "no model yet", found=got, allowed=expected)
+            raise ConfigError("not-found", self.folder, "no model yet", allowed=expected)
         return found
 
     def _latest(self) -> Checkpoint | None:

@@ -274,9 +274,8 @@ def read_config(folder: Path) -> dict[str, Any]:
         canonical_json(tables)
     except (ValueError, TypeError) as error:
         what = "a value that a run never writes"
-        got = f"a value that is not JSON ({error})"
         expected = "the file as the run wrote it"
-        raise ConfigError("damaged", folder / CONFIG, what, found=got, allowed=expected) from None
+        raise ConfigError("damaged", folder / CONFIG, what, found=error, allowed=expected) from None
     return tables
 
 

@@ -184,7 +184,7 @@ def _column(
         where = f"--{option}"
         what = "no column has one of the usual names"
         expected = f"--{option} COLUMN"
-        got = ", ".join(sorted(names)) or "(none)"
+        got = ", ".join(sorted(names)) or "no columns"
         raise ConfigError("not-found", where, what, found=got, allowed=expected)
     say(
         f"{option}: the column {found}, chosen by its name; use --{option} to select a different one"

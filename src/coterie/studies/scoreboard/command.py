@@ -64,8 +64,7 @@ def _refuse_private(suite: Suite) -> None:
         if "privacy" in tables:
             where = f"suite {suite.name}"
             what = "a scoreboard publishes seeds and figures of small groups"
-            got = "[privacy]"
-            raise ConfigError("does-not-fit", where, what, found=got, allowed="no [privacy]")
+            raise ConfigError("does-not-fit", where, what, do="leave out [privacy]")
 
 
 def run_scoreboard(
