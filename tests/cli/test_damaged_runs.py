@@ -116,7 +116,7 @@ def test_an_older_checkpoint_is_always_said_and_exported_if_asked_for(
         assert "the previous one is used" in said
         assert invoke(["export", "r"]) == 4
         line = capsys.readouterr().err.splitlines()[-1]
-        assert "the latest checkpoint is damaged (one of round 2)" in line
+        assert "the latest checkpoint is damaged (the newest undamaged one is of round 2)" in line
         assert "--older-checkpoint" in line
         assert not (run / "export").exists()
         assert invoke(["export", "r", "--older-checkpoint"]) == 0

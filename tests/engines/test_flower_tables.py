@@ -263,7 +263,7 @@ def test_a_node_with_other_columns_is_refused(
     reported = deploy(tmp_path, config, grid, **settings)
     assert [line for line in reported.lines if "cannot take part, got 'data'" in line]
     lines = " ".join(record.getMessage() for record in caplog.records if record.name == "flwr")
-    assert "node: no column age (smoker, since, sex, drug, site, ill, hospital)" in lines
+    assert "node: no column age (only smoker, since, sex, drug, site, ill, hospital)" in lines
     assert "column drug: a category that the server does not list, got 'rare'" in lines
 
 

@@ -414,7 +414,7 @@ def test_the_words_for_missing_values_of_a_run_are_read_by_its_export(tmp_path: 
 @pytest.mark.parametrize(
     ("new", "line"),
     [
-        ({"other": [1.0]}, "none of the run's input columns (other); expected value, ward"),
+        ({"other": [1.0]}, "none of the run's input columns (only other); expected value, ward"),
         ({"value": ["high"]}, "column value: wrong type ('high' in row 0,"),
         ({"value": [1.0], "y": ["dead"]}, "(the label 'dead'); expected one of ill, well"),
     ],

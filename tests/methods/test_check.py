@@ -105,7 +105,7 @@ def test_the_rule_that_is_right_runs() -> None:
             WithoutSgd(),
             "own_model: wrong type, got a WithoutSgd; expected a name, a table of a name ",
         ),
-        (ShortFirst(), "own_model: ShortFirst.first: 'v' (shape (5,)); expected ("),
+        (ShortFirst(), "own_model: ShortFirst.first: 'v' has the wrong shape, got [5]; expected ["),
         (
             NothingStored(),
             "own_model: NothingStored.train returned other names than those in `lengths`, ",
@@ -114,8 +114,11 @@ def test_the_rule_that_is_right_runs() -> None:
             ATuple(),
             "own_model: ATuple.train returned the wrong type (tuple); expected an OwnTrained (client ",
         ),
-        (OneRow(), "own_model: OneRow.train: the update (shape (1, "),
-        (ServesANetwork(), "own_model: ServesANetwork.serve: the model (Linear); expected ("),
+        (OneRow(), "own_model: OneRow.train: the update has the wrong shape, got [1, "),
+        (
+            ServesANetwork(),
+            "own_model: ServesANetwork.serve: the model is not a tensor (Linear); expected [",
+        ),
     ],
 )
 def test_a_rule_for_own_models_that_is_wrong(rule: Any, line: str) -> None:

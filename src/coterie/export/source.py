@@ -45,7 +45,7 @@ def _newest_checkpoint(folder: RunFolder, older: bool) -> Checkpoint:
     if checkpoint.warnings and not older:
         what = "the latest checkpoint is damaged"
         got = f"the newest undamaged one is of round {checkpoint.round}"
-        expected = "an undamaged one, or --older-checkpoint to export the older one"
+        expected = "--older-checkpoint to export that one"
         raise CheckpointError("damaged", folder.path, what, found=got, allowed=expected)
     return checkpoint
 

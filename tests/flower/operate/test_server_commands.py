@@ -230,7 +230,7 @@ def test_a_proxy_of_an_earlier_version_is_named(
             '"0.0.0.0:18101"',
             "deploy.toml: superlink: does not fit",
         ),
-        ("keys/server.pem", "BEGIN", "NOT", "not a certificate (text"),
+        ("keys/server.pem", "BEGIN", "NOT", "not a certificate; expected PEM"),
     ],
 )
 def test_what_is_wrong_before_a_server_starts(
