@@ -64,14 +64,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("--quick"):
-        _mark_all_but_a_sample(items)
-    else:
+    if config.getoption("--quick"):
         names = unknown(items)
         if names:
             raise pytest.UsageError(f"tests/quick.py names no test: {', '.join(names)}")
         config.hook.pytest_deselected(items=[item for item in items if not is_quick(item)])
         items[:] = filter(is_quick, items)
+    else:
+        _mark_all_but_a_sample(items)
 
 
 def _mark_all_but_a_sample(items: list[pytest.Item]) -> None:

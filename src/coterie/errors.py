@@ -165,7 +165,8 @@ class CoterieError(Exception):
             self.problems = tuple(Problem.read(line, self.of_lines) for line in code.splitlines())
             return
         words = str(found) or None if got is NO_VALUE else shown(got)
-        explains = bool(what) and got is NO_VALUE and isinstance(found, str | Exception)
+        # Only with a description can words explain it.
+        explains = bool(what and found) and isinstance(found, str | Exception)
         problem = Problem(code, str(path), what, words, str(allowed), do, hint, in_words=explains)
         self.problems = (problem,)
 

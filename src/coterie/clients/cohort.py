@@ -52,8 +52,8 @@ class Sampler:
         if self.kind == "poisson":
             last = int(self.clients.max(initial=-1))
             draws = self.key.of("sample").at(round).generator().random(last + 1)
-            # By its number, so that the draw of a client is the same whoever else could be asked,
-            # and its place in the cohort does not depend on the others.
+            # By its number, so that neither the draw of a client nor its place in the cohort
+            # depends on which others are present.
             chosen = np.sort(self.clients[draws[self.clients] < self.rate])
             if present is None:
                 return chosen

@@ -70,7 +70,7 @@ def views_of(
         views[i] = replace(view, identity=configuration)
         read.add(configuration)
     if any(view.private for view in views.values()):
-        # Numbers stand for the seeds: runs of the same seed are compared, which is not told.
+        # Numbers stand for the seeds, which stay secret: runs of the same seed are compared.
         seeds = [tables.get("seed", 0) for tables in resolved]
         known = sorted(set(seeds))
         for i, view in views.items():

@@ -44,16 +44,7 @@ DAMAGED = (OSError, ValueError, EOFError, MemoryError, OverflowError, TypeError,
 def cached_images(path: Path, column: str, rows: int, make: Callable[[], Pixels]) -> Pixels:
     """The decoded images of a parquet column: from the cache if a sound copy is there, else made
     and kept there."""
-    # A name for the images of this content of this file. The whole file is not read, which would
-    # take as long as the cache saves: its place, size and time are taken, and its footer, which has
-    # the statistics of what it holds.
-    status = path.stat()
-    with path.open("rb") as file:
-        file.seek(max(0, status.st_size - FOOTER))
-        footer = file.read()
-    parts = (RULES, f"{path.parent.name}/{path.name}", column, status.st_size, status.st_mtime_ns)
-    text = "\0".join(map(str, parts))
-    name = blake2b(text.encode() + footer, digest_size=16).hexdigest()
+    name = _column_name(path, column)
     found = _read(name, rows)
     if found is not None:
         return found
@@ -62,6 +53,21 @@ def cached_images(path: Path, column: str, rows: int, make: Callable[[], Pixels]
     with suppress(OSError), _named_when_whole(cache_folder() / f"{name}{_suffix(pixels)}") as file:
         np.save(file, pixels, allow_pickle=False)
     return pixels
+
+
+def _column_name(path: Path, column: str) -> str:
+    """A name for the images of this content of this file.
+
+    The whole file is not read, that would take as long as the cache saves: its place, size and time
+    are taken, and its footer, which has the statistics of what it holds.
+    """
+    status = path.stat()
+    with path.open("rb") as file:
+        file.seek(max(0, status.st_size - FOOTER))
+        footer = file.read()
+    parts = (RULES, f"{path.parent.name}/{path.name}", column, status.st_size, status.st_mtime_ns)
+    text = "\0".join(map(str, parts))
+    return blake2b(text.encode() + footer, digest_size=16).hexdigest()
 
 
 def _read(name: str, rows: int) -> Pixels | None:
@@ -87,27 +93,24 @@ def _suffix(pixels: Pixels) -> str:
 def mapped_images(files: Sequence[Path]) -> Tensor:
     """Images of one size, float32 ``[S, channels, height, width]`` in 0 to 1, in a mapped file."""
     try:
-        digest = blake2b(f"{RULES}\0".encode(), digest_size=16)
-        for file in files:
-            status = file.stat()
-            digest.update(f"{file.absolute()}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
-        place = cache_folder().parent / "mapped" / f"{digest.hexdigest()}.npy"
+        place = cache_folder().parent / "mapped" / f"{_files_name(files)}.npy"
         found = _mapped(place, len(files))
         if found is None:
-            with _named_when_whole(place) as out:
-                # One by one: all together may be larger than memory.
-                for row, pixels in enumerate(decode_each(files)):
-                    if row == 0:
-                        shape = (len(files), *pixels.shape)
-                        form = {"descr": "<f4", "fortran_order": False, "shape": shape}
-                        np.lib.format.write_array_header_1_0(out, form)
-                    out.write(unit(pixels[None]).tobytes())
+            _write_mapped(place, files)
             found = np.load(place, mmap_mode="c")
     except OSError as error:
         what = f"no space for {len(files)} decoded images in the cache folder ({error.strerror})"
         expected = "XDG_CACHE_HOME set to a folder with enough space"
         raise DataError("cannot-be-written", "data.path", what, allowed=expected) from None
     return torch.from_numpy(found)
+
+
+def _files_name(files: Sequence[Path]) -> str:
+    digest = blake2b(f"{RULES}\0".encode(), digest_size=16)
+    for file in files:
+        status = file.stat()
+        digest.update(f"{file.absolute()}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
+    return digest.hexdigest()
 
 
 def _mapped(place: Path, rows: int) -> Values | None:
@@ -118,6 +121,17 @@ def _mapped(place: Path, rows: int) -> Values | None:
         if pixels.dtype == np.float32 and pixels.ndim == 4 and len(pixels) == rows:
             return pixels
     return None
+
+
+def _write_mapped(place: Path, files: Sequence[Path]) -> None:
+    with _named_when_whole(place) as out:
+        # One by one: all together may be larger than memory.
+        for row, pixels in enumerate(decode_each(files)):
+            if row == 0:
+                shape = (len(files), *pixels.shape)
+                form = {"descr": "<f4", "fortran_order": False, "shape": shape}
+                np.lib.format.write_array_header_1_0(out, form)
+            out.write(unit(pixels[None]).tobytes())
 
 
 # --- the folder -----------------------------------------------------------------------------------

@@ -240,9 +240,8 @@ def series_samples(
     train, starts = _starts(moments, target, owner, names, window, path)
     if not len(train):
         what = "no series is long enough"
-        got = (
-            f"at most {max(np.bincount(owner))} rows, past {window.past}, horizon {window.horizon}"
-        )
+        longest = max(np.bincount(owner))
+        got = f"at most {longest} rows, past {window.past}, horizon {window.horizon}"
         raise DataError("out-of-range", "data.window", what, found=got, allowed="smaller values")
     reach = window.past + window.horizon - 1
     clients = names[owner[starts]]
